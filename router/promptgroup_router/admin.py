@@ -177,6 +177,7 @@ class Admin:
                 "version": view.table.version,
                 "groups": groups,
                 "conflicts": view.conflicts,
+                "aliasConflicts": view.alias_conflicts,
                 "replicas": shown,
                 "moves": list(self._state.moves.documents(now)),
             },

@@ -8,7 +8,8 @@ The document is JSON:
 |--------------|----------------------------------------------------------------------------------------------------|
 | `table`      | version of the table                                                                               |
 | `refusal`    | what the client would get instead: status, code, param, message; then what follows may be missing  |
-| `match`      | how (content, name, none), group (`namespace/name`), model; `departed`: the prompt of a near miss |
+| `match`      | how (content, name, none), group (`namespace/name`), model, alias (null: the model was named, or a  |
+|              | group); `departed`: the prompt of a near miss                                                      |
 | `session`    | key, named, source (a header or a field; empty: the start of the conversation), last (where it was) |
 | `revision`   | fingerprint, weight of weights, why (content, session, weight); null without a group               |
 | `tokens`     | prompt, prefix, history: lengths as the router estimates them                                      |
@@ -100,9 +101,8 @@ def explain(state: RouterState, question: ExplainRequest, now: float) -> bytes:
             state.index, ask, question.headers, locations=locations, tokens=state.tokens, now=now, salts=state.salts
         )
         group, revision = _whose(state, found)
-        told |= _request(
-            found, group, revision, locations.get_by_origin(found.demand.session, found.demand.origin, now), now
-        )
+        place = locations.get_by_origin(found.demand.session, found.demand.origin, now)
+        told |= _request(found, group, revision, place, asked=ask.model, now=now)
         refuse_empty(found)
         told |= _placement(_case(state, found, now), revision)
     except ApiError as error:
@@ -121,7 +121,13 @@ def _whose(state: RouterState, found: Route) -> tuple[GroupEntry | None, Revisio
 
 
 def _request(
-    found: Route, group: GroupEntry | None, revision: RevisionEntry | None, place: Placement | None, now: float
+    found: Route,
+    group: GroupEntry | None,
+    revision: RevisionEntry | None,
+    place: Placement | None,
+    *,
+    asked: str,
+    now: float,
 ) -> dict[str, Any]:
     demand, session, missed = found.demand, found.session, found.near_miss
     last = None
@@ -133,6 +139,7 @@ def _request(
             "how": found.how.value,
             "group": group.label if group is not None else None,
             "model": found.model,
+            "alias": asked if found.how is not MatchedBy.NAME and asked != found.model else None,
             "departed": {"group": missed.group, "atByte": missed.at} if missed is not None else None,
         },
         "session": {"key": f"{session.key:016x}", "named": session.named, "source": session.source, "last": last},

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.integration
 def kube(cluster: LocalCluster) -> Iterator[Kubectl]:
     """A namespace with a router and one group of two replicas."""
     with routed(cluster, "traffic") as kubectl:
-        kubectl.apply(group("polite", PROMPTS["a"], replicas=2))
+        kubectl.apply(group("polite", PROMPTS["a"], replicas=2, modelAliases=["gpt-4o"]))
         kubectl.wait_warm("polite", "2/2")
         wait_for(lambda: True if "polite" in get(kubectl, "/v1/models")[1] else None, "the router to know the group")
         yield kubectl
@@ -66,6 +66,16 @@ def test_a_request_that_brings_the_prompt_finds_it_cached(kube: Kubectl) -> None
 def test_a_request_that_names_the_group_gets_the_prompt_put_in_front(kube: Kubectl) -> None:
     status, answer, headers = post(kube, chat(None, "what is rule 8?", model="polite"))
     assert status == 200
+    assert headers["x-promptgroup-served-by"].startswith("traffic/polite/")
+    assert answer["usage"]["prompt_tokens_details"]["cached_tokens"] > 0.9 * len(PROMPTS["a"]) / 4
+
+
+def test_a_request_by_an_alias_of_the_model_is_one_by_the_model(kube: Kubectl) -> None:
+    assert kube.condition("polite", "AliasesServed")["status"] == "True"
+    assert json.loads(get(kube, "/v1/models/gpt-4o")[1])["root"] == "tiny"
+    # the engine knows nothing but its own name
+    status, answer, headers = post(kube, chat(PROMPTS["a"], "what is rule 9?", model="gpt-4o"))
+    assert (status, answer["model"]) == (200, "tiny")
     assert headers["x-promptgroup-served-by"].startswith("traffic/polite/")
     assert answer["usage"]["prompt_tokens_details"]["cached_tokens"] > 0.9 * len(PROMPTS["a"]) / 4
 

@@ -2,6 +2,7 @@
 
 import random
 import time
+from dataclasses import replace
 
 import orjson
 import pytest
@@ -10,10 +11,12 @@ from hypothesis import strategies as st
 
 from promptgroup_router.apis.request import ApiKind, parse
 from promptgroup_router.apis.tokens import Tokens
+from promptgroup_router.base.errors import ApiError
+from promptgroup_router.contract.table import ModelAlias
 from promptgroup_router.policy.session_locations import SessionLocations
 from promptgroup_router.rings.claims import LONGEST, Claim, Claims, common_length
 from promptgroup_router.rings.index import build_index
-from promptgroup_router.routing.match import ByContent, match_group
+from promptgroup_router.routing.match import ByContent, NoMatch, match_group
 from promptgroup_router.routing.route import route
 from support.tables import group, revision, table
 
@@ -94,6 +97,63 @@ def test_a_younger_claim_of_another_namespace_takes_no_request(declared, system,
         assert Claims([*claims, other]).match(given_tools, system, namespace) == Claims(claims).match(
             given_tools, system, namespace
         )
+
+
+words = st.sampled_from(["llama", "qwen", "gpt"])
+spread = st.lists(
+    st.tuples(namespaces, st.sampled_from(["g", "h", "gpt"]), words, st.lists(words, max_size=2), texts), max_size=6
+)
+
+
+def groups_of(listed):
+    """Return groups in the order in which they came, each with its aliases; no two of one name and namespace."""
+    groups = {}
+    for number, (namespace, name, model, aliases, text) in enumerate(listed):
+        created = f"2026-01-{number + 1:02}T00:00:00Z"
+        names = tuple(ModelAlias(each, created) for each in dict.fromkeys(aliases) if each != model)
+        groups[namespace, name] = group(
+            name, revision(text or "?"), namespace=namespace, model=model, created=created, aliases=names
+        )
+    return groups
+
+
+def outcome(view, model, system, namespace=""):
+    body = {"model": model, "messages": [{"role": "system", "content": system}, {"role": "user", "content": "Hi"}]}
+    try:
+        found = match_group(view, parse(ApiKind.CHAT, orjson.dumps(body)), namespace=namespace)
+    except ApiError as error:
+        return error.code
+    if isinstance(found, NoMatch):
+        return "none", found.model.namespace, found.model.model
+    return ("content", found.claim.label) if isinstance(found, ByContent) else ("name", found.group.label)
+
+
+@given(listed=spread, old=st.booleans(), model=words, stolen=st.lists(words, min_size=1, max_size=3), system=texts)
+def test_an_alias_that_another_namespace_gets_changes_no_request_that_was_served(listed, old, model, stolen, system):
+    """However old its group is: aliases are as old as they are."""
+    groups = groups_of(listed)
+    made = "2025-01-01T00:00:00Z" if old else "2026-03-01T00:00:00Z"
+    evil = group("evil", revision("x"), namespace="z", model="evil-model", created=made)
+    names = tuple(ModelAlias(each, "2026-03-01T00:00:00Z") for each in dict.fromkeys(stolen))
+    thief = replace(evil, revisions=(revision(system or "?"),), aliases=names)
+    before, after = (build_index(table(*groups.values(), each)) for each in (evil, thief))
+    for asked in (model, "gpt", "evil-model", "g"):
+        for namespace in ("", "a", "b", "c"):
+            was = outcome(before, asked, system, namespace)
+            if isinstance(was, tuple) and "evil-model" not in was:
+                assert outcome(after, asked, system, namespace) == was
+
+
+@given(listed=spread, name=st.sampled_from(["late", "gpt", "llama"]), model=words, declared=texts, system=texts)
+def test_a_younger_group_of_another_namespace_takes_no_request_by_an_alias_that_had_a_group(
+    listed, name, model, declared, system
+):
+    groups = groups_of(listed).values()
+    late = group(name, revision(declared or "?"), namespace="z", model=model, created="2026-03-01T00:00:00Z")
+    before, after = (build_index(table(*each)) for each in ([*groups, group("other")], [*groups, group("other"), late]))
+    for asked in before.aliases:
+        was, now = (outcome(view, asked, system) for view in (before, after))
+        assert now == was or (was[0] == "none" and now == ("content", f"z/{name}"))
 
 
 # --- Near misses --------------------------------------------------------------------------------------------------

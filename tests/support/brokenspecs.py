@@ -3,6 +3,12 @@
 from typing import Any
 
 BROKEN: dict[str, tuple[dict[str, Any], str]] = {
+    "an alias that is the model": (
+        {"model": "llama", "modelAliases": ["gpt", "llama"]},
+        "spec.modelAliases: modelAliases has spec.model",
+    ),
+    "an alias twice": ({"modelAliases": ["gpt", "gpt"]}, "spec.modelAliases: modelAliases has spec.model"),
+    "an alias that is the group": ({"modelAliases": ["gpt", "support"]}, "spec.modelAliases has metadata.name"),
     "two sources": (
         {"prompt": {"system": "x", "systemFrom": {"secretKeyRef": {"name": "a", "key": "b"}}}},
         "spec.prompt:",

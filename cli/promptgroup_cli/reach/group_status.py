@@ -71,6 +71,8 @@ class GroupStatus:
 
     key: Key
     model: str
+    aliases: tuple[str, ...]
+    """Other names of the model."""
     ready: bool
     """True if it is Ready for its present spec."""
     revision: str
@@ -104,6 +106,7 @@ MEANINGS: Final[Mapping[str, _Meaning]] = {
     "Ready": _Meaning("True", "The group does not serve as wanted"),
     "GatewayProgrammed": _Meaning("True", "No gateway uses the group's InferencePool", holds=False),
     "GatewayLimits": _Meaning("False", "Fields of the group have no effect behind a gateway", holds=False),
+    "AliasesServed": _Meaning("True", "An alias of the model stands for something else", holds=False),
     "Degraded": _Meaning("False", "The group is kept from its wanted state", holds=False),
     "CacheEffective": _Meaning("True", "Caches do not hold what prompts repeat", holds=False),
     "ScalingActive": _Meaning("True", "The load is not known, so the number of replicas is kept", holds=False),
@@ -129,6 +132,7 @@ def group_status(group: Manifest, route: Manifest | None, pods: Sequence[Manifes
     return GroupStatus(
         key=Key(metadata["namespace"], metadata["name"]),
         model=spec["model"],
+        aliases=tuple(spec.get("modelAliases", ())),
         ready=seen and conditions.get("Ready", {}).get("status") == "True",
         revision=status.get("revision", ""),
         warm=status.get("warm", ""),

@@ -57,12 +57,17 @@ def _request(told: Told) -> Iterator[tuple[str, str]]:
 
 def _group(match: Told) -> str:
     if match["group"] is not None:
-        return f"{match['group']} (model {match['model']}), matched {_HOW[match['how']]}"
+        return f"{match['group']} ({_model(match)}), matched {_HOW[match['how']]}"
     missed = match["departed"]
     near = (
         f"; it departs from the prompt of {missed['group']} at byte {missed['atByte']:,}" if missed is not None else ""
     )
-    return f"none (model {match['model']}): {_UNGROUPED}{near}"
+    return f"none ({_model(match)}): {_UNGROUPED}{near}"
+
+
+def _model(match: Told) -> str:
+    alias = match.get("alias")  # earlier routers do not tell it
+    return f"model {match['model']}" + (f" by its alias {alias}" if alias else "")
 
 
 def _session(session: Told) -> str:

@@ -55,7 +55,8 @@ def _brief(statement: Statement) -> str:
 
 
 def _one(group: GroupStatus) -> Iterator[str]:
-    yield from fact("Group", f"{group.key.namespace}/{group.key.name} (model {group.model})")
+    aliases = f", also {', '.join(group.aliases)}" if group.aliases else ""
+    yield from fact("Group", f"{group.key.namespace}/{group.key.name} (model {group.model}{aliases})")
     held = [each for each in group.said if each.holds]
     if not held:
         yield from fact("Ready" if group.ready else "Not ready", "yes" if group.ready else "the reason is not known")
@@ -107,6 +108,7 @@ def _group(group: GroupStatus) -> dict[str, Any]:
         "namespace": group.key.namespace,
         "name": group.key.name,
         "model": group.model,
+        "modelAliases": list(group.aliases),
         "ready": group.ready,
         "revision": group.revision or None,
         "warm": group.warm or None,

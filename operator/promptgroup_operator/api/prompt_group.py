@@ -37,6 +37,9 @@ MAX_PROMPT = 900_000
 refuses longer texts at once; the operator counts bytes."""
 
 
+MAX_ALIASES = 16
+"""Most aliases of a model."""
+
 MAX_MESSAGES = 32
 """Most messages of a prompt."""
 
@@ -580,6 +583,13 @@ class PromptGroupSpec(ApiModel):
                 or not asks_callers(spec.access)
             ),
         ),
+        rule(
+            "!has(self.modelAliases) || "
+            "self.modelAliases.all(a, a != self.model && self.modelAliases.exists_one(b, b == a))",
+            "modelAliases has spec.model, or one name twice: remove it",
+            ".modelAliases",
+            holds=lambda spec: len({spec.model, *spec.model_aliases}) == 1 + len(spec.model_aliases),
+        ),
         rule_of_change(
             "self.model == oldSelf.model",
             "spec.model cannot be changed, clients name it: create a group of another name, or delete this one first",
@@ -590,6 +600,12 @@ class PromptGroupSpec(ApiModel):
 
     model: Annotated[str, Field(min_length=1, max_length=253)]
     """Name of the model, as clients send it in `model` and as the engine serves it. It cannot be changed."""
+    model_aliases: Annotated[
+        list[Annotated[str, Field(min_length=1, max_length=253)]], Field(max_length=MAX_ALIASES)
+    ] = []
+    """Other names by which clients may ask for the model, such as one that a program has built in. They hold for the
+    model in this namespace, whichever of its groups a request belongs to. Routers ask engines for `model` all the
+    same."""
     prompt: PromptSpec
     """The Tier-1 prefix."""
     engine: EngineSpec
@@ -683,7 +699,7 @@ class PromptGroupStatus(ApiModel):
     """Ready, Progressing, Degraded, Accepted, ResolvedRefs, PrefixWarm, RouterProgrammed, ScalingActive;
     of a group whose load is observed CacheEffective and CacheTierUseful, of one with sizing AbleToScale and
     ScalingLimited as well, of one with a gateway GatewayProgrammed and GatewayLimits, of one with a KV pool
-    CachePoolReady."""
+    CachePoolReady, of one with aliases of its model AliasesServed."""
 
 
 class PromptGroup(ApiModel):
@@ -700,6 +716,12 @@ class PromptGroup(ApiModel):
             "spec.model equals metadata.name: a request that names it could not tell the model from the group",
             ".spec.model",
             holds=lambda root: root.spec.model != root.name,
+        ),
+        rule(
+            "!has(self.spec.modelAliases) || self.spec.modelAliases.all(a, a != self.metadata.name)",
+            "spec.modelAliases has metadata.name: a request that names it could not tell the model from the group",
+            ".spec.modelAliases",
+            holds=lambda root: root.name not in root.spec.model_aliases,
         ),
     )
 
@@ -863,12 +885,23 @@ class RouteAccess(ApiModel):
     """True where engines get clients' credentials."""
 
 
+class RouteAlias(ApiModel):
+    """Another name of the model."""
+
+    name: str
+    since: str | None = None
+    """Time at which the group first had it, RFC 3339 in UTC. Of two namespaces with one name, the one that had it first
+    gets the requests that name no namespace."""
+
+
 class PromptRouteSpec(ApiModel):
     """A PromptGroup as routers see it; written by the operator."""
 
     format: Literal[1, 2]
     """Version of the encoding, see contract/encoding.py."""
     model: str
+    aliases: Annotated[list[RouteAlias], Field(max_length=MAX_ALIASES)] | None = None
+    """Other names of the model; none when this is absent."""
     created: str
     """Creation time of the group. Of two groups that claim one prefix the older keeps it."""
     policy: Policy

@@ -23,6 +23,7 @@ from promptgroup_operator.world.snapshot import (
     GroupObject,
     Key,
     Manifest,
+    OtherGroup,
     Pod,
     Problem,
     RevisionState,
@@ -57,6 +58,8 @@ class ClusterState:
     """(kind, name) → object, for every object of the group."""
     inference_pools: SeenPools = NO_POOLS
     """The InferencePools that matter to it."""
+    others: tuple[OtherGroup, ...] = ()
+    """The other groups of the namespace; empty where the group's model has no aliases."""
 
 
 _REFUSALS = {
@@ -122,7 +125,7 @@ class ClusterReader:
             for kind, object_name in references.references(group.spec)
         }
         pools = self._inference_pools(group)
-        return ClusterState(group, values, tuple(revisions), self._siblings(group), live, pools)
+        return ClusterState(group, values, tuple(revisions), self._siblings(group), live, pools, self._others(group))
 
     def has_group(self, key: Key) -> bool:
         """Return True if there is a PromptGroup of this name."""
@@ -227,6 +230,20 @@ class ClusterReader:
             if each["metadata"]["name"] != group.key.name
             and each["spec"].get("model") == group.spec.model
             and "deletionTimestamp" not in each["metadata"]
+        )
+
+    def _others(self, group: GroupObject) -> tuple[OtherGroup, ...]:
+        if not group.spec.model_aliases:
+            return ()
+        return tuple(
+            OtherGroup(
+                name=each["metadata"]["name"],
+                created=each["metadata"]["creationTimestamp"],
+                model=each["spec"].get("model", ""),
+                aliases=tuple(each["spec"].get("modelAliases", ())),
+            )
+            for each in self._stores["PromptGroup"].list_namespace(group.key.namespace)
+            if each["metadata"]["name"] != group.key.name and "deletionTimestamp" not in each["metadata"]
         )
 
     def _get(self, kind: str, namespace: str, name: str) -> Manifest | None:

@@ -276,6 +276,7 @@ class Reconciler:
             prompt=readings.text,
             revisions=tuple(self._with_readings(key, each, readings.engines, now) for each in state.revisions),
             siblings=state.siblings,
+            others=state.others,
             live={**state.live, **readings.name_collisions},
             traffic=self._router_history.traffic(key, now) if readings.released else None,
             load=self._load(state, now),

@@ -151,7 +151,7 @@ def _refused(world: World, problem: Problem, now: datetime) -> Plan:
     """Create nothing for a spec that cannot be acted on, and keep an existing route from leading to what is gone."""
     conditions = group_status.rejected(world, problem)
     return Plan(
-        route=_route(world, prompt_route.route(world.group, (), {}, {}, {}))
+        route=_route(world, prompt_route.route(world.group, (), {}, {}, world.live, now=now))
         if _live_route(world) is not None
         else None,
         status=group_status.build(
@@ -195,7 +195,7 @@ def _plan(world: World, target: Fingerprint, text: PromptText | None, problem: P
             inference_pool=pool.member_of,
         )
     ]
-    route = prompt_route.route(group, world.revisions, steps, assigned, world.live)
+    route = prompt_route.route(group, world.revisions, steps, assigned, world.live, now=now)
     ready = prompt_route.ready(route)
     conditions = (
         [

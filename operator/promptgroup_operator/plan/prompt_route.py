@@ -1,6 +1,7 @@
 """The PromptRoute: what routers may send where."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 from math import ceil
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -10,6 +11,7 @@ from promptgroup_operator.api.limits import LimitsSpec, caller_limits
 from promptgroup_operator.api.prompt_group import PromptGroupSpec
 from promptgroup_operator.api.responses import caching_of
 from promptgroup_operator.base import durations
+from promptgroup_operator.base.timestamps import rfc3339
 from promptgroup_operator.engines import tiers
 from promptgroup_operator.engines.dialect import DIALECTS
 from promptgroup_operator.plan import desired
@@ -34,6 +36,8 @@ def route(
     plan: Mapping[Fingerprint, RevisionStep],
     held: Mapping[Fingerprint, Mapping[str, int]],
     live: Mapping[tuple[str, str], Manifest],
+    *,
+    now: datetime,
 ) -> table.Group:
     """Return the group as routers shall see it.
 
@@ -43,10 +47,12 @@ def route(
         plan: fingerprint → step.
         held: fingerprint → pod name → slot.
         live: objects as they stand, the PromptRoute among them: what it says of a prompt holds when the prompt's own
-            object is gone, and its length in tokens while no replica is warm.
+            object is gone, its length in tokens while no replica is warm, and since when the group has an alias.
+        now: the time.
     """
     routing = group.spec.routing
-    known = {each.get("fingerprint"): each for each in _revisions(live.get(("PromptRoute", group.key.name)))}
+    standing = live.get(("PromptRoute", group.key.name))
+    known = {each.get("fingerprint"): each for each in _revisions(standing)}
     routed = []
     for revision in revisions:
         if plan[revision.fingerprint].phase is RevisionPhase.RETIRED:
@@ -98,7 +104,15 @@ def route(
         callers=_callers(group.spec),
         responses=caching_of(group.spec.responses),
         revisions=tuple(routed),
+        aliases=_aliases(group.spec, standing, now),
     )
+
+
+def _aliases(spec: PromptGroupSpec, standing: Manifest | None, now: datetime) -> tuple[table.ModelAlias, ...]:
+    """Return the aliases of the model. One that the route does not have yet begins now, however old the group is."""
+    listed = standing.get("spec", {}).get("aliases", []) if standing is not None else []
+    since = {each.get("name"): each.get("since") for each in listed}
+    return tuple(table.ModelAlias(name, since.get(name) or rfc3339(now)) for name in spec.model_aliases)
 
 
 def _policy(spec: PromptGroupSpec) -> table.Policy:

@@ -17,6 +17,7 @@ CacheEffective    what repeats in prompts is found in cache                     
 GatewayProgrammed a gateway uses the InferencePool that the replicas are in     False
 GatewayLimits     fields of the group have no effect behind a gateway           True
 CachePoolReady    every server of the group's KV pool answers and stores        False
+AliasesServed     each alias of the model stands for it in the namespace        False
 CacheTierUseful   KV tiers find what GPUs have lost, or would if there were any -
 """
 
@@ -29,6 +30,7 @@ from promptgroup_operator.api.cache import TierName, TierStatus
 from promptgroup_operator.base import timestamps
 from promptgroup_operator.engines import tiers
 from promptgroup_operator.gateway.inference_pool import GatewayVerdict
+from promptgroup_operator.plan import validate
 from promptgroup_operator.plan.desired import name
 from promptgroup_operator.rollout.release import RevisionPhase, RevisionStep
 from promptgroup_operator.sizing.diagnosis import Diagnosis
@@ -154,6 +156,7 @@ def conditions(
         Condition("ScalingActive", size.active, size.reason, size.message),
         *_sizing(size, cache),
         *_pool(world),
+        *_aliases(world),
     ]
 
 
@@ -189,6 +192,19 @@ def _pool(world: World) -> list[Condition]:
         lost = "accepts blocks but stores none of them: it has lost the store behind it. Restart the server"
         return [Condition("CachePoolReady", False, "PoolStoresNothing", f"{found.stuck[0]} {lost}")]
     return [Condition("CachePoolReady", True, "PoolReady", f"all {found.servers} servers of the pool answer")]
+
+
+def _aliases(world: World) -> list[Condition]:
+    """Return whether the aliases of a group's model stand for it; none without aliases. The group serves either way."""
+    listed = world.group.spec.model_aliases
+    if not listed:
+        return []
+    taken = validate.taken_aliases(world)
+    if not taken:
+        return [Condition("AliasesServed", True, "AliasesServed", f"{', '.join(listed)}: aliases of spec.model")]
+    told = "; ".join(f"{alias} is a name of PromptGroup {other}" for alias, other in taken.items())
+    message = f"{told}: remove it from spec.modelAliases, or from the other group"
+    return [Condition("AliasesServed", False, "AliasTaken", message)]
 
 
 def _available(world: World, fingerprint: Fingerprint) -> int:
@@ -501,6 +517,7 @@ EVENT_CONDITIONS = (
     "CacheEffective",
     "CachePoolReady",
     "GatewayProgrammed",
+    "AliasesServed",
 )
 """Conditions whose change is worth an event."""
 

@@ -34,6 +34,25 @@ def validate(world: World) -> PromptText | Problem:
     )
 
 
+def taken_aliases(world: World) -> dict[str, str]:
+    """Return alias → name of the group that keeps it, for the aliases that stand for something else in the namespace.
+
+    Routers decide it alike (`promptgroup_router/rings/aliases.py`): what has a name itself comes first, then the alias
+    of the oldest group. Groups of the same model share their aliases.
+    """
+    group = world.group
+    own = f"{group.key.namespace}/{group.key.name}"
+    taken = {alias: group.key.name for alias in group.spec.model_aliases if alias == own}
+    for alias in group.spec.model_aliases:
+        for other in sorted(world.others, key=lambda each: (each.created, each.name)):
+            older = (other.created, other.name) < (group.created, group.key.name)
+            full = f"{group.key.namespace}/{other.name}"
+            claims = alias in other.aliases and other.model != group.spec.model and older
+            if alias in (other.model, other.name, full) or claims:
+                taken.setdefault(alias, other.name)
+    return taken
+
+
 def _shared(group: GroupObject) -> Problem | None:
     """Return the problem that callers are to be kept apart, and the engine knows no salt on any API."""
     engine = group.spec.engine.type

@@ -87,7 +87,7 @@ def _group(found: Manifest) -> dict[str, Any]:
     told = {"spec": spec, WRITTEN: digest(mine)} | _picked(found, ("status",))
     if not _is_long(json.dumps(spec)):
         return told
-    summary = _picked(spec, ("model", "replicas"))
+    summary = _picked(spec, ("model", "modelAliases", "replicas"))
     summary["engine"] = _picked(spec.get("engine", {}), ("type",))
     if sizing := spec.get("sizing"):
         summary["sizing"] = _picked(sizing, ("minReplicas", "maxReplicas"))

@@ -315,6 +315,16 @@ class Sibling:
 
 
 @dataclass(frozen=True, slots=True)
+class OtherGroup:
+    """Another PromptGroup of the namespace, whatever it serves: the names that clients know it by."""
+
+    name: str
+    created: str
+    model: str
+    aliases: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class SeenPools:
     """The InferencePools that matter to a group: of its own name, and the one that its spec names."""
 
@@ -367,6 +377,8 @@ class World:
     """The InferencePools that matter to the group."""
     sizing: History = NEW
     """State that sizing keeps between passes."""
+    others: tuple[OtherGroup, ...] = ()
+    """The other groups of the namespace; empty where the group's model has no aliases."""
     tier_hit_rate: float | None = None
     """Share of prompt tokens that KV tiers brought lately, which is part of the hit rate; None like that."""
     tier_hit_rates: Mapping[str, float] = field(default_factory=dict)

@@ -123,12 +123,20 @@ def _model_span(body: bytes) -> tuple[int, int]:
 
 def with_model(ask: ParsedRequest, _prompt: Preamble, model: str) -> bytes:
     """Return the body with the name of the model that engines serve, if it names one."""
+    return renamed(ask, model).raw
+
+
+def renamed(ask: ParsedRequest, model: str) -> ParsedRequest:
+    """Return a request of any API whose body has the name of the model that engines serve, if it names one."""
     if not ask.model:
-        return ask.raw
+        return ask
+    sent = ask.with_doc(ask.doc | {"model": model})
     if ask.kind is ApiKind.FORM:
         start, end = _model_span(ask.raw)
-        return ask.raw[:start] + model.encode() + ask.raw[end:]
-    return encoded(ask.doc | {"model": model})
+        sent.raw = ask.raw[:start] + model.encode() + ask.raw[end:]
+    else:
+        sent.raw = encoded(sent.doc)
+    return sent
 
 
 def as_received(ask: ParsedRequest) -> bytes:

@@ -235,6 +235,9 @@ class Metrics:
         self.conflicts = self._counter(
             "conflicts", "Declared prefixes that an older group has already.", ("group",), "gauge"
         )
+        self.alias_conflicts = self._counter(
+            "alias_conflicts", "Aliases of the group's model that are a name of something else.", ("group",), "gauge"
+        )
         self._add_responses()
         self.table_errors = self._counter(
             "table_errors_total", "Tables or routes that could not be read; the last good one serves.", ("source",)

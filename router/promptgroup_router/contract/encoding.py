@@ -24,6 +24,7 @@ from promptgroup_router.contract.table import (
     CacheScope,
     Engine,
     Group,
+    ModelAlias,
     OwnInstructions,
     Policy,
     Prompt,
@@ -70,7 +71,13 @@ def encode_group(group: Group) -> dict[str, Any]:
         encoded["callers"] = callers
     if group.responses is not None:
         encoded["responses"] = _encode_responses(group.responses)
+    if group.aliases:
+        encoded["aliases"] = [_encode_alias(alias) for alias in group.aliases]
     return encoded
+
+
+def _encode_alias(alias: ModelAlias) -> dict[str, str]:
+    return {"name": alias.name} | ({"since": alias.since} if alias.since else {})
 
 
 def _serves_tls(group: Group) -> bool:
@@ -222,7 +229,18 @@ def decode_group(namespace: str, name: str, spec: object) -> Group:
         access=decode_access(data["access"], f"{at}: access") if data.get("access") is not None else None,
         callers=caller_encoding.decode(data.get("callers"), f"{at}: callers"),
         responses=_decode_responses(data.get("responses"), f"{at}: responses"),
+        aliases=_decode_aliases(items(data, "aliases", at), f"{at}: aliases"),
     )
+
+
+def _decode_aliases(listed: list[object], at: str) -> tuple[ModelAlias, ...]:
+    entries = [mapping(item, f"{at}[{i}]") for i, item in enumerate(listed)]
+    aliases = tuple(
+        ModelAlias(text(entry, "name", f"{at}[{i}]"), text(entry, "since", f"{at}[{i}]", ""))
+        for i, entry in enumerate(entries)
+    )
+    _check_unique((alias.name for alias in aliases), at)
+    return aliases
 
 
 def _decode_responses(item: object, at: str) -> ResponseCaching | None:

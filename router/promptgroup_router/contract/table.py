@@ -195,6 +195,17 @@ class ResponseCaching:
 
 
 @dataclass(frozen=True, slots=True)
+class ModelAlias:
+    """Another name by which clients may ask for a group's model."""
+
+    name: str
+    since: str = ""
+    """RFC 3339 time in UTC at which the group first had it; empty if unknown. Of two namespaces that have one name, the
+    one that had it first gets the requests that name no namespace: a spec may be changed at any time, so the age of
+    the group says nothing."""
+
+
+@dataclass(frozen=True, slots=True)
 class Group:
     """One PromptGroup as a router sees it."""
 
@@ -216,6 +227,8 @@ class Group:
     callers: CallerRules = NO_RULES
     responses: ResponseCaching | None = None
     """None if no answer is kept."""
+    aliases: tuple[ModelAlias, ...] = ()
+    """Other names of the model in this namespace."""
 
 
 @dataclass(frozen=True, slots=True)

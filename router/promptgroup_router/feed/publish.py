@@ -7,6 +7,7 @@ from pathlib import Path
 from promptgroup_router.base.logs import fields
 from promptgroup_router.contract.table import RoutingTable, TableError
 from promptgroup_router.feed import table_file
+from promptgroup_router.rings.aliases import AliasConflict
 from promptgroup_router.routing.state import RouterState
 
 log = logging.getLogger("promptgroup.table")
@@ -82,7 +83,13 @@ class Publisher:
             ),
         )
         for conflict in conflicts:
-            log.warning(
-                "two groups declare one prompt: the older group keeps it",
-                extra=fields(group=conflict.group, keeper=conflict.keeper, fingerprint=conflict.fingerprint),
-            )
+            if isinstance(conflict, AliasConflict):
+                log.warning(
+                    "an alias of a model is a name that another group keeps",
+                    extra=fields(group=conflict.group, keeper=conflict.keeper, alias=conflict.alias),
+                )
+            else:
+                log.warning(
+                    "two groups declare one prompt: the older group keeps it",
+                    extra=fields(group=conflict.group, keeper=conflict.keeper, fingerprint=conflict.fingerprint),
+                )

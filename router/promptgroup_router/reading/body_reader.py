@@ -84,6 +84,7 @@ class BodyReader:
         preamble, order = rewrite.preamble, rewrite.ordered and not ask.tools_in_order
         unasked = without_question(ask) is not ask
         stays = preamble is None and not order and not salt and not unasked and not rewrite.metered
+        stays = stays and not rewrite.model
         if stays and without_engine_fields(ask, rewrite.allowed) is ask:
             return body
         prompt = None

@@ -29,6 +29,7 @@ from promptgroup_router.contract.table import (
     SlotState,
     TimeLimits,
 )
+from promptgroup_router.rings.aliases import Age, AliasConflict, Aliases, age_of, settle
 from promptgroup_router.rings.claims import Claim, Claims
 from promptgroup_router.rings.ids import MemberId, PrefixKey, member_id
 from promptgroup_router.rings.ring import NO_SLOTS, Ring, preference, ring_of
@@ -160,6 +161,8 @@ class TenantEntry:
     """The groups and replicas of one namespace that serve a model."""
 
     namespace: str
+    model: str
+    """The name of the model, as its engines know it."""
     claims: Claims[RevisionEntry] = field(compare=False)
     """The declared prefixes."""
     by_access: tuple[tuple[Access | None, Candidates], ...]
@@ -174,17 +177,20 @@ class TenantEntry:
 
 @dataclass(frozen=True, slots=True)
 class ModelEntry:
-    """The groups and replicas of a model. What one namespace serves is kept apart from the others."""
+    """The groups and replicas behind the name of a model, or behind an alias.
+
+    What one namespace serves is kept apart from the others. A name may stand for a model in one namespace, and be an
+    alias of another model in the next.
+    """
 
     tenants: Mapping[str, TenantEntry]
-    """Namespace → its part, in the order in which the namespaces first had a group of the model."""
+    """Namespace → its part, in the order in which the namespaces first had a group of the model; those where the name
+    is an alias follow."""
     claims: Claims[RevisionEntry] = field(compare=False)
-    """The declared prefixes of all namespaces."""
-
-    @property
-    def first(self) -> TenantEntry:
-        """The namespace of requests that name none and match no declared prefix."""
-        return next(iter(self.tenants.values()))
+    """The declared prefixes that requests which name no namespace may belong to."""
+    first: TenantEntry | None
+    """The namespace of requests that name none and match no declared prefix; None where the name is an alias that such
+    requests do not reach."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,11 +213,15 @@ class RoutingIndex:
     ambiguous: Mapping[str, tuple[str, ...]]
     """Name that several groups have → their full names."""
     models: Mapping[str, ModelEntry]
+    """Name of a model, or alias → what it stands for."""
     accesses: tuple[tuple[Access | None, str], ...]
     """Each access and namespace that a group has, once."""
     conflicts: tuple[ClaimConflict, ...]
     most_messages: int
     """Most messages that a revision declares."""
+    aliases: Mapping[str, TenantEntry]
+    """Alias → what it stands for in requests that name no namespace."""
+    alias_conflicts: tuple[AliasConflict, ...]
 
     def prefill_rates(self) -> dict[str, int]:
         """Return model → prompt tokens that a replica of it computes a second, at least; only what was measured."""
@@ -263,7 +273,20 @@ def build_index(table: RoutingTable) -> RoutingIndex:
     ambiguous = {name: tuple(each.label for each in found) for name, found in by_name.items() if len(found) > 1}
     accesses = tuple(dict.fromkeys((group.access, group.namespace) for group in table.groups))
     most = max((each.messages for group in table.groups for each in group.revisions), default=0)
-    return RoutingIndex(table, tuple(groups), names, ambiguous, models, accesses, tuple(conflicts), most)
+    aliases = settle(table.groups)
+    models |= {name: _build_alias(name, aliases, models, by_model) for name in aliases.meanings}
+    return RoutingIndex(
+        table,
+        tuple(groups),
+        names,
+        ambiguous,
+        models,
+        accesses,
+        tuple(conflicts),
+        most,
+        {name: models[name].tenants[namespace] for name, namespace in aliases.first.items()},
+        aliases.conflicts,
+    )
 
 
 _LendingKey = tuple[str, str, str, Access | None]
@@ -391,20 +414,15 @@ def _revision_entry(group: Group, label: str, revision: Revision, candidates: Ca
 
 def _build_model(model: str, groups: Iterable[GroupEntry], conflicts: list[ClaimConflict]) -> ModelEntry:
     by_namespace: dict[str, list[GroupEntry]] = {}
-    claims: dict[tuple[str, Fingerprint], Claim[RevisionEntry]] = {}
-    for group in sorted(groups, key=_age):
+    oldest_first = sorted(groups, key=_age)
+    for group in oldest_first:
         by_namespace.setdefault(group.group.namespace, []).append(group)
-        for each in group.revisions:
-            key = each.group.namespace, each.revision.fingerprint
-            if key in claims:
-                conflicts.append(ClaimConflict(group.label, claims[key].entry.label, each.revision.fingerprint))
-            elif each.revision.system_bytes or each.revision.tools or each.revision.messages:
-                claims[key] = _claim(each)
-    everybodys = Claims(claims.values())
+    claims = _claims_of(oldest_first, conflicts)
+    everybodys = Claims(claims)
     tenants = {}
     for namespace, theirs in by_namespace.items():
         alone = len(by_namespace) == 1
-        own = everybodys if alone else Claims(each for each in claims.values() if each.namespace == namespace)
+        own = everybodys if alone else Claims(each for each in claims if each.namespace == namespace)
         label = f"-/{model}" if alone else f"-/{namespace}/{model}"
         by_access: dict[Access | None, list[GroupEntry]] = {}
         for group in theirs:
@@ -413,8 +431,44 @@ def _build_model(model: str, groups: Iterable[GroupEntry], conflicts: list[Claim
             (access, _model_candidates(f"{label}#{number}" if number else label, admitting))
             for number, (access, admitting) in enumerate(by_access.items())
         ]
-        tenants[namespace] = TenantEntry(namespace, own, tuple(pools))
-    return ModelEntry(tenants, everybodys)
+        tenants[namespace] = TenantEntry(namespace, model, own, tuple(pools))
+    return ModelEntry(tenants, everybodys, next(iter(tenants.values())))
+
+
+def _build_alias(
+    name: str, aliases: Aliases, models: Mapping[str, ModelEntry], by_model: Mapping[str, Sequence[GroupEntry]]
+) -> ModelEntry:
+    """Return what an alias stands for, besides the model of that name in other namespaces if there is one.
+
+    Its parts are those of the models themselves: sessions, limits and kept answers are the same under each name.
+    """
+    real, meanings = models.get(name), aliases.meanings[name]
+    tenants = dict(real.tenants) if real is not None else {}
+    tenants |= {namespace: models[each.model].tenants[namespace] for namespace, each in meanings.items()}
+    namespace = aliases.first.get(name)
+    if namespace is None:
+        claims, first = (real.claims, real.first) if real is not None else (Claims(()), None)
+        return ModelEntry(tenants, claims, first)
+    first = tenants[namespace]
+    if real is None:
+        return ModelEntry(tenants, first.claims, first)
+    # the alias came before each group of the model of this name, so no age is greater than that of the name
+    theirs = [each for each in by_model[first.model] if each.group.namespace == namespace]
+    oldest_first = sorted([*by_model[name], *theirs], key=_age)
+    return ModelEntry(tenants, Claims(_claims_of(oldest_first, [])), first)
+
+
+def _claims_of(groups: Iterable[GroupEntry], conflicts: list[ClaimConflict]) -> list[Claim[RevisionEntry]]:
+    """Return the declared prefixes of groups, which come in the order in which they claim them."""
+    claims: dict[tuple[str, Fingerprint], Claim[RevisionEntry]] = {}
+    for group in groups:
+        for each in group.revisions:
+            key = each.group.namespace, each.revision.fingerprint
+            if key in claims:
+                conflicts.append(ClaimConflict(group.label, claims[key].entry.label, each.revision.fingerprint))
+            elif each.revision.system_bytes or each.revision.tools or each.revision.messages:
+                claims[key] = _claim(each)
+    return list(claims.values())
 
 
 def _claim(entry: RevisionEntry) -> Claim[RevisionEntry]:
@@ -464,6 +518,6 @@ def _unmatched_rules(groups: Sequence[CallerRules]) -> CallerRules:
     )
 
 
-def _age(group: GroupEntry) -> tuple[bool, str, str]:
+def _age(group: GroupEntry) -> tuple[Age, str]:
     """Return the key by which groups are ordered when they claim prefixes: by time of creation, unknown times last."""
-    return (not group.group.created, group.group.created, group.label)
+    return age_of(group.group.created), group.label

@@ -9,7 +9,8 @@
 | absent        | a model            | begins with none              | no match: any replica of the model     |
 | absent        | neither            |                               | 404                                    |
 
-Content comes before names, so that a group may have the name of the model that it serves.
+Content comes before names, so that a group may have the name of the model that it serves. An alias of a model counts as
+the model; `rings/aliases.py` decides which model it stands for.
 
 A router that serves several namespaces keeps them apart: a request belongs to one namespace, and only that namespace's
 groups, names and replicas count for it. The namespace of a request is, in this order,
@@ -20,8 +21,8 @@ groups, names and replicas count for it. The namespace of a request is, in this 
    request from it by declaring the same prefix, or a longer one;
 4. the one that first had a group of the model.
 
-So no group that is created later, in another namespace, changes where a request goes. The header selects, it does not
-authenticate: see docs/development/decisions/0012.
+So no group that is created later, in another namespace, changes where a request goes, and no alias that a group gets.
+The header selects, it does not authenticate: see docs/development/decisions/0012.
 
 Does no I/O and reads no clock.
 """
@@ -84,11 +85,12 @@ def match_group(view: RoutingIndex, ask: ParsedRequest, named: str = "", namespa
     if named:
         return ByName(_named(view, named, HEADER_GROUP, namespace))
     model = view.models.get(ask.model)
-    if model is not None and (not namespace or namespace in model.tenants):
-        claim = model.claims.match(ask.tools, ask.system, namespace, lambda count: first_messages(ask, count))
+    tenant = (model.tenants.get(namespace) if namespace else model.first) if model is not None else None
+    if model is not None and tenant is not None:
+        claims = tenant.claims if namespace else model.claims
+        claim = claims.match(ask.tools, ask.system, namespace, lambda count: first_messages(ask, count))
         if claim is not None:
             return ByContent(claim)
-        tenant = model.tenants[namespace] if namespace else model.first
         group = view.names.get(f"{tenant.namespace}/{ask.model}")
         return ByName(group) if group is not None else NoMatch(tenant)
     if f"{namespace}/{ask.model}" in view.names or ask.model in view.names or ask.model in view.ambiguous:

@@ -1,6 +1,7 @@
 """The models and groups that clients may ask for, as OpenAI's and Anthropic's APIs list them.
 
-A group is a model whose parent is the model that its replicas run. Does no I/O and reads no clock.
+A group is a model whose parent is the model that its replicas run. An alias is a model without a parent whose root is
+the model that it stands for. Does no I/O and reads no clock.
 """
 
 from typing import Any
@@ -9,7 +10,7 @@ from urllib.parse import unquote_to_bytes
 import orjson
 
 from promptgroup_router.base.errors import ApiError, shown
-from promptgroup_router.rings.index import GroupEntry, RoutingIndex
+from promptgroup_router.rings.index import GroupEntry, RoutingIndex, TenantEntry
 from promptgroup_router.routing.route import Identify, gravest, identify_nobody
 
 MODELS_PATH = b"/v1/models"
@@ -28,6 +29,9 @@ def model_list(index: RoutingIndex, identify: Identify = identify_nobody, *, ant
     groups = _admitting(index, identify)
     served = {group.group.model for group in groups}
     models = [_model(name) for name in index.models if name in served]
+    models += [
+        _alias(name, meant) for name, meant in index.aliases.items() if name not in served and _is_served(meant, groups)
+    ]
     models += [_group(_shortest_name(index, group), group) for group in groups]
     if not anthropic:
         return orjson.dumps({"object": "list", "data": models})
@@ -48,16 +52,33 @@ def model_card(
         return None
     name = unquote_to_bytes(path[len(_PREFIX) :]).decode(errors="replace")
     group = index.names.get(name)
-    if name in index.models:
-        if not any(each.group.model == name for each in _admitting(index, identify)):
-            raise _unknown(name)
-        model = _model(name)
+    entry = index.models.get(name)
+    if entry is not None and entry.first is not None:
+        model = _model_or_alias(index, name, _admitting(index, identify))
     elif group is not None:
         identify(group.group.access, group.group.namespace)
         model = _group(name, group)
     else:
         raise _unknown(name)
     return orjson.dumps(_anthropic(model) if anthropic else model)
+
+
+def _model_or_alias(index: RoutingIndex, name: str, groups: list[GroupEntry]) -> dict[str, Any]:
+    """Return what the name of a model, or an alias, stands for to somebody who may use these groups.
+
+    Raises:
+        ApiError: 404, none of them serves it.
+    """
+    if any(each.group.model == name for each in groups):
+        return _model(name)
+    meant = index.aliases.get(name)
+    if meant is not None and _is_served(meant, groups):
+        return _alias(name, meant)
+    raise _unknown(name)
+
+
+def _is_served(meant: TenantEntry, groups: list[GroupEntry]) -> bool:
+    return any((each.group.namespace, each.group.model) == (meant.namespace, meant.model) for each in groups)
 
 
 def _admitting(index: RoutingIndex, identify: Identify) -> list[GroupEntry]:
@@ -89,6 +110,10 @@ def _model(name: str) -> dict[str, Any]:
     return {"id": name, "object": "model", "created": 0, "owned_by": "engine", "root": name, "parent": None}
 
 
+def _alias(name: str, meant: TenantEntry) -> dict[str, Any]:
+    return _model(name) | {"root": meant.model}
+
+
 def _group(name: str, group: GroupEntry) -> dict[str, Any]:
     model = group.group.model
     return _model(name) | {"owned_by": group.group.namespace, "root": model, "parent": model}
@@ -100,4 +125,6 @@ def _anthropic(model: dict[str, Any]) -> dict[str, Any]:
 
 def _shortest_name(index: RoutingIndex, group: GroupEntry) -> str:
     short = group.group.name
-    return short if index.names.get(short) is group and short not in index.models else group.label
+    entry = index.models.get(short)
+    taken = entry is not None and entry.first is not None
+    return short if index.names.get(short) is group and not taken else group.label

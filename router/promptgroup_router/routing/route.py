@@ -11,6 +11,7 @@ from math import ceil
 import xxhash
 
 from promptgroup_router.access.caller import ANONYMOUS, Caller
+from promptgroup_router.apis.by_model import renamed
 from promptgroup_router.apis.conversation import first_bytes
 from promptgroup_router.apis.endpoints import BODIES
 from promptgroup_router.apis.request import ApiKind, ParsedRequest, Preamble, size_of
@@ -74,7 +75,7 @@ class Rewrite:
     preamble: Preamble | None = None
     """The declared prompt that is put in front."""
     model: str = ""
-    """The model to name then."""
+    """The model to name instead of the one that the client names; empty to leave that."""
     metered: bool = False
     """True if the engine is asked for the usage of a stream whose client did not ask."""
 
@@ -205,14 +206,23 @@ def _cached_route(
             salted, of = claim.candidates.rules.salted, claim.group.namespace
             domain = cache_domain(salted, salts, caller, of, ask, cached=cached)
             unasked = metered and _is_unasked(claim.candidates, ask, caller)
-            rewrite = Rewrite(claim.group.callers.allowed, domain, salted, cached=cached, ordered=True, metered=unasked)
+            model = claim.group.model
+            rewrite = Rewrite(
+                claim.group.callers.allowed,
+                domain,
+                salted,
+                cached=cached,
+                ordered=True,
+                model="" if ask.model == model else model,
+                metered=unasked,
+            )
             messages = claim.revision.messages
             header, declared = claim.group.session_header, claim.revision.system_bytes
             session = _session(
                 ask, headers, claim.label, header, declared, messages=messages, caller=caller, domain=domain
             )
             inside = claim.revision.system_bytes + size_of(ask.tools) + (first_bytes(ask, messages) if messages else 0)
-            rate = tokens.per_byte(ask.model)
+            rate = tokens.per_byte(model)
             return _to(
                 MatchedBy.CONTENT,
                 claim,
@@ -260,7 +270,7 @@ def _cached_route(
             found.secret = is_given_secret(ask, revision.revision)
             return found
         case NoMatch(model=tenant):
-            rate = tokens.per_byte(ask.model)
+            rate = tokens.per_byte(tenant.model)
             return _unmatched(
                 tenant, ask, headers, rate=rate, identify=identify, salts=salts, cached=cached, metered=metered
             )
@@ -362,6 +372,8 @@ def written(ask: ParsedRequest, rewrite: Rewrite) -> bytes:
         ApiError: 400, the request cannot be combined with the declared prompt.
     """
     sent = for_engine(ask, rewrite.allowed, rewrite.domain)
+    if rewrite.model and rewrite.preamble is None:
+        sent = renamed(sent, rewrite.model)
     body = sent.raw
     if rewrite.preamble is not None:
         body = BODIES[ask.kind].with_preamble(sent, rewrite.preamble, rewrite.model)
@@ -436,7 +448,8 @@ def _unmatched(
     salted = candidates.rules.salted
     domain = cache_domain(salted, salts, caller, found.namespace, ask, cached=cached)
     unasked = metered and _is_unasked(candidates, ask, caller)
-    rewrite = Rewrite(candidates.rules.allowed, domain, salted, cached=cached, metered=unasked)
+    model = "" if ask.model == found.model else found.model
+    rewrite = Rewrite(candidates.rules.allowed, domain, salted, cached=cached, model=model, metered=unasked)
     session = _session(ask, headers, found.candidates.id, HEADER_SESSION, LEADING_BYTES, caller=caller, domain=domain)
     leading, prefix = leading_of(ask)
     if ask.ids:
@@ -460,7 +473,7 @@ def _unmatched(
     return Route(
         MatchedBy.NONE,
         UNMATCHED,
-        ask.model,
+        found.model,
         candidates,
         demand,
         _body(ask, rewrite),

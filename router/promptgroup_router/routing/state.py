@@ -1,6 +1,7 @@
 """The state that all connections of a router share: the table in use, and what was learned while serving."""
 
 import secrets
+from collections.abc import Sequence
 from typing import Protocol
 
 from promptgroup_router.access.authenticator import Authenticator
@@ -16,6 +17,7 @@ from promptgroup_router.contract.table import RoutingTable
 from promptgroup_router.policy.balancer import Balancer
 from promptgroup_router.policy.health import Health
 from promptgroup_router.policy.retry_budget import RetryBudget
+from promptgroup_router.rings.aliases import AliasConflict
 from promptgroup_router.rings.ids import member_parts
 from promptgroup_router.rings.index import ClaimConflict, RoutingIndex, build_index
 from promptgroup_router.rings.remap import remapped_shares
@@ -95,7 +97,7 @@ class RouterState:
         """True once everything was asked for its keys by which the first table's groups know their callers."""
         return not self.untried
 
-    def install(self, table: RoutingTable, source: str, now: float) -> tuple[ClaimConflict, ...]:
+    def install(self, table: RoutingTable, source: str, now: float) -> tuple[ClaimConflict | AliasConflict, ...]:
         """Serve by this table from here on.
 
         Returns:
@@ -114,11 +116,13 @@ class RouterState:
         metrics = self.metrics
         metrics.table_info.replace({(table.version, source): 1})
         metrics.keys_moved.replace({(group,): share for group, share in remapped_shares(before, view)})
-        conflicts: dict[tuple[str, ...], float] = {}
-        for conflict in view.conflicts:
-            conflicts[conflict.group,] = conflicts.get((conflict.group,), 0) + 1
-        metrics.conflicts.replace(conflicts)
-        return tuple(conflict for conflict in view.conflicts if conflict not in before.conflicts)
+        metrics.conflicts.replace(_by_group(view.conflicts))
+        metrics.alias_conflicts.replace(_by_group(view.alias_conflicts))
+        known, known_aliases = frozenset(before.conflicts), frozenset(before.alias_conflicts)
+        return (
+            *(each for each in view.conflicts if each not in known),
+            *(each for each in view.alias_conflicts if each not in known_aliases),
+        )
 
     def _forget_series(self, now: float) -> None:
         """Drop the series of what left the table long ago: prompts come and go as long as a router runs."""
@@ -181,3 +185,11 @@ class RouterState:
         self.metrics.waiting.replace({(): len(self.admission_queue)})
         self.metrics.connections.replace({(): connections})
         return self.metrics.text(form)
+
+
+def _by_group(conflicts: Sequence[ClaimConflict | AliasConflict]) -> dict[tuple[str, ...], float]:
+    """Return label group → number of its conflicts."""
+    found: dict[tuple[str, ...], float] = {}
+    for each in conflicts:
+        found[each.group,] = found.get((each.group,), 0) + 1
+    return found

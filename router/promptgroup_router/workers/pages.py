@@ -23,6 +23,7 @@ ADDED = frozenset({
 """Gauges of which each worker has a part: a session is counted by the worker that served it last."""
 
 ONCE: dict[str, Callable[[list[float]], float]] = {
+    "alias_conflicts": max,
     "build_info": max,
     "conflicts": max,
     "departed_at_bytes": median_low,

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from promptgroup_router.apis import request
 from promptgroup_router.apis.usage import Usage
 from promptgroup_router.base.errors import ApiError
-from promptgroup_router.contract.table import Engine, Policy, SlotState
+from promptgroup_router.contract.table import Engine, ModelAlias, Policy, SlotState
 from promptgroup_router.explain import explain, explain_with_table, parse_explain_request
 from promptgroup_router.policy.policies import LEAST_CAP
 from promptgroup_router.routing.admission_queue import NEW_SECONDS, WAIT_SECONDS
@@ -99,10 +99,26 @@ def test_a_group_without_a_replica_is_told_and_refused():
 
 def test_by_content():
     found = told(serving(), question())
-    assert found["match"] == {"how": "content", "group": "chat/support", "model": "llama", "departed": None}
+    assert found["match"] == {
+        "how": "content",
+        "group": "chat/support",
+        "model": "llama",
+        "alias": None,
+        "departed": None,
+    }
     assert found["revision"]["why"] == "content"
     assert found["tokens"]["prefix"] == 2000
     assert found["refusal"] is None
+
+
+def test_by_an_alias():
+    (served,) = SERVED.groups
+    state = serving(table(replace(served, aliases=(ModelAlias("gpt-4o"),))))
+    for asked, alias in (("gpt-4o", "gpt-4o"), ("llama", None)):
+        found = told(state, question(chat(model=asked)))["match"]
+        assert (found["how"], found["model"], found["alias"]) == ("content", "llama", alias)
+    named = told(state, question(chat(model="gpt-4o", system=""), {"x-promptgroup": "support"}))["match"]
+    assert (named["how"], named["alias"]) == ("name", None)
 
 
 def test_without_a_match_it_is_said_which_prompt_it_misses():

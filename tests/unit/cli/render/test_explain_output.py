@@ -59,6 +59,11 @@ def test_a_policy_that_weighs_no_time_shows_none():
     [
         ({"match": {"how": "name", "group": "chat/support", "model": "llama"}}, "Group", "by its name"),
         (
+            {"match": {"how": "content", "group": "chat/support", "model": "llama", "alias": "gpt-4o"}},
+            "Group",
+            "(model llama by its alias gpt-4o), matched by its system prompt",
+        ),
+        (
             {"session": {"key": "ff", "named": False, "source": "", "last": None}},
             "Session",
             "ff, recognised by the start of the",

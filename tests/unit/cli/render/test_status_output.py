@@ -35,6 +35,14 @@ def test_one_group_has_all_that_is_known():
     assert all(len(line) <= WIDTH for line in lines)
 
 
+def test_the_aliases_of_a_model_are_told():
+    group = promptgroup("support")
+    group["spec"]["modelAliases"] = ["gpt-4o", "l8"]
+    found = group_status(group, None, ())
+    assert table([found], namespaces=False).startswith("Group:        chat/support (model llama, also gpt-4o, l8)\n")
+    assert json.loads(document([found]))["groups"][0]["modelAliases"] == ["gpt-4o", "l8"]
+
+
 def test_a_number_that_is_held_is_told_once():
     group = promptgroup("support", condition("ScalingActive", "False", "FailedGetMetrics", "held at 3"))
     group["spec"]["sizing"] = {"minReplicas": 2, "maxReplicas": 8}

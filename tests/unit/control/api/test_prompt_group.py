@@ -5,7 +5,7 @@ from promptgroup_operator.api.prompt_group import FailurePolicy, PromptGroup, Pr
 from promptgroup_router.contract.encoding import encode_group
 from promptgroup_router.contract.names import HEADER_SESSION
 from promptgroup_router.contract.table import Policy, Sharing
-from support.builders import FINGERPRINT, group, pod, revision
+from support.builders import FINGERPRINT, NOW, group, pod, revision
 
 LEAST = {"model": "llama", "prompt": {"system": "x"}, "engine": {"image": "i"}}
 
@@ -45,6 +45,9 @@ def test_a_spec_without_one_of_these_is_refused(missing):
 
 
 BAD = {
+    "an empty alias": {"modelAliases": [""]},
+    "a long alias": {"modelAliases": ["x" * 254]},
+    "too many aliases": {"modelAliases": [f"a{number}" for number in range(17)]},
     "an empty model": {"model": ""},
     "negative replicas": {"replicas": -1},
     "an unknown sharing": {"routing": {"sharing": "pool"}},
@@ -88,8 +91,8 @@ def test_the_route_that_the_contract_encodes_is_what_the_schema_describes():
 
     rev = revision(pods=[pod("a", 0)])
     step = release.RevisionStep(rev.fingerprint, release.RevisionPhase.SERVING, 100, frozenset({0, 1}))
-    of = group(responses={"cache": "Exact", "staleWhileRevalidate": "1m", "trustSeed": True})
-    route = prompt_route.route(of, [rev], {rev.fingerprint: step}, {rev.fingerprint: {"a": 0}}, {})
+    of = group(modelAliases=["gpt"], responses={"cache": "Exact", "staleWhileRevalidate": "1m", "trustSeed": True})
+    route = prompt_route.route(of, [rev], {rev.fingerprint: step}, {rev.fingerprint: {"a": 0}}, {}, now=NOW)
     encoded = encode_group(route)
     parsed = PromptRouteSpec.model_validate(encoded)
     assert parsed.model_dump(by_alias=True, exclude_none=True, mode="json") == encoded

@@ -15,7 +15,7 @@ NAMED = {
 """Fields that a picker does not act on."""
 HELD = {
     # by the table of routes, which picker and router decide by with the same code
-    *("model", "prompt", "limits", "access", "rollout", "gateway"),
+    *("model", "modelAliases", "prompt", "limits", "access", "rollout", "gateway"),
     *("routing.policy", "routing.sharing", "routing.loadFactorPercent", "routing.sessionHeader"),
     # by the body that the picker gives back, and refused where a gateway does not let it
     *("routing.ownInstructions", "routing.allowedEngineFields", "routing.isolation", "routing.reportCachedTokens"),

@@ -3,6 +3,7 @@ from dataclasses import replace
 import pytest
 
 from promptgroup_operator.api.prompt_group import EngineType
+from promptgroup_operator.base.timestamps import rfc3339
 from promptgroup_operator.engines.dialect import DIALECTS
 from promptgroup_operator.plan import desired
 from promptgroup_operator.plan.prompt_route import ready, ring, route, sends_to
@@ -23,7 +24,7 @@ from promptgroup_router.contract.table import (
     SlotState,
     TimeLimits,
 )
-from support.builders import CREATED, FINGERPRINT, SETTINGS, TEXT, cold, group, pod, restarted, revision
+from support.builders import CREATED, FINGERPRINT, NOW, SETTINGS, TEXT, ago, cold, group, pod, restarted, revision
 
 READY, DRAINING, ABSENT = SlotState.READY, SlotState.DRAINING, SlotState.ABSENT
 
@@ -78,7 +79,7 @@ def made(revisions, standing=None, of=None):
     live = {("Deployment", each.deployment): deployment(of or group(), each) for each in revisions}
     if standing is not None:
         live["PromptRoute", "support"] = standing
-    return route(of or group(), revisions, plan, held, live)
+    return route(of or group(), revisions, plan, held, live, now=NOW)
 
 
 def deployment(of, of_revision):
@@ -210,7 +211,7 @@ def test_replicas_of_the_engine_before_are_lent_as_what_they_are():
 def test_a_revision_that_retired_is_not_routed():
     rev = revision()
     plan = {rev.fingerprint: step(0, RevisionPhase.RETIRED, 0)}
-    assert route(group(), [rev], plan, {rev.fingerprint: {}}, {}).revisions == ()
+    assert route(group(), [rev], plan, {rev.fingerprint: {}}, {}, now=NOW).revisions == ()
 
 
 def test_a_revision_is_measured_in_bytes_and_refers_to_its_text():
@@ -240,21 +241,21 @@ def test_a_route_sends_to_the_pods_of_its_ready_slots():
     rev = revision(pods=[pod("a", 0), restarted("b", 1), pod("c", 7)])
     plan = {rev.fingerprint: step(2)}
     held = {rev.fingerprint: {"a": 0, "b": 1, "c": 7}}
-    assert sends_to({"spec": encode_group(route(group(), [rev], plan, held, {}))}) == {"a"}
+    assert sends_to({"spec": encode_group(route(group(), [rev], plan, held, {}, now=NOW))}) == {"a"}
 
 
 def test_ready_counts_what_routers_may_send_to():
     rev = revision(pods=[pod("a", 0), restarted("b", 1), pod("c", 7)])
     assert ready(
-        route(group(), [rev], {rev.fingerprint: step(2)}, {rev.fingerprint: {"a": 0, "b": 1, "c": 7}}, {})
+        route(group(), [rev], {rev.fingerprint: step(2)}, {rev.fingerprint: {"a": 0, "b": 1, "c": 7}}, {}, now=NOW)
     ) == {rev.fingerprint: 1}
 
 
 def test_routers_are_told_who_may_use_the_group():
     keys = {"type": "APIKey", "apiKey": {"secrets": ["keys"]}, "callers": ["team-a"]}
-    routed = route(group(access=keys), (), {}, {}, {})
+    routed = route(group(access=keys), (), {}, {}, {}, now=NOW)
     assert (routed.access.type, routed.access.secrets, routed.access.callers) == ("APIKey", ("keys",), ("team-a",))
-    assert route(group(), (), {}, {}, {}).access is None
+    assert route(group(), (), {}, {}, {}, now=NOW).access is None
 
 
 def test_each_slot_says_what_its_own_engine_asks_for():
@@ -270,3 +271,16 @@ def test_each_slot_says_how_its_own_engine_is_verified():
     slots = ring(pods, {"a": 0, "b": 1, "c": 2}, step(3))
     assert [each.tls for each in slots] == [None, EngineTls("ConfigMap", "engine-ca", "ca.crt", "engines"), None]
     assert [each.state for each in slots] == [READY, READY, ABSENT]  # nobody knows how to verify the last
+
+
+def test_an_alias_is_as_old_as_its_first_route_however_old_the_group_is():
+    of = group(modelAliases=["gpt-4o", "l8"])
+    first = route(of, (), {}, {}, {}, now=NOW)
+    assert [(each.name, each.since) for each in first.aliases] == [("gpt-4o", rfc3339(NOW)), ("l8", rfc3339(NOW))]
+    standing = {"spec": encode_group(route(group(modelAliases=["l8"]), (), {}, {}, {}, now=ago(hours=1)))}
+    later = route(of, (), {}, {}, {("PromptRoute", "support"): standing}, now=NOW)
+    assert [(each.name, each.since) for each in later.aliases] == [
+        ("gpt-4o", rfc3339(NOW)),
+        ("l8", rfc3339(ago(hours=1))),
+    ]
+    assert route(group(), (), {}, {}, {("PromptRoute", "support"): standing}, now=NOW).aliases == ()

@@ -6,10 +6,12 @@ import pytest
 from promptgroup_operator.api.prompt_group import EngineType
 from promptgroup_operator.engines.dialect import DIALECTS
 from promptgroup_operator.plan.plan import MOVING, Plan, decide
-from promptgroup_operator.plan.validate import is_owned, may_delete, validate
-from promptgroup_operator.world.snapshot import Problem, Progress, PromptText, Sibling
+from promptgroup_operator.plan.validate import is_owned, may_delete, taken_aliases, validate
+from promptgroup_operator.world.snapshot import OtherGroup, Problem, Progress, PromptText, Sibling
 from promptgroup_router.contract import names
 from promptgroup_router.contract.encoding import decode_group
+from promptgroup_router.contract.table import Group, ModelAlias
+from promptgroup_router.rings.aliases import settle
 from support.builders import CREATED, FINGERPRINT, NOW, TEXT, group, pod, revision, starting, text, world
 
 NAME = f"support-{FINGERPRINT[:8]}"
@@ -164,3 +166,52 @@ def test_tiers_that_cannot_work_are_said():
     found = validate(replace(world(), group=group(cache={"offload": {"memory": "8Gi"}}, engine=engine)))
     assert isinstance(found, Problem)
     assert found.reason == "InvalidCache"
+
+
+def aliased(*others, aliases=("gpt",)):
+    return replace(world(of=group(modelAliases=list(aliases))), others=others)
+
+
+OTHER = OtherGroup("alpha", CREATED, "qwen")
+ALIASES = {
+    "nobody else has it": (OTHER, {}),
+    "a model of the namespace": (replace(OTHER, model="gpt"), {"gpt": "alpha"}),
+    "a group of the namespace": (replace(OTHER, name="gpt"), {"gpt": "gpt"}),
+    "an alias of another model, of an older group": (replace(OTHER, aliases=("gpt",)), {"gpt": "alpha"}),
+    "an alias of another model, of a younger group": (replace(OTHER, created="2027", aliases=("gpt",)), {}),
+    "an alias of the same model": (replace(OTHER, model="llama", aliases=("gpt",)), {}),
+}
+
+
+@pytest.mark.parametrize("case", ALIASES)
+def test_aliases_that_something_else_has(case):
+    other, expected = ALIASES[case]
+    assert taken_aliases(aliased(other)) == expected
+    # as routers decide it
+    mine = Group("chat", "support", "llama", CREATED, (), aliases=(ModelAlias("gpt", CREATED),))
+    listed = tuple(ModelAlias(each, CREATED) for each in other.aliases)
+    theirs = Group("chat", other.name, other.model, other.created, (), aliases=listed)
+    found = settle([mine, theirs]).conflicts
+    assert {each.alias: each.keeper for each in found if each.group == "chat/support"} == {
+        alias: f"chat/{keeper}" for alias, keeper in expected.items()
+    }
+
+
+def test_the_full_name_of_the_group_is_a_name_of_its_own():
+    assert taken_aliases(aliased(aliases=("chat/support", "chat/other"))) == {"chat/support": "support"}
+
+
+def test_a_group_with_aliases_says_if_they_stand_for_its_model_and_serves_either_way():
+    def told(of):
+        status = decide(of, NOW).status
+        return {each["type"]: each for each in status["conditions"]}
+
+    served = told(aliased(OTHER))
+    assert (served["AliasesServed"]["status"], served["AliasesServed"]["reason"]) == ("True", "AliasesServed")
+    taken = told(aliased(replace(OTHER, model="gpt")))
+    assert (taken["AliasesServed"]["status"], taken["AliasesServed"]["reason"]) == ("False", "AliasTaken")
+    assert "gpt is a name of PromptGroup alpha" in taken["AliasesServed"]["message"]
+    assert (taken["Accepted"]["status"], taken["Degraded"]["status"]) == ("True", "False")
+    assert "AliasesServed" not in told(world())
+    events = [each.reason for each in decide(aliased(replace(OTHER, model="gpt")), NOW).events]
+    assert "AliasTaken" in events

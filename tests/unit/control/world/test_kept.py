@@ -94,10 +94,11 @@ def test_of_a_pod_its_state_is_kept():
 def test_a_long_spec_is_kept_without_its_prompt_and_its_template():
     engine = {"type": "VLLM", "template": {"metadata": {}}}
     sizing = {"maxReplicas": 3, "targets": {"ttft": "1s"}}
-    spec = {"model": "m", "prompt": {"system": "a" * WHOLE_CHARACTERS}, "engine": engine, "sizing": sizing}
+    named = {"model": "m", "modelAliases": ["gpt"]}
+    spec = {**named, "prompt": {"system": "a" * WHOLE_CHARACTERS}, "engine": engine, "sizing": sizing}
     found = {"metadata": {"namespace": "chat", "name": "support"}, "spec": spec, "status": {"replicas": 1}}
     in_store = kept(found, "PromptGroup")
-    assert in_store["spec"] == {"model": "m", "engine": {"type": "VLLM"}, "sizing": {"maxReplicas": 3}}
+    assert in_store["spec"] == {**named, "engine": {"type": "VLLM"}, "sizing": {"maxReplicas": 3}}
     assert (in_store[SHORTENED], in_store["status"]) == (True, {"replicas": 1})
     many = {**engine, "template": {"x": [[]] * WHOLE_VALUES}}
     assert kept({**found, "spec": spec | {"prompt": {}, "engine": many}}, "PromptGroup")[SHORTENED]

@@ -7,7 +7,7 @@ import pytest
 from promptgroup_picker.extproc import messages, processing
 from promptgroup_picker.stubs.ext_proc_pb2 import ProcessingRequest
 from promptgroup_router.contract.caller_rules import CachedTokens, CallerRules
-from promptgroup_router.contract.table import SlotState
+from promptgroup_router.contract.table import ModelAlias, SlotState
 from promptgroup_router.routing.state import RouterState
 from promptgroup_router.tracing.sampling import Sampling
 from promptgroup_router.tracing.tracer import Tracer
@@ -487,3 +487,13 @@ def test_where_answers_are_not_given_back_the_header_says_it(mode):
     assert ("x-promptgroup-cache-miss", b"none") in [
         (each.header.key, each.header.raw_value) for each in mutation.set_headers
     ]
+
+
+@pytest.mark.parametrize("mode", ["streamed", "held"])
+def test_a_request_by_an_alias_gets_a_body_that_names_the_model(mode):
+    (served,) = table_of(*ADDRESSES).groups
+    request = shown(served=table(replace(served, aliases=(ModelAlias("gpt"),))))
+    request.head(**({"mode": 2} if mode == "held" else {}))
+    *_, response = request.body(json.dumps(chat(model="gpt")).encode())
+    changed = response.request_body.response.body_mutation
+    assert json.loads(changed.body or changed.streamed_response.body) == chat()

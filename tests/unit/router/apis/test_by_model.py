@@ -12,10 +12,12 @@ from promptgroup_router.apis.by_model import (
     as_received,
     parse_form,
     parse_json,
+    parse_passed,
     parse_tokenize,
+    renamed,
     with_model,
 )
-from promptgroup_router.apis.request import ApiKind, preamble
+from promptgroup_router.apis.request import ApiKind, parse, preamble
 from promptgroup_router.base.errors import ApiError
 from promptgroup_router.contract.table import Prompt
 
@@ -92,3 +94,14 @@ def test_any_bytes_are_read(pieces):
     body = b"".join(pieces)
     with contextlib.suppress(ApiError):
         assert parse_form(body).model.encode() in body
+
+
+def test_a_request_of_any_api_is_renamed():
+    chat = parse(ApiKind.CHAT, orjson.dumps({"model": "gpt", "messages": [{"role": "user", "content": "Hi"}], "n": 1}))
+    sent = renamed(chat, "llama")
+    assert orjson.loads(sent.raw) == sent.doc == chat.doc | {"model": "llama"}
+    assert (chat.doc["model"], sent.messages, sent.model) == ("gpt", chat.messages, "gpt")
+    body = form(part("model", b"gpt"), SOUND)
+    assert renamed(parse_form(body), "llama").raw == form(part("model", b"llama"), SOUND)
+    unnamed = parse_passed(b"{}")
+    assert renamed(unnamed, "llama") is unnamed

@@ -17,6 +17,7 @@ from promptgroup_router.contract.table import (
     CacheScope,
     Engine,
     Group,
+    ModelAlias,
     Policy,
     Prompt,
     PromptRef,
@@ -327,3 +328,20 @@ def test_a_table_that_cannot_be_used_is_refused(case):
     with pytest.raises(TableError) as refused:
         decode_table(data)
     assert str(refused.value) == message
+
+
+def test_aliases_are_read_as_they_were_written_and_groups_without_any_say_nothing():
+    aliased = replace(GROUP, aliases=(ModelAlias("gpt-4o", "2026-11-25T03:00:00Z"), ModelAlias("l8")))
+    encoded = encode_group(aliased)
+    assert encoded["format"] == encode_group(GROUP)["format"]
+    assert encoded["aliases"] == [{"name": "gpt-4o", "since": "2026-11-25T03:00:00Z"}, {"name": "l8"}]
+    assert decode_group("chat", "support", encoded) == aliased
+    assert "aliases" not in encode_group(GROUP)
+
+
+@pytest.mark.parametrize(
+    "aliases", ["gpt", ["gpt"], [{}], [{"name": 1}], [{"name": "a", "since": 1}], [{"name": "a"}, {"name": "a"}]]
+)
+def test_aliases_that_are_none(aliases):
+    with pytest.raises(TableError, match="chat/support: aliases"):
+        decode_group("chat", "support", encode_group(GROUP) | {"aliases": aliases})

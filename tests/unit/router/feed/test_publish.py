@@ -1,8 +1,8 @@
-from promptgroup_router.contract.table import RoutingTable
+from promptgroup_router.contract.table import ModelAlias, RoutingTable
 from promptgroup_router.feed import table_file
 from promptgroup_router.feed.publish import Publisher
 from promptgroup_router.routing.state import RouterState
-from support.tables import group, table
+from support.tables import group, revision, table
 
 
 class Case:
@@ -67,3 +67,11 @@ def test_conflicts_are_logged_once(caplog):
     for version in ("v1", "v2"):
         case.publisher.publish(table(group("a"), group("b", created="2027"), version=version), "file")
     assert caplog.text.count("two groups declare one prompt") == 1
+
+
+def test_an_alias_that_another_group_keeps_is_logged_once(caplog):
+    case = Case()
+    for version in ("v1", "v2"):
+        groups = group("a", aliases=(ModelAlias("b"),)), group("b", revision("z"))
+        case.publisher.publish(table(*groups, version=version), "file")
+    assert caplog.text.count("an alias of a model is a name that another group keeps") == 1

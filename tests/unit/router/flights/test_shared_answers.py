@@ -2,15 +2,17 @@
 
 import asyncio
 import sys
+from dataclasses import replace
 
 import orjson
 import pytest
 
-from promptgroup_router.contract.table import CacheScope
+from promptgroup_router.contract.table import CacheScope, ModelAlias
 from promptgroup_router.response_cache.purge import Purge
 from support.accesslog import access_lines
 from support.answered import Oracle, exact, keeping, said
 from support.fakeengine import engines, until, well
+from support.tables import table
 from support.wire import ask, connected, post, routing, run, table_of
 
 KEY, STATUS = b"x-promptgroup-cache-key", b"cache-status"
@@ -353,5 +355,20 @@ def test_a_request_of_a_group_that_keeps_no_answers_runs_no_line_of_the_cache(tm
                 finally:
                     sys.setprofile(None)
         assert bool(called) is keeps, called
+
+    run(inside())
+
+
+def test_a_request_by_an_alias_gets_the_answer_of_one_by_the_model(tmp_path):
+    async def inside():
+        oracle = Oracle()
+        async with engines(1, oracle) as (engine,):
+            (kept,) = keeping(engine.address).groups
+            async with routing(tmp_path, table(replace(kept, aliases=(ModelAlias("gpt"),)))) as router:
+                first = await ask(router.port, post(exact(model="gpt")))
+                again = await ask(router.port, post(exact()))
+                assert first.headers[KEY] == again.headers[KEY]
+                assert oracle.inferences == 1
+                assert said(first.body) == said(again.body)
 
     run(inside())

@@ -8,7 +8,7 @@ import orjson
 import pytest
 
 from promptgroup_router.contract.access import ANYBODY, Access, AccessType
-from promptgroup_router.contract.table import Policy
+from promptgroup_router.contract.table import ModelAlias, Policy
 from support.fakeengine import engines, until
 from support.keys import BY_KEY, KEY_A, KEY_A2, KEY_B, write_keys
 from support.tables import group, revision, slot, table
@@ -253,5 +253,25 @@ def test_an_engine_whose_credential_is_not_known_gets_nothing_and_the_client_is_
                 assert answer.status == 502
                 assert "credential of the engine not read yet" in answer.json["error"]["message"]
                 assert not fakes[0].requests
+
+    run(test())
+
+
+def test_an_alias_lets_nobody_in_whom_the_model_does_not(folder):
+    async def test():
+        hidden = replace(BY_KEY, callers=("team-b",))
+        async with engines(1) as (fake,):
+            slots = (slot(0, address=fake.address),)
+            mine = group("support", revision(slots=slots), access=hidden)
+            # another group of the model, open to each key, has the alias
+            other = group("open", revision(OTHER, slots=slots), access=BY_KEY, aliases=(ModelAlias("gpt"),))
+            async with routing(folder, table(mine, other), secrets_dir=folder / "secrets") as router:
+                await until(lambda: router.state.keys_tried, "the keys")
+                for model in ("llama", "gpt"):
+                    for header, status in (("X-Nobody: x", 401), (key(KEY_A), 403), (key(KEY_B), 200)):
+                        answer = await ask(router.port, post(chat(model=model), header))
+                        assert (model, header, answer.status) == (model, header, status)
+                    answer = await ask(router.port, post(chat(system=OTHER, model=model), key(KEY_A)))
+                    assert answer.served_by.startswith("chat/open/")
 
     run(test())

@@ -2,15 +2,17 @@ import asyncio
 import os
 import signal
 import time
+from dataclasses import replace
 
 import orjson
 import pytest
 
 from promptgroup_router.apis import structure
 from promptgroup_router.apis.endpoints import ENDPOINTS
+from promptgroup_router.contract.table import ModelAlias
 from promptgroup_router.proxy import large_request
 from support.fakeengine import Call, engines
-from support.tables import SYSTEM
+from support.tables import SYSTEM, table
 from support.wire import ask, chat, connected, get, post, routing, run, table_of
 
 LONG = "word " * 200_000
@@ -200,5 +202,17 @@ def test_a_large_request_is_told_why_its_prompt_was_not_found(tmp_path):
             assert headers[b"x-promptgroup-cache-miss"].startswith(b"messages_changed;tokens=")
             _, reason, _ = await told(LONG, "msg_unknown")
             assert reason["type"] == "previous_message_not_found"
+
+    run(check())
+
+
+def test_a_large_body_by_an_alias_names_the_model(tmp_path):
+    async def check():
+        async with engines(1) as (engine,):
+            groups = table_of(engine.address).groups
+            aliased = table(replace(groups[0], aliases=(ModelAlias("gpt"),)))
+            async with routing(tmp_path, aliased) as router:
+                assert (await ask(router.port, post(large(model="gpt")))).status == 200
+                assert orjson.loads(engine.requests[0].body) == large()
 
     run(check())

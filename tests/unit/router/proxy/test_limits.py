@@ -1,9 +1,12 @@
 """Limits of callers on real sockets: what clients get, and how charges end."""
 
+from dataclasses import replace
+
 import orjson
 import pytest
 
 from promptgroup_router.contract.caller_rules import CallerLimits, CallerRules
+from promptgroup_router.contract.table import ModelAlias
 from support.fakeengine import Call, engines, until
 from support.tables import SYSTEM, group, revision, slot, table
 from support.wire import ask, chat, connected, post, routing, run
@@ -105,5 +108,19 @@ def test_a_stream_that_nobody_asked_for_is_charged_by_its_events(tmp_path):
             await ask(router.port, post(chat(max_tokens=1)))
             answer = await ask(router.port, post(chat(max_tokens=1)))
             assert int(answer.headers[b"x-ratelimit-remaining-tokens"]) < 10_000 - 60
+
+    run(check())
+
+
+def test_an_alias_is_charged_to_the_account_of_the_model(tmp_path):
+    async def check():
+        async with engines(1, counted) as (engine,):
+            (limited,) = table_of(engine.address, requests_per_minute=2).groups
+            async with routing(tmp_path, table(replace(limited, aliases=(ModelAlias("gpt"),)))) as router:
+                for system in (SYSTEM, "Nobody declares this."):
+                    asked = [await ask(router.port, post(chat(system=system, model=each))) for each in ("llama", "gpt")]
+                    assert [each.headers[b"x-ratelimit-remaining-requests"] for each in asked] == [b"1", b"0"]
+                    refused = await ask(router.port, post(chat(system=system, model="gpt")))
+                    assert (refused.status, refused.json["error"]["code"]) == (429, "rate_limit_exceeded")
 
     run(check())

@@ -1,13 +1,15 @@
 """Embeddings, scores, tokens and audio through a router on real sockets."""
 
 import collections
+from dataclasses import replace
 
 import orjson
 import pytest
 
 from promptgroup_router.apis.by_model import COUNTED_PATHS, FORM_PATHS, JSON_PATHS, TOKENIZE_PATH
+from promptgroup_router.contract.table import ModelAlias
 from support.fakeengine import Call, engines, until
-from support.tables import SYSTEM
+from support.tables import SYSTEM, table
 from support.wire import ask, chat, connected, get, post, routing, run, table_of
 
 FORM = (
@@ -113,5 +115,19 @@ def test_everything_else_is_refused_with_what_is_served(tmp_path, path):
                 assert (answer.status, answer.json["error"]["code"]) == (404, "not_found")
                 assert "POST /v1/messages" in answer.json["error"]["message"]
             assert engine.requests == []
+
+    run(check())
+
+
+def test_a_form_by_an_alias_names_the_model(tmp_path):
+    async def check():
+        async with engines(1) as (engine,):
+            (served,) = table_of(engine.address).groups
+            async with routing(tmp_path, table(replace(served, aliases=(ModelAlias("whisper-1"),)))) as router:
+                for path in FORM_PATHS:
+                    fields = "Content-Type: multipart/form-data; boundary=XX"
+                    data = post(FORM % b"whisper-1", fields, path=path.decode())
+                    assert (await ask(router.port, data)).status == 200
+                    assert engine.requests[-1].body == FORM % b"llama"
 
     run(check())

@@ -4,6 +4,7 @@ import pytest
 from promptgroup_router.apis.request import ApiKind, parse
 from promptgroup_router.base.errors import ApiError
 from promptgroup_router.contract.fingerprint import canonical_tools
+from promptgroup_router.contract.table import ModelAlias
 from promptgroup_router.rings.index import build_index
 from promptgroup_router.routing.match import ByContent, ByName, NoMatch, match_group
 from support.tables import SYSTEM, group, revision, table
@@ -132,3 +133,69 @@ def test_a_name_is_looked_up_in_the_namespace_that_the_request_names():
     assert refused(view, ask(), "y", "a") == (404, "group_not_found", "x-promptgroup")
     assert refused(view, ask(), "b/y", "a") == (404, "group_not_found", "x-promptgroup")
     assert refused(view, ask(), "", "c") == (404, "model_not_found", "model")
+
+
+# --- Aliases --------------------------------------------------------------------------------------------------------
+
+EARLY, LATE = "2026-01-01T00:00:00Z", "2026-02-01T00:00:00Z"
+
+
+def aliased(name, alias, *revisions, since=LATE, **fields):
+    return group(name, *revisions, aliases=(ModelAlias(alias, since),), **fields)
+
+
+def test_an_alias_leads_where_the_model_leads():
+    groups = [aliased("a", "gpt", revision("You are")), group("b", revision("You see"))]
+    view = build_index(table(*groups))
+    for system, expected in (("You are here", "chat/a"), ("You see", "chat/b"), ("Else", None)):
+        for namespace in ("", "chat"):
+            asked = [found(view, ask(system, model=model), namespace=namespace) for model in ("llama", "gpt")]
+            assert asked == [f"content {expected}" if expected else "none in chat"] * 2
+    assert refused(view, ask(model="gpt"), namespace="other") == (404, "model_not_found", "model")
+    assert found(view, ask(model="gpt"), "b") == "name chat/b"
+
+
+def test_a_namespace_may_have_an_alias_that_another_one_had_first_for_itself_alone():
+    mine = aliased("mine", "gpt", revision("You are"), namespace="a", since=EARLY, created=EARLY)
+    thief = aliased("thief", "gpt", revision("You"), namespace="b", model="other", created="2025-01-01T00:00:00Z")
+    view = build_index(table(mine, thief))
+    for system, expected in (("You are", "content a/mine"), ("You", "none in a"), ("Else", "none in a")):
+        assert found(view, ask(system, model="gpt")) == expected
+    assert found(view, ask("You are", model="gpt"), namespace="b") == "content b/thief"
+    assert found(view, ask("Else", model="gpt"), namespace="b") == "none in b"
+
+
+@pytest.mark.parametrize("fields", [{"name": "gpt"}, {"model": "gpt"}], ids=["group", "model"])
+def test_what_another_namespace_has_itself_and_had_first_is_not_taken_by_an_alias(fields):
+    real = group(**{"name": "r", "namespace": "a", "model": "m", "created": EARLY} | fields)
+    thief = aliased("thief", "gpt", revision("You"), namespace="b", created="2025-01-01T00:00:00Z")
+    alone, both = build_index(table(real)), build_index(table(real, thief))
+    for system in ("You", SYSTEM, "Else"):
+        assert found(both, ask(system, model="gpt")) == found(alone, ask(system, model="gpt"))
+    assert found(both, ask("You", model="gpt"), namespace="b") == "content b/thief"
+
+
+def test_an_alias_that_came_first_keeps_what_matches_nothing_when_a_model_of_its_name_comes():
+    first = aliased("first", "gpt", revision("You are"), namespace="a", since=EARLY, created=EARLY)
+    later = group("later", revision("You are. Today"), namespace="b", model="gpt", created=LATE)
+    own = group("own", revision("Say"), namespace="b", model="gpt", created=LATE)
+    view = build_index(table(first, later, own))
+    assert found(view, ask("Else", model="gpt")) == "none in a"
+    assert found(view, ask("You are. Today", model="gpt")) == "content a/first"
+    assert found(view, ask("Say", model="gpt")) == "content b/own"
+    assert found(view, ask("You are. Today", model="gpt"), namespace="b") == "content b/later"
+    assert found(view, ask("Else", model="gpt"), namespace="b") == "none in b"
+
+
+def test_an_old_group_claims_no_prefix_of_a_model_whose_name_it_gets_as_an_alias():
+    old = aliased("old", "gpt", revision("You"), namespace="a", since=LATE, created="2025-01-01T00:00:00Z")
+    for created, expected in (("2026-01-15T00:00:00Z", "content b/m"), ("2026-03-01T00:00:00Z", "content a/old")):
+        model = group("m", revision("You"), namespace="b", model="gpt", created=created)
+        assert found(build_index(table(old, model)), ask("You", model="gpt")) == expected
+
+
+def test_the_full_name_of_a_group_leads_to_it_whoever_has_it_as_an_alias():
+    thief = aliased("thief", "chat/a", namespace="b", since=EARLY, created=EARLY)
+    view = build_index(table(group("a", created=LATE), thief))
+    assert found(view, ask(model="chat/a")) == "name chat/a"
+    assert refused(view, ask(model="chat/a"), namespace="b") == (404, "group_not_found", "model")

@@ -2,8 +2,10 @@ import json
 
 import pytest
 
+from promptgroup_router.access.caller import ANONYMOUS
 from promptgroup_router.base.errors import ApiError
-from promptgroup_router.contract.table import RoutingTable
+from promptgroup_router.contract.access import Access, AccessType
+from promptgroup_router.contract.table import ModelAlias, RoutingTable
 from promptgroup_router.rings.index import build_index
 from promptgroup_router.routing.model_list import model_card, model_list
 from support.tables import group, revision, table
@@ -61,3 +63,52 @@ def test_a_model_that_is_not_served(path):
 
 def test_other_paths_name_no_model():
     assert model_card(INDEX, b"/v1/modelsx") is None
+
+
+# --- Aliases --------------------------------------------------------------------------------------------------------
+
+
+def aliased(name, *aliases, since="2026-11-09T00:00:00Z", **fields):
+    return group(name, aliases=tuple(ModelAlias(each, since) for each in aliases), **fields)
+
+
+def test_an_alias_is_listed_and_found_with_the_model_that_it_stands_for():
+    index = build_index(table(aliased("a", "gpt-4o", "l8")))
+    listed = [(each["id"], each["root"], each["parent"]) for each in json.loads(model_list(index))["data"]]
+    assert listed == [
+        ("llama", "llama", None),
+        ("gpt-4o", "llama", None),
+        ("l8", "llama", None),
+        ("a", "llama", "llama"),
+    ]
+    card = json.loads(model_card(index, b"/v1/models/gpt-4o"))
+    assert (card["id"], card["root"], card["owned_by"], card["object"]) == ("gpt-4o", "llama", "engine", "model")
+    assert json.loads(model_card(index, b"/v1/models/gpt-4o", anthropic=True))["id"] == "gpt-4o"
+
+
+def test_an_alias_that_requests_without_a_namespace_do_not_reach_is_not_listed():
+    theirs = group("gpt", revision("z"), namespace="x", model="other", created="2026-01-01T00:00:00Z")
+    index = build_index(table(aliased("a", "gpt"), theirs))
+    assert [each["id"] for each in json.loads(model_list(index))["data"]] == ["llama", "other", "a", "gpt"]
+    assert json.loads(model_card(index, b"/v1/models/gpt"))["parent"] == "other"
+
+
+def test_a_name_that_is_a_model_and_an_alias_is_listed_once():
+    late = group("b", revision("z"), namespace="x", model="gpt", created="2026-12-01T00:00:00Z")
+    index = build_index(table(aliased("a", "gpt"), late))
+    assert [each["id"] for each in json.loads(model_list(index))["data"]] == ["llama", "gpt", "a", "b"]
+
+
+def test_an_alias_is_told_to_those_alone_who_may_use_its_model():
+    keys = Access(type=AccessType.API_KEY, secrets=("keys",))
+    index = build_index(table(aliased("a", "gpt", access=keys), group("b", revision("z"), model="open")))
+
+    def identify(access, _namespace):
+        if access is not None:
+            raise ApiError(401, "who are you")
+        return ANONYMOUS
+
+    assert [each["id"] for each in json.loads(model_list(index, identify))["data"]] == ["open", "b"]
+    with pytest.raises(ApiError) as caught:
+        model_card(index, b"/v1/models/gpt", identify)
+    assert (caught.value.status, caught.value.code) == (404, "model_not_found")

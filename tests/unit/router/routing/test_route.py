@@ -8,10 +8,12 @@ import orjson
 import pytest
 import xxhash
 
+from promptgroup_router.apis.endpoints import ENDPOINTS
 from promptgroup_router.apis.request import ApiKind, parse
 from promptgroup_router.apis.tokens import Tokens
 from promptgroup_router.base.errors import ApiError
-from promptgroup_router.contract.table import SlotState
+from promptgroup_router.contract.fingerprint import canonical_tools
+from promptgroup_router.contract.table import ModelAlias, SlotState
 from promptgroup_router.policy.session_locations import QUIET_SECONDS, Placement, SessionLocations
 from promptgroup_router.rings.index import build_index
 from promptgroup_router.routing.match import MatchedBy
@@ -354,3 +356,77 @@ def test_sessions_are_shared_by_weight(weights):
     counts = Counter(revision_by_weight(key, weights) for key in keys)
     for name, weight in weights.items():
         assert counts[name] / len(keys) == pytest.approx(weight / sum(weights.values()), abs=0.015)
+
+
+# --- Aliases --------------------------------------------------------------------------------------------------------
+
+ALIASED = build_index(table(group("support", aliases=(ModelAlias("gpt-4o"),)), group("other", revision("Else"))))
+FUNCTIONS = [{"type": "function", "function": {"name": "f", "description": "d"}}]
+
+ASKED = {
+    "chat": (
+        b"/v1/chat/completions",
+        {"messages": [{"role": "system", "content": SYSTEM}, {"role": "user", "content": "Hi"}]},
+    ),
+    "chat of no group": (b"/v1/chat/completions", {"messages": [{"role": "user", "content": "Hi"}], "stream": True}),
+    "tools": (b"/v1/chat/completions", {"messages": [{"role": "user", "content": "Hi"}], "tools": FUNCTIONS, "rid": 1}),
+    "text": (b"/v1/completions", {"prompt": f"{SYSTEM} Hi"}),
+    "messages": (b"/v1/messages", {"system": SYSTEM, "messages": [{"role": "user", "content": "Hi"}], "max_tokens": 5}),
+    "count": (b"/v1/messages/count_tokens", {"messages": [{"role": "user", "content": "Hi"}]}),
+    "responses": (b"/v1/responses", {"instructions": SYSTEM, "input": "Hi"}),
+    "embeddings": (b"/v1/embeddings", {"input": ["Once"]}),
+    "rerank": (b"/v1/rerank", {"query": "a", "documents": ["b"]}),
+    "tokens": (b"/tokenize", {"messages": [{"role": "system", "content": SYSTEM}, {"role": "user", "content": "Hi"}]}),
+}  # fmt: skip
+
+
+def asked(path, fields, model):
+    return ENDPOINTS[path].parse(orjson.dumps({"z": 1, "model": model, **fields}))
+
+
+@pytest.mark.parametrize("case", ASKED)
+def test_a_request_by_an_alias_is_one_by_the_model_and_engines_get_the_models_name(case):
+    path, fields = ASKED[case]
+    by_model, by_alias = (
+        route(
+            ALIASED,
+            asked(path, fields, model),
+            {},
+            locations=SessionLocations(),
+            tokens=Tokens(),
+            now=0.0,
+            cached=ENDPOINTS[path].cached,
+        )
+        for model in ("llama", "gpt-4o")
+    )
+    assert json.loads(by_alias.body) == json.loads(by_model.body)
+    assert json.loads(by_alias.body)["model"] == "llama"
+    for name in ("how", "group", "model", "candidates", "session", "estimated", "counted", "revision", "leading"):
+        assert getattr(by_alias, name) == getattr(by_model, name), name
+    if ENDPOINTS[path].cached:
+        assert by_alias.demand == by_model.demand
+    assert (by_model.rewrite.model, by_alias.rewrite.model) == ("", "llama")
+
+
+def test_tools_of_a_request_by_an_alias_are_put_in_order():
+    view = build_index(table(group("a", revision(tools=canonical_tools(FUNCTIONS)), aliases=(ModelAlias("gpt"),))))
+    chat = [("system", SYSTEM), ("user", "Hi")]
+    by_model, by_alias = (routed(view, ask(*chat, model=model, tools=FUNCTIONS)) for model in ("llama", "gpt"))
+    assert by_alias.group == "chat/a"
+    assert by_alias.body == by_model.body != ask(*chat, tools=FUNCTIONS).raw
+
+
+def test_what_engines_say_of_a_model_holds_under_its_alias():
+    tokens = Tokens()
+    tokens.learn("llama", 100_000, 50_000)
+    for system in (SYSTEM, "Nobody declares this."):
+        demands = [
+            routed(ALIASED, ask(("system", system), ("user", LONG), model=model), tokens=tokens).demand
+            for model in ("llama", "gpt-4o")
+        ]
+        assert demands[0] == demands[1]
+
+
+def test_a_group_that_is_named_by_a_header_gets_its_model_whatever_the_body_names():
+    found = routed(ALIASED, ask(model="gpt-4o"), {b"x-promptgroup": b"other"})
+    assert (found.group, json.loads(found.body)["model"]) == ("chat/other", "llama")

@@ -1,5 +1,6 @@
 from dataclasses import replace
 
+from promptgroup_router.contract.table import ModelAlias
 from promptgroup_router.policy.demand import Demand
 from promptgroup_router.policy.sessions import SESSION_SECONDS
 from promptgroup_router.routing.state import SERIES_SECONDS, RouterState
@@ -147,3 +148,11 @@ def test_a_group_that_comes_back_counts_anew_also_beside_a_request_that_outlived
     series().ok.add()
     before.ok.add()
     assert state.metrics.revision_requests.values == {("chat/a", label, "first", "content", "true", "ok"): 1}
+
+
+def test_an_alias_that_something_else_has_is_told_once():
+    state = RouterState()
+    both = table(group("a", aliases=(ModelAlias("b"),)), group("b", revision("z")))
+    assert [conflict.alias for conflict in state.install(both, "file", 0.0)] == ["b"]
+    assert state.install(both, "file", 1.0) == ()
+    assert 'alias_conflicts{group="chat/a"} 1' in state.exposition(1.0, 0)

@@ -1,0 +1,116 @@
+"""Decides which model an alias stands for, in each namespace and for requests that name no namespace.
+
+A group's aliases are names of its model in its own namespace. There, what has a name itself comes first:
+
+| the name is also               | then it stands for                       |
+|--------------------------------|------------------------------------------|
+| a model of the namespace       | that model                               |
+| the name of a group there      | that group                               |
+| the full name of any group     | that group                               |
+| an alias of several models     | the model of the oldest group            |
+
+A request that names no namespace gets what the name stands for in the namespace that had it first, whether as a model,
+as a group or as an alias. The age of an alias is its own, not that of its group: a spec can be changed at any time, and
+a team could otherwise give an old group its neighbour's names. See docs/development/decisions/0073.
+
+Does no I/O and reads no clock.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from promptgroup_router.contract.table import Group
+
+Age = tuple[bool, str]
+"""Key by which times are compared (RFC 3339 in UTC): unknown ones come last."""
+
+
+@dataclass(frozen=True, slots=True)
+class Meaning:
+    """The model that an alias stands for in a namespace."""
+
+    model: str
+    age: Age
+    """Since when the namespace has the alias."""
+    group: str
+    """`namespace/group` of the oldest group that has it."""
+
+
+@dataclass(frozen=True, slots=True)
+class AliasConflict:
+    """An alias that does not stand for the model of its group, or does so only for requests that name the namespace."""
+
+    group: str
+    alias: str
+    keeper: str
+    """`namespace/group` that keeps the name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Aliases:
+    """The aliases of a table."""
+
+    meanings: Mapping[str, Mapping[str, Meaning]]
+    """Alias → namespace → what it stands for there."""
+    first: Mapping[str, str]
+    """Alias → the namespace whose meaning holds for requests that name none; absent where something else has it."""
+    conflicts: tuple[AliasConflict, ...]
+
+
+NO_ALIASES = Aliases({}, {}, ())
+
+
+def age_of(time: str) -> Age:
+    """Return the age of what has existed since a time; empty if that is unknown."""
+    return (not time, time)
+
+
+def settle(groups: Sequence[Group]) -> Aliases:
+    """Return what the aliases of these groups stand for."""
+    if not any(group.aliases for group in groups):
+        return NO_ALIASES
+    oldest_first = sorted(groups, key=_order)
+    owners: dict[tuple[str, str], Group] = {}
+    everywhere: dict[str, Group] = {}
+    labels = {_label(group): group for group in groups}
+    for group in oldest_first:
+        for name in (group.model, group.name):
+            owners.setdefault((group.namespace, name), group)
+            everywhere.setdefault(name, group)
+    meanings: dict[str, dict[str, Meaning]] = {}
+    conflicts: list[AliasConflict] = []
+    for group in oldest_first:
+        for alias in group.aliases:
+            owner = owners.get((group.namespace, alias.name)) or labels.get(alias.name)
+            there = meanings.setdefault(alias.name, {}) if owner is None else {}
+            known = there.get(group.namespace)
+            if owner is not None:
+                conflicts.append(AliasConflict(_label(group), alias.name, _label(owner)))
+            elif known is None:
+                there[group.namespace] = Meaning(group.model, age_of(alias.since), _label(group))
+            elif known.model == group.model:
+                age = min(known.age, age_of(alias.since))
+                there[group.namespace] = Meaning(known.model, age, known.group)
+            else:
+                conflicts.append(AliasConflict(_label(group), alias.name, known.group))
+    first: dict[str, str] = {}
+    for name, found in meanings.items():
+        namespace, meaning = min(found.items(), key=lambda item: (item[1].age, item[0]))
+        other = everywhere.get(name)
+        keeper = meaning.group
+        if other is None or meaning.age < age_of(other.created):
+            first[name] = namespace
+        else:
+            keeper = _label(other)
+        conflicts += [
+            AliasConflict(each.group, name, keeper) for where, each in sorted(found.items()) if where != first.get(name)
+        ]
+    return Aliases(meanings, first, tuple(conflicts))
+
+
+def _label(group: Group) -> str:
+    return f"{group.namespace}/{group.name}"
+
+
+def _order(group: Group) -> tuple[Age, str]:
+    return age_of(group.created), _label(group)
