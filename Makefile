@@ -5,7 +5,7 @@ UV := $(shell command -v uv || echo $(CURDIR)/.cache/uv/bin/uv)
 RUN := $(UV) run --frozen
 JOBS ?= 2
 # control planes at a time: their tests wait for most of the time, and each takes up to two gigabytes
-CLUSTERS ?= $(shell awk '/MemAvailable/ {n = int($$2 / 2097152); print n > 7 ? 7 : n < 1 ? 1 : n}' /proc/meminfo)
+CLUSTERS ?= $(shell awk '/MemAvailable/ {n = int($$2 / 2097152); print (n > 7 ? 7 : n < 1 ? 1 : n)}' /proc/meminfo)
 FILES ?= 4
 # one process more than cores: tests of deadlines wait
 CHECKS ?= $(shell expr $(JOBS) + 1)

@@ -8,7 +8,8 @@ Events are method calls, which return actions:
 | room                                     | the same again                                                           |
 | waited too long                          | Refuse (503)                                                             |
 | failed, kept connection was stale        | Send to the same slot on a fresh connection; nobody's failure            |
-| failed, nothing was passed on yet        | the slot is ejected; Send to the next best, WAIT, or Refuse (502, 504)   |
+| failed, nothing was passed on yet        | the slot is ejected; Send to the next best, WAIT, or Refuse (502, 504);  |
+|                                          | on a fresh connection if an engine was lost with the request             |
 | the same, too many others are tried again| WAIT                                                                     |
 | answered 502, 503, 504                   | Send to the next best; RELAY when there is none with room                |
 | answered anything else                   | RELAY, once the body's first byte is here, or a stream's first token     |
@@ -296,7 +297,8 @@ class Exchange:
         self._pick = pick
         self._stale = False
         self._tried += (pick.member.id,)
-        return Send(pick.member)
+        # a kept connection may have ended with the same node: that would look as if this engine had died of the request
+        return Send(pick.member, fresh=self._lost > 0)
 
     def _enter_budget(self) -> bool:
         """Count the request as one that is tried again. Return False if there are too many."""

@@ -64,12 +64,14 @@ def test_of_an_answer_that_is_an_error_nothing_is_learned(status, placed):
     assert balancer.loads == {}
 
 
-@pytest.mark.parametrize("failure", ["REFUSED", "CONNECT_TIMEOUT", "RESET"])
-def test_a_slot_that_cannot_be_reached_is_ejected_and_the_next_is_tried(failure):
+@pytest.mark.parametrize(
+    ("failure", "again"), [("REFUSED", "next"), ("CONNECT_TIMEOUT", "next"), ("RESET", "next fresh")]
+)
+def test_a_slot_that_cannot_be_reached_is_ejected_and_the_next_is_tried(failure, again):
     case = Case(slots=3)
     case.play(f"""
         begin             -> send home
-        failed {failure}  -> send next
+        failed {failure}  -> send {again}
         answered 200      -> relay
         relaying
         ended
@@ -84,7 +86,7 @@ def test_three_slots_are_tried_and_no_more():
     case.play("""
         begin           -> send home
         failed REFUSED  -> send next
-        failed RESET    -> send third
+        failed RESET    -> send third fresh
         failed REFUSED  -> refuse 502 no_answer
     """)
     assert case.state.balancer.loads == {}
@@ -92,12 +94,28 @@ def test_three_slots_are_tried_and_no_more():
 
 
 @pytest.mark.parametrize(
-    "dies", ["failed RESET    -> send next", "failed STALE    -> send home fresh\nfailed REFUSED  -> send next"]
+    "dies",
+    ["failed RESET    -> send next fresh", "failed STALE    -> send home fresh\nfailed REFUSED  -> send next fresh"],
 )
 def test_a_request_on_which_two_engines_have_died_is_tried_on_no_third(dies):
     case = Case(slots=5)
     case.play(f"begin           -> send home\n{dies}\nfailed RESET    -> refuse 502 no_answer")
     assert case.state.balancer.loads == {}
+
+
+@pytest.mark.parametrize(
+    "dies",
+    ["failed RESET    -> send next fresh", "failed STALE    -> send home fresh\nfailed REFUSED  -> send next fresh"],
+)
+def test_a_node_that_dies_with_two_engines_is_not_taken_for_a_request_that_kills_them(dies):
+    case = Case(slots=4)
+    case.play(f"""
+        begin           -> send home
+        {dies}
+        failed REFUSED  -> send third fresh
+        answered 200    -> relay
+    """)
+    assert case.ejected() == sorted(case.order[:2])
 
 
 def test_no_slot_is_tried_twice():
@@ -153,7 +171,7 @@ def test_an_engine_that_dies_between_head_and_first_byte_is_tried_elsewhere():
     case.play("""
         begin         -> send home
         answered 200  -> relay
-        failed RESET  -> send next
+        failed RESET  -> send next fresh
         answered 200  -> relay
     """)
     assert case.ejected() == [case.order[0]]
@@ -240,7 +258,7 @@ def test_an_engine_that_never_begins_is_late_and_the_next_is_tried():
     assert case.exchange.late(29.9, 100.0) is None
     assert case.exchange.late(30.0, 100.0) is Failure.NO_TOKEN
     case.play("""
-        failed NO_TOKEN -> send next
+        failed NO_TOKEN -> send next fresh
         failed NO_TOKEN -> refuse 504 timeout
     """)
     assert set(case.ejected()) == set(case.order[:2])
