@@ -139,7 +139,7 @@ e2e-cluster: setup ## The cluster of make e2e with all images, ahead of time: ma
 e2e-mutants: setup ## The same against builds that are broken on purpose: each must fail (ARGS="warmup-skipped --whole")
 	@$(RUN) python e2e/mutants/run.py $(ARGS)
 
-# integration tries all examples of what check tries a quarter of
+# integration tries all examples of what check tries a tenth of
 .PHONY: test
 test: LATER := property
 test: check integration ## Everything that must pass before a change lands

@@ -1,6 +1,6 @@
 """Hypothesis for all tests: no deadline, since a busy machine is no fault; how to repeat a failure is printed.
 
-The suite tries the same examples everywhere, so that it says something of the change that it runs for: a quarter of
+The suite tries the same examples everywhere, so that it says something of the change that it runs for: a tenth of
 them in `make check` (`--hypothesis-profile=quick`), all in `make integration`. New ones are looked for with
 `--hypothesis-profile=search`.
 

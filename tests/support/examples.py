@@ -9,5 +9,5 @@ ALL = 100
 
 
 def examples(count: int, **more: Any) -> settings:
-    """Return settings with so many examples, and with the profile's share of them: a quarter in `make check`."""
+    """Return settings with so many examples, and with the profile's share of them: a tenth in `make check`."""
     return settings(max_examples=max(1, count * settings().max_examples // ALL), **more)

@@ -49,7 +49,7 @@ class PoolSpec(ApiModel):
     model_config = rules(
         rule(
             "self.transport == 'TCP' || self.type == 'Mooncake'",
-            "cache.pool.transport is RDMA, which only a pool of type Mooncake is told by its engines: remove it",
+            "cache.pool.transport is RDMA, which engines use to a pool of type Mooncake only: remove it",
             ".transport",
             holds=lambda pool: pool.transport is Transport.TCP or pool.type is PoolType.MOONCAKE,
         ),

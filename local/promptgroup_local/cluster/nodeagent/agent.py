@@ -22,6 +22,7 @@ from promptgroup_local.cluster.nodeagent.hollow import HollowPod
 from promptgroup_local.cluster.nodeagent.logserver import LogServer
 from promptgroup_local.cluster.nodeagent.pods.container import Machine
 from promptgroup_local.cluster.nodeagent.pods.pod import PodRunner
+from promptgroup_local.cluster.nodeagent.pods.template import Template
 
 HEARTBEAT_SECONDS = 10.0
 """As a kubelet; the node counts as lost after 50 s without."""
@@ -59,10 +60,13 @@ class Agent:
     async def run(self) -> None:
         """Register the node and run its pods."""
         process.end_all_in(self._pods)
+        base = self._base()
+        # authorities that aiohttp reads when it is imported, which engines never ask for
+        template = Template({**os.environ, **base, "SSL_CERT_FILE": os.devnull})
         self._logs.mkdir(parents=True, exist_ok=True)
         try:
             async with self._api, aiohttp.ClientSession(trust_env=False) as http, asyncio.TaskGroup() as tasks:
-                machine = Machine(self._api, http, self._images, self._pods, self._logs, self._base())
+                machine = Machine(self._api, http, self._images, self._pods, self._logs, base, template)
                 await self._log_server.start(
                     self._block.socket,
                     ca=self._api.ca,
@@ -72,6 +76,7 @@ class Agent:
                 tasks.create_task(self._heartbeat(await self._register()))
                 await self._follow(machine, tasks)
         finally:
+            await template.close()
             await self._log_server.close()
             self._block.close()
 

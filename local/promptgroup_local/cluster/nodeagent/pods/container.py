@@ -18,6 +18,7 @@ from promptgroup_local.cluster.nodeagent.api import Api, ApiError
 from promptgroup_local.cluster.nodeagent.pods import environment, launch, probes, volumes
 from promptgroup_local.cluster.nodeagent.pods.restarts import Backoff, restarts
 from promptgroup_local.cluster.nodeagent.pods.status import Container
+from promptgroup_local.cluster.nodeagent.pods.template import Template
 
 RETRY_SECONDS = 1.0
 """Between two tries of what depends on other objects, or on the API server."""
@@ -42,6 +43,8 @@ class Machine:
     """A file a container."""
     base: Mapping[str, str]
     """Variables that every container has."""
+    template: Template
+    """What starts stand-in engines."""
 
 
 @dataclass(slots=True)
@@ -134,7 +137,7 @@ async def _run_once(context: PodContext, spec: Mapping[str, Any], life: Containe
     what = await _command(context, spec)
     life.begin(f"local://{uuid.uuid4()}", datetime.now(UTC))
     try:
-        running = await launch.launch(what)
+        running = await launch.launch(what, context.machine.template)
     except OSError as error:  # ended before it began, as a runtime reports it
         life.end(128, datetime.now(UTC), reason="StartError", detail=str(error))
         return
@@ -154,7 +157,7 @@ async def _watch_over(
     context: PodContext,
     spec: Mapping[str, Any],
     life: Container,
-    running: asyncio.subprocess.Process,
+    running: launch.Running,
     what: launch.Command,
 ) -> str:
     """Wait for the process's end, and bring it about when probes or a deletion ask for it; why, when a probe did."""
@@ -191,7 +194,7 @@ async def _watch_over(
 async def _terminate(
     context: PodContext,
     spec: Mapping[str, Any],
-    running: asyncio.subprocess.Process,
+    running: launch.Running,
     ended: asyncio.Task[int],
     *,
     look: Callable[[Mapping[str, Any]], Awaitable[bool]],

@@ -6,8 +6,10 @@ import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from promptgroup_local.cluster import process
+from promptgroup_local.cluster.nodeagent.pods.template import Template, program
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,13 +24,27 @@ class Command:
     """Where its output is appended."""
 
 
-async def launch(command: Command) -> asyncio.subprocess.Process:
-    """Start it.
+class Running(Protocol):
+    """A process that was started."""
+
+    @property
+    def pid(self) -> int:
+        """Its number, which is that of its session, too."""
+
+    async def wait(self) -> int:
+        """Return the exit status; that of a signal is negative."""
+
+
+async def launch(command: Command, template: Template | None = None) -> Running:
+    """Start it, by a template if there is one that has its program.
 
     Raises:
         OSError: there is no such program, or no such folder.
     """
+    known = program(command.argv) if template is not None else None
     with command.log.open("ab") as output:
+        if template is not None and known is not None:
+            return await template.fork(known, command.environment, command.folder, output.fileno())
         return await asyncio.create_subprocess_exec(
             *command.argv,
             stdin=asyncio.subprocess.DEVNULL,

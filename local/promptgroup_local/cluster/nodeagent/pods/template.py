@@ -1,0 +1,223 @@
+"""A process that has imported what many containers run, and forks for each: that takes a tenth of a start's CPU.
+
+Only programs of this package may be started so. What they compute when they are imported they have in common, and a
+fork's `/proc/PID/cmdline` and `environ` are the template's.
+
+Over a socket the agent sends one message for each container, JSON with the file for its output, and gets two:
+`{"pid": 12}` in the order of requests, and `{"ended": 12, "status": 0}` when it has ended, as `os.waitpid` tells it.
+"""
+
+import asyncio
+import contextlib
+import gc
+import importlib
+import json
+import os
+import random
+import runpy
+import selectors
+import signal
+import socket
+import sys
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+from promptgroup_local.cluster import process
+
+PROGRAMS = {"promptgroup_local.engine": ("promptgroup_local.engine.server", "uvloop")}
+"""Modules that are run so → what they import. Nothing of it starts a thread."""
+MOST_BYTES = 100_000
+"""Longest message: a Unix socket takes some 200 kB at once."""
+FULL_SECONDS = 0.01
+"""Time after which a message is sent again to a template that has not read earlier ones yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A command that a template can run."""
+
+    module: str
+    arguments: Sequence[str]
+    variables: Mapping[str, str]
+    """Besides those of the container."""
+
+
+def program(argv: Sequence[str]) -> Program | None:
+    """Return the program of a command; None if a template cannot run it."""
+    variables, rest = {}, list(argv)
+    if rest[:1] == ["/usr/bin/env"]:
+        rest = rest[1:]
+        while rest and "=" in rest[0]:
+            name, _, value = rest.pop(0).partition("=")
+            variables[name] = value
+    if rest[:2] != [sys.executable, "-m"] or len(rest) < 3 or rest[2] not in PROGRAMS:
+        return None
+    return Program(rest[2], rest[3:], variables)
+
+
+class Forked:
+    """A container's process that a template has forked; as `asyncio.subprocess.Process`, as far as it is used."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self.ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+    async def wait(self) -> int:
+        """Return the exit status; that of a signal is negative."""
+        return await asyncio.shield(self.ended)
+
+
+def _message(what: Program, environment: Mapping[str, str], folder: Path) -> bytes:
+    if not folder.is_dir():
+        raise FileNotFoundError(f"no folder {folder}")
+    variables = {**environment, **what.variables}
+    told = {"module": what.module, "arguments": what.arguments, "environment": variables, "folder": str(folder)}
+    message = json.dumps(told).encode()
+    if len(message) > MOST_BYTES:
+        raise OSError(f"arguments and variables have {len(message)} bytes, at most {MOST_BYTES} are possible")
+    return message
+
+
+class Template:
+    """The agent's end. The process starts when it is asked for the first time, and ends with the agent's thread."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        """Start nothing yet; the environment is that in which the modules are imported."""
+        self._environment = environment
+        self._channel: socket.socket | None = None
+        self._process: asyncio.subprocess.Process | None = None
+        self._asked: deque[asyncio.Future[Forked]] = deque()
+        self._running: dict[int, Forked] = {}
+
+    async def fork(self, what: Program, environment: Mapping[str, str], folder: Path, log: int) -> Forked:
+        """Run a program.
+
+        Args:
+            what: the program.
+            environment: the container's variables.
+            folder: working directory.
+            log: descriptor of the file that gets its output.
+
+        Raises:
+            OSError: there is no such folder, the arguments are too long, or the template ends.
+        """
+        message = _message(what, environment, folder)
+        channel = self._channel or await self._open()
+        while True:
+            with contextlib.suppress(BlockingIOError):
+                socket.send_fds(channel, [message], [log])
+                break
+            await asyncio.sleep(FULL_SECONDS)
+        asked: asyncio.Future[Forked] = asyncio.get_running_loop().create_future()
+        self._asked.append(asked)
+        return await asyncio.shield(asked)
+
+    async def close(self) -> None:
+        """End the process, and with it its forks."""
+        if self._channel is not None:
+            self._lose(self._channel)
+        if self._process is not None:
+            await self._process.wait()
+
+    async def _open(self) -> socket.socket:
+        mine, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._channel = mine
+        mine.setblocking(False)
+        asyncio.get_running_loop().add_reader(mine.fileno(), self._hear, mine)
+        with its:
+            self._process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", __name__, str(its.fileno())),
+                stdin=asyncio.subprocess.DEVNULL,
+                env=dict(self._environment),
+                pass_fds=(its.fileno(),),
+                start_new_session=True,
+                preexec_fn=process.die_with_parent,  # one prctl, no lock is taken in it
+            )
+        return mine
+
+    def _hear(self, channel: socket.socket) -> None:
+        with contextlib.suppress(BlockingIOError):
+            while message := channel.recv(MOST_BYTES):
+                told = json.loads(message)
+                if "ended" in told:
+                    self._running.pop(told["ended"]).ended.set_result(os.waitstatus_to_exitcode(told["status"]))
+                else:
+                    forked = self._running[told["pid"]] = Forked(told["pid"])
+                    self._asked.popleft().set_result(forked)
+            self._lose(channel)
+
+    def _lose(self, channel: socket.socket) -> None:
+        """Let go of what ends with the template."""
+        asyncio.get_running_loop().remove_reader(channel.fileno())
+        channel.close()
+        self._channel = None
+        running, self._running = self._running, {}
+        for each in running.values():
+            each.ended.set_result(-signal.SIGKILL)
+        while self._asked:
+            self._asked.popleft().set_exception(OSError("what starts engines has ended: see the agent's output"))
+
+
+# --- The template's process --------------------------------------------------------------------------------------
+
+
+def main() -> None:
+    """Import, and fork as asked until the agent is gone."""
+    channel = socket.socket(fileno=int(sys.argv[1]))
+    for each in PROGRAMS.values():
+        for name in each:
+            importlib.import_module(name)
+    gc.collect()
+    gc.freeze()  # what forks share is not written to
+    selector = selectors.DefaultSelector()
+    selector.register(channel, selectors.EVENT_READ)
+    while True:
+        for key, _ in selector.select():
+            if key.data is not None:
+                selector.unregister(key.fd)
+                os.close(key.fd)
+                told = {"ended": key.data, "status": os.waitpid(key.data, 0)[1]}
+            else:
+                message, files, _, _ = socket.recv_fds(channel, MOST_BYTES, 1)
+                if not message:
+                    return
+                told = {"pid": _fork(json.loads(message), files[0])}
+                os.close(files[0])
+                selector.register(os.pidfd_open(told["pid"]), selectors.EVENT_READ, told["pid"])
+            channel.send(json.dumps(told).encode())
+
+
+def _fork(what: Mapping[str, Any], log: int) -> int:
+    """Return the process of a fork that leads a session of its own."""
+    begun, begins = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.setsid()
+        os.write(begins, b".")
+        _become(what, log)
+    os.close(begins)
+    os.read(begun, 1)  # from here on it gets the signals that are sent to its session
+    os.close(begun)
+    return pid
+
+
+def _become(what: Mapping[str, Any], log: int) -> NoReturn:
+    """Run a module as a process of its own does."""
+    process.die_with_parent()
+    for output in (1, 2):
+        os.dup2(log, output)
+    os.closerange(3, 1024)
+    os.chdir(what["folder"])
+    os.environ.clear()
+    os.environ.update(what["environment"])
+    random.seed()  # that of the template would be everybody's
+    sys.argv = ["", *what["arguments"]]
+    runpy.run_module(what["module"], run_name="__main__", alter_sys=True)
+    sys.exit()
+
+
+if __name__ == "__main__":
+    main()
