@@ -43,8 +43,8 @@ class Machine:
     """A file a container."""
     base: Mapping[str, str]
     """Variables that every container has."""
-    template: Template
-    """What starts stand-in engines."""
+    template: Template | None = None
+    """The process of which stand-in engines are forks; None if each is started by itself."""
 
 
 @dataclass(slots=True)
