@@ -5,8 +5,8 @@ UV := $(shell command -v uv || echo $(CURDIR)/.cache/uv/bin/uv)
 RUN := $(UV) run --frozen
 JOBS ?= 2
 # control planes at a time: their tests wait for most of the time, and each takes up to two gigabytes
-CLUSTERS ?= $(shell awk '/MemAvailable/ {n = int($$2 / 2097152); print (n > 7 ? 7 : n < 1 ? 1 : n)}' /proc/meminfo)
-FILES ?= 4
+CLUSTERS ?= $(shell awk '/MemAvailable/ {n = int($$2 / 2097152); print (n > 4 ? 4 : n < 1 ? 1 : n)}' /proc/meminfo)
+FILES ?= 3
 # one process more than cores: tests of deadlines wait
 CHECKS ?= $(shell expr $(JOBS) + 1)
 # a container image's setting, by which each process of each run would compile what it imports again
@@ -51,7 +51,7 @@ demo-sglang-diagnosis: setup ## The same of two real SGLang engines (SGLANG)
 
 # mypy takes one core for half a minute where nothing is remembered; tests/integration would be collected for nothing
 .PHONY: check
-check: setup ## Format, lint, types, import contracts, unit and property tests: three minutes
+check: setup ## Format, lint, types, import contracts, unit and property tests: two minutes
 	$(RUN) ruff format --check .
 	$(RUN) ruff check .
 	$(RUN) python scripts/check_files.py
@@ -95,7 +95,7 @@ fix: setup ## Format and mend what ruff can
 # each worker collects all that it is given, so it gets only files with such tests (tests/conftest.py refuses others)
 MARKED = tests/integration $(shell grep -rlE 'pytest\.mark\.(slow|integration)' tests --include='test_*.py' --exclude-dir=integration | sort)
 .PHONY: integration
-integration: setup envoy ## All examples of the properties; tests on real control planes, as processes on this machine, seven at a time where memory allows (CLUSTERS=1)
+integration: setup envoy ## All examples of the properties; tests on real control planes, as processes on this machine, four at a time where memory allows (CLUSTERS=1)
 	@mkdir -p .cache; nice -n 19 $(RUN) pytest -m 'not slow' tests/property --numprocesses=$(JOBS) --dist=worksteal > .cache/properties.log 2>&1 & properties=$$!; \
 	$(RUN) pytest -m '(integration or slow) and not real' $(MARKED) --numprocesses=$(CLUSTERS) --dist=loadfile --no-loadscope-reorder --durations=20; status=$$?; \
 	wait $$properties || status=$$?; cat .cache/properties.log; exit $$status
@@ -128,7 +128,7 @@ krew: setup ## Archives of the kubectl plugin for each platform, and krew's mani
 	$(RUN) python scripts/krew_archive.py
 
 .PHONY: e2e
-e2e: setup ## Black-box tests on a kind cluster, four files at a time (FILES=2; E2E_KEEP=1 keeps it, ARGS="e2e/test_scale.py -x")
+e2e: setup ## Black-box tests on a kind cluster, three files at a time (FILES=2; E2E_KEEP=1 keeps it, ARGS="e2e/test_scale.py -x")
 	@$(RUN) pytest --numprocesses=$(FILES) --dist=loadfile --no-loadscope-reorder --durations=20 $(or $(ARGS),e2e)
 
 .PHONY: e2e-cluster
