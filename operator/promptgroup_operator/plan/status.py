@@ -201,7 +201,7 @@ def _aliases(world: World) -> list[Condition]:
         return []
     taken = validate.taken_aliases(world)
     if not taken:
-        return [Condition("AliasesServed", True, "AliasesServed", f"{', '.join(listed)}: aliases of spec.model")]
+        return [Condition("AliasesServed", True, "AliasesServed", f"spec.model is also served as {', '.join(listed)}")]
     told = "; ".join(f"{alias} is a name of PromptGroup {other}" for alias, other in taken.items())
     message = f"{told}: remove it from spec.modelAliases, or from the other group"
     return [Condition("AliasesServed", False, "AliasTaken", message)]

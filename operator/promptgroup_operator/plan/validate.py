@@ -41,15 +41,18 @@ def taken_aliases(world: World) -> dict[str, str]:
     of the oldest group. Groups of the same model share their aliases.
     """
     group = world.group
-    own = f"{group.key.namespace}/{group.key.name}"
-    taken = {alias: group.key.name for alias in group.spec.model_aliases if alias == own}
+    space, own = group.key.namespace, (group.created, group.key.name)
+    oldest_first = sorted(world.others, key=lambda each: (each.created, each.name))
+    taken = {}
     for alias in group.spec.model_aliases:
-        for other in sorted(world.others, key=lambda each: (each.created, each.name)):
-            older = (other.created, other.name) < (group.created, group.key.name)
-            full = f"{group.key.namespace}/{other.name}"
-            claims = alias in other.aliases and other.model != group.spec.model and older
-            if alias in (other.model, other.name, full) or claims:
-                taken.setdefault(alias, other.name)
+        named = (each for each in oldest_first if alias in (each.model, each.name, f"{space}/{each.name}"))
+        owner, holder = next(named, None), next((each for each in oldest_first if alias in each.aliases), None)
+        if alias == f"{space}/{group.key.name}":
+            taken[alias] = group.key.name
+        elif owner is not None:
+            taken[alias] = owner.name
+        elif holder is not None and holder.model != group.spec.model and (holder.created, holder.name) < own:
+            taken[alias] = holder.name
     return taken
 
 
