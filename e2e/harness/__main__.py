@@ -19,8 +19,11 @@ def main() -> None:
     assert cluster is not None
     images_of_gateways(cluster)
     build_again()
-    with tempfile.TemporaryDirectory() as folder, before.source(Path(folder) / "tree") as source:
-        load(cluster, build(source).names)
+    try:
+        with tempfile.TemporaryDirectory() as folder, before.source(Path(folder) / "tree") as source:
+            load(cluster, build(source).names)
+    except LookupError as error:  # the test of an upgrade is skipped then
+        print(error)
 
 
 if __name__ == "__main__":

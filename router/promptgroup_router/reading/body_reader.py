@@ -83,9 +83,8 @@ class BodyReader:
         salt = rewrite.domain.salt
         preamble, order = rewrite.preamble, rewrite.ordered and not ask.tools_in_order
         unasked = without_question(ask) is not ask
-        stays = preamble is None and not order and not salt and not unasked and not rewrite.metered
-        stays = stays and not rewrite.model
-        if stays and without_engine_fields(ask, rewrite.allowed) is ask:
+        changed = preamble is not None or order or bool(salt) or unasked or rewrite.metered or bool(rewrite.model)
+        if not changed and without_engine_fields(ask, rewrite.allowed) is ask:
             return body
         prompt = None
         if preamble is not None:
