@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import urllib3
+
+from promptgroup_cli.reach.explained import explain_question
 from promptgroup_local import lab
 from promptgroup_local.cluster.local import LocalCluster, log_files
 from promptgroup_local.engine.core import COLD
@@ -14,12 +17,15 @@ from promptgroup_local.kubectl import Kubectl, wait_for
 from promptgroup_local.load.client import Target
 from promptgroup_local.load.workload import Task
 from promptgroup_router.contract import names
+from promptgroup_router.contract.table import SlotState
 from support.groups import PROMPTS, group
 from support.load import Load, Seen, endless
 from support.routed import routed
 
 GROUP = "lives"
 REPLICAS = 3
+SAMPLED = 100
+"""Sessions whose rings are looked at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +79,13 @@ class Life:
         wait_for(lambda: True if len(self.pods()) == REPLICAS else None, "a new pod in each slot", self.pods)
         self.kube.wait_warm(GROUP, f"{REPLICAS}/{REPLICAS}")
 
+    def rings(self) -> dict[str, list[str]]:
+        """Session → slots in the order in which the ring prefers them, its home first, once a router knows them all."""
+        url, slots = f"{lab.router_admin_url(self.kube)}/explain", self.pods().keys()
+        ring = lambda: _ring(url, "any")  # noqa: E731
+        wait_for(lambda: True if set(ring()) == slots else None, f"a router to know {sorted(slots)}", ring)
+        return {session: _ring(url, session) for session in map(str, range(SAMPLED))}
+
     def weights(self) -> dict[str, int]:
         """Revision → share of the new sessions, as routers are told."""
         route = self.kube.get("promptroute", GROUP) or {"spec": {"revisions": []}}
@@ -97,6 +110,16 @@ class Life:
         """Kill the operators' processes; kubelets start them again, sooner or later."""
         for each in self.cluster.kubectl("promptgroup-system").list("pods"):
             self.cluster.kill_pod("promptgroup-system", each["metadata"]["name"], "operator")
+
+
+def _ring(url: str, session: str) -> list[str]:
+    body = {
+        "model": "tiny",
+        "messages": [{"role": "system", "content": PROMPTS["g"]}, {"role": "user", "content": ""}],
+    }
+    question = explain_question(json.dumps(body), {names.HEADER_SESSION: session})
+    told = urllib3.request("POST", url, body=question, timeout=30).json()
+    return [each["replica"] for each in told["ring"] if each["state"] == SlotState.READY]
 
 
 def cold(folder: Path, namespace: str, group: str = GROUP) -> int:
