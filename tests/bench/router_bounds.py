@@ -5,7 +5,8 @@
 Small requests are sent at a steady rate, alone and beside others in turns, so that whatever else the machine does meets
 both. Of each phase it prints the small requests' latencies, and how long the router's event loop was held, in CPU time:
 the most that it used between two ticks of a millisecond, which no other process can lengthen. The router is a process
-of its own, and so are the engine and the clients of large bodies.
+of its own, and so are the engine and the clients of large bodies. Where HAProxy is installed, its turns come between
+the router's: it reads no body, so that what it adds is what the machine adds.
 """
 
 import argparse
@@ -14,12 +15,14 @@ import contextlib
 import multiprocessing
 import os
 import random
+import shutil
 import socket
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable
 from multiprocessing.synchronize import Event
 from pathlib import Path
@@ -34,7 +37,7 @@ from promptgroup_router.feed import table_file
 from support.tables import SYSTEM, group, revision, slot, table
 from support.wire import Client, post
 
-TICK_SECONDS = 0.001
+ROUTER, ENGINE = "promptgroup", "engine"
 ANSWER = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}"
 
 HELD = """
@@ -214,41 +217,64 @@ def read_holds(file: Path, began: float, ended: float) -> list[float]:
     return [float(line[1]) for line in lines if len(line) == 2 and began <= float(line[0]) <= ended]
 
 
-async def compare(kind: str, given: argparse.Namespace, port: int, holds: Path, pid: int) -> None:
-    on: Event = multiprocessing.Event()
-    told: multiprocessing.Queue[dict[int, int]] = multiprocessing.Queue()
-    others = multiprocessing.Process(target=send_others, args=(kind, port, given.others, on, told), daemon=True)
-    others.start()
-    await asyncio.to_thread(told.get)  # it has made its bodies
-    found: dict[str, list[list[float]]] = {"alone": [], "beside": []}
+async def compare(kind: str, given: argparse.Namespace, targets: dict[str, int], holds: Path, pid: int) -> None:
+    started: dict[str, tuple[Event, multiprocessing.Queue[dict[int, int]]]] = {}
+    for target, port in targets.items():
+        on, told = started[target] = multiprocessing.Event(), multiprocessing.Queue()
+        sending = multiprocessing.Process(target=send_others, args=(kind, port, given.others, on, told), daemon=True)
+        sending.start()
+        await asyncio.to_thread(told.get)  # it has made its bodies
+    found = {(target, phase): list[list[float]]() for target in targets for phase in ("alone", "beside")}
     held: dict[str, list[float]] = {"alone": [], "beside": []}
-    failures, statuses = 0, {}
+    failures, statuses = Counter[str](), dict[str, dict[int, int]]()
     for _ in range(given.rounds):
-        for phase, measured in found.items():
+        for (target, phase), measured in found.items():
+            on, told = started[target]
             if phase == "beside":
                 on.set()
             began = time.monotonic()
-            latencies, failed = await small(port, given.seconds, given.rate)
+            latencies, failed = await small(targets[target], given.seconds, given.rate)
             ended = time.monotonic()
             on.clear()
             if phase == "beside":
-                statuses = await asyncio.to_thread(told.get)
+                statuses[target] = await asyncio.to_thread(told.get)
             measured.append(latencies)
-            failures += failed
-            held[phase] += read_holds(holds, began, ended)
-    others.terminate()
-    for phase, rounds in found.items():
+            failures[target] += failed
+            if target == ROUTER:
+                held[phase] += read_holds(holds, began, ended)
+    for child in multiprocessing.active_children():
+        if child.name != ENGINE:
+            child.terminate()
+    before = 0.0
+    for (target, phase), rounds in found.items():
         p50, p99 = (statistics.median(percentile(each, share) for each in rounds) for share in (0.5, 0.99))
-        longest = sorted(held[phase], reverse=True)
+        line = f"{kind:8} {target:11} {phase:7} p50 {p50:6.2f} ms  p99 {p99:6.2f} ms"
+        if phase == "beside":
+            line += f" ({p99 / before:.2f} times)"
+        before = p99
+        if target == ROUTER:
+            longest = sorted(held[phase], reverse=True)
+            line += (
+                f"  loop held for at most {1000 * (longest or [0.0])[0]:5.1f} ms, "
+                f"{1000 * sum(longest) / given.seconds / given.rounds:5.1f} ms/s above half a ms"
+            )
+        sys.stdout.write(line + "\n")
+    for target in targets:
         sys.stdout.write(
-            f"{kind:8} {phase:7} p50 {p50:6.2f} ms  p99 {p99:6.2f} ms  loop held for at most "
-            f"{1000 * (longest or [0.0])[0]:5.1f} ms, {1000 * sum(longest) / given.seconds / given.rounds:5.1f} ms/s "
-            f"above half a ms\n"
+            f"{kind:8} {target:11} small requests that failed: {failures[target]}; answers to the others: "
+            f"{statuses[target]}\n"
         )
-    sys.stdout.write(
-        f"{kind:8} small requests that failed: {failures}; answers to the others: {statuses}; the router's most memory "
-        f"{resident(pid) / 2**20:.0f} MiB\n"
+    sys.stdout.write(f"the router's most memory {resident(pid) / 2**20:.0f} MiB\n")
+
+
+def haproxy(binary: str, port: int, engine_port: int, folder: Path) -> "subprocess.Popen[bytes]":
+    file = folder / "haproxy.cfg"
+    file.write_text(
+        "global\n  nbthread 1\ndefaults\n  mode http\n  timeout connect 2s\n  timeout client 60s\n"
+        f"  timeout server 60s\n  http-reuse always\nfrontend f\n  bind 127.0.0.1:{port}\n  default_backend b\n"
+        f"backend b\n  server e 127.0.0.1:{engine_port}\n"
     )
+    return subprocess.Popen([binary, "-db", "-q", "-f", str(file)])
 
 
 def main() -> int:
@@ -258,11 +284,12 @@ def main() -> int:
     parser.add_argument("--rate", type=float, default=500.0, help="small requests a second")
     parser.add_argument("--others", type=float, default=10.0, help="large or hostile requests a second")
     parser.add_argument("--kind", choices=tuple(KINDS), action="append")
+    parser.add_argument("--python", default=sys.executable, help="that runs the router (default: %(default)s)")
     given = parser.parse_args()
     listener = socket.create_server(("127.0.0.1", 0), backlog=1000)
-    engines = multiprocessing.Process(target=engine, args=(listener,), daemon=True)
+    engines = multiprocessing.Process(target=engine, args=(listener,), daemon=True, name=ENGINE)
     engines.start()
-    port, admin = free_ports(2)
+    port, admin, other = free_ports(3)
     with tempfile.TemporaryDirectory() as folder:
         file, holds = Path(folder, "table.json"), Path(folder, "holds")
         address = f"127.0.0.1:{listener.getsockname()[1]}"
@@ -270,12 +297,19 @@ def main() -> int:
         table_file.write(file, table(group("support", revision(slots=slots))))
         flags = ["--table", str(file), "--host", "127.0.0.1", "--port", str(port), "--admin-port", str(admin)]
         flags += ["--workers", "1", "--log-level", "ERROR"]
-        router = subprocess.Popen([sys.executable, "-c", HELD, str(holds), *flags], env=os.environ)
+        router = subprocess.Popen([given.python, "-c", HELD, str(holds), *flags], env=os.environ)
+        targets, peer = {ROUTER: port}, None
+        if (binary := shutil.which("haproxy", path=f"{os.environ['PATH']}:/usr/sbin")) is not None:
+            targets["haproxy"] = other
+            peer = haproxy(binary, other, listener.getsockname()[1], Path(folder))
         try:
             time.sleep(2)
             for kind in given.kind or KINDS:
-                uvloop.run(compare(kind, given, port, holds, router.pid))
+                uvloop.run(compare(kind, given, targets, holds, router.pid))
         finally:
+            if peer is not None:
+                peer.terminate()
+                peer.wait()
             router.terminate()
             router.wait()
             engines.terminate()
