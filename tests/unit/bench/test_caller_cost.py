@@ -7,7 +7,15 @@ INTERPRETED, COMPILED = 5.0, 2.5
 """Yardsticks, of 2 µs on the machine where the bounds were chosen: 5 µs when compiled. Measured were 3.6 and 1.5."""
 
 
+TRIES = 8
+
+
 def test_access_and_limits_cost_no_more_than_so_many_yardsticks() -> None:
-    # what else runs on the machine only ever adds to one of the two
-    found = min((caller_cost.measure(batches=200) for _ in range(3)), key=lambda costs: costs.ratio)
-    assert found.ratio <= (COMPILED if build.compiled() else INTERPRETED), found
+    # what else runs on the machine adds to one of the two, and may go on for seconds: one quiet moment is enough
+    most = COMPILED if build.compiled() else INTERPRETED
+    found = []
+    for _ in range(TRIES):
+        found.append(caller_cost.measure(batches=200))
+        if found[-1].ratio <= most:
+            return
+    raise AssertionError(f"more than {most} yardsticks each time: {found}")

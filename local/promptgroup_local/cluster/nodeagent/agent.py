@@ -22,7 +22,7 @@ from promptgroup_local.cluster.nodeagent.hollow import HollowPod
 from promptgroup_local.cluster.nodeagent.logserver import LogServer
 from promptgroup_local.cluster.nodeagent.pods.container import Machine
 from promptgroup_local.cluster.nodeagent.pods.pod import PodRunner
-from promptgroup_local.cluster.nodeagent.pods.template import Template
+from promptgroup_local.cluster.nodeagent.pods.template import Templates
 
 HEARTBEAT_SECONDS = 10.0
 """As a kubelet; the node counts as lost after 50 s without."""
@@ -61,12 +61,11 @@ class Agent:
         """Register the node and run its pods."""
         process.end_all_in(self._pods)
         base = self._base()
-        # authorities that aiohttp reads when it is imported, which engines never ask for
-        template = Template({**os.environ, **base, "SSL_CERT_FILE": os.devnull})
+        templates = Templates({**os.environ, **base})
         self._logs.mkdir(parents=True, exist_ok=True)
         try:
             async with self._api, aiohttp.ClientSession(trust_env=False) as http, asyncio.TaskGroup() as tasks:
-                machine = Machine(self._api, http, self._images, self._pods, self._logs, base, template)
+                machine = Machine(self._api, http, self._images, self._pods, self._logs, base, templates)
                 await self._log_server.start(
                     self._block.socket,
                     ca=self._api.ca,
@@ -76,7 +75,7 @@ class Agent:
                 tasks.create_task(self._heartbeat(await self._register()))
                 await self._follow(machine, tasks)
         finally:
-            await template.close()
+            await templates.close()
             await self._log_server.close()
             self._block.close()
 

@@ -18,7 +18,7 @@ from promptgroup_local.cluster.nodeagent.api import Api, ApiError
 from promptgroup_local.cluster.nodeagent.pods import environment, launch, probes, volumes
 from promptgroup_local.cluster.nodeagent.pods.restarts import Backoff, restarts
 from promptgroup_local.cluster.nodeagent.pods.status import Container
-from promptgroup_local.cluster.nodeagent.pods.template import Template
+from promptgroup_local.cluster.nodeagent.pods.template import Templates
 
 RETRY_SECONDS = 1.0
 """Between two tries of what depends on other objects, or on the API server."""
@@ -43,8 +43,8 @@ class Machine:
     """A file a container."""
     base: Mapping[str, str]
     """Variables that every container has."""
-    template: Template | None = None
-    """The process of which stand-in engines are forks; None if each is started by itself."""
+    templates: Templates | None = None
+    """The processes of which stand-in engines and operators are forks; None if each is started by itself."""
 
 
 @dataclass(slots=True)
@@ -137,7 +137,7 @@ async def _run_once(context: PodContext, spec: Mapping[str, Any], life: Containe
     what = await _command(context, spec)
     life.begin(f"local://{uuid.uuid4()}", datetime.now(UTC))
     try:
-        running = await launch.launch(what, context.machine.template)
+        running = await launch.launch(what, context.machine.templates)
     except OSError as error:  # ended before it began, as a runtime reports it
         life.end(128, datetime.now(UTC), reason="StartError", detail=str(error))
         return

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 from promptgroup_local.cluster import process
-from promptgroup_local.cluster.nodeagent.pods.template import Template, program
+from promptgroup_local.cluster.nodeagent.pods.template import Templates, program
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,16 +35,16 @@ class Running(Protocol):
         """Return the exit status; that of a signal is negative."""
 
 
-async def launch(command: Command, template: Template | None = None) -> Running:
-    """Start it, by a template if there is one that has its program.
+async def launch(command: Command, templates: Templates | None = None) -> Running:
+    """Start it, by a template if there can be one of its program.
 
     Raises:
         OSError: there is no such program, or no such folder.
     """
-    known = program(command.argv) if template is not None else None
+    known = program(command.argv) if templates is not None else None
     with command.log.open("ab") as output:
-        if template is not None and known is not None:
-            return await template.fork(known, command.environment, command.folder, output.fileno())
+        if templates is not None and known is not None:
+            return await templates.fork(known, command.environment, command.folder, output.fileno())
         return await asyncio.create_subprocess_exec(
             *command.argv,
             stdin=asyncio.subprocess.DEVNULL,

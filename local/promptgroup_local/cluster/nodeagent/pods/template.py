@@ -1,7 +1,8 @@
 """A process that has imported what many containers run, and forks for each: that takes a tenth of a start's CPU.
 
-Only programs of this package may be started so. What they compute when they are imported they have in common, and a
-fork's `/proc/PID/cmdline` and `environ` are the template's.
+Only programs of this project may be started so. What they compute when they are imported they have in common, and a
+fork's `/proc/PID/cmdline` and `environ` are the template's. There is one for each program, and for each value of the
+variables that matter then.
 
 Over a socket the agent sends one message for each container, JSON with the file for its output, and gets two:
 `{"pid": 12}` in the order of requests, and `{"ended": 12, "status": 0}` when it has ended, as `os.waitpid` tells it.
@@ -27,8 +28,13 @@ from typing import Any, NoReturn
 
 from promptgroup_local.cluster import process
 
-PROGRAMS = {"promptgroup_local.engine": ("promptgroup_local.engine.server", "uvloop")}
+PROGRAMS = {
+    "promptgroup_local.engine": ("promptgroup_local.engine.server", "uvloop"),
+    "promptgroup_operator": ("promptgroup_operator.handlers", "promptgroup_operator.telemetry.metrics_server"),
+}
 """Modules that are run so → what they import. Nothing of it starts a thread."""
+READ_AT_IMPORT = ("SSL_CERT_FILE", "SSL_CERT_DIR")
+"""Variables that matter when modules are imported: aiohttp reads authorities then."""
 MOST_BYTES = 100_000
 """Longest message: a Unix socket takes some 200 kB at once."""
 FULL_SECONDS = 0.01
@@ -43,6 +49,10 @@ class Program:
     arguments: Sequence[str]
     variables: Mapping[str, str]
     """Besides those of the container."""
+
+    def read_at_import(self, environment: Mapping[str, str]) -> tuple[str | None, ...]:
+        """Return what decides how its modules are imported in a container with these variables."""
+        return tuple({**environment, **self.variables}.get(name) for name in READ_AT_IMPORT)
 
 
 def program(argv: Sequence[str]) -> Program | None:
@@ -81,11 +91,36 @@ def _message(what: Program, environment: Mapping[str, str], folder: Path) -> byt
     return message
 
 
+class Templates:
+    """The templates of all programs. Each starts when it is asked for the first time."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        """Start nothing yet; the environment is that in which modules are imported, but for what engines change."""
+        self._environment = environment
+        self._kept: dict[tuple[str | None, ...], Template] = {}
+
+    async def fork(self, what: Program, environment: Mapping[str, str], folder: Path, log: int) -> Forked:
+        """Run a program, as `Template.fork` does."""
+        read = what.read_at_import(environment)
+        template = self._kept.get((what.module, *read))
+        if template is None:
+            variables = {name: value for name, value in zip(READ_AT_IMPORT, read, strict=True) if value is not None}
+            others = {name: value for name, value in self._environment.items() if name not in READ_AT_IMPORT}
+            template = self._kept[what.module, *read] = Template(what.module, {**others, **variables})
+        return await template.fork(what, environment, folder, log)
+
+    async def close(self) -> None:
+        """End all of them, and with them their forks."""
+        for template in self._kept.values():
+            await template.close()
+
+
 class Template:
     """The agent's end. The process starts when it is asked for the first time, and ends with the agent's thread."""
 
-    def __init__(self, environment: Mapping[str, str]) -> None:
-        """Start nothing yet; the environment is that in which the modules are imported."""
+    def __init__(self, module: str, environment: Mapping[str, str]) -> None:
+        """Start nothing yet; the environment is that in which the module is imported."""
+        self._module = module
         self._environment = environment
         self._channel: socket.socket | None = None
         self._process: asyncio.subprocess.Process | None = None
@@ -129,7 +164,7 @@ class Template:
         asyncio.get_running_loop().add_reader(mine.fileno(), self._hear, mine)
         with its:
             self._process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", __name__, str(its.fileno())),
+                *(sys.executable, "-m", __name__, self._module, str(its.fileno())),
                 stdin=asyncio.subprocess.DEVNULL,
                 env=dict(self._environment),
                 pass_fds=(its.fileno(),),
@@ -158,7 +193,9 @@ class Template:
         for each in running.values():
             each.ended.set_result(-signal.SIGKILL)
         while self._asked:
-            self._asked.popleft().set_exception(OSError("what starts engines has ended: see the agent's output"))
+            self._asked.popleft().set_exception(
+                OSError(f"what starts {self._module} has ended: see the agent's output")
+            )
 
 
 # --- The template's process --------------------------------------------------------------------------------------
@@ -166,10 +203,9 @@ class Template:
 
 def main() -> None:
     """Import, and fork as asked until the agent is gone."""
-    channel = socket.socket(fileno=int(sys.argv[1]))
-    for each in PROGRAMS.values():
-        for name in each:
-            importlib.import_module(name)
+    channel = socket.socket(fileno=int(sys.argv[2]))
+    for name in PROGRAMS[sys.argv[1]]:
+        importlib.import_module(name)
     gc.collect()
     gc.freeze()  # what forks share is not written to
     selector = selectors.DefaultSelector()
@@ -196,17 +232,17 @@ def _fork(what: Mapping[str, Any], log: int) -> int:
     pid = os.fork()
     if pid == 0:
         os.setsid()
+        process.die_with_parent()
         os.write(begins, b".")
         _become(what, log)
     os.close(begins)
-    os.read(begun, 1)  # from here on it gets the signals that are sent to its session
+    os.read(begun, 1)  # from here on it gets the signals that are sent to its session, and ends with this process
     os.close(begun)
     return pid
 
 
 def _become(what: Mapping[str, Any], log: int) -> NoReturn:
     """Run a module as a process of its own does."""
-    process.die_with_parent()
     for output in (1, 2):
         os.dup2(log, output)
     os.closerange(3, 1024)
