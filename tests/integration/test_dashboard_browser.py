@@ -201,7 +201,7 @@ def test_screen_readers_get_names_and_order(visit: Callable[..., None]) -> None:
 def test_what_others_wrote_is_text(visit: Callable[..., None], dashboard: ScriptedDashboard) -> None:
     objects = cluster()
     for group in objects.groups:
-        group["spec"]["model"] = HOSTILE
+        group["spec"] |= {"model": HOSTILE, "modelAliases": [HOSTILE]}
         for condition in group["status"]["conditions"]:
             condition["message"] = condition["reason"] = HOSTILE
     for event in objects.events:
@@ -214,7 +214,7 @@ def test_what_others_wrote_is_text(visit: Callable[..., None], dashboard: Script
         for group in ("chat/code", "chat/write"):
             await page.run(f"choose({json.dumps(group)})")
             await page.until(f"page.view.group.label === {json.dumps(group)} && page.view.group.model.includes('<img')")
-            assert await page.run("byId('group-model').textContent") == HOSTILE
+            assert await page.run("byId('group-model').textContent") == f"{HOSTILE}, also {HOSTILE}"
         assert await page.run("[typeof window.broken, document.querySelectorAll('img').length]") == ["undefined", 0]
 
     visit(look)

@@ -87,7 +87,11 @@ def _route(told: Mapping[str, Any]) -> Manifest:
     """Return a group of a router's table in the form of a PromptRoute, which is that of its encoding."""
     return {
         "metadata": {"namespace": str(told["namespace"]), "name": str(told["name"])},
-        "spec": {"model": str(told["model"]), "revisions": [_revision(each) for each in told["revisions"]]},
+        "spec": {
+            "model": str(told["model"]),
+            "aliases": [{"name": str(each["name"])} for each in told.get("aliases", [])],
+            "revisions": [_revision(each) for each in told["revisions"]],
+        },
     }
 
 

@@ -184,6 +184,7 @@ def _detail(label: str, status: GroupStatus | None, frame: DashboardFrame) -> Do
     return {
         "label": label,
         "model": status.model if status is not None else str(route["spec"]["model"]) if route is not None else "",
+        "aliases": _aliases(status, route),
         **_state(status),
         **_figures(now),
         "revisions": [
@@ -198,6 +199,13 @@ def _detail(label: str, status: GroupStatus | None, frame: DashboardFrame) -> Do
         "events": list(_events(label, cluster)) if cluster is not None else [],
         "series": _series(points, frame.past.columns if frame.past and frame.past.group == label else {}),
     }
+
+
+def _aliases(status: GroupStatus | None, route: Manifest | None) -> list[str]:
+    """Return the other names of the group's model."""
+    if status is not None:
+        return list(status.aliases)
+    return [each["name"] for each in route["spec"]["aliases"]] if route is not None else []
 
 
 def _series(points: Sequence[TimePoint], past: Columns) -> Document:

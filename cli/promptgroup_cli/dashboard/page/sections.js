@@ -55,7 +55,7 @@ function showGroups(view) {
 
 function showTitle(group) {
   say(byId("group-title"), group.label);
-  say(byId("group-model"), group.model);
+  say(byId("group-model"), [group.model, ...group.aliases].join(", also "));
   show(byId("group-state"), [group.state, group.reason], () =>
     [pill(group.state), group.reason ? make("span", { class: "soft" }, ` ${group.reason}`) : null].filter(Boolean));
   const figures = [["Found in cache", percent(group.hitRate)], ["First token, median", seconds(group.ttftP50)],

@@ -10,6 +10,7 @@ from promptgroup_router.base.metrics import Metrics
 FULL = "78aace27" + "0" * 24
 GROUP = {
     "namespace": "chat", "name": "support", "model": "llama",
+    "aliases": [{"name": "assistant", "since": "2026-11-25T10:00:00Z"}],
     "revisions": [{"fingerprint": FULL, "weight": 100, "slots": [{"slot": 0, "state": "Ready", "address": "x"}]}],
 }  # fmt: skip
 MOVE = {"from": "chat/support/78aace27/0", "to": "chat/support/78aace27/1", "secondsAgo": 1.5}
@@ -28,6 +29,7 @@ def test_a_router_is_read_whole():
     assert found.page.requests == {"chat/support": 1}
     assert found.counts[Key("chat", "support")].requests == 1
     assert found.moves == (SessionMove("chat/support/78aace27/0", "chat/support/78aace27/1", 1.5),)
+    assert found.routes["chat/support"]["spec"]["aliases"] == [{"name": "assistant"}]
     (revision,) = found.routes["chat/support"]["spec"]["revisions"]
     assert revision == {"fingerprint": FULL, "weight": 100, "slots": [{"slot": 0, "state": "Ready"}]}
 
@@ -46,7 +48,15 @@ def test_of_many_moves_the_latest_are_read():
 
 @pytest.mark.parametrize(
     "table",
-    [{"moves": 3}, {"moves": [{}]}, {"groups": [{}]}, {"groups": 3}, {"replicas": [1]}, {"replicas": {"x": {}}}],
+    [
+        {"moves": 3},
+        {"moves": [{}]},
+        {"groups": [{}]},
+        {"groups": 3},
+        {"groups": [GROUP | {"aliases": [3]}]},
+        {"replicas": [1]},
+        {"replicas": {"x": {}}},
+    ],
 )
 def test_what_is_no_table_raises_what_its_reader_expects(table):
     with pytest.raises((JsonError, ValueError, KeyError, TypeError, AttributeError, IndexError)):

@@ -142,7 +142,7 @@ def test_without_a_cluster_the_routers_table_is_shown(dashboard):
     routes = {
         "chat/support": {
             "metadata": {"namespace": "chat", "name": "support"},
-            "spec": {"model": "llama", "revisions": [
+            "spec": {"model": "llama", "aliases": [{"name": "assistant"}], "revisions": [
                 {"fingerprint": SUPPORT, "weight": 100,
                  "slots": [{"slot": 0, "state": "Ready"}, {"slot": 1, "state": "Absent"}]}
             ]},
@@ -154,6 +154,7 @@ def test_without_a_cluster_the_routers_table_is_shown(dashboard):
     (revision,) = found["group"]["revisions"]
     assert [(each["warm"], each["share"]) for each in revision["slots"]] == [("warm", 1.0), ("absent", 0.0)]
     assert revision["slots"][0]["sessions"] == 12
+    assert (found["group"]["model"], found["group"]["aliases"]) == ("llama", ["assistant"])
     assert found["group"]["sizing"] is None
 
 
