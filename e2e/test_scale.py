@@ -4,7 +4,7 @@ import pytest
 
 from harness.clients import Plan, clients, service
 from harness.cluster import Cluster
-from harness.group import group, prompt, slots
+from harness.group import group, prompt, rings, slots
 from harness.images import Images
 from harness.outcomes import unharmed
 from promptgroup_local.kubectl import Kubectl
@@ -13,6 +13,8 @@ from promptgroup_local.kubectl import Kubectl
 pytestmark = pytest.mark.alone
 
 NAME = "scales"
+SAMPLED = 30
+"""Sessions whose rings are looked at."""
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +27,7 @@ def three(kubectl: Kubectl, images: Images) -> str:
 def test_one_replica_more_moves_few_sessions_and_fails_no_request(
     cluster: Cluster, kubectl: Kubectl, images: Images, three: str
 ) -> None:
-    before = slots(kubectl, three)
+    before, homes = slots(kubectl, three), rings(kubectl, three, SAMPLED)
     plan = Plan((service(kubectl.namespace),), three, at_once=16, last=4)
     with clients(cluster, images, kubectl, three, plan) as running, running.watched(settle=128) as seen:
         kubectl.run("scale", "promptgroup", three, "--replicas=4")
@@ -34,4 +36,7 @@ def test_one_replica_more_moves_few_sessions_and_fails_no_request(
     after = slots(kubectl, three)
     assert before.items() <= after.items()
     assert set(seen.served) == set(after)
-    assert seen.moved() <= 1.1 * plan.at_once / 4
+    for session, ring in rings(kubectl, three, SAMPLED).items():
+        assert [slot for slot in ring if slot in before] == homes[session]
+    # a session also leaves its replica because that is slow for a moment: the node is busy with many pods
+    assert seen.moved() <= plan.at_once / 2

@@ -1,9 +1,10 @@
 """PromptGroups for tests: prompts that are long enough to be cached, stand-in engines with a fake GPU each."""
 
+import json
 from typing import Any
 
 from harness.images import Images
-from promptgroup_local.kubectl import Kubectl
+from promptgroup_local.kubectl import Kubectl, wait_for
 
 MODEL = "demo-model"
 GROUP = "promptgroup.dev/group"
@@ -75,6 +76,21 @@ def slots(kubectl: Kubectl, name: str) -> dict[str, str]:
         if SLOT in labels:
             found[f"{kubectl.namespace}/{name}/{labels[REVISION]}/{labels[SLOT]}"] = each["metadata"]["name"]
     return found
+
+
+def rings(kubectl: Kubectl, name: str, sessions: int) -> dict[str, list[str]]:
+    """Session → ready slots in the order in which its ring prefers them, home first, once a router knows them all."""
+    router = kubectl.list("pods", "app.kubernetes.io/name=promptgroup-router")[0]["metadata"]["name"]
+    path = f"/api/v1/namespaces/{kubectl.namespace}/pods/{router}:9090/proxy/explain"
+    body = json.dumps({"model": name, "messages": [{"role": "user", "content": "Hello"}]})
+
+    def ring(session: str) -> list[str]:
+        question = json.dumps({"headers": {"x-session-id": session}, "body": body})
+        told = json.loads(kubectl.run("create", "--raw", path, "-f", "-", stdin=question).stdout)
+        return [each["replica"] for each in told["ring"] if each["state"] == "Ready"]
+
+    wait_for(lambda: True if set(ring("0")) == set(slots(kubectl, name)) else None, "a router to know all slots")
+    return {session: ring(session) for session in map(str, range(sessions))}
 
 
 def routed(kubectl: Kubectl, name: str) -> list[dict[str, Any]]:

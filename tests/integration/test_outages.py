@@ -40,7 +40,7 @@ def test_an_eviction_without_an_operator_harms_nobody(life: Life) -> None:
 
 
 def test_an_outage_of_the_api_server_for_a_minute_harms_nobody(life: Life) -> None:
-    before = life.pods()
+    before, rings = life.pods(), life.rings()
     with life.load.watched() as seen:
         life.cluster.plane.stop_apiserver()
         try:
@@ -52,4 +52,6 @@ def test_an_outage_of_the_api_server_for_a_minute_harms_nobody(life: Life) -> No
         life.kube.wait_warm(GROUP, "4/4")
     assert unharmed(seen)
     assert before.items() <= life.pods().items()
-    assert seen.moved() <= 1.1 * SESSIONS / 4
+    for session, ring in life.rings().items():
+        assert [slot for slot in ring if slot in before] == rings[session]
+    assert seen.moved() <= SESSIONS / 2  # by design a session also leaves a replica that a busy machine slows
