@@ -15,7 +15,6 @@ import contextlib
 import multiprocessing
 import os
 import random
-import shutil
 import socket
 import statistics
 import subprocess
@@ -32,12 +31,13 @@ import uvloop
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from bench.router.contestants import Place, haproxy
 from bench.router_overhead import free_ports
 from promptgroup_router.feed import table_file
 from support.tables import SYSTEM, group, revision, slot, table
 from support.wire import Client, post
 
-ROUTER, ENGINE = "promptgroup", "engine"
+ROUTER = "promptgroup"
 ANSWER = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}"
 
 HELD = """
@@ -219,10 +219,12 @@ def read_holds(file: Path, began: float, ended: float) -> list[float]:
 
 async def compare(kind: str, given: argparse.Namespace, targets: dict[str, int], holds: Path, pid: int) -> None:
     started: dict[str, tuple[Event, multiprocessing.Queue[dict[int, int]]]] = {}
+    clients: list[multiprocessing.Process] = []
     for target, port in targets.items():
         on, told = started[target] = multiprocessing.Event(), multiprocessing.Queue()
-        sending = multiprocessing.Process(target=send_others, args=(kind, port, given.others, on, told), daemon=True)
-        sending.start()
+        client = multiprocessing.Process(target=send_others, args=(kind, port, given.others, on, told), daemon=True)
+        client.start()
+        clients.append(client)
         await asyncio.to_thread(told.get)  # it has made its bodies
     found = {(target, phase): list[list[float]]() for target in targets for phase in ("alone", "beside")}
     held: dict[str, list[float]] = {"alone": [], "beside": []}
@@ -242,9 +244,8 @@ async def compare(kind: str, given: argparse.Namespace, targets: dict[str, int],
             failures[target] += failed
             if target == ROUTER:
                 held[phase] += read_holds(holds, began, ended)
-    for child in multiprocessing.active_children():
-        if child.name != ENGINE:
-            child.terminate()
+    for each in clients:
+        each.terminate()
     before = 0.0
     for (target, phase), rounds in found.items():
         p50, p99 = (statistics.median(percentile(each, share) for each in rounds) for share in (0.5, 0.99))
@@ -267,16 +268,6 @@ async def compare(kind: str, given: argparse.Namespace, targets: dict[str, int],
     sys.stdout.write(f"the router's most memory {resident(pid) / 2**20:.0f} MiB\n")
 
 
-def haproxy(binary: str, port: int, engine_port: int, folder: Path) -> "subprocess.Popen[bytes]":
-    file = folder / "haproxy.cfg"
-    file.write_text(
-        "global\n  nbthread 1\ndefaults\n  mode http\n  timeout connect 2s\n  timeout client 60s\n"
-        f"  timeout server 60s\n  http-reuse always\nfrontend f\n  bind 127.0.0.1:{port}\n  default_backend b\n"
-        f"backend b\n  server e 127.0.0.1:{engine_port}\n"
-    )
-    return subprocess.Popen([binary, "-db", "-q", "-f", str(file)])
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--seconds", type=float, default=10.0, help="of each phase")
@@ -284,12 +275,14 @@ def main() -> int:
     parser.add_argument("--rate", type=float, default=500.0, help="small requests a second")
     parser.add_argument("--others", type=float, default=10.0, help="large or hostile requests a second")
     parser.add_argument("--kind", choices=tuple(KINDS), action="append")
-    parser.add_argument("--python", default=sys.executable, help="that runs the router (default: %(default)s)")
+    parser.add_argument(
+        "--python", default=sys.executable, help="the Python that runs the router (default: %(default)s)"
+    )
     given = parser.parse_args()
     listener = socket.create_server(("127.0.0.1", 0), backlog=1000)
-    engines = multiprocessing.Process(target=engine, args=(listener,), daemon=True, name=ENGINE)
+    engines = multiprocessing.Process(target=engine, args=(listener,), daemon=True)
     engines.start()
-    port, admin, other = free_ports(3)
+    port, admin, *other_ports = free_ports(4)
     with tempfile.TemporaryDirectory() as folder:
         file, holds = Path(folder, "table.json"), Path(folder, "holds")
         address = f"127.0.0.1:{listener.getsockname()[1]}"
@@ -299,9 +292,10 @@ def main() -> int:
         flags += ["--workers", "1", "--log-level", "ERROR"]
         router = subprocess.Popen([given.python, "-c", HELD, str(holds), *flags], env=os.environ)
         targets, peer = {ROUTER: port}, None
-        if (binary := shutil.which("haproxy", path=f"{os.environ['PATH']}:/usr/sbin")) is not None:
-            targets["haproxy"] = other
-            peer = haproxy(binary, other, listener.getsockname()[1], Path(folder))
+        if (other := haproxy()) is not None:
+            place = Place(listener.getsockname()[1:], other_ports[0], other_ports[1], Path(folder))
+            targets[other.name] = place.port
+            peer = subprocess.Popen(other.command(place))
         try:
             time.sleep(2)
             for kind in given.kind or KINDS:

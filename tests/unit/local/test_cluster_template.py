@@ -109,6 +109,16 @@ def test_what_cannot_begin_is_an_error(tmp_path: Path) -> None:
     run(test)
 
 
+def test_a_container_that_chooses_its_authorities_is_no_fork(tmp_path: Path) -> None:
+    async def test(templates: Templates) -> None:
+        command = engine(tmp_path, "--help", SSL_CERT_FILE="/dev/null")
+        running = await launch.launch(command, templates)
+        assert parent(running.pid) == os.getpid()
+        assert await running.wait() == 0
+
+    run(test)
+
+
 def test_programs_have_a_template_each_and_one_for_each_choice_of_authorities(tmp_path: Path) -> None:
     async def test(templates: Templates) -> None:
         operator = [sys.executable, "-m", "promptgroup_operator", "run", "--health-port=none"]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 from promptgroup_local.cluster import process
-from promptgroup_local.cluster.nodeagent.pods.template import Templates, program
+from promptgroup_local.cluster.nodeagent.pods.template import READ_AT_IMPORT, Templates, program
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ async def launch(command: Command, templates: Templates | None = None) -> Runnin
     Raises:
         OSError: there is no such program, or no such folder.
     """
-    known = program(command.argv) if templates is not None else None
+    known = program(command.argv) if READ_AT_IMPORT.isdisjoint(command.environment) else None
     with command.log.open("ab") as output:
         if templates is not None and known is not None:
             return await templates.fork(known, command.environment, command.folder, output.fileno())

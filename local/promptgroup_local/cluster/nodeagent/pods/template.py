@@ -1,8 +1,8 @@
 """A process that has imported what many containers run, and forks for each: that takes a tenth of a start's CPU.
 
 Only programs of this project may be started so. What they compute when they are imported they have in common, and a
-fork's `/proc/PID/cmdline` and `environ` are the template's. There is one for each program, and for each value of the
-variables that matter then.
+fork's `/proc/PID/cmdline` and `environ` are the template's. There is one for each program, and for each set of
+variables that an image gives it.
 
 Over a socket the agent sends one message for each container, JSON with the file for its output, and gets two:
 `{"pid": 12}` in the order of requests, and `{"ended": 12, "status": 0}` when it has ended, as `os.waitpid` tells it.
@@ -33,8 +33,9 @@ PROGRAMS = {
     "promptgroup_operator": ("promptgroup_operator.handlers", "promptgroup_operator.telemetry.metrics_server"),
 }
 """Modules that are run so → what they import. Nothing of it starts a thread."""
-READ_AT_IMPORT = ("SSL_CERT_FILE", "SSL_CERT_DIR")
-"""Variables that matter when modules are imported: aiohttp reads authorities then."""
+READ_AT_IMPORT = frozenset(("SSL_CERT_FILE", "SSL_CERT_DIR"))
+"""Variables that matter when modules are imported: aiohttp reads authorities then. A container that has one is started
+by itself, since the file may be another by the next start."""
 MOST_BYTES = 100_000
 """Longest message: a Unix socket takes some 200 kB at once."""
 FULL_SECONDS = 0.01
@@ -49,10 +50,6 @@ class Program:
     arguments: Sequence[str]
     variables: Mapping[str, str]
     """Besides those of the container."""
-
-    def read_at_import(self, environment: Mapping[str, str]) -> tuple[str | None, ...]:
-        """Return what decides how its modules are imported in a container with these variables."""
-        return tuple({**environment, **self.variables}.get(name) for name in READ_AT_IMPORT)
 
 
 def program(argv: Sequence[str]) -> Program | None:
@@ -95,19 +92,16 @@ class Templates:
     """The templates of all programs. Each starts when it is asked for the first time."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
-        """Start nothing yet; the environment is that in which modules are imported, but for what engines change."""
-        self._environment = environment
-        self._kept: dict[tuple[str | None, ...], Template] = {}
+        """Start nothing yet; modules are imported in the environment, and with what their image adds."""
+        self._environment = {name: value for name, value in environment.items() if name not in READ_AT_IMPORT}
+        self._kept: dict[tuple[str, frozenset[tuple[str, str]]], Template] = {}
 
     async def fork(self, what: Program, environment: Mapping[str, str], folder: Path, log: int) -> Forked:
         """Run a program, as `Template.fork` does."""
-        read = what.read_at_import(environment)
-        template = self._kept.get((what.module, *read))
-        if template is None:
-            variables = {name: value for name, value in zip(READ_AT_IMPORT, read, strict=True) if value is not None}
-            others = {name: value for name, value in self._environment.items() if name not in READ_AT_IMPORT}
-            template = self._kept[what.module, *read] = Template(what.module, {**others, **variables})
-        return await template.fork(what, environment, folder, log)
+        key = what.module, frozenset(what.variables.items())
+        if key not in self._kept:
+            self._kept[key] = Template(what.module, {**self._environment, **what.variables})
+        return await self._kept[key].fork(what, environment, folder, log)
 
     async def close(self) -> None:
         """End all of them, and with them their forks."""
