@@ -42,6 +42,10 @@ EARLY = 10
 """Fewest comparable requests of each revision from which a gross fault fails a step: the tests' normal approximation
 needs some."""
 
+FEW_STREAMS = 2
+"""Where some answers are streamed, `EARLY` of them are waited for: without them the time to first token would not be
+compared at all. The wait ends at this many times `minRequests`, so that a group whose clients seldom stream goes on."""
+
 LONG = timedelta(hours=1)
 """From here on a step that waits for `minRequests` says how to shorten it."""
 
@@ -106,6 +110,10 @@ def analyse(old: Sample, new: Sample, spec: JudgeSpec, elapsed: timedelta) -> An
     if compared < spec.min_requests:
         message = _too_few(counts, spec.min_requests, elapsed)
         return AnalysisResult(AnalysisOutcome.WAIT, "TooFewRequests", message)
+    streams = _streams(old, new, pairs)
+    if streams is not None and streams < EARLY and compared < FEW_STREAMS * spec.min_requests:
+        message = f"{streams:.0f} streamed answers of each revision can be compared, {EARLY} are needed"
+        return AnalysisResult(AnalysisOutcome.WAIT, "TooFewRequests", message)
     if worse:
         text = "; ".join(each.text for each in worse)
         message = f"{text}; the difference is not significant after {compared:.0f} requests"
@@ -159,11 +167,8 @@ def _comparisons(pairs: Sequence[_Pair], spec: JudgeSpec) -> Iterator[_Compariso
         rates[1] - rates[0] > spec.max_error_rise_percent / 100,
         _more(tables),
     )
-    timed = [each for each in pairs if _alike(each.old.first_token, each.new.first_token)]
-    if (
-        min(sum(each.old.first_token.total for each in timed), sum(each.new.first_token.total for each in timed))
-        >= EARLY
-    ):
+    timed = _timed(pairs)
+    if _fewer(timed) >= EARLY:
         yield from _first_token(timed, 1 + spec.max_ttft_rise_percent / 100)
     cached = [each for each in pairs if _alike(each.old.cached, each.new.cached)]
     if cached:
@@ -177,6 +182,22 @@ def _comparisons(pairs: Sequence[_Pair], spec: JudgeSpec) -> Iterator[_Compariso
             rates[0] - rates[1] > spec.max_hit_rate_drop_percent / 100,
             greater(drops),
         )
+
+
+def _timed(pairs: Sequence[_Pair]) -> list[_Pair]:
+    """Return the strata whose times to first token can be compared."""
+    return [each for each in pairs if _alike(each.old.first_token, each.new.first_token)]
+
+
+def _fewer(timed: Sequence[_Pair]) -> float:
+    """Return the number of streamed answers that the revision with the fewer ones has in these strata."""
+    return min(sum(each.old.first_token.total for each in timed), sum(each.new.first_token.total for each in timed))
+
+
+def _streams(old: Sample, new: Sample, pairs: Sequence[_Pair]) -> float | None:
+    """Return how many streamed answers of each revision can be compared; None if neither had one."""
+    any_streams = any(each.first_token.total > 0 for sample in (old, new) for each in sample.values())
+    return _fewer(_timed(pairs)) if any_streams else None
 
 
 def _alike(old: Histogram, new: Histogram) -> bool:

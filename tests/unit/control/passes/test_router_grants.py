@@ -73,6 +73,17 @@ def test_nothing_is_read_again_at_rest_until_a_role_may_have_been_replaced():
     assert chat.granted() == ["a-1"]
 
 
+def test_where_no_secret_is_named_roles_are_looked_at_once():
+    """A fleet at rest asks the API server for nothing."""
+    chat = Namespaces(("chat", ROLES[0]))
+    for _ in range(3):
+        chat.grants.put(A, [route()])
+        chat.now += RECHECK_SECONDS
+    assert chat.reads == len(ROLES)
+    chat.grants.put(A, [route("a-1")])
+    assert chat.granted() == ["a-1"]
+
+
 def test_a_role_that_is_installed_later_is_filled():
     chat = Namespaces()
     chat.grants.put(A, [route("a-1")])
