@@ -43,7 +43,7 @@ def test_only_commands_of_known_modules_are_run_by_a_template() -> None:
     assert found is not None
     assert (found.module, found.arguments[-1]) == ("promptgroup_local.engine", "tiny")
     assert found.variables == {"SSL_CERT_FILE": "/dev/null"}
-    assert program([sys.executable, "-m", "promptgroup_router"]) is None
+    assert program([sys.executable, "-m", "promptgroup_picker"]) is None
     assert program(["/usr/bin/env", "A=1", "sh"]) is None
     assert program(["/usr/bin/env"]) is None
     assert program([]) is None
@@ -121,7 +121,10 @@ def test_a_container_that_chooses_its_authorities_is_no_fork(tmp_path: Path) -> 
 
 def test_programs_have_a_template_each_and_one_for_each_choice_of_authorities(tmp_path: Path) -> None:
     async def test(templates: Templates) -> None:
-        operator = [sys.executable, "-m", "promptgroup_operator", "run", "--health-port=none"]
+        others = {
+            "operator": [sys.executable, "-m", "promptgroup_operator", "run", "--health-port=none"],
+            "router": [sys.executable, "-m", "promptgroup_router", "--admin-port=none"],
+        }
         made = [
             engine(tmp_path, "tiny", "--port", "0", STANDIN_STARTUP_SECONDS="600"),
             engine(tmp_path, "tiny", "--port", "0", STANDIN_STARTUP_SECONDS="600"),
@@ -131,8 +134,10 @@ def test_programs_have_a_template_each_and_one_for_each_choice_of_authorities(tm
         ]
         first, second, other = [await launch.launch(each, templates) for each in made]
         assert parent(first.pid) == parent(second.pid) != parent(other.pid)
-        refused = await launch.launch(Command(operator, {}, tmp_path, tmp_path / "operator"), templates)
-        assert await refused.wait() == 2
+        for name, argv in others.items():
+            refused = await launch.launch(Command(argv, {}, tmp_path, tmp_path / name), templates)
+            assert await refused.wait() == 2
 
     run(test)
     assert "--health-port" in (tmp_path / "operator").read_text()
+    assert "--admin-port" in (tmp_path / "router").read_text()
