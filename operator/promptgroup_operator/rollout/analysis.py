@@ -195,9 +195,15 @@ def _fewer(timed: Sequence[_Pair]) -> float:
 
 
 def _streams(old: Sample, new: Sample, pairs: Sequence[_Pair]) -> float | None:
-    """Return how many streamed answers of each revision can be compared; None if neither had one."""
-    any_streams = any(each.first_token.total > 0 for sample in (old, new) for each in sample.values())
-    return _fewer(_timed(pairs)) if any_streams else None
+    """Return how many streamed answers of each revision can be compared; None if none are to be expected.
+
+    They are where clients that reach both revisions stream: those that bring a prompt stay with its revision.
+    """
+    both = {each.key.how for each in pairs}
+    expected = any(
+        each.first_token.total > 0 for sample in (old, new) for key, each in sample.items() if key.how in both
+    )
+    return _fewer(_timed(pairs)) if expected else None
 
 
 def _alike(old: Histogram, new: Histogram) -> bool:

@@ -100,6 +100,13 @@ def test_streams_are_not_waited_for_without_end():
     assert analyse({WHOLE: Stratum(50)}, {WHOLE: Stratum(50)}, SPEC, MINUTE).outcome is PASS
 
 
+def test_streams_of_clients_that_cannot_reach_the_new_revision_are_not_waited_for():
+    """Clients that bring the old prompt stay with its revision: their streams say nothing of the other one's."""
+    old = {WHOLE: Stratum(60), StratumKey(how="content"): drawn(1, 60)}
+    assert analyse(old, {WHOLE: Stratum(60)}, SPEC, MINUTE).outcome is PASS
+    assert analyse({**old, StratumKey(): drawn(2, 1)}, {WHOLE: Stratum(60)}, SPEC, MINUTE).outcome is WAIT
+
+
 def test_requests_that_cannot_be_compared_do_not_count():
     old, new = {LATER: Stratum(900)}, {StratumKey(): Stratum(900, 900)}
     assert analyse(old, new, SPEC, MINUTE).reason == "TooFewRequests"
