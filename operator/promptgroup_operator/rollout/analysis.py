@@ -15,7 +15,8 @@ A revision that is worse by more than a limit, but not significantly, waits for 
 and again, which alone would make a false alarm likely. So a difference is significant when it lies beyond a boundary
 that equal revisions cross at any time, however often they are compared, with no more than the error that
 `confidencePercent` leaves: Robbins's normal mixture. The comparisons divide that error (Bonferroni). A gross fault
-fails from 10 requests on; to pass takes `minRequests`. Decision 0017 has the figures.
+fails from 10 requests on; to pass takes `minRequests`, and 10 streamed answers where they can be expected before twice
+`minRequests`. Decisions 0017 and 0074 have the figures.
 
 Sources: Mantel & Haenszel, J. Natl. Cancer Inst. 22 (1959) 719; Mann & Whitney, Ann. Math. Statist. 18 (1947) 50;
 van Elteren, Bull. Int. Statist. Inst. 37 (1960) 351; Robbins, Ann. Math. Statist. 41 (1970) 1397; Howard, Ramdas,
@@ -42,9 +43,9 @@ EARLY = 10
 """Fewest comparable requests of each revision from which a gross fault fails a step: the tests' normal approximation
 needs some."""
 
-FEW_STREAMS = 2
-"""Where some answers are streamed, `EARLY` of them are waited for: without them the time to first token would not be
-compared at all. The wait ends at this many times `minRequests`, so that a group whose clients seldom stream goes on."""
+STREAMS_WITHIN = 2
+"""Multiple of `minRequests` up to which `EARLY` streamed answers are waited for where clients stream: without them the
+time to first token would not be compared. From there on a group whose clients seldom stream passes without them."""
 
 LONG = timedelta(hours=1)
 """From here on a step that waits for `minRequests` says how to shorten it."""
@@ -110,9 +111,10 @@ def analyse(old: Sample, new: Sample, spec: JudgeSpec, elapsed: timedelta) -> An
     if compared < spec.min_requests:
         message = _too_few(counts, spec.min_requests, elapsed)
         return AnalysisResult(AnalysisOutcome.WAIT, "TooFewRequests", message)
-    streams = _streams(old, new, pairs)
-    if streams is not None and streams < EARLY and compared < FEW_STREAMS * spec.min_requests:
+    streams, enough = _streams(old, new, pairs), STREAMS_WITHIN * spec.min_requests
+    if streams is not None and streams < EARLY and compared < enough:
         message = f"{streams:.0f} streamed answers of each revision can be compared, {EARLY} are needed"
+        message = f"{message}, or {enough} requests of any kind ({compared:.0f} so far)"
         return AnalysisResult(AnalysisOutcome.WAIT, "TooFewRequests", message)
     if worse:
         text = "; ".join(each.text for each in worse)

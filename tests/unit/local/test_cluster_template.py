@@ -43,6 +43,7 @@ def test_only_commands_of_known_modules_are_run_by_a_template() -> None:
     assert found is not None
     assert (found.module, found.arguments[-1]) == ("promptgroup_local.engine", "tiny")
     assert found.variables == {"SSL_CERT_FILE": "/dev/null"}
+    assert program([sys.executable, "-m", "promptgroup_router"]) is not None
     assert program([sys.executable, "-m", "promptgroup_picker"]) is None
     assert program(["/usr/bin/env", "A=1", "sh"]) is None
     assert program(["/usr/bin/env"]) is None
