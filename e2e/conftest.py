@@ -99,7 +99,7 @@ def kubectl(request: pytest.FixtureRequest, cluster: Cluster, images: Images, in
     team(own)
     install_routers(own, images)
     yield own
-    own.run("delete", "namespace", own.namespace, "--wait=false")
+    own.delete("namespace", own.namespace, wait=False)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -19,7 +19,7 @@ def test_replicas_that_leave_end_their_long_answers_first(cluster: Cluster, kube
     # without pauses, so that an answer has just begun in every session when the replica is taken
     plan = Plan((service(kubectl.namespace),), name, at_once=9, last=2, pause=0.0, tokens=400, streamed=True)
     with clients(cluster, images, kubectl, name, plan) as running, running.watched(settle=9) as seen:
-        kubectl.run("scale", "promptgroup", name, "--replicas=2")
+        kubectl.scale("promptgroup", name, 2)
         left = lambda: [pod["metadata"]["name"] for pod in kubectl.list("pods", f"{GROUP}={name}")]  # noqa: E731
         wait_for(lambda: True if len(left()) == 2 else None, "a replica to be gone", left, seconds=170)
         kubectl.wait_warm(name, "2/2")

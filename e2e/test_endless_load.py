@@ -106,7 +106,7 @@ def test_a_replica_goes_at_its_drain_timeout_whatever_still_runs_on_it(
     with clients(cluster, images, kubectl, name, plan) as running:
         assert highest in {each.served for each in running.outcomes()}
         since = len(running.outcomes())
-        kubectl.run("scale", "promptgroup", name, "--replicas=1")
+        kubectl.scale("promptgroup", name, 1)
         left = lambda: [each["metadata"]["name"] for each in pods(kubectl, name)]  # noqa: E731
         wait_for(lambda: True if len(left()) == 1 else None, "the replica to go", left, seconds=SECONDS)
         assert highest not in {each.served for each in running.outcomes()[since:]}

@@ -61,7 +61,7 @@ def test_pickers_are_replaced_under_load(cluster: Cluster, kubectl: Kubectl, ima
     plan = Plan((gateway.url(kubectl),), fronted, seed=3)
     with clients(cluster, images, kubectl, fronted, plan) as running, running.watched(settle=24) as seen:
         kubectl.run("rollout", "restart", "deployment/promptgroup-picker")
-        kubectl.run("rollout", "status", "deployment/promptgroup-picker", "--timeout=120s")
+        kubectl.rolled_out("promptgroup-picker", 120)
         wait_for(  # they drain for some seconds: what those lose would show then
             lambda: (
                 True if before.isdisjoint(each["metadata"]["name"] for each in kubectl.list("pods", PICKER)) else None
@@ -89,7 +89,7 @@ def test_without_any_picker_a_gateway_that_holds_bodies_goes_on(
     with clients(cluster, images, kubectl, fronted, plan) as running:
         with running.watched(settle=48) as seen:
             kubectl.run("delete", "pods", "-l", PICKER, "--grace-period=0", "--force")
-        kubectl.run("rollout", "status", "deployment/promptgroup-picker", "--timeout=90s")
+        kubectl.rolled_out("promptgroup-picker")
         # Envoy looks for pickers each second: what every session has just been answered was picked again
         wait_for(
             lambda: True if all(each.served for each in running.outcomes()[-2 * plan.at_once :]) else None,

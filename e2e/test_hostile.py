@@ -86,7 +86,7 @@ def hostile(cluster: Cluster, images: Images) -> Iterator[Kubectl]:
     team(own)
     own.apply(program(own.namespace))
     yield own
-    own.run("delete", "namespace", own.namespace, "--wait=false")
+    own.delete("namespace", own.namespace, wait=False)
 
 
 def test_hostile_engines_of_one_team_cost_another_nothing(

@@ -26,7 +26,7 @@ def test_from_nothing_to_a_warm_answer_in_two_minutes(cluster: Cluster, images: 
     install(cluster.kubectl(), images)
     team.apply(sample)
     team.run("wait", "promptgroup/support", "--for=condition=Ready", "--timeout=120s")
-    team.run("rollout", "status", "deployment/promptgroup-router", "--timeout=120s")
+    team.rolled_out("promptgroup-router", 120)
     [answer] = ask(cluster, images, Plan((service("promptgroup"),), "support", sessions=1, at_once=1, last=1))
     took = time.monotonic() - began
 

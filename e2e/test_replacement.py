@@ -48,12 +48,12 @@ def test_sessions_find_home_when_pods_are_new_and_no_router_remembers(
     plan = {"urls": (service(kubectl.namespace),), "model": RING, "sessions": 30, "at_once": 3, "pause": 0.0}
     before = {each.session: each.served for each in ask(cluster, images, Plan(**plan, last=1))}
     replace_all(kubectl, RING)
-    kubectl.run("scale", "deployment/promptgroup-router", "--replicas=0")
+    kubectl.scale("deployment", "promptgroup-router", 0)
     wait_for(
         lambda: True if not kubectl.list("pods", "app.kubernetes.io/name=promptgroup-router") else None, "no router"
     )
-    kubectl.run("scale", "deployment/promptgroup-router", "--replicas=2")
-    kubectl.run("rollout", "status", "deployment/promptgroup-router", "--timeout=170s")
+    kubectl.scale("deployment", "promptgroup-router", 2)
+    kubectl.rolled_out("promptgroup-router", 170)
     assert len(routers(kubectl)) == 2
     after = {each.session: each.served for each in ask(cluster, images, Plan(**plan, first=1, last=2))}
     assert len(set(before.values())) == 3

@@ -30,7 +30,7 @@ def test_one_replica_more_moves_few_sessions_and_fails_no_request(
     before, homes = slots(kubectl, three), rings(kubectl, three, SAMPLED)
     plan = Plan((service(kubectl.namespace),), three, at_once=16, last=4)
     with clients(cluster, images, kubectl, three, plan) as running, running.watched(settle=128) as seen:
-        kubectl.run("scale", "promptgroup", three, "--replicas=4")
+        kubectl.scale("promptgroup", three, 4)
         kubectl.wait_warm(three, "4/4")
     assert unharmed(seen)
     after = slots(kubectl, three)

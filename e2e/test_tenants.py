@@ -62,7 +62,7 @@ def green(cluster: Cluster, images: Images, installed: None) -> Iterator[Kubectl
     own.wait_warm("support", "1/1")
     own.wait_warm("theirs", "1/1")
     yield own
-    own.run("delete", "namespace", own.namespace, "--wait=false")
+    own.delete("namespace", own.namespace, wait=False)
 
 
 def may(kubectl: Kubectl, user: str, verb: str, what: str) -> bool:
@@ -120,7 +120,7 @@ def impostor(cluster: Cluster, images: Images, installed: None) -> Iterator[Kube
     )
     own.run("wait", "pod", "--all", "--for=condition=Ready", "--timeout=60s")
     yield own
-    own.run("delete", "namespace", own.namespace, "--wait=false")
+    own.delete("namespace", own.namespace, wait=False)
 
 
 def python_pod(name: str, images: Images, program: str, labels: dict[str, str]) -> dict[str, object]:

@@ -20,7 +20,7 @@ def test_uninstalling_leaves_nothing(cluster: Cluster, kubectl: Kubectl, images:
         uninstall(cluster.kubectl(), images)
         kubectl.run("delete", "-k", folder)
     # the key that the namespace's routers shared is the namespace's: routers may outlive its last group
-    kubectl.run("delete", "secret", "promptgroup-router-peers")
+    kubectl.delete("secret", "promptgroup-router-peers")
 
     for kind in ("crd", "clusterroles", "clusterrolebindings"):
         assert [each for each in names(cluster.kubectl(), kind) if OURS in each] == []

@@ -49,7 +49,7 @@ def grown(cluster: Cluster, images: Images, old: Images, before: Path) -> Iterat
     kubectl.wait_warm("old", "3/3")
     yield kubectl
     install(cluster.kubectl(), images)
-    kubectl.run("delete", "namespace", kubectl.namespace, "--wait=false")
+    kubectl.delete("namespace", kubectl.namespace, wait=False)
 
 
 def test_an_upgrade_under_load_fails_no_request(cluster: Cluster, grown: Kubectl, images: Images) -> None:
@@ -57,6 +57,6 @@ def test_an_upgrade_under_load_fails_no_request(cluster: Cluster, grown: Kubectl
     with clients(cluster, images, grown, "old", plan) as running, running.watched(settle=36) as seen:
         install(cluster.kubectl(), images)
         install_routers(grown, images)
-        grown.run("scale", "promptgroup", "old", "--replicas=4")
+        grown.scale("promptgroup", "old", 4)
         grown.wait_warm("old", "4/4")
     assert unharmed(seen)

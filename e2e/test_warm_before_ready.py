@@ -62,7 +62,7 @@ def test_replicas_that_join_under_load_meet_no_request_cold(
     kubectl.wait_warm(slow, "1/1")
     plan = Plan((service(kubectl.namespace),), slow, at_once=6, last=3, tokens=8)
     with clients(cluster, images, kubectl, slow, plan) as running, running.watched(settle=40) as seen:
-        kubectl.run("scale", "promptgroup", slow, "--replicas=3")
+        kubectl.scale("promptgroup", slow, 3)
         kubectl.wait_warm(slow, "3/3")
     assert len(seen.served) == 3
     assert unharmed(seen)
@@ -71,7 +71,7 @@ def test_replicas_that_join_under_load_meet_no_request_cold(
 def test_a_container_that_crashed_comes_back_only_when_it_is_warm_again(
     cluster: Cluster, kubectl: Kubectl, images: Images, slow: str
 ) -> None:
-    kubectl.run("scale", "promptgroup", slow, "--replicas=2")
+    kubectl.scale("promptgroup", slow, 2)
     kubectl.wait_warm(slow, "2/2")
     victim = min(pods(kubectl, slow), key=lambda pod: pod["metadata"]["labels"][SLOT])
     name = victim["metadata"]["name"]

@@ -86,7 +86,7 @@ class Demo:
         self.say("applying manifests/control (operator) and manifests/router")
         lab.install_operator(self._kubectl)
         if self._kubectl.get("namespace", NAMESPACE) is None:
-            self._kubectl.run("create", "namespace", NAMESPACE)
+            self._kubectl.make_namespace(NAMESPACE)
         self._kubectl.run("delete", "promptgroups", "--all", "--wait=true")
         lab.install_router(self._kubectl)
         self.say(f"applying three PromptGroups, {REPLICAS} replicas each: {', '.join(TASKS)}")
@@ -134,7 +134,7 @@ class Demo:
         target = Target([lab.router_url(self._kubectl)], MODEL)
         cold = await self._cold_requests([task])
         before = await drive(followed, target, concurrency=CONCURRENCY // 2, turns=1)
-        self._kubectl.run("scale", "promptgroup", task, f"--replicas={REPLICAS + 1}")
+        self._kubectl.scale("promptgroup", task, REPLICAS + 1)
         await asyncio.to_thread(self._kubectl.wait_warm, task, f"{REPLICAS + 1}/{REPLICAS + 1}")
         await self._routed(task, REPLICAS + 1)
         after = await drive(followed, target, concurrency=CONCURRENCY // 2, turns=1)

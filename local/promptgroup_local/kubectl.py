@@ -1,19 +1,21 @@
 """kubectl as a program sees it: JSON in, JSON out, and waiting on a condition instead of on time.
 
-What is read often is read without the program (`api_reader`), which is asked where that does not get an answer.
+What is asked often is asked without the program (`api_client`), which is run where that does not get an answer.
 """
 
 import contextlib
 import json
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from itertools import dropwhile
 from pathlib import Path
 from typing import Any, TypeVar
 
 import yaml
 
-from promptgroup_local.api_reader import UnreadError, api_reader
+from promptgroup_local.api_client import UnansweredError, api_client
 
 T = TypeVar("T")
 
@@ -57,32 +59,90 @@ class Kubectl:
         return done
 
     def apply(self, *objects: dict[str, Any], check: bool = True) -> subprocess.CompletedProcess[str]:
-        """Apply objects."""
-        return self.run("apply", "-f", "-", stdin=yaml.safe_dump_all(objects), check=check)
+        """Apply objects: those of the front that are not there yet without the program, which compares the others."""
+        left = list(dropwhile(self._created, objects))
+        if not left:
+            return subprocess.CompletedProcess([], 0, "", "")
+        return self.run("apply", "-f", "-", stdin=yaml.safe_dump_all(left), check=check)
+
+    def make_namespace(self, name: str) -> None:
+        """Create a namespace."""
+        self.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+
+    def _created(self, wanted: dict[str, Any]) -> bool:
+        with contextlib.suppress(UnansweredError):
+            api_client(self.kubeconfig).create(wanted, self.namespace)
+            return True
+        return False
+
+    def apply_folder(self, folder: Path) -> None:
+        """Apply a folder's kustomization on the server's side."""
+        left = list(dropwhile(self._applied, _kustomized(self._program, folder)))
+        if left:
+            self.run("apply", "--server-side", "-f", "-", stdin=yaml.safe_dump_all(left))
+
+    def _applied(self, wanted: dict[str, Any]) -> bool:
+        with contextlib.suppress(UnansweredError):
+            api_client(self.kubeconfig).apply(wanted, self.namespace)
+            return True
+        return False
 
     def get(self, kind: str, name: str) -> dict[str, Any] | None:
         """One object, None when there is none."""
-        with contextlib.suppress(UnreadError):
-            return api_reader(self.kubeconfig).get(kind, name, self.namespace)
+        with contextlib.suppress(UnansweredError):
+            return api_client(self.kubeconfig).get(kind, name, self.namespace)
         done = self.run("get", kind, name, "-o", "json", "--ignore-not-found")
         found: dict[str, Any] | None = json.loads(done.stdout) if done.stdout.strip() else None
         return found
 
     def list(self, kind: str, selector: str = "") -> list[dict[str, Any]]:
         """Objects of one or more kinds."""
-        with contextlib.suppress(UnreadError):
-            return api_reader(self.kubeconfig).list(kind, selector, self.namespace)
+        with contextlib.suppress(UnansweredError):
+            return api_client(self.kubeconfig).list(kind, selector, self.namespace)
         arguments = ["get", kind, "-o", "json", *([f"--selector={selector}"] if selector else [])]
         items: list[dict[str, Any]] = json.loads(self.run(*arguments).stdout)["items"]
         return items
 
     def patch(self, kind: str, name: str, body: dict[str, Any]) -> None:
         """Merge a patch into an object."""
+        with contextlib.suppress(UnansweredError):
+            return api_client(self.kubeconfig).patch(kind, name, body, self.namespace)
         self.run("patch", kind, name, "--type=merge", "-p", json.dumps(body))
+        return None
 
-    def delete(self, kind: str, name: str, *extra: str) -> None:
-        """Delete an object."""
-        self.run("delete", kind, name, *extra)
+    def scale(self, kind: str, name: str, replicas: int) -> None:
+        """Set the replicas of an object by its scale subresource."""
+        with contextlib.suppress(UnansweredError):
+            body = {"spec": {"replicas": replicas}}
+            return api_client(self.kubeconfig).patch(kind, name, body, self.namespace, "scale")
+        self.run("scale", f"{kind}/{name}", f"--replicas={replicas}")
+        return None
+
+    def delete(self, kind: str, name: str, *extra: str, wait: bool = True) -> None:
+        """Delete an object, and wait until it is gone; with more flags, as the program does."""
+        if not extra:
+            with contextlib.suppress(UnansweredError):
+                uid = api_client(self.kubeconfig).delete(kind, name, self.namespace)
+                if wait:
+                    wait_for(lambda: self._gone(kind, name, uid), f"{kind} {name} to go")
+                return
+        self.run("delete", kind, name, *extra, f"--wait={str(wait).lower()}")
+
+    def _gone(self, kind: str, name: str, uid: str) -> bool | None:
+        found = self.get(kind, name)
+        return True if found is None or found["metadata"]["uid"] != uid else None
+
+    def rolled_out(self, deployment: str, seconds: float = DEADLINE) -> None:
+        """Wait until all replicas of a Deployment are of its template and available, as `rollout status` does."""
+
+        def holds() -> bool | None:
+            found = self.get("deployment", deployment) or {"metadata": {"generation": 1}, "spec": {"replicas": 1}}
+            told, wanted = found.get("status", {}), found["spec"]["replicas"]
+            fresh = told.get("observedGeneration", 0) >= found["metadata"]["generation"]
+            counts = {told.get(each, 0) for each in ("replicas", "updatedReplicas", "availableReplicas")}
+            return True if fresh and counts == {wanted} else None
+
+        wait_for(holds, f"deployment {deployment} to roll out", lambda: self.get("deployment", deployment), seconds)
 
     def condition(self, group: str, kind: str) -> dict[str, Any]:
         """A condition of a PromptGroup, empty when it has none of that type."""
@@ -120,6 +180,15 @@ class Kubectl:
         return wait_for(
             holds, f"{group}: warm {warm}", lambda: (self.get("promptgroup", group) or {}).get("status"), seconds
         )
+
+
+@lru_cache
+def _kustomized(program: str, folder: Path) -> Sequence[dict[str, Any]]:
+    """The objects of a kustomization."""
+    done = subprocess.run([program, "kustomize", str(folder)], capture_output=True, text=True, timeout=180, check=False)
+    if done.returncode != 0:
+        raise KubectlError(f"kubectl kustomize {folder}: {done.stderr.strip()}")
+    return tuple(yaml.safe_load_all(done.stdout))
 
 
 def wait_for(

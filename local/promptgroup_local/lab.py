@@ -20,8 +20,8 @@ ENGINE_IMAGE = "promptgroup.invalid/standin-engine:0.1.0"
 def install_operator(kubectl: Kubectl) -> None:
     """Apply manifests/control and wait until the operator runs."""
     system = kubectl.within("promptgroup-system")
-    system.run("apply", "--server-side", "-k", str(ROOT / "manifests/control"))
-    system.run("rollout", "status", "deployment/promptgroup-operator", "--timeout=90s")
+    system.apply_folder(ROOT / "manifests/control")
+    system.rolled_out("promptgroup-operator")
 
 
 def set_operator(kubectl: Kubectl, **settings: object) -> None:
@@ -29,13 +29,13 @@ def set_operator(kubectl: Kubectl, **settings: object) -> None:
     system = kubectl.within("promptgroup-system")
     variables = [f"PROMPTGROUP_OPERATOR_{name.upper()}={value}" for name, value in settings.items()]
     system.run("set", "env", "deployment/promptgroup-operator", *variables)
-    system.run("rollout", "status", "deployment/promptgroup-operator", "--timeout=90s")
+    system.rolled_out("promptgroup-operator")
 
 
 def install_router(kubectl: Kubectl) -> None:
     """Apply manifests/router to the namespace, and wait until the router runs."""
-    kubectl.run("apply", "--server-side", "-k", str(ROOT / "manifests/router"))
-    kubectl.run("rollout", "status", "deployment/promptgroup-router", "--timeout=90s")
+    kubectl.apply_folder(ROOT / "manifests/router")
+    kubectl.rolled_out("promptgroup-router")
 
 
 def router_pod(kubectl: Kubectl) -> dict[str, Any]:

@@ -53,10 +53,10 @@ def namespace(cluster: LocalCluster) -> Iterator[str]:
     """A fresh namespace; its objects are on their way out when the test has ended."""
     name = f"test-{next(numbers)}"
     everywhere = cluster.kubectl()
-    everywhere.run("create", "namespace", name)
+    everywhere.make_namespace(name)
     wait_for(lambda: cluster.kubectl(name).get("serviceaccount", "default"), "the default service account")
     yield name
-    everywhere.run("delete", "namespace", name, "--wait=false")
+    everywhere.delete("namespace", name, wait=False)
 
 
 @pytest.fixture

@@ -43,7 +43,7 @@ def health(url: str) -> tuple[int, dict]:
 def test_a_leader_that_is_told_to_stop_hands_over_at_once(system: Kubectl, kube: Kubectl) -> None:
     first = leader(system)
     began = time.monotonic()
-    system.delete("pod", first, "--wait=false")
+    system.delete("pod", first, wait=False)
     wait_for(lambda: True if holder(system).partition("_")[0] not in ("", first) else None, "another to lead")
     # released, then taken at the other's next look, within 2.4 s; the rest is this machine's
     assert time.monotonic() - began < 8
@@ -150,12 +150,12 @@ def test_watches_that_go_silent_are_found_out_and_nothing_is_missed(
 def test_an_operator_of_one_namespace_needs_no_right_outside_it(
     kube: Kubectl, cluster: LocalCluster, no_operator: None
 ) -> None:
-    kube.run("apply", "--server-side", "-k", str(lab.ROOT / "manifests/operator-namespaced"))
-    kube.run("rollout", "status", f"deployment/{NAME}", "--timeout=90s")
+    kube.apply_folder(lab.ROOT / "manifests/operator-namespaced")
+    kube.rolled_out(NAME)
     kube.apply(group("inside", replicas=2))
     kube.wait_warm("inside", "2/2")
     first = leader(kube)
-    kube.delete("pod", first, "--wait=false")
+    kube.delete("pod", first, wait=False)
     wait_for(lambda: True if holder(kube).partition("_")[0] not in ("", first) else None, "another to lead")
     kube.patch("promptgroup", "inside", {"spec": {"replicas": 1}})
     kube.wait_warm("inside", "1/1")

@@ -40,7 +40,7 @@ def test_a_renamed_group_is_warm_before_the_one_that_it_replaces_goes(kube: Kube
     kube.apply(renamed)
     kube.wait_condition("after", "Ready", "True")
     assert kube.condition("before", "Ready")["status"] == "True"
-    kube.run("delete", "promptgroup", "before")
+    kube.delete("promptgroup", "before")
     wait_for(lambda: True if set(deployments(kube).values()) == {"after"} else None, "the old group to go")
     assert kube.condition("after", "Ready")["status"] == "True"
 

@@ -72,7 +72,7 @@ def test_the_coldest_leaves_and_its_busy_neighbours_keep_their_sessions(kube: Ku
     talks = sessions(lab.router_url(kube))
     assert moved(talks) == 0
 
-    kube.run("scale", "promptgroup", NAME, "--replicas=2")
+    kube.scale("promptgroup", NAME, 2)
     wait_for(lambda: True if len(lab.engine_pods(kube, NAME)) == 2 else None, "one to go", lambda: slots(kube))
     kube.wait_warm(NAME, "2/2")
     assert slots(kube) == {slot: before[slot] for slot in (0, 2)}
@@ -80,7 +80,7 @@ def test_the_coldest_leaves_and_its_busy_neighbours_keep_their_sessions(kube: Ku
     assert lost == SHORT
     assert lost < len(talks[2]), "the highest slot would have taken more with it"
 
-    kube.run("scale", "promptgroup", NAME, "--replicas=3")
+    kube.scale("promptgroup", NAME, 3)
     kube.wait_warm(NAME, "3/3")
     after = slots(kube)
     assert {slot: after[slot] for slot in (0, 2)} == {slot: before[slot] for slot in (0, 2)}

@@ -81,7 +81,7 @@ def test_a_fixed_number_that_somebody_else_changes_is_explained_as_well(quickly_
     with group.load(24, pause=READS, turns=SHORT):
         found = wait_for(lambda: _effective(group, "False", "Thrashing"), "the thrash", group.told, MINUTES)
         kube.wait_condition(GROUP, "CacheTierUseful", "True", "TierWouldHelp")
-        kube.run("scale", "promptgroup", GROUP, "--replicas=4")
+        kube.scale("promptgroup", GROUP, 4)
         kube.wait_warm(GROUP, "4/4")
         wait_for(lambda: _effective(group, "True", "Healthy"), "the hits to recover", group.told, MINUTES)
         assert kube.condition(GROUP, "ScalingActive")["reason"] == "FixedReplicas"

@@ -145,7 +145,7 @@ def test_each_cause_is_named_under_load_and_no_other(quickly_operated: Sized) ->
         wait_for(lambda: told.has(*still, *healthy), "each to be told", lambda: told.reasons, MINUTES)
 
         told.begin_again(CHANGES)
-        kube.run("scale", "promptgroup", "scaled", "--replicas=1")
+        kube.scale("promptgroup", "scaled", 1)
         kube.patch("promptgroup", "released", {"spec": {"prompt": {"system": EDITION + SHORT}}})
         kube.wait_condition("released", "Ready", "True")
         released.set()

@@ -106,5 +106,5 @@ def test_somebody_elses_pool_of_the_groups_name_is_left_alone(kube: Kubectl, ope
         kube.apply(group("support", replicas=1, gateway={}))
         kube.wait_condition("support", "GatewayProgrammed", "False", "NameTaken")
         kube.wait_warm("support", "1/1")
-        kube.delete("promptgroup", "support", "--wait=true")
+        kube.delete("promptgroup", "support")
         assert pool(kube, "support") == before

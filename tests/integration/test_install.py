@@ -54,7 +54,7 @@ def whole() -> list[Identity]:
 
 def rolled_out(kubectl: Kubectl) -> None:
     for namespace, name in ((SYSTEM, "promptgroup-operator"), (TEAM, "promptgroup-router")):
-        kubectl.within(namespace).run("rollout", "status", f"deployment/{name}", "--timeout=90s")
+        kubectl.within(namespace).rolled_out(name)
 
 
 def warm_group(kubectl: Kubectl, namespace: str = TEAM) -> None:

@@ -37,11 +37,11 @@ def test_an_update_of_all_replicas_fails_nothing_and_moves_no_session(life: Life
 def test_scaling_3_to_6_to_2_fails_nothing_and_moves_only_who_must(life: Life) -> None:
     three, before = set(life.pods()), life.rings()
     with life.load.watched() as grown:
-        life.kube.run("scale", "promptgroup", GROUP, "--replicas=6")
+        life.kube.scale("promptgroup", GROUP, 6)
         life.kube.wait_warm(GROUP, "6/6")
     six, between = life.pods(), life.rings()
     with life.load.watched() as shrunk:
-        life.kube.run("scale", "promptgroup", GROUP, "--replicas=2")
+        life.kube.scale("promptgroup", GROUP, 2)
         wait_for(lambda: True if len(life.pods()) == 2 else None, "four pods to go", life.pods)
         life.kube.wait_warm(GROUP, "2/2")
     assert unharmed(grown)

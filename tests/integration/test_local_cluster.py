@@ -46,7 +46,7 @@ def logged(cluster: LocalCluster, kube: Kubectl, name: str, text: str) -> str:
 
 def test_a_deployment_becomes_available_and_its_pods_share_a_port(kube: Kubectl) -> None:
     kube.apply(deployment("web", 3, web()))
-    kube.run("rollout", "status", "deployment/web", "--timeout=30s")
+    kube.rolled_out("web", 30)
     pods = kube.list("pods", "app=web")
     assert len({found["status"]["podIP"] for found in pods}) == 3
     assert [fetch(found) for found in pods] == [200] * 3
@@ -163,7 +163,7 @@ def test_a_second_deletion_shortens_the_grace_period(cluster: LocalCluster, kube
         pod("slow", shell("trap '' TERM; echo up; while :; do sleep 0.05; done"), terminationGracePeriodSeconds=60)
     )
     logged(cluster, kube, "slow", "up")
-    kube.delete("pod", "slow", "--wait=false")
+    kube.delete("pod", "slow", wait=False)
     began = time.monotonic()
     kube.delete("pod", "slow", "--grace-period=1")
     assert time.monotonic() - began < 20
@@ -275,10 +275,10 @@ def test_a_service_account_token_may_do_what_rbac_says(cluster: LocalCluster, ku
 
 def test_the_pod_of_lowest_deletion_cost_goes_first(kube: Kubectl) -> None:
     kube.apply(deployment("cost", 3, web()))
-    kube.run("rollout", "status", "deployment/cost", "--timeout=30s")
+    kube.rolled_out("cost", 30)
     names = sorted(found["metadata"]["name"] for found in kube.list("pods", "app=cost"))
     kube.run("annotate", "pod", names[1], "controller.kubernetes.io/pod-deletion-cost=-5")
-    kube.run("scale", "deployment/cost", "--replicas=2")
+    kube.scale("deployment", "cost", 2)
     wait_gone(kube, names[1])
     assert sorted(found["metadata"]["name"] for found in kube.list("pods", "app=cost")) == [names[0], names[2]]
 
@@ -375,12 +375,12 @@ def test_a_drained_node_is_left_by_its_pods(cluster: LocalCluster, kube: Kubectl
     kube.run("cordon", "local-0")
     try:
         kube.apply(deployment("moves", 2, web()))
-        kube.run("rollout", "status", "deployment/moves", "--timeout=30s")
+        kube.rolled_out("moves", 30)
         assert {found["spec"]["nodeName"] for found in kube.list("pods")} == {second_node}
     finally:
         kube.run("uncordon", "local-0")
     kube.run("drain", second_node, "--timeout=30s")
-    kube.run("rollout", "status", "deployment/moves", "--timeout=30s")
+    kube.rolled_out("moves", 30)
 
     def moved() -> bool | None:
         return True if {found["spec"]["nodeName"] for found in kube.list("pods")} == {"local-0"} else None

@@ -101,7 +101,7 @@ def own_namespaces(cluster: LocalCluster, kube: Kubectl, crds: None) -> Iterator
         kube.apply(*new)
     yield
     for each in new:
-        kube.delete("namespace", each["metadata"]["name"], "--wait=false")
+        kube.delete("namespace", each["metadata"]["name"], wait=False)
 
 
 def dry(kube: Kubectl, *command: str, manifests: list[dict[str, Any]]) -> None:

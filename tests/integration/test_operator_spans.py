@@ -46,7 +46,7 @@ def test_passes_over_a_group_reach_the_collector_and_go_on_without_it(
         kube.wait_warm("traced", "1/1")
         found = wait_for(lambda: passes(collector, name) or None, "a pass with its steps")
         collector.stop()
-        kube.run("scale", "promptgroup/traced", "--replicas=2")
+        kube.scale("promptgroup", "traced", 2)
         kube.wait_warm("traced", "2/2")  # nobody takes the spans of these passes
         process.terminate()
         assert process.wait(timeout=30) == 0

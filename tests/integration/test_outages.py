@@ -28,13 +28,13 @@ def test_an_eviction_without_an_operator_harms_nobody(life: Life) -> None:
     operators = life.cluster.kubectl("promptgroup-system")
     count = operators.get("deployment", "promptgroup-operator")["spec"]["replicas"]
     with life.load.watched() as seen:
-        operators.run("scale", "deployment/promptgroup-operator", "--replicas=0")
+        operators.scale("deployment", "promptgroup-operator", 0)
         wait_for(lambda: True if operators.list("pods") == [] else None, "the operators to go")
         life.evict(evicted)
         life.gone([evicted])
         with life.load.watched():
             pass  # the router finds by itself that nobody is there
-        operators.run("scale", "deployment/promptgroup-operator", f"--replicas={count}")
+        operators.scale("deployment", "promptgroup-operator", count)
         life.replaced(slot, evicted)
     assert unharmed(seen)
 
@@ -48,7 +48,7 @@ def test_an_outage_of_the_api_server_for_a_minute_harms_nobody(life: Life) -> No
         finally:
             life.cluster.plane.start_apiserver()
             life.cluster.plane.restart_controllers()
-        life.kube.run("scale", "promptgroup", GROUP, "--replicas=4")
+        life.kube.scale("promptgroup", GROUP, 4)
         life.kube.wait_warm(GROUP, "4/4")
     assert unharmed(seen)
     assert before.items() <= life.pods().items()

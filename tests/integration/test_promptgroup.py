@@ -51,7 +51,7 @@ def test_a_group_becomes_warm_routed_and_ready(kube: Kubectl, operator: None) ->
         "RouterProgrammed": "True",
         "ScalingActive": "False",
     }
-    kube.run("rollout", "status", f"deployment/first-{fingerprint[:8]}", "--timeout=10s")
+    kube.rolled_out(f"first-{fingerprint[:8]}", 10)
     columns = kube.run("get", "promptgroup", "first").stdout.splitlines()
     assert columns[0].split() == ["NAME", "READY", "FINGERPRINT", "WARM", "REPLICAS", "HIT", "RATE", "AGE"]
     assert columns[1].split()[:5] == ["first", "True", fingerprint[:8], "3/3", "3"]
@@ -86,7 +86,7 @@ def test_the_routers_of_a_namespace_get_one_key_that_outlives_its_groups(kube: K
     kube.apply(group("three", PROMPTS["c"], replicas=1))
     kube.wait_warm("three", "1/1")
     assert routers_key(kube) == made
-    kube.run("delete", "secret", "promptgroup-router-peers")
+    kube.delete("secret", "promptgroup-router-peers")
     kube.run("label", "promptgroup", "three", "poke=1")
     again = wait_for(lambda: routers_key(kube), "another key")
     assert again["data"]["key"] != made["data"]["key"]
@@ -138,7 +138,7 @@ def test_rollout_status_waits_until_warmth_is_proven(kube: Kubectl, operator: No
     assert (conditions["ContainersReady"], conditions["Ready"]) == ("True", "False")
     kube.patch("promptgroup", "block", {"spec": {"warmup": {"failurePolicy": "Proceed"}}})
     kube.wait_condition("block", "PrefixWarm", "False", "ProceededWithoutProof")
-    kube.run("rollout", "status", f"deployment/{name}", "--timeout=30s")
+    kube.rolled_out(name, 30)
     assert kube.condition("block", "Ready")["status"] == "True"
     kube.wait_condition("chosen", "PrefixWarm", "True", "CachingOffByChoice")
     assert kube.condition("chosen", "CacheEffective")["reason"] == "CachingOffByChoice"
@@ -169,7 +169,7 @@ def test_a_replacement_takes_the_slot_of_the_pod_it_replaces(kube: Kubectl, oper
     kube.apply(group("replace", replicas=3))
     kube.wait_warm("replace", "3/3")
     before = slots(kube, "replace")
-    kube.delete("pod", before["1"], "--wait=false")
+    kube.delete("pod", before["1"], wait=False)
 
     def replaced() -> dict[str, str] | None:
         now = slots(kube, "replace")
@@ -183,11 +183,11 @@ def test_scaling_keeps_slots_and_removes_the_highest(kube: Kubectl, operator: No
     kube.apply(group("scale", replicas=2))
     kube.wait_warm("scale", "2/2")
     two = slots(kube, "scale")
-    kube.run("scale", "promptgroup", "scale", "--replicas=4")
+    kube.scale("promptgroup", "scale", 4)
     kube.wait_warm("scale", "4/4")
     four = slots(kube, "scale")
     assert {slot: four[slot] for slot in two} == two
-    kube.run("scale", "promptgroup", "scale", "--replicas=1")
+    kube.scale("promptgroup", "scale", 1)
     wait_for(
         lambda: True if len(lab.engine_pods(kube, "scale")) == 1 else None,
         "three pods to go",

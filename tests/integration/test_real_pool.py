@@ -175,7 +175,7 @@ def joined(it: Pooled) -> tuple[str, float]:
         return lambda: pod if (pod := second()) is not None and is_true(pod, kind) else None
 
     with Asking(it.router, 2) as load:
-        it.kubectl.run("scale", f"promptgroup/{GROUP}", f"--replicas={REPLICAS}")
+        it.kubectl.scale("promptgroup", GROUP, REPLICAS)
         wait_for(new("ContainersReady"), "the new engine to serve", seconds=START_SECONDS)
         began = time.monotonic()
         pod = wait_for(new(names.CONDITION_PREFIX_WARM), "the new engine to be proven", seconds=START_SECONDS)

@@ -88,5 +88,5 @@ def test_a_replica_goes_at_its_drain_timeout_whatever_still_runs_on_it(kube: Kub
             60,
         )
         assert not running.done()  # the other replica's answer goes on
-        kube.run("delete", "promptgroup", "drains")
+        kube.delete("promptgroup", "drains")
         assert all(running.result(timeout=120))

@@ -49,7 +49,7 @@ def installed(request: pytest.FixtureRequest, cluster: LocalCluster, kube: Kubec
     """An operator of the whole cluster, or of the namespace, as the manifests install it; it makes its own Lease."""
     since = audit.log(cluster.folder / "audit").stat().st_size
     if request.param == "namespace":
-        kube.run("apply", "--server-side", "-k", str(lab.ROOT / "manifests/operator-namespaced"))
+        kube.apply_folder(lab.ROOT / "manifests/operator-namespaced")
         home, roles = kube, ("role/promptgroup-operator", "role/promptgroup-operator-lease")
     else:
         home, roles = cluster.kubectl(SYSTEM), ("clusterrole/promptgroup-operator", "role/promptgroup-operator-lease")
@@ -86,8 +86,8 @@ def everything(kube: Kubectl) -> None:
     for name, kind in (("maps", "configmap"), ("secrets", "secret")):
         for each in ("deployment", "poddisruptionbudget", kind):
             gone(kube, each, f"{name}-{old[name]}")
-    kube.delete("promptgroup", "maps", "--wait=true")
-    kube.delete("promptgroup", "secrets", "--wait=true")
+    kube.delete("promptgroup", "maps")
+    kube.delete("promptgroup", "secrets")
 
 
 def gone(kube: Kubectl, kind: str, name: str) -> None:

@@ -113,7 +113,7 @@ def test_engines_wait_for_their_pool_and_serve_on_without_it(kube: Kubectl, oper
     assert "engines continue to serve" in found["message"]
     assert used(pod, PROMPTS["a"], "are you there?")[1] > 0
     kube.wait_condition("pooled", "Ready", "True", "Warm")
-    kube.run("scale", "promptgroup/pooled", "--replicas=2")
+    kube.scale("promptgroup", "pooled", 2)
 
     def waits() -> str | None:
         pods = lab.engine_pods(kube, "pooled")

@@ -177,7 +177,7 @@ def fleet(folder: Path) -> Iterator[Fleet]:
     flags = (f"--audit-policy-file={policy}", f"--audit-log-path={folder.resolve() / 'audit.log'}")
     with LocalCluster(folder, gpus=10_000, hollow=True, api_flags=flags) as cluster:
         kubectl = cluster.kubectl("promptgroup-system")
-        kubectl.run("create", "namespace", "promptgroup-system")
+        kubectl.make_namespace("promptgroup-system")
         kubectl.run("apply", "-k", str(lab.ROOT / "crds"))
         kubectl.run("create", "serviceaccount", "promptgroup-operator")
         kubectl.run("apply", "-f", str(lab.ROOT / "manifests/operator/rbac.yaml"))

@@ -75,7 +75,7 @@ class Life:
         Between those two the group has told of three warm replicas all the time.
         """
         self.kube.wait_warm(GROUP, f"{REPLICAS}/{REPLICAS}")
-        self.kube.run("rollout", "status", f"deployment/{GROUP}-{self.revision()}", "--timeout=90s")
+        self.kube.rolled_out(f"{GROUP}-{self.revision()}")
         wait_for(lambda: True if len(self.pods()) == REPLICAS else None, "a new pod in each slot", self.pods)
         self.kube.wait_warm(GROUP, f"{REPLICAS}/{REPLICAS}")
 

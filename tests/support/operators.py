@@ -23,7 +23,7 @@ REPLICAS = 2
 def set_operators(cluster: LocalCluster, count: int) -> None:
     """Scale the operator, and wait until so many of it are ready and no other is left."""
     system = cluster.kubectl(SYSTEM)
-    system.run("scale", f"deployment/{NAME}", f"--replicas={count}")
+    system.scale("deployment", NAME, count)
     wait_for(
         lambda: True if sum(map(is_ready, system.list("pods"))) == count == len(system.list("pods")) else None,
         f"{count} operator pods",

@@ -16,10 +16,10 @@ def routed(cluster: LocalCluster, name: str) -> Iterator[Kubectl]:
     """A namespace of this name with a router; it is on its way out at the end."""
     lab.install_operator(cluster.kubectl())
     kubectl = cluster.kubectl(name)
-    kubectl.run("create", "namespace", name)
+    kubectl.make_namespace(name)
     lab.install_router(kubectl)
     yield kubectl
-    kubectl.run("delete", "namespace", name, "--wait=false")
+    kubectl.delete("namespace", name, wait=False)
 
 
 def reason(kube: Kubectl, group: str, condition: str) -> str:
