@@ -49,16 +49,23 @@ demo-vllm-diagnosis: setup ## What is said of two real vLLM engines with small c
 demo-sglang-diagnosis: setup ## The same of two real SGLang engines (SGLANG)
 	@$(RUN) python -m promptgroup_local.real.diagnosis --sglang "$(SGLANG)"
 
-# mypy takes one core for half a minute where nothing is remembered; tests/integration would be collected for nothing
+# mypy takes one core for half a minute where nothing is remembered
 .PHONY: check
-check: setup ## Format, lint, types, import contracts, unit and property tests: two minutes
+check: setup ## Format, lint, types, import contracts, quick unit and property tests: a minute
 	$(RUN) ruff format --check .
 	$(RUN) ruff check .
 	$(RUN) python scripts/check_files.py
 	$(RUN) lint-imports
 	@mkdir -p .cache; $(RUN) mypy > .cache/mypy.log 2>&1 & types=$$!; \
-	$(RUN) pytest -m 'not integration and not slow' $(addprefix --ignore=tests/,integration $(LATER)) --numprocesses=$(CHECKS) --dist=worksteal --hypothesis-profile=quick; status=$$?; \
+	$(RUN) python scripts/run_in_shards.py $(CHECKS) -q -m 'not (integration or slow or heavy)' --hypothesis-profile=quick -- \
+	  $$(find tests -name 'test_*.py' $(foreach folder,integration $(LATER),-not -path 'tests/$(folder)/*')); status=$$?; \
 	wait $$types || status=$$?; cat .cache/mypy.log; exit $$status
+
+# properties that are heavy run with all properties
+HEAVY = $(shell grep -rl 'pytest\.mark\.heavy' tests --include='test_*.py' --exclude-dir=property | sort)
+.PHONY: heavy
+heavy: setup ## Unit tests that take a quarter of a second of CPU and more, which make check leaves out: a minute
+	$(RUN) pytest -m 'heavy and not slow' $(HEAVY) --numprocesses=$(CHECKS) --dist=worksteal --hypothesis-profile=quick
 
 .PHONY: compat
 compat: $(UV) ## The official clients of OpenAI and Anthropic, and shapes of agents, against a router (COMPAT_ENGINES=HOST:PORT,HOST:PORT for real vLLM or SGLang that serve `llama`)
@@ -142,7 +149,7 @@ e2e-mutants: setup ## The same against builds that are broken on purpose: each m
 # integration tries all examples of what check tries a tenth of
 .PHONY: test
 test: LATER := property
-test: check integration ## Everything that must pass before a change lands
+test: check heavy integration ## Everything that must pass before a change lands
 
 .PHONY: fuzz
 fuzz: setup ## Mutated HTTP heads, chunked bodies and event streams for the router's parsers (COUNT=1000000 SEED=2 KIND=heads)

@@ -7,8 +7,8 @@ them in `make check` (`--hypothesis-profile=quick`), all in `make integration`. 
 The garbage collector does not look at what collection leaves: thousands of test items that stay until the end, and that
 it would go through again and again, for a twentieth of the time of all.
 
-`make integration` looks for its tests in tests/integration, and in files that have one of its marks in their text: a
-mark that comes from elsewhere is refused, since its test would never run.
+`make heavy` and `make integration` look for their tests in files that have one of their marks in their text, and in
+tests/integration: a mark that comes from elsewhere is refused, since its test would never run.
 
 Where the router is compiled (`make test-compiled`), tests marked `interpreted` are skipped.
 """
@@ -23,7 +23,8 @@ from hypothesis import settings
 from promptgroup_router.base import build
 
 INTEGRATION = Path(__file__).parent / "integration"
-WRITTEN = re.compile(r"pytest\.mark\.(slow|integration)")
+MARKS = ("slow", "heavy", "integration")
+WRITTEN = re.compile(rf"pytest\.mark\.({'|'.join(MARKS)})")
 """What the Makefile looks for."""
 
 settings.register_profile("project", deadline=None, print_blob=True, derandomize=True)
@@ -45,10 +46,10 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    marked = {each.path for each in items if any(each.get_closest_marker(mark) for mark in ("slow", "integration"))}
+    marked = {each.path for each in items if any(each.get_closest_marker(mark) for mark in MARKS)}
     for path in sorted(each for each in marked if INTEGRATION not in each.parents):
         if not WRITTEN.search(path.read_text()):
-            raise pytest.UsageError(f"{path}: write pytest.mark.slow or pytest.mark.integration in the file itself")
+            raise pytest.UsageError(f"{path}: write the mark in the file itself, as pytest.mark.NAME: one of {MARKS}")
     if not build.compiled():
         return
     for item in items:

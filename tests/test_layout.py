@@ -160,6 +160,7 @@ def shadowed(tree):
             yield node.lineno, node.arg
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("package", PACKAGES.values(), ids=PACKAGES)
 def test_no_name_shadows_an_import(package):
     found = {

@@ -86,6 +86,7 @@ def problems() -> dict[str, list[str]]:
     return {name: said for name, said in found.items() if said}
 
 
+@pytest.mark.heavy
 def test_texts_use_the_projects_words_and_full_sentences():
     assert problems() == {}
 

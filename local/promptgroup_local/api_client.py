@@ -1,4 +1,4 @@
-"""What kubectl would ask the API server, over a connection that stays: for a twentieth of the CPU.
+"""The requests that kubectl would send to the API server, over a connection that stays: for a twentieth of the CPU.
 
 A process of kubectl takes 55 to 80 ms of CPU, and asks which kinds there are before it asks what it is for. Tests look
 at conditions ten times a second, and each applies a group or two.

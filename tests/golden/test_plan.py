@@ -30,6 +30,7 @@ def output(line: str) -> str:
     return "\n".join([line, *lines, ""])
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
 def test_the_output_is(path, monkeypatch):
     monkeypatch.chdir(FOLDER)
@@ -42,6 +43,7 @@ def test_the_output_is(path, monkeypatch):
     assert "recovery phrase" not in found
 
 
+@pytest.mark.heavy
 def test_the_page_shows_what_the_command_prints(monkeypatch):
     monkeypatch.chdir(FOLDER)
     page = PAGE.read_text()

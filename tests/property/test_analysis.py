@@ -102,6 +102,7 @@ def step_fails(seed, mix, spec, **worse):
     return None
 
 
+@pytest.mark.heavy
 def test_a_sum_that_is_compared_at_every_step_crosses_the_boundary_no_more_often_than_the_error():
     """The boundary alone: a random walk without drift, looked at after each of 2,000 steps."""
     spec, paths = JudgeSpec(), 2000
@@ -134,6 +135,7 @@ WORSE = {
 }
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("mix", MIXES)
 @pytest.mark.parametrize("worse", WORSE)
 def test_worse_revisions_are_rolled_back_in_nine_of_ten_steps(mix, worse):
@@ -148,6 +150,7 @@ KEYS = st.builds(StratumKey, st.sampled_from(["first", "later"]), st.just("name"
 SAMPLES = st.dictionaries(KEYS, st.builds(lambda a, b, c: a + b - c, STRATA, STRATA, STRATA))
 
 
+@pytest.mark.heavy
 @given(SAMPLES, SAMPLES)
 def test_whatever_routers_count_there_is_a_result(old, new):
     """Routers of two versions have other buckets, and anybody's pod may say that it is a router."""

@@ -104,6 +104,7 @@ def parsed(path: bytes, body: bytes) -> ParsedRequest | None:
     return None
 
 
+@pytest.mark.heavy
 @given(path=st.sampled_from([each.path for each in JSON_ENDPOINTS]), body=BODY, prompt=st.sampled_from(PROMPTS))
 def test_any_object_is_read_placed_and_rewritten_or_refused(path, body, prompt):
     ask = parsed(path, orjson.dumps({"model": "llama"} | body))
@@ -186,6 +187,7 @@ def cpu_seconds(path: bytes, body: bytes) -> float:
     return best
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("name", sorted(hostile(1)))
 def test_reading_takes_time_in_proportion_to_the_bytes(name):
     small, large = cpu_seconds(*hostile(MANY)[name]), cpu_seconds(*hostile(8 * MANY)[name])

@@ -65,6 +65,7 @@ TOKENS = st.one_of(
 VALUES = st.one_of(st.binary(max_size=100), TOKENS, st.just(KEY_A.encode()))
 
 
+@pytest.mark.heavy
 @pytest.mark.interpreted
 @given(VALUES, st.sampled_from([b"Bearer ", b"bearer  ", b"Basic ", b""]), VALUES, VALUES)
 def test_hostile_credentials_are_a_caller_or_a_refusal(value, scheme, key, name):
@@ -86,6 +87,7 @@ def test_hostile_credentials_are_a_caller_or_a_refusal(value, scheme, key, name)
             assert len(sent) < 12 or sent.decode("latin-1") not in str(refusal)
 
 
+@pytest.mark.heavy
 @given(TOKENS)
 def test_no_token_but_the_issuers_own_is_good(given_token):
     issuer = KNOWN.issuers[IssuerId(by_token().jwks_uri, by_token().algorithms)]
@@ -98,6 +100,7 @@ def test_no_token_but_the_issuers_own_is_good(given_token):
     raise AssertionError(given_token)
 
 
+@pytest.mark.heavy
 @given(st.lists(st.one_of(JSON, st.builds(lambda change: jwk("one") | change, HEADERS), CLAIMS), max_size=5))
 def test_any_set_of_keys_is_keys_or_a_refusal(keys):
     try:

@@ -79,7 +79,7 @@ class Copies(Choices):
     )
 
 
-TestChoices = Choices.TestCase
+TestChoices = pytest.mark.heavy(Choices.TestCase)
 TestChoices.settings = examples(60)
-TestCopies = Copies.TestCase
+TestCopies = pytest.mark.heavy(Copies.TestCase)
 TestCopies.settings = examples(60)

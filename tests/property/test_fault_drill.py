@@ -114,6 +114,7 @@ def test_the_cause_is_named_within_two_windows_and_no_other(name, seed, scaler):
     assert {drill.look(fault) for _ in range(WINDOW)} == {fault.reason}
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("scaler", SCALERS)
 @pytest.mark.parametrize("seed", range(3))
 def test_an_hour_of_healthy_load_is_never_called_anything_else(seed, scaler):

@@ -2,6 +2,7 @@
 
 import json
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -36,17 +37,20 @@ def test_the_spelling_of_the_json_does_not_matter(tools, indent, ascii_only):
     assert canonical_tools(json.loads(spelled)) == canonical_tools(tools)
 
 
+@pytest.mark.heavy
 @given(TOOLS)
 def test_the_canonical_form_is_its_own_canonical_form(tools):
     form = canonical_tools(tools)
     assert canonical_tools(json.loads(form or "[]")) == form
 
 
+@pytest.mark.heavy
 @given(TOOLS)
 def test_the_canonical_form_says_the_same(tools):
     assert json.loads(canonical_tools(tools) or "[]") == tools
 
 
+@pytest.mark.heavy
 @given(TEXTS, TEXTS, TOOLS)
 def test_another_text_is_another_fingerprint(one, other, tools):
     assert (fingerprint(one, tools) == fingerprint(other, tools)) is (one == other)

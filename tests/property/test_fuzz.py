@@ -9,7 +9,7 @@ from fuzz import campaign
 from fuzz.mutate import Mutator
 from fuzz.targets import TARGETS
 
-QUICK, LONG = 4_000, 100_000
+QUICK, LONG = 500, 100_000
 
 
 @pytest.fixture(autouse=True)
@@ -77,6 +77,7 @@ class Disagrees(Broken):
         return True
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(
     ("broken", "said"),
     [

@@ -48,6 +48,7 @@ def unlimited(page):
         exposition._sample(line)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize(
     ("parse", "name"),
@@ -115,6 +116,7 @@ JSON = st.recursive(
 )
 
 
+@pytest.mark.heavy
 @examples(400)
 @given(result=JSON)
 def test_any_answer_of_prometheus_is_finite_numbers_or_an_error_that_is_expected(result):

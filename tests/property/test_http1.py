@@ -2,6 +2,7 @@
 
 import itertools
 
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -66,6 +67,7 @@ def read_requests(parts: list[bytes]) -> list[object]:
     return found
 
 
+@pytest.mark.heavy
 @given(st.lists(requests, min_size=1, max_size=3), cuts)
 def test_requests_are_the_same_however_they_are_cut(sent, places):
     data = b"".join(each[0] for each in sent)
@@ -77,6 +79,7 @@ def test_requests_are_the_same_however_they_are_cut(sent, places):
     ]
 
 
+@pytest.mark.heavy
 @given(answers, cuts, st.binary(max_size=20))
 def test_answers_pass_through_however_they_are_cut_and_end_where_they_end(sent, places, behind):
     data, _, body = sent
@@ -101,6 +104,7 @@ MUTATIONS = st.sampled_from(
 )
 
 
+@pytest.mark.heavy
 @given(
     st.lists(requests, min_size=1, max_size=2),
     st.lists(st.tuples(st.integers(0, 600), st.integers(0, 3), MUTATIONS), max_size=3),

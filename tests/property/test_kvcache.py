@@ -2,6 +2,7 @@
 
 from collections import Counter
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -127,5 +128,5 @@ class CacheMachine(RuleBasedStateMachine):
             assert self.cache.free == self.cache.capacity
 
 
-TestCache = CacheMachine.TestCase
+TestCache = pytest.mark.heavy(CacheMachine.TestCase)
 TestCache.settings = examples(60, stateful_step_count=40)

@@ -3,6 +3,7 @@
 import datetime as dt
 import random
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -35,6 +36,7 @@ def test_a_clean_prompt_has_no_finding(prompt):
     assert found(declared(prompt)) == []
 
 
+@pytest.mark.heavy
 @given(PROMPTS, TOKENS, st.data(), st.sampled_from(["", "Größe: "]))
 def test_a_token_is_found_at_its_byte_wherever_it_stands(prompt, token, data, front):
     rule, written = token

@@ -200,6 +200,7 @@ def declared_texts(count, common, size):
     return [common + f"{number:06}" + draw.randbytes(size // 2).hex() for number in range(count)]
 
 
+@pytest.mark.heavy
 def test_ten_thousand_claims_cost_what_ten_cost():
     few, many = declared_texts(10, "You are ", 200), declared_texts(10_000, "You are ", 200)
     costs = []

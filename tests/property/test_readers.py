@@ -117,6 +117,7 @@ def unit(size):
     return cost(json.loads, DOCUMENTS["numbers"](size))
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("reader", READERS)
 def test_a_hostile_document_costs_no_more_time_than_an_honest_one(reader, size):
@@ -172,6 +173,7 @@ def test_a_hostile_page_of_metrics_takes_less_memory_than_its_own_size_and_some_
     assert {shape: most >> 10 for shape, most in dear.items() if most > 8 << 20} == {}
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("size", SIZES)
 def test_a_hostile_file_of_yaml_costs_time_in_proportion_to_its_size(size):
     def read(document):

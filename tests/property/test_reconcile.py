@@ -249,6 +249,7 @@ LIFE = [
 """Create, scale up, release, scale down, update, roll back, stop, start."""
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("torn", [False, True])
 def test_a_life_in_which_the_operator_dies_after_every_single_effect(torn):
     model = Model(datetime(2026, 11, 3, 12, tzinfo=UTC), dict(SPEC))
@@ -275,6 +276,7 @@ def test_a_life_in_which_the_operator_dies_after_every_single_effect(torn):
         check_at_rest(model)
 
 
+@pytest.mark.heavy
 def test_a_spec_that_cannot_be_acted_on_comes_to_rest_and_serves_on():
     model = Model(datetime(2026, 11, 3, 12, tzinfo=UTC), dict(SPEC), {("ConfigMap", "texts"): None})
     model.settle(timedelta(seconds=10))
@@ -285,6 +287,7 @@ def test_a_spec_that_cannot_be_acted_on_comes_to_rest_and_serves_on():
     assert {each["type"]: each["reason"] for each in model.status["conditions"]}["Ready"] == "PromptNotFound"
 
 
+@pytest.mark.heavy
 def test_a_revision_that_never_warms_takes_no_traffic_and_goes_when_it_is_not_wanted():
     model = Model(datetime(2026, 11, 3, 12, tzinfo=UTC), dict(SPEC))
     model.settle(timedelta(seconds=10))

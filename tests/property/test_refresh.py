@@ -1,5 +1,6 @@
 """The bound that spares touches holds of a real cache: while it does, the prefix is there."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -36,6 +37,7 @@ REQUESTS = st.lists(
 )
 
 
+@pytest.mark.heavy
 @examples(300)
 @given(REQUESTS, REQUESTS)
 def test_a_prefix_is_in_cache_until_the_counters_say_that_it_may_be_gone(before, after):

@@ -172,8 +172,9 @@ def timed(test) -> None:
     asyncio.run(limited())
 
 
+@pytest.mark.heavy
 def test_no_answer_is_of_another_caller_revision_or_model(tmp_path):
-    timed(interleave(tmp_path, 2400, 1))
+    timed(interleave(tmp_path, 240, 1))
 
 
 @pytest.mark.slow

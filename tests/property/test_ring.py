@@ -42,6 +42,7 @@ def test_losing_a_slot_moves_only_its_keys_and_they_go_to_their_next_choice(
     assert list(Ring(slots - {lost}).order(key)) == left
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 5, 8, 16, 32])
 def test_a_new_slot_takes_its_share_and_all_that_moves(count: int) -> None:
     before, after = Ring(range(count)), Ring(range(count + 1))

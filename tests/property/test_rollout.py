@@ -3,6 +3,7 @@
 from dataclasses import replace
 from datetime import timedelta
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -88,6 +89,7 @@ def test_a_release_says_what_it_waits_for_and_only_a_release_does(found, aim):
         assert release.steps[aim.target].weight <= before or release.waits is None
 
 
+@pytest.mark.heavy
 @given(revisions(), GOALS)
 def test_only_what_nobody_misses_retires(found, aim):
     release = rollout.decide(found, aim)
@@ -131,6 +133,7 @@ def _room(release, aim):
     return aim.replicas + aim.policy.surge - needed
 
 
+@pytest.mark.heavy
 @given(revisions(), GOALS)
 def test_a_revision_keeps_a_replica_until_it_retires(found, aim):
     steps = allot(found, rollout.decide(found, aim), aim)
@@ -157,6 +160,7 @@ def test_sizes_stay_within_wanted_and_surge_and_take_no_replica_that_is_needed(f
         assert left >= min(serving, aim.replicas - given_up) - surplus
 
 
+@pytest.mark.heavy
 @given(revisions(), GOALS, st.randoms(use_true_random=False))
 def test_the_order_of_the_revisions_matters_only_between_equals(found, aim, seed):
     other = list(found)
@@ -166,6 +170,7 @@ def test_the_order_of_the_revisions_matters_only_between_equals(found, aim, seed
         assert rollout.decide(other, aim) == rollout.decide(found, aim)
 
 
+@pytest.mark.heavy
 @given(revisions(), GOALS)
 def test_work_that_engines_were_lent_keeps_no_superseded_revision(found, aim):
     """Its own requests ended long ago, but its engines are busy to this moment."""

@@ -54,6 +54,7 @@ without_tiers = st.builds(
 loads = st.builds(behind, without_tiers, st.sampled_from(TierReach), st.floats(0, 1))
 
 
+@pytest.mark.heavy
 @given(loads | st.none(), st.none() | st.integers(0, 60), st.integers(1, 20), st.integers(0, 20), st.data())
 def test_bounds_hold_and_policies_too(seen, current, low, more, data):
     sizing = SIZING.model_copy(update={"min_replicas": low, "max_replicas": low + more})

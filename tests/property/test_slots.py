@@ -3,6 +3,7 @@
 from collections import Counter
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -145,6 +146,7 @@ def test_no_slot_stays_whose_loss_costs_less_than_that_of_one_that_leaves(found,
         assert min((use.tokens, use.requests) for use in kept) >= max((use.tokens, use.requests) for use in gone)
 
 
+@pytest.mark.heavy
 @given(revisions(), SIZES, USE, USE)
 def test_what_is_chosen_stays_chosen_whatever_routers_say_then(found, size, then, later):
     """The choice stands in the route first, and on the pods after that; every pass decides anew."""

@@ -3,6 +3,7 @@
 import contextlib
 
 import orjson
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -76,11 +77,13 @@ json = st.recursive(
 )
 
 
+@pytest.mark.heavy
 @given(tables)
 def test_a_table_comes_back_as_it_was_written(table):
     assert decode_table(orjson.loads(orjson.dumps(encode_table(table)))) == table
 
 
+@pytest.mark.heavy
 @given(tables, json)
 def test_fields_of_a_newer_operator_are_left_alone(table, value):
     encoded = encode_table(table)
@@ -94,6 +97,7 @@ def test_fields_of_a_newer_operator_are_left_alone(table, value):
     assert decode_table(encoded) == table
 
 
+@pytest.mark.heavy
 @given(tables.filter(lambda table: table.groups), json, st.data())
 def test_a_field_of_another_kind_is_refused_and_nothing_else_is_raised(table, value, data):
     encoded = encode_table(table)

@@ -2,6 +2,7 @@
 
 from datetime import timedelta
 
+import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
@@ -79,4 +80,4 @@ class Queue(RuleBasedStateMachine):
 
 
 Queue.TestCase.settings = examples(100, stateful_step_count=30)
-TestQueue = Queue.TestCase
+TestQueue = pytest.mark.heavy(Queue.TestCase)

@@ -1,5 +1,7 @@
 """What access and limits cost a request, beside fixed work of the interpreter in the same moments."""
 
+import pytest
+
 from bench import caller_cost
 from promptgroup_router.base import build
 
@@ -9,6 +11,7 @@ beside other work."""
 TRIES = 8
 
 
+@pytest.mark.heavy
 def test_access_and_limits_cost_no_more_than_so_many_yardsticks() -> None:
     # what else runs on the machine adds to one of the two, and may go on for seconds: one quiet moment is enough
     most = COMPILED if build.compiled() else INTERPRETED

@@ -31,6 +31,7 @@ def test_sessions_come_in_order_and_none_begins_too_late() -> None:
     assert begun[-1] < UNTIL
 
 
+@pytest.mark.heavy
 def test_the_rate_is_there_from_the_beginning() -> None:
     """Counted as if answers took no time but two seconds: about the rate, in the first seconds and the last."""
     firsts, lasts = [], []
@@ -84,6 +85,7 @@ def hurried(sessions):
     return sessions
 
 
+@pytest.mark.heavy
 def test_sessions_are_played_to_their_ends_with_the_planned_lengths() -> None:
     async def test() -> None:
         sessions = hurried(mix.sessions(1.0, 4.0, SEED))

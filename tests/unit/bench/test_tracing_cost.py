@@ -8,6 +8,8 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 from bench.python_part import Bench
 from promptgroup_router.tracing.sampling import Sampling
 from promptgroup_router.tracing.tracer import Tracer
@@ -19,6 +21,7 @@ at 1 %, on any machine."""
 REQUESTS = 20
 
 
+@pytest.mark.heavy
 def test_the_bench_compares_requests_with_and_without_spans() -> None:
     variables = {name: value for name, value in os.environ.items() if not name.startswith("OTEL_")}
     done = subprocess.run(

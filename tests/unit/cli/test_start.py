@@ -85,6 +85,7 @@ def test_a_broken_kubeconfig_is_one_line(command, tmp_path, monkeypatch, content
     assert str(path) in err or "set KUBECONFIG" in err
 
 
+@pytest.mark.heavy
 def test_a_kubeconfig_is_looked_for_before_the_models_are_imported(tmp_path):
     program = (
         "import sys; from promptgroup_cli.__main__ import main\n"

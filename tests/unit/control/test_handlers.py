@@ -55,6 +55,7 @@ def kube(tmp_path):
         yield kube
 
 
+@pytest.mark.heavy
 def test_each_kind_is_watched_once_and_kopf_asks_for_nothing(kube, tmp_path, monkeypatch):
     health, metrics = free_ports(2)
     monkeypatch.setenv("KUBECONFIG", str(kubeconfig(kube, tmp_path, "chat")))

@@ -34,6 +34,7 @@ def test_run_without_a_usable_kubeconfig_says_so_in_one_line(case, tmp_path, mon
     assert said.count("\n") == 1
 
 
+@pytest.mark.heavy
 def test_crd_ends_quietly_when_its_reader_leaves():
     shell = f"set -o pipefail; {sys.executable} -m promptgroup_operator crd | head -n 1"
     found = subprocess.run(["bash", "-c", shell], capture_output=True, text=True, timeout=60, check=False)
@@ -58,6 +59,7 @@ def test_the_version_is_printed(monkeypatch, capsys):
     assert capsys.readouterr().out == f"promptgroup-operator {project['version']}\n"
 
 
+@pytest.mark.heavy
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
 def test_crd_to_a_full_disk_says_so_in_one_line():
     command = [sys.executable, "-m", "promptgroup_operator", "crd"]

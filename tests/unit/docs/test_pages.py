@@ -146,6 +146,7 @@ def test_a_command_of_a_page_has_flags_that_there_are(command, monkeypatch, caps
     assert [flag for flag in given if not re.search(rf"(?<![\w-]){re.escape(flag)}(?![\w-])", shown)] == []
 
 
+@pytest.mark.heavy
 def test_the_tutorials_plan_is_what_it_says(tmp_path):
     """The fifth step of the tutorial, without a cluster: a second Deployment beside the first, two pods at once."""
     first = ROOT / "manifests/samples/first.yaml"

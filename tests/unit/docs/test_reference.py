@@ -62,12 +62,14 @@ def test_every_flag_is_on_a_page(parser):
     assert [text for text in missing if text.startswith("--")] == []
 
 
+@pytest.mark.heavy
 def test_every_reason_is_explained_and_no_other():
     own = reasons.documented() - set(reasons.written()["conditions"])
     assert reasons.used() - own == set(), "write the reason into docs/sitegen/reasons.yaml, or list it as none"
     assert own - reasons.used() == set(), "no code uses this reason"
 
 
+@pytest.mark.heavy
 def test_what_is_listed_as_no_reason_stands_in_the_code():
     listed = set(reasons.written()["not reasons"])
     assert listed - reasons.camel_texts() == set()

@@ -50,6 +50,7 @@ def test_only_commands_of_known_modules_are_run_by_a_template() -> None:
     assert program([]) is None
 
 
+@pytest.mark.heavy
 def test_an_engine_begins_says_how_it_ended_and_has_its_output_to_itself(tmp_path: Path) -> None:
     async def test(templates: Templates) -> None:
         running = await launch.launch(engine(tmp_path, "--help"), templates)
@@ -64,6 +65,7 @@ def test_an_engine_begins_says_how_it_ended_and_has_its_output_to_itself(tmp_pat
     assert "--port" in said.splitlines()[-1]
 
 
+@pytest.mark.heavy
 def test_a_signal_ends_an_engine_and_no_other(tmp_path: Path) -> None:
     async def test(templates: Templates) -> None:
         command = engine(tmp_path, "tiny", "--port", "0", STANDIN_STARTUP_SECONDS="600")
@@ -78,6 +80,7 @@ def test_a_signal_ends_an_engine_and_no_other(tmp_path: Path) -> None:
     run(test)
 
 
+@pytest.mark.heavy
 def test_a_template_that_ends_takes_its_engines_along_and_another_begins(tmp_path: Path) -> None:
     async def test(templates: Templates) -> None:
         running = await launch.launch(engine(tmp_path, "tiny", "--port", "0"), templates)
@@ -90,6 +93,7 @@ def test_a_template_that_ends_takes_its_engines_along_and_another_begins(tmp_pat
     run(test)
 
 
+@pytest.mark.heavy
 def test_many_are_asked_for_before_the_template_has_begun(tmp_path: Path) -> None:
     async def test(templates: Templates) -> None:
         command = engine(tmp_path, "--help", FILLS="x" * 20_000)
@@ -110,6 +114,7 @@ def test_what_cannot_begin_is_an_error(tmp_path: Path) -> None:
     run(test)
 
 
+@pytest.mark.heavy
 def test_a_container_that_chooses_its_authorities_is_no_fork(tmp_path: Path) -> None:
     async def test(templates: Templates) -> None:
         command = engine(tmp_path, "--help", SSL_CERT_FILE="/dev/null")
@@ -120,6 +125,7 @@ def test_a_container_that_chooses_its_authorities_is_no_fork(tmp_path: Path) -> 
     run(test)
 
 
+@pytest.mark.heavy
 def test_programs_have_a_template_each_and_one_for_each_choice_of_authorities(tmp_path: Path) -> None:
     async def test(templates: Templates) -> None:
         others = {

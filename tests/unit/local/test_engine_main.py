@@ -21,6 +21,7 @@ def start(*arguments: str, **environment: str) -> subprocess.Popen[str]:
     )
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_it_serves_until_it_is_told_to_end(number: int) -> None:
     with start("m", "--host=127.0.0.1", "--port=0", "--api-key", "secret", STANDIN_STARTUP_SECONDS="0") as engine:
@@ -39,6 +40,7 @@ def test_it_serves_until_it_is_told_to_end(number: int) -> None:
             engine.kill()
 
 
+@pytest.mark.heavy
 def test_it_ends_while_it_starts() -> None:
     with start("m", "--host=127.0.0.1", "--port=0", STANDIN_STARTUP_SECONDS="600") as engine:
         assert engine.stderr is not None
@@ -50,6 +52,7 @@ def test_it_ends_while_it_starts() -> None:
             engine.kill()
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(
     ("arguments", "environment", "status", "message"),
     [

@@ -129,6 +129,7 @@ def test_a_prompt_token_costs_more_the_deeper_it_stands() -> None:
     assert cost.decode(10, 4000) == pytest.approx(10 * 0.06e-3 + 4 * 0.04e-3)
 
 
+@pytest.mark.heavy
 @settings(max_examples=60, deadline=None)
 @given(
     st.lists(st.tuples(st.integers(0, 3), st.integers(1, 40), st.integers(1, 20)), min_size=1, max_size=12),

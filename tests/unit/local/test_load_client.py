@@ -42,6 +42,7 @@ def drawn(count: int, turns: int | None = None) -> list[Conversation]:
     return conversations(sessions(tasks(), count, 1, turns=turns))
 
 
+@pytest.mark.heavy
 def test_one_engine_finds_exactly_what_an_infinite_cache_finds() -> None:
     async def main() -> None:
         async with asyncio.timeout(DEADLINE), engine() as url:
@@ -56,6 +57,7 @@ def test_one_engine_finds_exactly_what_an_infinite_cache_finds() -> None:
     uvloop.run(main())
 
 
+@pytest.mark.heavy
 def test_two_engines_in_turn_share_the_requests_evenly_and_find_less() -> None:
     async def main() -> None:
         async with asyncio.timeout(DEADLINE), engine() as one, engine() as two:

@@ -67,6 +67,7 @@ def test_what_others_write_never_reaches_a_shell():
             assert "github.head_ref" not in script, path.name
 
 
+@pytest.mark.heavy
 def test_every_manifest_of_dependencies_is_kept_current():
     updates = document((ROOT / ".github/dependabot.yml").read_text())["updates"]
     folders = {

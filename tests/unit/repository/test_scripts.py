@@ -1,7 +1,9 @@
-"""The scripts that check files and make releases."""
+"""The scripts that check files, run tests and make releases."""
 
 import ast
 import importlib.util
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -43,6 +45,33 @@ def test_broken_yaml_is_named():
     (said,) = script("check_files").problems("a.yaml", b"a: [b\n")
     assert said.startswith("is no YAML: ")
     assert "\n" not in said
+
+
+def test_each_file_is_dealt_to_one_shard_and_shards_are_alike(tmp_path):
+    names = []
+    for number in range(1, 21):
+        path = tmp_path / f"test_{number}.py"
+        path.write_bytes(bytes(100 * number))
+        names.append(str(path))
+    shards = script("run_in_shards").dealt(names, 3)
+    assert sorted(name for shard in shards for name in shard) == sorted(names)
+    sizes = [sum(Path(name).stat().st_size for name in shard) for shard in shards]
+    assert max(sizes) - min(sizes) <= 200
+    assert script("run_in_shards").dealt(names[:2], 3) == [[names[1]], [names[0]]]
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("failing", [(), (0,), (1,), (0, 1, 2)])
+def test_shards_show_all_output_and_fail_when_one_fails(tmp_path, failing):
+    for number in range(3):
+        text = f"def test_{number}():\n    assert {number not in failing}, 'fault {number}'\n"
+        (tmp_path / f"test_{number}.py").write_text(text)
+    files = [str(tmp_path / f"test_{number}.py") for number in range(3)]
+    command = [sys.executable, str(ROOT / "scripts/run_in_shards.py"), "3", "-q", f"--rootdir={tmp_path}", "--", *files]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, cwd=tmp_path)
+    assert done.returncode == bool(failing), done.stdout
+    assert done.stdout.count("1 passed") == 3 - len(failing)
+    assert [number for number in range(3) if f"fault {number}" in done.stdout] == list(failing)
 
 
 CHANGELOG = "# Changelog\n\n## Unreleased\n\n## 0.2.0 - 2026-12-01\n\n### Added\n- One.\n\n## 0.1.0\n- First.\n"
@@ -110,6 +139,7 @@ def _bases_from_the_router(tree):
     return [imported[name] for name in named if name in imported]
 
 
+@pytest.mark.heavy
 def test_numbers_that_tests_set_are_no_part_of_compiled_code():
     compiler = script("compile_router")
     tests = [path for path in (ROOT / "tests").rglob("test_*.py") if "setattr(" in path.read_text()]

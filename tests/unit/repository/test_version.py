@@ -9,6 +9,7 @@ ROOT = Path(__file__).parents[3]
 VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(
     ("package", "program"),
     [

@@ -22,6 +22,7 @@ from support.tables import group, revision, slot, table
 from support.wire import ask, chat, connected, get, post, routing, run, settings_for, table_of
 
 
+@pytest.mark.heavy
 def test_sigterm_lets_what_runs_end_and_then_the_process(tmp_path):
     go = asyncio.Event()
 
@@ -59,6 +60,7 @@ def test_sigterm_lets_what_runs_end_and_then_the_process(tmp_path):
     run(check())
 
 
+@pytest.mark.heavy
 def test_the_log_and_a_metric_tell_which_router_runs(tmp_path):
     async def check():
         table_file.write(tmp_path / "table.json", table_of("127.0.0.1:1"))
@@ -72,6 +74,7 @@ def test_the_log_and_a_metric_tell_which_router_runs(tmp_path):
     run(check())
 
 
+@pytest.mark.heavy
 def test_a_drain_ends_in_time_and_a_second_signal_ends_it_at_once(tmp_path):
     async def hang(call: Call) -> None:
         await call.client_gone()
@@ -96,6 +99,7 @@ def test_a_drain_ends_in_time_and_a_second_signal_ends_it_at_once(tmp_path):
     run(check("60", 2))
 
 
+@pytest.mark.heavy
 def test_a_router_in_a_cluster_follows_the_routes_and_restarts_from_its_copy(tmp_path):
     copy = tmp_path / "copy.json"
 
@@ -121,6 +125,7 @@ def test_a_router_in_a_cluster_follows_the_routes_and_restarts_from_its_copy(tmp
     run(check())
 
 
+@pytest.mark.heavy
 def test_a_port_that_is_taken_ends_the_process_with_a_reason(tmp_path):
     async def check():
         table_file.write(tmp_path / "table.json", table())
@@ -138,6 +143,7 @@ def test_a_port_that_is_taken_ends_the_process_with_a_reason(tmp_path):
     run(check())
 
 
+@pytest.mark.heavy
 def test_processes_that_share_a_port_tell_each_other_where_sessions_are(tmp_path):
     (tmp_path / "key").write_bytes(os.urandom(32))
 
@@ -176,6 +182,7 @@ def test_processes_that_share_a_port_tell_each_other_where_sessions_are(tmp_path
     run(check())
 
 
+@pytest.mark.heavy
 def test_a_range_of_ports_that_is_taken_ends_the_process_with_a_reason(tmp_path):
     (tmp_path / "key").write_bytes(os.urandom(32))
     table_file.write(tmp_path / "table.json", table())
@@ -205,6 +212,7 @@ def test_the_first_of_two_to_end_decides():
     run(check())
 
 
+@pytest.mark.heavy
 def test_a_table_file_that_is_missing_leaves_the_router_unready_and_waiting(tmp_path):
     async def check():
         async with started("--table", str(tmp_path / "table.json")) as router:

@@ -127,12 +127,14 @@ def test_off_is_off(tmp_path, monkeypatch):
     run(check())
 
 
+@pytest.mark.heavy
 def test_nobody_who_wants_no_spans_loads_the_sdk():
     programs = "promptgroup_router.server, promptgroup_picker.server, promptgroup_operator.telemetry.pass_spans"
     found = f"import sys, {programs}; print([each for each in sys.modules if 'opentelemetry' in each])"
     assert subprocess.run([sys.executable, "-c", found], check=True, capture_output=True, text=True).stdout == "[]\n"
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("behave", [hang, refuse, fail, reset])
 def test_a_collector_that_takes_nothing_fails_no_request_and_takes_no_memory(tmp_path, monkeypatch, behave):
     small = {"OTEL_BSP_MAX_QUEUE_SIZE": "16", "OTEL_BSP_MAX_EXPORT_BATCH_SIZE": "8"}

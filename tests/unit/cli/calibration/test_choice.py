@@ -44,6 +44,7 @@ def test_one_wrong_judgement_at_the_top_does_not_end_it():
     assert choose(sample, 0.99).threshold <= 0.9
 
 
+@pytest.mark.heavy
 def test_the_precision_is_what_was_asked_for_more_often_than_the_risk():
     # errors become more frequent below 0.8: the true precision of each threshold is known
     draws = random.Random(1)

@@ -93,6 +93,7 @@ def test_what_cannot_be_read(lint, content, name, said):
     assert err.startswith(f"promptgroup lint: {said}")
 
 
+@pytest.mark.heavy
 def test_the_page_shows_what_the_commands_print(lint, monkeypatch, capsys):
     page = (ROOT / "docs" / "how-to" / "cli.md").read_text()
     content = (

@@ -61,6 +61,7 @@ def metric(url: str, name: str) -> float:
     return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(name))
 
 
+@pytest.mark.heavy
 def test_a_replica_and_its_tier_are_measured_and_nobody_elses_prompt_is_touched(engine, command):
     own = "You answer questions about trains. " * 100
     chat(engine, own)
@@ -74,6 +75,7 @@ def test_a_replica_and_its_tier_are_measured_and_nobody_elses_prompt_is_touched(
     assert chat(engine, own) == kept
 
 
+@pytest.mark.heavy
 def test_without_a_tier_to_measure_none_is_told_and_no_prompt_finds_anything(engine, command):
     status, out, _ = command("probe", engine, *WORDS, exits=True)
     found = json.loads(out)
@@ -90,6 +92,7 @@ def test_a_replica_without_room_for_the_prompts_is_left_alone(engine, command):
     assert metric(engine, "vllm:prefix_cache_queries_total") == 0
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("engine", [()], indirect=True)
 def test_a_tier_that_brings_nothing_is_told(engine, command):
     status, _, err = command("probe", engine, *WORDS, "--reset", exits=True)
@@ -97,6 +100,7 @@ def test_a_tier_that_brings_nothing_is_told(engine, command):
     assert "the KV tier brought 0% of the prompts" in err
 
 
+@pytest.mark.heavy
 def test_a_cache_that_is_held_is_emptied_once_it_is_free(engine, command, monkeypatch):
     held, emptied = iter((False, False)), EngineClient.reset
     monkeypatch.setattr(probe, "RESET_PAUSE", 0)
@@ -106,6 +110,7 @@ def test_a_cache_that_is_held_is_emptied_once_it_is_free(engine, command, monkey
     assert metric(engine, "vllm:external_prefix_cache_hits_total") > 0
 
 
+@pytest.mark.heavy
 def test_a_cache_that_others_hold_is_not_taken_for_an_empty_one(engine, command, monkeypatch):
     monkeypatch.setattr(probe, "RESET_SECONDS", 0)
     monkeypatch.setattr(EngineClient, "reset", lambda *_: False)

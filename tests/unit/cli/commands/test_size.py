@@ -174,6 +174,7 @@ def test_a_tier_and_a_trace_that_are_wrong_are_named(size, tmp_path):
     assert "nowhere.jsonl: No such file" in errors
 
 
+@pytest.mark.heavy
 def test_a_target_that_no_number_keeps_is_a_failure(size):
     status, out, _ = size(ttft="5ms")
     assert status == 1

@@ -57,6 +57,7 @@ def stopped_after(looks, monkeypatch):
     monkeypatch.setattr("promptgroup_cli.commands.top.time.sleep", sleep)
 
 
+@pytest.mark.heavy
 def test_it_goes_on_until_it_is_stopped_and_redraws_on_a_terminal_only(kube, top, monkeypatch):
     counting(kube, promptgroup(), router("r1"))
     stopped_after(2, monkeypatch)

@@ -1,6 +1,8 @@
 from dataclasses import replace
 from datetime import timedelta
 
+import pytest
+
 from promptgroup_cli.dashboard import history
 from promptgroup_cli.dashboard.history import KEPT_SECONDS, MOST_POINTS, WINDOW_SECONDS, DashboardHistory
 from promptgroup_operator.world.snapshot import Key
@@ -39,6 +41,7 @@ def test_points_end_with_their_age_and_groups_with_their_points():
     assert found.points("chat/support") == []
 
 
+@pytest.mark.heavy
 def test_points_have_a_limit_whatever_the_interval(monkeypatch):
     found = DashboardHistory()
     for number in range(MOST_POINTS + 20):

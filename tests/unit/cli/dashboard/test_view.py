@@ -172,6 +172,7 @@ def test_it_is_json_that_a_browser_reads(dashboard):
     assert told["group"]["label"] == "chat/code"
 
 
+@pytest.mark.heavy
 @given(
     st.recursive(
         st.text() | st.integers() | st.none(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)

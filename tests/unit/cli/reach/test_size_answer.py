@@ -64,6 +64,7 @@ def test_what_fewer_would_not_keep_is_named():
     assert answer(idle).bound is Limit.WORKING_SET
 
 
+@pytest.mark.heavy
 def test_a_target_that_no_number_keeps_is_answered_for_what_bears_the_load():
     found = answer(replace(ASKED, target=0.001))
     assert found.replicas is None

@@ -43,6 +43,7 @@ def test_nothing_happens_to_what_is_as_wanted():
     assert moment[0] == 0
 
 
+@pytest.mark.heavy
 def test_a_step_lasts_its_pause_to_the_second():
     cluster, _ = created()
     moments = changed(cluster, "new", replicas=3, rollout={"steps": [{"weight": 5, "pause": "7m13s"}]})
@@ -51,6 +52,7 @@ def test_a_step_lasts_its_pause_to_the_second():
     assert weights[:3] == [(0, 0), (60, 5), (60 + 433, 34)]
 
 
+@pytest.mark.heavy
 def test_the_old_prompt_retires_after_its_time_to_the_second():
     cluster, _ = created(1)
     moments = changed(cluster, "new", replicas=1, rollout={"retireAfter": "1h"})
@@ -61,6 +63,7 @@ def test_the_old_prompt_retires_after_its_time_to_the_second():
     assert retires - took_over == 3600
 
 
+@pytest.mark.heavy
 def test_a_worse_prompt_is_rolled_back():
     cluster, _ = created(pace=SimulatedPace(timedelta(seconds=60), worse=True))
     end = changed(cluster, "new", replicas=3, rollout={"steps": [{"weight": 5}]})[-1][1]

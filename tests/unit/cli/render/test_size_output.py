@@ -50,6 +50,7 @@ QUESTIONS = {
 }
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("case", QUESTIONS)
 def test_text_is_readable_at_100_columns(case):
     text = size_output.table(answer(QUESTIONS[case]))
@@ -62,6 +63,7 @@ def test_every_limit_has_words(limit):
     assert f"({limit})" in size_output.table(replace(answer(asked()), bound=limit))
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("case", QUESTIONS)
 def test_json_has_no_number_that_json_has_not(case):
     def refuse(constant):

@@ -93,6 +93,7 @@ with ThreadPoolExecutor(16) as threads:
 """
 
 
+@pytest.mark.heavy
 def test_threads_that_connect_at_the_same_time_do_not_share_what_certificates_are_loaded_into(tmp_path):
     """OpenSSL ends the process where they do: an operator began with five watches at once and was gone."""
     files = TlsFiles(tmp_path / "server")

@@ -250,6 +250,7 @@ def test_a_touch_of_an_engine_that_leaves_a_zero_out(case):
 PROMPT = Prompt("the system text")
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("answer", HOSTILE)
 def test_every_exchange_with_a_hostile_engine_ends(answer, monkeypatch):
     for limit in ("ASK_SECONDS", "PREFILL_SECONDS"):
@@ -297,6 +298,7 @@ def test_a_chat_answer_that_is_no_answer_is_an_error_without_its_text(body):
     assert refused.value.__cause__ is None
 
 
+@pytest.mark.heavy
 def test_an_answer_is_never_decompressed():
     bomb = gzip.compress(b"vllm:prefix_cache_queries_total 1\n" + b" " * (64 << 20))
     engines = EngineClient()

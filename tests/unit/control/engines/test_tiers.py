@@ -218,6 +218,7 @@ def test_what_is_on_is_told_with_its_capacity():
     assert told(engine={"args": dotted})[1:] == [("EngineArgs", None, "--kv-transfer-config.kv-connector")]
 
 
+@pytest.mark.heavy
 def test_the_gate_waits_for_the_pool_and_says_for_what():
     with socket.socket() as pool:
         pool.bind(("127.0.0.1", 0))

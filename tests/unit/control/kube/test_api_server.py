@@ -162,6 +162,7 @@ def test_an_event_may_come_in_many_pieces(kube, server, monkeypatch):
     assert watch(server) == [{"type": "ADDED"}, {"type": "DELETED"}]
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(
     ("answer", "status"),
     [(refusal(410), 410), (Answer(hang=True), None), (Answer(body=b"<html>\n"), None)],
@@ -204,6 +205,7 @@ def hostile(kube, monkeypatch):
     return lambda answer: hostile_server(HOSTILE[answer], context), client
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("answer", HOSTILE)
 def test_every_exchange_with_a_hostile_server_ends(hostile, answer):
     serve, client = hostile
@@ -240,6 +242,7 @@ def test_what_an_answer_without_end_takes_is_bounded_by_its_limit(hostile, monke
     assert peak < 4 << 20
 
 
+@pytest.mark.heavy
 def test_pages_of_large_objects_are_smaller(kube, server, monkeypatch):
     monkeypatch.setattr(api_server, "MAX_ANSWER", 4000)
     objects = [{"name": f"g{number}", "text": "a" * 1000} for number in range(10)]

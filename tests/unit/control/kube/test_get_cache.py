@@ -140,6 +140,7 @@ def test_the_size_of_all_copies_is_bounded_and_those_used_least_recently_go(monk
     assert copies._size == 2 * one
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(
     "data",
     [

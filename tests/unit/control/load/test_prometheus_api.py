@@ -40,6 +40,7 @@ def test_every_exchange_ends_whatever_answers_in_its_place(answer):
             source.close()
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("answer", ["a head that drips", "a body that drips", "a body without end"])
 def test_over_tls_too(answer, tmp_path):
     signed, key = certificate()

@@ -207,6 +207,7 @@ def growth(readings):
         tracemalloc.stop()
 
 
+@pytest.mark.heavy
 def test_hostile_pages_take_no_more_than_their_namespaces_share(monkeypatch, caplog):
     monkeypatch.setattr(router_history, "MEMORY", 1 << 19)
     taken, found = growth(page(number) for number in range(12))
@@ -220,6 +221,7 @@ def test_hostile_pages_take_no_more_than_their_namespaces_share(monkeypatch, cap
     assert not found._memory
 
 
+@pytest.mark.heavy
 def test_names_that_change_with_each_reading_are_forgotten():
     found = RouterHistory()
     for number in range(40):

@@ -133,6 +133,7 @@ def measured(make):
         tracemalloc.stop()
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("shape", LONG)
 def test_a_page_takes_no_more_memory_than_is_allowed_whatever_it_repeats(shape):
     page = "".join(map(LONG[shape], range(40_000)))

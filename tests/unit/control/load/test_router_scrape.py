@@ -142,6 +142,7 @@ def test_a_page_that_is_no_text_of_prometheus_ends_no_pass():
     assert set(world.routers.read("chat", NOW, PERIOD)["r"]) == {KEY}
 
 
+@pytest.mark.heavy
 def test_pages_of_many_routers_are_in_memory_one_at_a_time():
     world = World({f"r{number}": f"a{number}:1" for number in range(40)})
     world.routers._text = lambda address, limit: PAGE + "# " + "x" * (limit - len(PAGE) - 2)

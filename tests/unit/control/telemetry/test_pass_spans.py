@@ -76,6 +76,7 @@ def test_what_cannot_be_is_said_and_nothing_fails(monkeypatch, caplog, variables
     assert problem in caplog.text
 
 
+@pytest.mark.heavy
 def test_a_collector_that_hangs_does_not_keep_the_process(monkeypatch):
     monkeypatch.setattr(pass_spans, "CLOSE_SECONDS", 0.1)
 

@@ -225,6 +225,7 @@ HOSTILE = {
 }
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("kind", HOSTILE)
 def test_an_object_of_any_size_takes_at_most_a_bounded_amount(kind):
     found = {"metadata": grown_metadata(), **HOSTILE[kind]}

@@ -17,6 +17,7 @@ def test_there_are_twenty_ways():
     assert len(WAYS) >= 20
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("dialect", [VLLM, SGLANG], ids=["vLLM", "SGLang"])
 @pytest.mark.parametrize("isolated", [True, False])
 def test_no_way_tells_anything_of_callers_who_are_kept_apart_and_nearly_all_do_of_others(tmp_path, isolated, dialect):

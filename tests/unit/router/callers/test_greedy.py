@@ -5,6 +5,7 @@ import heapq
 import random
 
 import orjson
+import pytest
 
 from promptgroup_router.base.errors import ApiError
 from promptgroup_router.callers.limiter import Limiter
@@ -68,6 +69,7 @@ def first_tokens(*, greedy: bool, limits: CallerLimits = LIMITS, fair: bool = Tr
     return waited[len(waited) * 99 // 100], served, refused
 
 
+@pytest.mark.heavy
 def test_polite_callers_wait_as_long_as_they_would_alone():
     alone, _, _ = first_tokens(greedy=False, limits=CallerLimits(requests_per_minute=120))
     beside, served, refused = first_tokens(greedy=True)
@@ -78,6 +80,7 @@ def test_polite_callers_wait_as_long_as_they_would_alone():
     assert unlimited > 10 * alone
 
 
+@pytest.mark.heavy
 def test_shares_alone_keep_the_wait_of_polite_callers_short():
     """Without limits the engine is always full, and a polite request waits for a place, and no longer."""
     beside, _, _ = first_tokens(greedy=True, limits=CallerLimits())

@@ -111,6 +111,7 @@ def test_tokens_of_a_day_come_back_at_midnight():
     assert not isinstance(admitted(limiter, limits, DAY_SECONDS / 2 + 1), ApiError)
 
 
+@pytest.mark.heavy
 def test_the_number_of_accounts_is_bounded():
     limiter, limits = Limiter(), CallerLimits(requests_per_minute=1)
     for number in range(MOST_ACCOUNTS + 10):
@@ -323,6 +324,7 @@ def worst_minute(log):
     return max(bisect_left(log, at + 60) - bisect_left(log, at) for at in log)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("rate", [20, 300])
 @pytest.mark.parametrize("lost", [0.0, 0.2])
 def test_three_routers_keep_a_limit_within_two_percent_although_one_is_killed(rate, lost):
@@ -383,6 +385,7 @@ def test_a_peer_that_is_broken_is_believed_only_so_far():
     assert not isinstance(admitted(limiter, limits, later, prompt=10), ApiError)
 
 
+@pytest.mark.heavy
 def test_a_request_may_end_after_its_account_was_forgotten():
     limiter, limits = Limiter(), CallerLimits(requests_per_minute=10, tokens_per_minute=1000)
     charge = admitted(limiter, limits, 0.0, prompt=100)
@@ -395,6 +398,7 @@ def test_a_request_may_end_after_its_account_was_forgotten():
     assert admitted(limiter, limits, 20.0).account is not charge.account
 
 
+@pytest.mark.heavy
 def test_peers_are_told_of_an_account_that_was_forgotten_while_it_served_and_opened_anew():
     limiter, limits = Limiter(), CallerLimits(requests_per_minute=10**6)
     old = admitted(limiter, limits, 0.0)
@@ -406,6 +410,7 @@ def test_peers_are_told_of_an_account_that_was_forgotten_while_it_served_and_ope
     assert limiter._changed[new.key] is new
 
 
+@pytest.mark.heavy
 def test_those_who_ask_often_are_remembered():
     limiter, limits = Limiter(), CallerLimits(requests_per_minute=10)
     often = admitted(limiter, limits, 0.0).account

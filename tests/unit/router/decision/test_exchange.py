@@ -346,6 +346,7 @@ def serve(state: RouterState, body: bytes, now: float) -> None:
     exchange.ended(now, None)
 
 
+@pytest.mark.heavy
 def test_a_thousand_slots_cost_a_session_hardly_more_than_four():
     """Only the first turn of a session weighs all slots."""
     bodies = [json.dumps(chat(f"Session {number}: " + "word " * 1600)).encode() for number in range(100)]

@@ -5,6 +5,8 @@ import ssl
 import time
 from ipaddress import ip_network
 
+import pytest
+
 from promptgroup_router.contract.access import ANYBODY
 from promptgroup_router.feed import issuer_feed, table_file
 from promptgroup_router.feed.issuer_feed import IssuerFeed, issuers
@@ -107,6 +109,7 @@ def test_the_issuers_of_a_table():
     assert {each.jwks_uri for each in issuers(table(group("a")), one)} == {one.jwks_uri}
 
 
+@pytest.mark.heavy
 def test_an_outage_of_an_issuer_and_new_keys_fail_no_request_under_load(tmp_path, monkeypatch):
     """The issuer publishes a second key before it signs with it, vanishes, hangs, and comes back with it alone."""
     monkeypatch.setattr(issuer_feed, "LOOK_SECONDS", 0.01)
@@ -160,6 +163,7 @@ def test_an_outage_of_an_issuer_and_new_keys_fail_no_request_under_load(tmp_path
     run(test())
 
 
+@pytest.mark.heavy
 def test_an_issuer_that_replaces_its_key_without_notice_fails_no_request(tmp_path, monkeypatch):
     monkeypatch.setattr(issuer_feed, "LOOK_SECONDS", 0.01)
     monkeypatch.setattr(issuer_feed, "REFRESH_SECONDS", 0.05)
@@ -175,6 +179,7 @@ def test_an_issuer_that_replaces_its_key_without_notice_fails_no_request(tmp_pat
     run(test())
 
 
+@pytest.mark.heavy
 def test_keys_that_are_made_up_make_an_issuer_be_asked_rarely(tmp_path, monkeypatch):
     """Each is judged by a read that began after it came, and no two reads are near."""
     monkeypatch.setattr(issuer_feed, "LOOK_SECONDS", 0.01)
@@ -198,6 +203,7 @@ def test_keys_that_are_made_up_make_an_issuer_be_asked_rarely(tmp_path, monkeypa
     run(test())
 
 
+@pytest.mark.heavy
 def test_whoever_waits_for_an_issuer_that_hangs_is_told_in_time_and_keeps_nobody_waiting(tmp_path, monkeypatch):
     monkeypatch.setattr(issuer_feed, "LOOK_SECONDS", 0.01)
     monkeypatch.setattr(issuer_feed, "REFRESH_SECONDS", 0.0)

@@ -261,6 +261,7 @@ def test_a_file_that_cannot_be_written_stops_nothing(tmp_path, caplog):
     assert "copy of the keys not written" in caplog.text
 
 
+@pytest.mark.heavy
 def test_a_router_that_is_killed_and_starts_while_the_api_server_is_away_knows_its_callers(tmp_path):
     async def test():
         folder = tmp_path / "kube"
@@ -288,6 +289,7 @@ def test_a_router_that_is_killed_and_starts_while_the_api_server_is_away_knows_i
     asyncio.run(asyncio.wait_for(test(), 60))
 
 
+@pytest.mark.heavy
 def test_a_router_that_starts_while_api_server_and_issuer_are_away_judges_tokens_and_is_let_in_by_engines(tmp_path):
     async def test():
         folder, key_file = tmp_path / "kube", tmp_path / "peers.key"

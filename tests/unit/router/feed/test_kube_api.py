@@ -140,6 +140,7 @@ def test_a_list_is_read_in_pages_that_are_smaller_where_objects_are_large(tmp_pa
     with_kube(tmp_path, check)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("answer", HOSTILE)
 def test_every_exchange_with_a_hostile_server_ends(tmp_path, monkeypatch, answer):
     monkeypatch.setattr(kube_api, "ANSWER_SECONDS", 0.3)

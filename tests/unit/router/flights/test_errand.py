@@ -3,6 +3,8 @@
 import asyncio
 import collections
 
+import pytest
+
 from promptgroup_router.response_cache.answer import KeptAnswer
 from promptgroup_router.response_cache.canonical import CacheKey
 from support.answered import Oracle, exact, keeping, said
@@ -22,6 +24,7 @@ def home_of(routers, key: bytes):
     return next(router for router in routers if router.answers.home(CacheKey(key)) is None)
 
 
+@pytest.mark.heavy
 def test_equal_requests_to_several_routers_are_one_inference(tmp_path):
     async def inside() -> None:
         oracle = Oracle()
@@ -46,6 +49,7 @@ def test_equal_requests_to_several_routers_are_one_inference(tmp_path):
     run(inside())
 
 
+@pytest.mark.heavy
 def test_a_home_that_is_gone_costs_nobody_an_answer(tmp_path):
     async def inside() -> None:
         oracle = Oracle()
@@ -62,6 +66,7 @@ def test_a_home_that_is_gone_costs_nobody_an_answer(tmp_path):
     run(inside())
 
 
+@pytest.mark.heavy
 def test_a_home_without_the_group_turns_away_and_the_answer_is_computed_here(tmp_path):
     async def inside() -> None:
         oracle = Oracle()

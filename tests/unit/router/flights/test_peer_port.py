@@ -54,6 +54,7 @@ async def said_to(port: int, context: ssl.SSLContext | None, data: bytes) -> byt
 REQUEST = post(exact())
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(
     "context",
     [None, towards(KEY, None), towards(KEY, b"j" * 32), towards(b"j" * 32, b"j" * 32)],
@@ -114,6 +115,7 @@ def test_who_stands_between_routers_reads_nothing_and_can_play_nothing_again(tmp
     run(inside())
 
 
+@pytest.mark.heavy
 def test_routers_know_each_other_by_a_new_secret_once_they_have_it(tmp_path):
     async def inside() -> None:
         oracle = Oracle()

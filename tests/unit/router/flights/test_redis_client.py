@@ -33,6 +33,7 @@ async def answered(reply: bytes, **fields):
         server.close()
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(
     "reply",
     [
@@ -117,6 +118,7 @@ def test_a_user_with_the_documented_rights_by_tls_with_a_certificate_of_its_own(
     run(inside())
 
 
+@pytest.mark.heavy
 @real
 def test_a_cluster(tmp_path):
     async def inside() -> None:

@@ -114,6 +114,7 @@ def test_a_store_that_fails_is_left_alone(behaviour):
     plainly(inside())
 
 
+@pytest.mark.heavy
 def test_nobody_waits_for_a_store_that_hangs_beyond_the_limit_and_soon_nobody_asks_it():
     async def inside() -> None:
         async with serving(silent) as port, storing(port) as (store, counted):
@@ -147,6 +148,7 @@ def test_a_purge_of_a_store_that_is_away_says_so():
     plainly(inside())
 
 
+@pytest.mark.heavy
 def test_a_question_that_is_called_off_is_not_answered():
     async def inside() -> None:
         async with serving(silent) as port, storing(port) as (store, _):
@@ -180,6 +182,7 @@ def test_routers_share_answers_by_a_real_server_and_purge_them(tmp_path):
     plainly(inside())
 
 
+@pytest.mark.heavy
 @real
 def test_whoever_writes_to_the_store_cannot_speak_for_the_engine(tmp_path):
     async def inside() -> None:

@@ -2,6 +2,8 @@
 
 import asyncio
 
+import pytest
+
 from promptgroup_router.response_cache.purge import Purge
 from support.answered import Oracle, exact, keeping, said
 from support.answering_fleet import knowing_each_other
@@ -125,6 +127,7 @@ def test_a_client_can_join_and_leave_what_nobody_waits_for(tmp_path):
     served(tmp_path, test)
 
 
+@pytest.mark.heavy
 def test_routers_revalidate_by_the_home(tmp_path):
     async def inside() -> None:
         oracle = Oracle()

@@ -90,6 +90,7 @@ def test_three_processes_on_one_machine_share_a_range_and_tell_each_other(tmp_pa
     run(check())
 
 
+@pytest.mark.heavy
 def test_one_that_starts_copies_and_one_that_stops_is_forgotten(tmp_path, monkeypatch):
     monkeypatch.setattr("promptgroup_router.peers.members.SILENT_SECONDS", 1.5)
 
@@ -166,6 +167,7 @@ def test_without_a_key_what_others_send_is_counted_and_the_log_says_no_more_than
     assert len(problems(caplog)) == 1
 
 
+@pytest.mark.heavy
 @pytest.mark.interpreted
 def test_names_that_do_not_resolve_and_sends_that_fail_are_counted_and_survived(tmp_path, quick, monkeypatch, caplog):
     broken = True

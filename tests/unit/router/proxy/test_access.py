@@ -124,6 +124,7 @@ def test_a_stored_response_is_its_groups(folder):
     run(test())
 
 
+@pytest.mark.heavy
 def test_keys_rotate_under_load_without_a_failed_request(folder):
     """Callers change from the old key to the new one while both hold, as the how-to guide has it."""
 
@@ -158,6 +159,7 @@ def test_keys_rotate_under_load_without_a_failed_request(folder):
     run(test())
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("sent", [key, "x-api-key: {}".format])
 def test_a_key_that_is_withdrawn_is_refused_on_a_connection_that_sent_it_before(folder, sent):
     async def test():

@@ -272,6 +272,7 @@ def test_a_reader_that_stopped_does_not_hold_its_socket_after_a_cut(tmp_path, hu
     run(outer())
 
 
+@pytest.mark.heavy
 def test_an_engine_that_answers_before_it_has_read_the_request_is_not_sent_another_on_that_connection(tmp_path):
     refused = asyncio.Event()
 
@@ -338,6 +339,7 @@ def test_a_query_reaches_the_engine(tmp_path):
     run(check())
 
 
+@pytest.mark.heavy
 def test_an_engine_that_closes_while_a_request_is_unsent_fails_at_once(tmp_path):
     async def shut(reader, writer):
         await reader.readuntil(b"\r\n\r\n")

@@ -31,6 +31,7 @@ def test_large_bodies_leave_room_for_small_ones():
     assert budget.used == 6400
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("chunked", [False, True])
 def test_beyond_the_budget_a_request_is_overloaded_until_others_end(tmp_path, chunked):
     go_on = asyncio.Event()

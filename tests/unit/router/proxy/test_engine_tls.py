@@ -105,6 +105,7 @@ async def plain(reader, writer):
     writer.close()
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(
     ("behave", "status", "said"), [(silent, 504, "connect timeout"), (plain, 502, "no TLS")], ids=["silent", "plain"]
 )
@@ -124,6 +125,7 @@ def test_a_port_that_speaks_no_tls_gets_nothing_and_is_given_up(tmp_path, monkey
     run(test())
 
 
+@pytest.mark.heavy
 def test_authorities_and_certificates_are_replaced_under_load_without_a_failed_request(tmp_path):
     async def test():
         old, new = EngineCerts(tmp_path / "certs"), EngineCerts(tmp_path / "new")
@@ -163,6 +165,7 @@ def test_authorities_and_certificates_are_replaced_under_load_without_a_failed_r
     run(test())
 
 
+@pytest.mark.heavy
 def test_a_connection_is_not_used_again_once_its_authority_is_withdrawn(tmp_path):
     async def test():
         async with served(tmp_path) as (router, engine), connected(router.port) as client:
@@ -185,6 +188,7 @@ def test_a_slow_client_slows_its_engine_down_and_gets_everything(tmp_path):
     run(test())
 
 
+@pytest.mark.heavy
 def test_a_large_request_arrives_whole(tmp_path):
     async def test():
         async with served(tmp_path) as (router, engine):

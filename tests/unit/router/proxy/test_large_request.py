@@ -39,6 +39,7 @@ def large(**fields):
     return body
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("form", ["length", "chunked"])
 def test_a_large_body_is_forwarded_byte_for_byte(tmp_path, form):
     async def check():
@@ -57,6 +58,7 @@ def test_a_large_body_is_forwarded_byte_for_byte(tmp_path, form):
     run(check())
 
 
+@pytest.mark.heavy
 def test_a_large_body_by_name_gets_the_prompt_in_front(tmp_path):
     async def check():
         async with engines(1) as (engine,), routing(tmp_path, table_of(engine.address)) as router:
@@ -82,6 +84,7 @@ def test_tools_of_a_large_body_are_put_in_order(tmp_path):
     run(check())
 
 
+@pytest.mark.heavy
 def test_small_requests_are_answered_while_a_large_one_is_read(tmp_path):
     async def check():
         async with engines(1) as (engine,), routing(tmp_path, table_of(engine.address)) as router:
@@ -97,6 +100,7 @@ def test_small_requests_are_answered_while_a_large_one_is_read(tmp_path):
     run(check())
 
 
+@pytest.mark.heavy
 def test_a_client_that_leaves_while_its_body_is_read_stops_nobody(tmp_path):
     async def check():
         async with engines(1) as (engine,), routing(tmp_path, table_of(engine.address)) as router:
@@ -117,6 +121,7 @@ def test_a_client_that_leaves_while_its_body_is_read_stops_nobody(tmp_path):
     run(check())
 
 
+@pytest.mark.heavy
 def test_one_that_waits_too_long_for_its_turn_is_told_so(tmp_path, monkeypatch):
     async def check():
         async with engines(1) as (engine,), routing(tmp_path, table_of(engine.address)) as router:
@@ -132,6 +137,7 @@ def test_one_that_waits_too_long_for_its_turn_is_told_so(tmp_path, monkeypatch):
     run(check())
 
 
+@pytest.mark.heavy
 def test_a_process_that_dies_costs_the_request_that_it_read_and_no_other(tmp_path):
     async def check():
         async with engines(1) as (engine,), routing(tmp_path, table_of(engine.address)) as router:
@@ -148,6 +154,7 @@ def test_a_process_that_dies_costs_the_request_that_it_read_and_no_other(tmp_pat
     run(check())
 
 
+@pytest.mark.heavy
 def test_a_large_body_holds_the_loop_for_a_part_of_what_its_parse_takes(tmp_path):
     ids = orjson.dumps({"model": "nobody", "prompt": list(range(1000)) * 1000})
     began = time.thread_time()
@@ -176,6 +183,7 @@ async def message(call: Call) -> None:
     call.answer(b'{"id":"msg_%d","type":"message","content":[]}' % len(call.request.body))
 
 
+@pytest.mark.heavy
 def test_a_large_request_is_told_why_its_prompt_was_not_found(tmp_path):
     async def check():
         async with engines(1, message) as (engine,), routing(tmp_path, table_of(engine.address)) as router:

@@ -88,6 +88,7 @@ def test_the_least_loaded_replica_is_taken_and_equal_requests_go_to_one(tmp_path
     run(check())
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("size", [4, 400_000])
 def test_a_path_that_the_settings_name_is_passed_on_small_or_large(tmp_path, size):
     async def check():

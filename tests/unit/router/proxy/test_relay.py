@@ -416,6 +416,7 @@ def test_a_client_that_leaves_before_any_answer_ends_its_engines_work(tmp_path):
     run(check())
 
 
+@pytest.mark.heavy
 def test_the_deadline_ends_a_request_that_hangs(tmp_path):
     async def check():
         async with engines(2, hang, hang) as found:
@@ -427,6 +428,7 @@ def test_the_deadline_ends_a_request_that_hangs(tmp_path):
     run(check())
 
 
+@pytest.mark.heavy
 def test_the_deadline_cuts_an_answer_that_does_not_end(tmp_path):
     async def endless(call):
         call.begin_stream()
@@ -530,6 +532,7 @@ def test_pipelined_requests_are_answered_in_order(tmp_path):
     run(check())
 
 
+@pytest.mark.heavy
 def test_a_slow_client_makes_the_engine_wait_and_memory_stays_bounded(tmp_path):
     sent = 0
 
@@ -714,6 +717,7 @@ def test_neither_prompts_nor_keys_reach_logs_metrics_or_the_admin_port(tmp_path,
     run(check())
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("seed", range(3))
 def test_any_mixture_of_misbehaviour_leaves_nothing_behind(tmp_path, seed):
     """Engines fail in random ways, clients leave at random: answers are whole or visibly cut, and the books close."""
@@ -853,6 +857,7 @@ def test_a_stream_that_is_lost_after_its_first_token_is_cut(tmp_path, api):
     run(check())
 
 
+@pytest.mark.heavy
 def test_an_engine_that_never_begins_is_given_up_after_the_groups_limit(tmp_path):
     async def check():
         async with engines(2, hang, stream) as both:
@@ -867,6 +872,7 @@ def test_an_engine_that_never_begins_is_given_up_after_the_groups_limit(tmp_path
     run(check())
 
 
+@pytest.mark.heavy
 def test_a_stream_that_stalls_is_cut_after_the_groups_limit(tmp_path):
     async def stalls(call):
         call.begin_stream()

@@ -149,6 +149,7 @@ def test_an_id_that_an_engine_made_is_for_engines_to_know(tmp_path):
     run(check())
 
 
+@pytest.mark.heavy
 def test_a_lost_replica_a_restarted_one_and_a_superseded_revision_are_told(tmp_path):
     async def check():
         async with engines(2, respond, respond) as (one, two):

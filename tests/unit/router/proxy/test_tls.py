@@ -257,6 +257,7 @@ async def load(port, stop, done, failed):
             await asyncio.sleep(PAUSE)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("workers", ["1", "2"])
 def test_certificates_are_replaced_under_load_without_a_failed_request(tmp_path, workers):
     async def test():
@@ -295,6 +296,7 @@ def test_certificates_are_replaced_under_load_without_a_failed_request(tmp_path,
     asyncio.run(asyncio.wait_for(test(), 60))
 
 
+@pytest.mark.heavy
 def test_the_authority_of_clients_is_replaced_under_load_without_a_failed_request(tmp_path):
     """Clients change their certificates while both authorities hold, and the old one is withdrawn after that."""
 

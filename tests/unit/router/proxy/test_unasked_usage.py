@@ -67,6 +67,7 @@ def test_a_stream_is_counted_and_its_client_gets_what_it_asked_for(tmp_path, ver
     run(check())
 
 
+@pytest.mark.heavy
 def test_a_body_that_is_read_elsewhere_has_the_question_too(tmp_path):
     async def check():
         async with served(tmp_path) as (router, one):

@@ -40,6 +40,7 @@ def test_bodies_are_read_in_turn_by_one_process():
     run(check())
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
 def test_a_process_that_ends_or_hangs_is_replaced(monkeypatch, number):
     async def check():

@@ -77,6 +77,7 @@ def test_a_value_that_cannot_be_meant_is_refused_with_its_name(field, named):
     assert named in str(refused.value)
 
 
+@pytest.mark.heavy
 @given(
     st.lists(st.binary(max_size=50)),
     st.recursive(

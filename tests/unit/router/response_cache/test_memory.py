@@ -2,6 +2,7 @@
 
 import random
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -63,6 +64,7 @@ def test_answers_that_are_asked_for_again_outlive_a_flood_of_others():
     assert sum(memory.get(each.group, each.key) is not None for each in popular) == 20
 
 
+@pytest.mark.heavy
 def test_the_hit_rate_under_zipf_is_above_that_of_lru():
     rng = random.Random(1)
     asked = rng.choices(range(5000), [1 / (rank + 1) ** 0.8 for rank in range(5000)], k=20_000)

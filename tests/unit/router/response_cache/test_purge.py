@@ -52,6 +52,7 @@ def test_what_began_before_a_purge_or_with_it_is_forbidden():
     assert purges.forbid(KEY, "a/b", "r", 150.0)
 
 
+@pytest.mark.heavy
 def test_an_old_purge_is_forgotten_and_too_many_become_one_of_everything():
     purges = Purges()
     purges.add(Purge(group="a/b"), 0.0)

@@ -36,6 +36,7 @@ def test_new_groups_and_new_revisions_have_no_before():
     assert dict(remapped_shares(build_index(table(group("a"))), build_index(table(group("b"))))) == {}
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("change", ["grow", "shrink", "lose one", "replace all"])
 def test_what_is_predicted_is_what_happens_to_sessions(change):
     # placed by home alone, so that nothing but the table can move a session

@@ -1,3 +1,5 @@
+import pytest
+
 from promptgroup_router.routing.admission_queue import (
     AGE_SECONDS,
     LOOKS,
@@ -180,6 +182,7 @@ def served_in_turn(fair):
     return max(waits), sum(waits) / len(waits)
 
 
+@pytest.mark.heavy
 def test_a_greedy_caller_does_not_show_in_what_polite_ones_wait():
     worst, mean = served_in_turn(fair=True)
     assert worst <= 0.06  # a request under way, and those of others that came in the same moment
@@ -334,6 +337,7 @@ def first_tokens(*, fair: bool = True, cold: bool = True, together: int = 1, mos
     return waits[len(waits) * 99 // 100]
 
 
+@pytest.mark.heavy
 def test_cold_prompts_of_one_caller_delay_warm_requests_of_another_by_one_prompt_at_most():
     """What the engine has begun is not interrupted; what waits for room is not in the way."""
     alone, fair, first_come = first_tokens(cold=False), first_tokens(), first_tokens(fair=False)
@@ -342,6 +346,7 @@ def test_cold_prompts_of_one_caller_delay_warm_requests_of_another_by_one_prompt
     assert first_come > 20 * fair
 
 
+@pytest.mark.heavy
 def test_with_a_limit_of_requests_at_a_time_they_delay_them_hardly():
     """An engine that computes several prompts at a time has room beside those that a caller may have."""
     alone, fair = first_tokens(cold=False, together=8), first_tokens(together=8)

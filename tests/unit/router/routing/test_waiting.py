@@ -2,6 +2,8 @@
 
 import asyncio
 
+import pytest
+
 from promptgroup_router.contract.table import Engine
 from promptgroup_router.policy import working_set
 from promptgroup_router.routing import admission_queue
@@ -98,6 +100,7 @@ def test_a_client_that_leaves_while_it_waits_leaves_nothing_behind(tmp_path):
     run(check())
 
 
+@pytest.mark.heavy
 def test_a_request_past_its_deadline_is_refused_where_it_waits(tmp_path):
     async def check():
         gate = Gate()

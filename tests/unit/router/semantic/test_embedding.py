@@ -50,6 +50,7 @@ json = st.recursive(
 )
 
 
+@pytest.mark.heavy
 @examples(300)
 @given(json | st.builds(lambda vector: {"data": [{"embedding": vector}]}, json))
 def test_an_answer_is_a_vector_of_length_one_or_refused(doc):

@@ -3,6 +3,8 @@
 import random
 from operator import mul
 
+import pytest
+
 from promptgroup_router.response_cache.canonical import CacheKey
 from promptgroup_router.semantic.embedding import unit
 from promptgroup_router.semantic.neighbours import QuestionIndex
@@ -56,6 +58,7 @@ def test_a_question_is_remembered_once_for_an_answer():
     assert (len(index), found(index, [0, 1]), found(index, [1, 0])) == (1, [0], [])
 
 
+@pytest.mark.heavy
 def test_among_many_the_nearest_is_found_by_signatures():
     draws = random.Random(7)
     bias = [draws.gauss(0, 1) for _ in range(128)]  # as where all embeddings of a model lean to one side

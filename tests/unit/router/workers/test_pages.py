@@ -48,6 +48,7 @@ def values(text):
     }
 
 
+@pytest.mark.heavy
 @given(EVENTS)
 def test_what_workers_counted_together_reads_as_if_one_had_counted_it(events):
     workers, alone = [Metrics() for _ in range(4)], Metrics()

@@ -323,6 +323,7 @@ def test_workers_leave_with_a_supervisor_that_is_killed(tmp_path):
     limited(check())
 
 
+@pytest.mark.heavy
 def test_a_port_that_is_taken_ends_the_process_with_a_reason(tmp_path):
     async def check():
         async with connected_listener() as port:
