@@ -7,8 +7,8 @@ JOBS ?= 2
 # control planes at a time: their tests wait for most of the time, and each takes up to two gigabytes
 CLUSTERS ?= $(shell awk '/MemAvailable/ {n = int($$2 / 2097152); print (n > 4 ? 4 : n < 1 ? 1 : n)}' /proc/meminfo)
 FILES ?= 3
-# one process more than cores: tests of deadlines wait
-CHECKS ?= $(shell expr $(JOBS) + 1)
+# two processes more than cores: tests of deadlines wait
+CHECKS ?= $(shell expr $(JOBS) + 2)
 # a container image's setting, by which each process of each run would compile what it imports again
 unexport PYTHONDONTWRITEBYTECODE
 
