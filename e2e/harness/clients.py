@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from harness.cluster import Cluster
+from harness.cluster import CLIENT_IMAGE, Cluster
 from harness.group import MODEL, routed
 from harness.images import Images
 from harness.outcomes import Outcome, Seen, parse, seen
@@ -139,7 +139,7 @@ def _objects(name: str, images: Images, plan: Plan) -> list[dict[str, object]]:
     labels = {"pod-security.kubernetes.io/enforce": "restricted"}
     container = {
         "name": "client",
-        "image": images.name("standin-engine"),
+        "image": images.name(CLIENT_IMAGE),
         "command": ["/opt/promptgroup/bin/python", "/program/client.py"],
         "env": [{"name": "PLAN", "value": json.dumps(asdict(plan))}],
         "volumeMounts": [{"name": "program", "mountPath": "/program", "readOnly": True}],
