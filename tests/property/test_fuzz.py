@@ -1,4 +1,4 @@
-"""Mutated heads, chunked bodies and event streams: what `tests/fuzz` promises, with few inputs here and 10^5 as slow.
+"""Mutated heads, chunked bodies and event streams: what `tests/fuzz` promises, with few inputs and, as slow, with many.
 
 docs/development/testing.md has the seeds and figures of the longest campaigns.
 """
@@ -9,7 +9,7 @@ from fuzz import campaign
 from fuzz.mutate import Mutator
 from fuzz.targets import TARGETS
 
-QUICK, LONG = 500, 100_000
+QUICK, LONG = 500, 30_000
 
 
 @pytest.fixture(autouse=True)
@@ -25,7 +25,7 @@ def test_mutated_inputs_break_no_promise(kind):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", TARGETS)
-def test_a_hundred_thousand_mutated_inputs_break_no_promise(kind):
+def test_many_mutated_inputs_break_no_promise(kind):
     campaign.run(kind, seed=15, count=LONG)
 
 

@@ -20,7 +20,7 @@ from support.wire import Client, connected, post
 CALLERS = ["", "ann", "ben"]
 QUESTIONS = ["a", "b", "c", "d"]
 REVISIONS = 4
-REQUESTS = int(os.environ.get("RESPONSE_CACHE_REQUESTS", "30000"))
+REQUESTS = int(os.environ.get("RESPONSE_CACHE_REQUESTS", "10000"))
 """Requests of the long run."""
 REQUESTS_A_CHANGE = 120
 """Answers between two releases or purges: as many on a busy machine as on another."""

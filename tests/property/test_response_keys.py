@@ -23,8 +23,8 @@ def test_keys_are_equal_exactly_where_answers_are():
 
 
 @pytest.mark.slow
-def test_keys_of_a_hundred_thousand_bodies_are_equal_exactly_where_answers_are():
-    assert run(seed=2, count=100_000).equal > 10_000_000
+def test_keys_of_many_bodies_are_equal_exactly_where_answers_are():
+    assert run(seed=2, count=30_000).equal > 1_000_000
 
 
 def _without(name):
