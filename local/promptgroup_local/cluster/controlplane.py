@@ -22,9 +22,8 @@ SERVICE_RANGE = "10.96.0.0/16"
 UNTHROTTLED = ("--kube-api-qps=1000", "--kube-api-burst=1000")
 """The default, 20 requests a second, guards an API server that others use."""
 
-COLLECTED_SELDOM = {"GOGC": "800"}
-"""Go's garbage collector takes a third of an API server's CPU by default; so it takes an eighth of that, for memory: a
-gigabyte."""
+COLLECTED_SELDOM = {"GOGC": "400"}
+"""Go's garbage collector takes a fifth of an API server's CPU by default; so it takes a quarter of that, for memory."""
 
 
 class NotReady(Exception):  # noqa: N818
