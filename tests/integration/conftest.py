@@ -17,12 +17,20 @@ from support.sized import Sized
 numbers = itertools.count(1)
 
 LONGEST = (
-    *("sizing", "availability", "fuzz", "release_figures", "diagnosis", "drill", "reconcile", "promptgroup", "outages"),
-    *("traffic", "proxy_states", "install", "releases", "canary", "fault_table", "retirement", "api_faults", "scale"),
-    "caller_limits",
+    *(
+        "diagnosis",
+        "sizing",
+        "release_figures",
+        "availability",
+        "promptgroup",
+        "caller_limits",
+        "api_faults",
+        "outages",
+    ),
+    *("canary", "fuzz", "traffic", "install", "scale", "retirement", "drill", "fault_table", "manifests", "samples"),
+    *("proxy_states", "life", "releases", "tiers", "cli_view", "rights", "cross_caller", "autoscaler", "reconcile"),
 )
-"""Files that take minutes, longest first: they begin before all others, so that none runs alone at the end. Properties,
-which compute, stand between tests that wait."""
+"""Files that take more than a minute, longest first: they begin before all others, so that none ends alone."""
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
