@@ -1,13 +1,21 @@
 """Installed, installed again, upgraded and removed, by kubectl and by Helm, on control planes of their own."""
 
+import os
+import re
+import subprocess
+import sys
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import yaml
 
+from promptgroup_local import lab
+from promptgroup_local.cluster import binaries
 from promptgroup_local.cluster.local import LocalCluster
 from promptgroup_local.kubectl import Kubectl, wait_for
+from support.controlplane import IMAGES
 from support.install import (
     CHART,
     MANIFESTS,
@@ -32,12 +40,13 @@ OTHER = "chat"
 """Another team's namespace, which no manifest knows of."""
 ALWAYS_SENT = "poddisruptionbudget.policy/"
 """kubectl's own merge sends a selector that is replaced as a whole even where it is the same; nothing changes by it."""
+TUTORIAL = lab.ROOT / "docs/tutorial/cluster.md"
 CRDS = ("promptgroups.promptgroup.dev", "promptroutes.promptgroup.dev")
 
 
 @pytest.fixture(scope="module")
 def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
-    with LocalCluster(tmp_path_factory.mktemp("install")) as plane:
+    with LocalCluster(tmp_path_factory.mktemp("install"), images=IMAGES) as plane:
         yield plane
 
 
@@ -100,6 +109,61 @@ def test_a_second_apply_changes_nothing_and_a_delete_leaves_nothing(
     kubectl.run("delete", *WHOLE)
     nothing_left(kubectl, whole)
     wait_for(lambda: True if engine_sets(kubectl, OTHER) == [] else None, "engines elsewhere to go")
+
+
+def test_the_tutorial_leads_where_it_says(
+    plane: LocalCluster, kubectl: Kubectl, whole: list[Identity], tmp_path: Path
+) -> None:
+    """Each command of the page is run, in its order; but images are programs here, and nodes forward no ports."""
+    (tmp_path / "manifests").symlink_to(MANIFESTS)
+    programs = (Path(sys.executable).parent, Path(binaries.kubectl(binaries.find(print))).parent, os.environ["PATH"])
+    environment = os.environ | {"KUBECONFIG": str(plane.kubeconfig), "PATH": ":".join(map(str, programs))}
+
+    def run(script: str) -> str:
+        done = subprocess.run(
+            ["bash", "-ec", script],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=180,
+            check=False,
+        )
+        assert done.returncode == 0, (script, done.stdout, done.stderr)
+        return done.stdout
+
+    page = re.sub(r"^```.*?^```$", "", TUTORIAL.read_text(), flags=re.MULTILINE | re.DOTALL)
+    scripts = [textwrap.dedent(each) for each in re.findall(r"(?:^    .*\n)+", page, flags=re.MULTILINE)]
+    build, install, first, request, look, plan, change, clean = scripts
+    team = kubectl.within(TEAM)
+
+    assert build.startswith("make images ")
+    run(install)
+    run(first)
+    forward, ask = request.split("\n", 1)
+    assert forward.endswith("port-forward service/promptgroup-router 8080:80 &")
+    ask = ask.replace("http://127.0.0.1:8080", lab.router_url(team))
+    wait_for(lambda: True if "200 OK" in run(ask) else None, "the router to know the group")
+    answer = run(ask)
+    assert re.search(rf"(?i)^x-promptgroup-served-by: {TEAM}/first/[0-9a-f]+/0\r?$", answer, re.MULTILINE), answer
+    [cached, prompt] = (
+        int(re.search(rf'"{field}": ?([0-9]+)', answer)[1])  # type: ignore[index]
+        for field in ("cached_tokens", "prompt_tokens")
+    )
+    assert prompt > cached > prompt / 2
+    assert " 1/1 " in run(look)
+    before = (team.get("promptgroup", "first") or {})["status"]["revision"]
+
+    assert "Deployment first-" in run(plan)
+    watch = " -w\n"
+    assert change.endswith(watch)
+    run(change.removesuffix(watch))
+    team.wait_warm("first", "1/1")
+    assert (team.get("promptgroup", "first") or {})["status"]["revision"] != before
+    wait_for(lambda: True if f"/first/{before}/" not in run(ask) else None, "new sessions to go to the new revision")
+
+    run(clean)
+    nothing_left(kubectl, whole)
 
 
 def test_helm_installs_upgrades_nothing_and_leaves_what_is_the_users(
