@@ -8,6 +8,7 @@ low                  sessions do not fit     Thrashing: more replicas (or a KV p
 else, low in the     a KV tier brings back   CarriedByTier: the GPUs are too small, and no replica is needed for it
 GPUs' memory alone   what they evict
 low                  a change just before    ScalingWave, Release: expected, it recovers
+little is shared     a release just before   Release: sessions begin anew with each revision
 low                  full, blocks evicted    Thrashing
 little is shared     -                       LowSharing: grouping does not pay
 none                 -                       PrefixCachingDisabled: an engine that caches finds something
@@ -125,8 +126,8 @@ def diagnose(load: GroupLoad | None, wave: Cause | None, before: str) -> Diagnos
         # no wave makes sessions outgrow the caches: a replica that joins brings more room than what moves takes
         return Diagnosis(False, "Thrashing", f"{told}: {_too_small(load)}")
     little = max(rate, may) < SHARED and (ceiling(load) is not None or rate < SHARED)
-    # where so little repeats, what moves is no dip; but of a revision that begins, all sessions open
-    if low and wave is not None and not (little and wave is Cause.SCALING):
+    # where so little repeats, what moves is no dip; but of a revision that begins all sessions open
+    if wave is not None and ((low or little) if wave is Cause.RELEASE else (low and not little)):
         return Diagnosis(
             None, wave.value, f"{told}: this is expected after a change of the group and recovers by itself"
         )

@@ -51,6 +51,9 @@ ROWS = {
     "little is shared as long as all sessions of a release begin": (
         load(hit_rate=0.02, declared_tokens=500, opening=1.0), Cause.RELEASE, "", None, "Release",
     ),
+    "little is shared and all of it found as long as all sessions of a release begin": (
+        load(hit_rate=0.12, declared_tokens=500, opening=1.0), Cause.RELEASE, "", None, "Release",
+    ),
     "nothing is found at all": (load(hit_rate=0), None, "", False, "PrefixCachingDisabled"),
     "nothing is looked up, and requests end": (
         replace(load(0), engines=replace(load().engines, queries=0, hits=0)), None, "", False, "PrefixCachingDisabled",
