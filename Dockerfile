@@ -6,9 +6,9 @@
 # do; images/uv.txt holds the installer and uv.lock the dependencies by hash; images/settle makes bytecode and times the same.
 ARG BASE=python:3.13-slim-trixie
 
+# Another value of REBUILD than before builds all anew that a builder remembers, but for the compiled router, which has
+# RECOMPILE for that: it takes as long as everything else.
 FROM ${BASE} AS uv
-# another value than before builds all anew that a builder remembers
-ARG REBUILD=
 COPY images/uv.txt /build/
 RUN python3 -m pip install --no-cache-dir --disable-pip-version-check --root-user-action=ignore --require-hashes \
       --only-binary=:all: --requirement /build/uv.txt
@@ -19,6 +19,7 @@ COPY pyproject.toml uv.lock images/settle ./
 
 # --- what each needs, as one tree -------------------------------------------------------------------------------------
 FROM uv AS operator-tree
+ARG REBUILD=
 RUN uv sync --no-default-groups --group tracing --no-install-project
 COPY operator operator
 COPY router router
@@ -26,6 +27,7 @@ ARG SOURCE_DATE_EPOCH=0
 RUN ./settle operator/promptgroup_operator router/promptgroup_router
 
 FROM uv AS engine-tree
+ARG REBUILD=
 RUN uv sync --only-group engine
 COPY local local
 COPY router router
@@ -52,6 +54,7 @@ ENTRYPOINT ["/opt/promptgroup/bin/python", "-m", "promptgroup_local.engine"]
 
 # --- the data path last, so that a builder which makes all stages in order compiles it for no other image --------------
 FROM uv AS compiler
+ARG RECOMPILE=
 ENV UV_PROJECT_ENVIRONMENT=/opt/compiler
 RUN uv sync --only-group compile
 # COMPILE=no leaves the router to be interpreted: it takes seconds to build, and half as much CPU again for a request;
@@ -68,6 +71,7 @@ RUN mkdir compiled && if [ "$COMPILE" = profiled ]; then workload="scripts/pytho
       PYTHONHASHSEED=0 /opt/compiler/bin/python scripts/compile_router.py compiled $workload; fi
 
 FROM uv AS router-tree
+ARG REBUILD=
 RUN uv sync --only-group router
 COPY router router
 COPY --from=compiler /build/compiled router
@@ -75,6 +79,7 @@ ARG SOURCE_DATE_EPOCH=0
 RUN ./settle router/*
 
 FROM uv AS picker-tree
+ARG REBUILD=
 RUN uv sync --only-group picker
 COPY picker picker
 COPY router router
