@@ -98,20 +98,22 @@ class ApiClient:
 
     def create(self, wanted: Mapping[str, Any], namespace: str) -> None:
         """Create an object as `kubectl apply` does one that is not there."""
-        path = self._path_of(wanted, namespace)
+        resource = self._resource(_word(wanted["apiVersion"], wanted["kind"]))
         metadata = {"annotations": {}, **wanted["metadata"]}
-        if "/namespaces/" in path:
+        if resource.namespaced:
             metadata.setdefault("namespace", namespace or self._namespace)
         applied = (
             orjson.dumps({**wanted, "metadata": metadata}, option=orjson.OPT_SORT_KEYS).decode().translate(ESCAPED)
         )
         metadata["annotations"] = {**metadata["annotations"], LAST_APPLIED: applied + "\n"}
         query = {"fieldManager": "kubectl-client-side-apply", "fieldValidation": "Strict"}
+        path = resource.path(metadata.get("namespace", ""))
         self._accepted(*self._ask("POST", path, query, {**wanted, "metadata": metadata}))
 
     def apply(self, wanted: Mapping[str, Any], namespace: str) -> None:
         """Create or change an object as `kubectl apply --server-side` does."""
-        path = f"{self._path_of(wanted, namespace)}/{wanted['metadata']['name']}"
+        resource, metadata = self._resource(_word(wanted["apiVersion"], wanted["kind"])), wanted["metadata"]
+        path = f"{resource.path(metadata.get('namespace') or namespace or self._namespace)}/{metadata['name']}"
         query = {"fieldManager": "kubectl", "fieldValidation": "Strict", "force": "false"}
         self._accepted(*self._ask("PATCH", path, query, wanted, kind="application/apply-patch+yaml"))
 
@@ -130,17 +132,14 @@ class ApiClient:
 
     def _accepted(self, status: int, found: dict[str, Any]) -> dict[str, Any]:
         if status not in (200, 201, 202):
-            self._resources.clear()
+            if status == 404:  # perhaps the kind is gone, or served elsewhere
+                self._resources.clear()
             raise UnansweredError(f"status {status}")
         return found
 
     def _path(self, kind: str, namespace: str) -> str:
         kind = kind.lower()  # a kind's own name in small letters is its resource's in the singular
         return self._resource(kind).path(namespace or self._namespace)
-
-    def _path_of(self, wanted: Mapping[str, Any], namespace: str) -> str:
-        resource = self._resource(_word(wanted["apiVersion"], wanted["kind"]))
-        return resource.path(wanted["metadata"].get("namespace") or namespace or self._namespace)
 
     def _resource(self, word: str) -> Resource:
         if word not in self._resources:

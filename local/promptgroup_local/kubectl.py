@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import yaml
 
-from promptgroup_local.api_client import UnansweredError, api_client
+from promptgroup_local.api_client import ApiClient, UnansweredError, api_client
 
 T = TypeVar("T")
 
@@ -60,7 +60,7 @@ class Kubectl:
 
     def apply(self, *objects: dict[str, Any], check: bool = True) -> subprocess.CompletedProcess[str]:
         """Apply objects: those of the front that are not there yet without the program, which compares the others."""
-        left = list(dropwhile(self._created, objects))
+        left = list(dropwhile(lambda each: self._done(lambda api: api.create(each, self.namespace)), objects))
         if not left:
             return subprocess.CompletedProcess([], 0, "", "")
         return self.run("apply", "-f", "-", stdin=yaml.safe_dump_all(left), check=check)
@@ -69,21 +69,17 @@ class Kubectl:
         """Create a namespace."""
         self.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
 
-    def _created(self, wanted: dict[str, Any]) -> bool:
-        with contextlib.suppress(UnansweredError):
-            api_client(self.kubeconfig).create(wanted, self.namespace)
-            return True
-        return False
-
     def apply_folder(self, folder: Path) -> None:
         """Apply a folder's kustomization on the server's side."""
-        left = list(dropwhile(self._applied, _kustomized(self._program, folder)))
+        objects = _kustomized(self._program, folder)
+        left = list(dropwhile(lambda each: self._done(lambda api: api.apply(each, self.namespace)), objects))
         if left:
             self.run("apply", "--server-side", "-f", "-", stdin=yaml.safe_dump_all(left))
 
-    def _applied(self, wanted: dict[str, Any]) -> bool:
+    def _done(self, ask: Callable[[ApiClient], None]) -> bool:
+        """Return True if the API server did what it was asked; else the program is to try, and to say why."""
         with contextlib.suppress(UnansweredError):
-            api_client(self.kubeconfig).apply(wanted, self.namespace)
+            ask(api_client(self.kubeconfig))
             return True
         return False
 
@@ -105,18 +101,14 @@ class Kubectl:
 
     def patch(self, kind: str, name: str, body: dict[str, Any]) -> None:
         """Merge a patch into an object."""
-        with contextlib.suppress(UnansweredError):
-            return api_client(self.kubeconfig).patch(kind, name, body, self.namespace)
-        self.run("patch", kind, name, "--type=merge", "-p", json.dumps(body))
-        return None
+        if not self._done(lambda api: api.patch(kind, name, body, self.namespace)):
+            self.run("patch", kind, name, "--type=merge", "-p", json.dumps(body))
 
     def scale(self, kind: str, name: str, replicas: int) -> None:
         """Set the replicas of an object by its scale subresource."""
-        with contextlib.suppress(UnansweredError):
-            body = {"spec": {"replicas": replicas}}
-            return api_client(self.kubeconfig).patch(kind, name, body, self.namespace, "scale")
-        self.run("scale", f"{kind}/{name}", f"--replicas={replicas}")
-        return None
+        body = {"spec": {"replicas": replicas}}
+        if not self._done(lambda api: api.patch(kind, name, body, self.namespace, "scale")):
+            self.run("scale", f"{kind}/{name}", f"--replicas={replicas}")
 
     def delete(self, kind: str, name: str, *extra: str, wait: bool = True) -> None:
         """Delete an object, and wait until it is gone; with more flags, as the program does."""

@@ -119,7 +119,7 @@ def pooled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pooled]:
         kubectl = local.kubectl(GROUP)
         lab.install_operator(kubectl)
         lab.set_operator(kubectl, touch_seconds=TOUCH_SECONDS)
-        kubectl.run("create", "namespace", GROUP)
+        kubectl.make_namespace(GROUP)
         lab.install_router(kubectl)
         it = Pooled(local, kubectl, pool)
         it.applied(1)

@@ -200,7 +200,7 @@ def test_a_release_under_load_fails_no_request(tmp_path: Path) -> None:
     with LocalCluster(tmp_path, images=images) as local:
         kubectl = local.kubectl(GROUP)
         lab.install_operator(kubectl)
-        kubectl.run("create", "namespace", GROUP)
+        kubectl.make_namespace(GROUP)
         lab.install_router(kubectl)
         kubectl.apply(SGLANG.group(GROUP, replicas=1))
         first = kubectl.wait_warm(GROUP, "1/1", START_SECONDS)["status"]["revision"]

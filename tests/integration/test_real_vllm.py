@@ -91,7 +91,7 @@ def test_engines_with_tls_and_a_key_are_reached_by_router_and_operator_alone(tmp
         kubectl = local.kubectl(GROUP)
         lab.install_operator(kubectl)
         lab.set_operator(kubectl, touch_seconds=TOUCH_SECONDS)
-        kubectl.run("create", "namespace", GROUP)
+        kubectl.make_namespace(GROUP)
         lab.install_router(kubectl)
         kubectl.run("create", "secret", "generic", "engine-key", f"--from-literal=key={KEY}")
         kubectl.apply(certificate(certs), bundle(certs.ca))

@@ -79,7 +79,7 @@ def main() -> int:
         ):
             kubectl = it.kubectl(GROUP)
             lab.install_operator(kubectl)
-            kubectl.run("create", "namespace", GROUP)
+            kubectl.make_namespace(GROUP)
             lab.install_router(kubectl)
             console.print(f"starting {REPLICAS} {engine.name} engines")
             routing = {"allowedEngineFields": ["cache_salt"]}
