@@ -6,8 +6,8 @@
 # do; images/uv.txt holds the installer and uv.lock the dependencies by hash; images/settle makes bytecode and times the same.
 ARG BASE=python:3.13-slim-trixie
 
-# Another value of REBUILD than before builds all anew that a builder remembers, but for the compiled router, which has
-# RECOMPILE for that: it takes as long as everything else.
+# A new value of REBUILD makes all trees of files below anew, whatever the builder remembers, and a new value of RECOMPILE
+# makes the compiled router anew, which takes three minutes of CPU.
 FROM ${BASE} AS uv
 COPY images/uv.txt /build/
 RUN python3 -m pip install --no-cache-dir --disable-pip-version-check --root-user-action=ignore --require-hashes \

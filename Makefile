@@ -64,7 +64,7 @@ check: setup ## Format, lint, types, import contracts, quick unit and property t
 # properties that are heavy run with all properties
 HEAVY = $(shell grep -rl 'pytest\.mark\.heavy' tests --include='test_*.py' --exclude-dir=property | sort)
 .PHONY: heavy
-heavy: setup ## Unit tests that take a quarter of a second of CPU and more, which make check leaves out: a minute
+heavy: setup ## Unit tests that take a quarter of a second of CPU, or wait for a second, which make check leaves out: a minute
 	$(RUN) pytest -m 'heavy and not slow' $(HEAVY) --numprocesses=$(CHECKS) --dist=worksteal --hypothesis-profile=quick
 
 .PHONY: compat
