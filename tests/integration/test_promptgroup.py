@@ -139,7 +139,7 @@ def test_rollout_status_waits_until_warmth_is_proven(kube: Kubectl, operator: No
     kube.patch("promptgroup", "block", {"spec": {"warmup": {"failurePolicy": "Proceed"}}})
     kube.wait_condition("block", "PrefixWarm", "False", "ProceededWithoutProof")
     kube.rolled_out(name, 30)
-    assert kube.condition("block", "Ready")["status"] == "True"
+    kube.wait_condition("block", "Ready", "True")
     kube.wait_condition("chosen", "PrefixWarm", "True", "CachingOffByChoice")
     assert kube.condition("chosen", "CacheEffective")["reason"] == "CachingOffByChoice"
     assert kube.get("promptroute", "chosen")["spec"]["policy"] == "LeastRequest"
