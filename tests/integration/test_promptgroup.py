@@ -33,7 +33,9 @@ def route_revisions(kube: Kubectl, name: str) -> dict[str, dict]:
 
 def test_a_group_becomes_warm_routed_and_ready(kube: Kubectl, operator: None) -> None:
     kube.apply(group("first", replicas=3))
-    found = kube.wait_warm("first", "3/3")
+    kube.wait_warm("first", "3/3")
+    kube.wait_condition("first", "CacheEffective", "Unknown")  # the last to come, once engines have been read
+    found = kube.get("promptgroup", "first")
     fingerprint = found["status"]["fingerprint"]
     assert set(slots(kube, "first")) == {"0", "1", "2"}
     (revision,) = route_revisions(kube, "first").values()
@@ -103,6 +105,7 @@ def test_nothing_is_written_at_rest(kube: Kubectl, operator: None) -> None:
     kube.apply(group("rest", replicas=2))
     kube.wait_warm("rest", "2/2")
     kube.wait_condition("rest", "Progressing", "False")
+    kube.wait_condition("rest", "CacheEffective", "Unknown")  # the last to come, once engines have been read
     kinds = "promptgroups,promptroutes,deployments,pods,configmaps,secrets,events"
 
     def versions() -> dict[str, str]:

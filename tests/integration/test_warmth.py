@@ -90,6 +90,7 @@ def test_touches_that_find_the_prefix_write_nothing(kube: Kubectl, cluster: Loca
         kube.apply(group("calm", replicas=2))
         kube.wait_warm("calm", "2/2")
         kube.wait_condition("calm", "Progressing", "False")
+        kube.wait_condition("calm", "CacheEffective", "Unknown")
         pods, before = lab.engine_pods(kube, "calm"), versions(kube)
         sent = [counted(pod, "standin_requests", "warmup") for pod in pods]
 
