@@ -67,7 +67,7 @@ class ReportedUsage:
         held = self._held
         held += content
         ready = b""
-        if self._streamed and (end := held.rfind(b"\n") + 1):
+        if self._streamed and (end := held.rfind(b"\n", len(held) - len(content)) + 1):
             ready = bytes(held[:end])
             del held[:end]
         if len(held) > MOST_BYTES:

@@ -11,14 +11,12 @@ import orjson
 
 from promptgroup_router.access.caller import Caller
 from promptgroup_router.apis.request import ApiKind, ParsedRequest, encoded
+from promptgroup_router.callers.whole_events import EVENT_ENDS, WholeEvents
 
 OPTIONS, INCLUDE = "stream_options", "include_usage"
-MOST_HELD = 1 << 20
-"""Most bytes of an event that are held until it is whole; a longer one is no usage."""
 
 _ASKS = b'"stream_options":{"include_usage":true},'
 _NO_CHOICES = (b'"choices":[]', b'"choices": []')
-_EVENT_ENDS = (b"\n\n", b"\r\n\r\n")
 
 
 def is_unasked(ask: ParsedRequest, caller: Caller) -> bool:
@@ -55,27 +53,18 @@ def asking(ask: ParsedRequest, body: bytes) -> bytes:
 class UsageEvents:
     """The body of a stream on its way to a client who gets no usage."""
 
-    __slots__ = ("_held",)
+    __slots__ = ("_events",)
 
     def __init__(self) -> None:
-        self._held = b""
+        self._events = WholeEvents()
 
     def feed(self, content: bytes) -> bytes:
         """Return what of a part of the body can go to the client; an event that is not whole is held."""
-        whole = self._held + content if self._held else content
-        if whole.endswith(b"\n\n"):
-            self._held = b""
-            return _without_usage(whole)
-        cut = max(whole.rfind(end) + len(end) if end in whole else 0 for end in _EVENT_ENDS)
-        if len(whole) - cut > MOST_HELD:
-            cut = len(whole)
-        self._held = whole[cut:]
-        return _without_usage(whole[:cut])
+        return _without_usage(self._events.feed(content))
 
     def finish(self) -> bytes:
         """Return what is left of the body."""
-        held, self._held = self._held, b""
-        return _without_usage(held)
+        return _without_usage(self._events.finish())
 
 
 def _without_usage(events: bytes) -> bytes:
@@ -84,7 +73,7 @@ def _without_usage(events: bytes) -> bytes:
         return events
     kept, start = [], 0
     while start < len(events):
-        found = [at + len(end) for end in _EVENT_ENDS if (at := events.find(end, start)) >= 0]
+        found = [at + len(end) for end in EVENT_ENDS if (at := events.find(end, start)) >= 0]
         end = min(found, default=len(events))
         event = events[start:end]
         if not _tells_usage_alone(event):

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from promptgroup_router.apis.request import ApiKind, ParsedRequest, encoded, wrong
+from promptgroup_router.callers.whole_events import WholeEvents
 from promptgroup_router.contract import names
 from promptgroup_router.contract.caller_rules import CachedTokens
 from promptgroup_router.policy.balancer import Pick
@@ -34,8 +35,6 @@ MOST_ID = 256
 NOT_FOUND, UNAVAILABLE, NONE = "previous_message_not_found", "unavailable", "none"
 HEAD = 4096
 """Bytes of an answer in which its id and its beginning are looked for."""
-MOST_HELD = 1 << 20
-"""Bytes of an event that are kept back until it is whole; a longer one passes as it is."""
 
 _ID = re.compile(rb'"id":\s*"([A-Za-z0-9_.:-]{1,256})"')
 _PLACES = {
@@ -43,7 +42,6 @@ _PLACES = {
     ApiKind.RESPONSES: re.compile(rb'"response":\s*\{(?=\s*")'),
 }
 """Where an object of an event begins that has the answer."""
-_EVENT_ENDS = (b"\n\n", b"\r\n\r\n")
 _WHOLE = re.compile(rb'\{(?=\s*")')
 
 
@@ -194,6 +192,7 @@ class Diagnosed:
         self._head: bytes | None = b""
         """The beginning of the answer, until it has the id."""
         self._held = b""
+        self._events = WholeEvents() if streamed else None
 
     def feed(self, data: bytes) -> bytes:
         """Return a part of the body with the field in its place; an event, or what may be the place, is kept back."""
@@ -201,21 +200,17 @@ class Diagnosed:
             self._head = self._remember(self._head + data)
         if self._place is None:
             return data
+        if self._events is not None:
+            return self._filled(self._events.feed(data))
         whole, self._held = self._held + data, b""
-        cut = len(whole)
-        if self._streamed:
-            cut = max(whole.rfind(end) + len(end) if end in whole else 0 for end in _EVENT_ENDS)
-        elif _WHOLE.search(whole) is None:
-            cut = 0
-        if len(whole) - cut > (MOST_HELD if self._streamed else HEAD):
-            cut = len(whole)
-        self._held = whole[cut:]
-        return self._filled(whole[:cut])
+        if _WHOLE.search(whole) is None and len(whole) <= HEAD:
+            whole, self._held = b"", whole
+        return self._filled(whole)
 
     def finish(self) -> bytes:
         """Return what is left of the body."""
         held, self._held = self._held, b""
-        return self._filled(held)
+        return self._filled(held if self._events is None else self._events.finish())
 
     def _filled(self, data: bytes) -> bytes:
         if self._place is None or not data:
@@ -224,7 +219,8 @@ class Diagnosed:
         filled, count = self._place.subn(self._field, data, 0 if often else 1)
         if (count or not self._streamed) and not often:
             self._place = None
-            filled, self._held = filled + self._held, b""
+            filled += self._events.finish() if self._events is not None else self._held
+            self._held = b""
         return filled
 
     def _remember(self, head: bytes) -> bytes | None:

@@ -7,7 +7,6 @@ remembered with what was read from them, which saves most of the time for a head
 import ipaddress
 import re
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import TypeVar
 
 from promptgroup_router.base.errors import HttpError
@@ -74,6 +73,8 @@ _status_lines: dict[bytes, StatusLine] = {}
 _fields: dict[bytes, HeaderField] = {}
 _names: dict[bytes, bytes] = {}
 """Names as they were spelled → in lower case."""
+_authorities: dict[bytes, bool] = {}
+"""Hosts → whether they are ones."""
 
 
 def read_request_line(line: bytes) -> RequestLine:
@@ -158,9 +159,17 @@ def remember(known: dict[bytes, _T], received: bytes, read: _T) -> None:
     known[received] = read
 
 
-@lru_cache(REMEMBERED_LINES)
 def is_authority(value: bytes) -> bool:
     """Return True if a value is a host with an optional port."""
+    known = _authorities.get(value)
+    if known is None:
+        known = _read_authority(value)
+        if len(value) <= REMEMBERED_BYTES:
+            remember(_authorities, value, known)
+    return known
+
+
+def _read_authority(value: bytes) -> bool:
     found = _AUTHORITY.fullmatch(value)
     if found is None or int(found[2] or 0) > 65535:
         return False

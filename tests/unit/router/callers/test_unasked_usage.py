@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from promptgroup_router.access.caller import ANONYMOUS, Caller
 from promptgroup_router.apis.anthropic import parse_messages
 from promptgroup_router.apis.request import ApiKind, parse
-from promptgroup_router.callers.unasked_usage import MOST_HELD, UsageEvents, asking, is_unasked
+from promptgroup_router.callers.unasked_usage import UsageEvents, asking, is_unasked
+from promptgroup_router.callers.whole_events import MOST_HELD
 
 TEAM = Caller("team-a")
 BODY = {"model": "m", "messages": [{"role": "user", "content": "Hi"}], "stream": True}

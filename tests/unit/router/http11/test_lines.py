@@ -69,3 +69,9 @@ def test_the_heads_that_are_remembered_are_bounded():
     for number in range(REMEMBERED_LINES + 2):
         parse_response(answer(f"content-length: {number}"))
     assert 0 < len(http1._answers) <= REMEMBERED_LINES
+
+
+def test_long_hosts_are_not_remembered():
+    for number in range(3):
+        assert lines.is_authority(b"h%d." % number + b"a" * REMEMBERED_BYTES)
+    assert all(len(each) <= REMEMBERED_BYTES for each in lines._authorities)
