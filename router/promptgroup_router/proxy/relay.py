@@ -209,7 +209,7 @@ class Relay:
             self._tail = tail_of(self._endpoint.tail(), self._route.seen, streamed=self._streams)
         if head.status == OK:
             if self._streams:
-                if self._route.demand.streamed:
+                if self._route.demand.streamed and not is_compressed(head):  # no event of it could be seen
                     self._opening = Opening(chunked=head.framing is Framing.CHUNKED)
             elif self._tells:
                 self._held = bytearray()

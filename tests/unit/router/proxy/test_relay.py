@@ -3,6 +3,7 @@
 import asyncio
 import collections
 import contextlib
+import gzip
 import logging
 import random
 
@@ -832,6 +833,30 @@ def test_a_stream_that_is_lost_before_its_first_token_is_answered_by_another_eng
             assert found.status == 200
             assert found.body == b"".join(opening) + token
             assert len(calls) == 2
+
+    run(check())
+
+
+def test_a_compressed_stream_is_not_held_until_a_token_is_seen_in_it(tmp_path):
+    gate = asyncio.Event()
+
+    async def compresses(call):
+        call.send(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Encoding: gzip\r\n")
+        call.send(b"Transfer-Encoding: chunked\r\n\r\n")
+        call.chunk(gzip.compress(b'data: {"choices":[{"delta":{"content":"Hi"}}]}\n\n'))
+        await gate.wait()
+        call.send(b"0\r\n\r\n")
+
+    async def check():
+        async with (
+            engines(1, compresses) as (engine,),
+            routing(tmp_path, table_of(engine.address)) as router,
+            connected(router.port) as client,
+        ):
+            client.send(post(chat(stream=True), "Accept-Encoding: gzip"))
+            assert await client.reader.readuntil(b"\r\n\r\n") != b""
+            assert b"\x1f\x8b" in await client.reader.read(100)
+            gate.set()
 
     run(check())
 
