@@ -110,14 +110,16 @@ those of whole answers differ in their length, too. No field of them holds a sec
 class HeadBuffer:
     """A buffer for the bytes of a head until it is whole."""
 
-    __slots__ = ("_data", "_skip_blank_lines")
+    __slots__ = ("_data", "_most", "_skip_blank_lines")
 
-    def __init__(self, *, skip_blank_lines: bool) -> None:
+    def __init__(self, *, skip_blank_lines: bool, most: int = MAX_HEAD) -> None:
         """Start an empty buffer.
 
         Args:
             skip_blank_lines: whether empty lines may precede the head, as RFC 9112 section 2.2 allows for requests.
+            most: bytes of the longest head.
         """
+        self._most = most
         self._skip_blank_lines = skip_blank_lines
         self._data = b""
 
@@ -132,24 +134,24 @@ class HeadBuffer:
             takes all of `data`.
 
         Raises:
-            HttpError: 431 for a head over MAX_HEAD, 414 if its first line is, 400 for bytes that no head begins with.
+            HttpError: 431 for a head that is too long, 414 if its first line is, 400 for what no head begins with.
         """
         seen = len(self._data)
         text, start, shift = (self._data + data[at:], 0, at - seen) if seen else (data, at, 0)
         if self._skip_blank_lines and text[start : start + 2] == b"\r\n":
             start, seen = _BLANK_LINES.match(text, start).end(), 0  # type: ignore[union-attr] # matches the empty string
-        end = text.find(b"\r\n\r\n", max(start, start + seen - 3)) + 4
-        if 4 <= end <= start + MAX_HEAD:
+        end, most = text.find(b"\r\n\r\n", max(start, start + seen - 3)) + 4, self._most
+        if 4 <= end <= start + most:
             self._data = b""
             return text[start:end], end + shift
         # a whole head is checked when it is parsed; this check ends the wait for the rest of what can be no head
         # the first byte apart: a carriage return before it would be the end of another message's body
-        if text.startswith(b"\n", start) or _NEVER.search(text, max(start, start + seen - 1), start + MAX_HEAD):
+        if text.startswith(b"\n", start) or _NEVER.search(text, max(start, start + seen - 1), start + most):
             raise HttpError(400, "the head has a control character, or a line that ends with LF alone: send HTTP/1.1")
-        if len(text) - start >= MAX_HEAD:
-            if text.find(b"\r\n", start, start + MAX_HEAD) < 0:
-                raise HttpError(414, f"the target is longer than {MAX_HEAD} bytes: send the query in the body")
-            raise HttpError(431, f"the head is larger than {MAX_HEAD} bytes: send fewer or shorter header fields")
+        if len(text) - start >= most:
+            if text.find(b"\r\n", start, start + most) < 0:
+                raise HttpError(414, f"the target is longer than {most} bytes: send the query in the body")
+            raise HttpError(431, f"the head is larger than {most} bytes: send fewer or shorter header fields")
         self._data = text[start:]
         return None
 

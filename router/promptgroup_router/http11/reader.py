@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from promptgroup_router.base.errors import HttpError
 from promptgroup_router.http11 import http1
 from promptgroup_router.http11.framing import Chunked, Sized, UntilClose, body_of, too_large
-from promptgroup_router.http11.http1 import Framing, HeadBuffer, RequestHead, ResponseHead
+from promptgroup_router.http11.http1 import MAX_HEAD, Framing, HeadBuffer, RequestHead, ResponseHead
 
 MAX_INTERIM = 100
 """Most interim answers (1xx) before a final one."""
@@ -129,8 +129,9 @@ class ResponseReader:
 
     __slots__ = ("_body", "_head_buffer", "_interim", "_interims", "_surplus", "begun", "head")
 
-    def __init__(self) -> None:
-        self._head_buffer = HeadBuffer(skip_blank_lines=False)
+    def __init__(self, *, most_head: int = MAX_HEAD) -> None:
+        """Wait for the first byte of an answer, whose head has at most so many bytes."""
+        self._head_buffer = HeadBuffer(skip_blank_lines=False, most=most_head)
         self._body: Sized | Chunked | UntilClose | None = None
         self._surplus = False
         self._interim: list[ResponseHead] = []

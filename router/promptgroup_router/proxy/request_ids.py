@@ -7,6 +7,8 @@ from promptgroup_router.proxy.response import REQUEST_ID
 
 RANDOM_BYTES = 10
 """Random bytes of an id: two of a million routers have the same ones in one of 10^12 cases."""
+MOST_BYTES = 256
+"""Most bytes of a client's id: it goes into each answer and each line of the log."""
 
 
 class RequestIds:
@@ -22,5 +24,6 @@ class RequestIds:
         return b"%b%d" % (self._start, self._number)
 
     def of(self, request: HttpRequest) -> bytes:
-        """Return the client's id of a request, or a new one."""
-        return request.head.fields.get(REQUEST_ID) or self.new()
+        """Return the client's id of a request, or a new one where it sent none or one that is too long."""
+        sent = request.head.fields.get(REQUEST_ID)
+        return sent if sent and len(sent) <= MOST_BYTES else self.new()

@@ -1,6 +1,6 @@
 from promptgroup_router.http11.http1 import parse_request
 from promptgroup_router.http11.reader import HttpRequest
-from promptgroup_router.proxy.request_ids import RequestIds
+from promptgroup_router.proxy.request_ids import MOST_BYTES, RequestIds
 
 
 def request(*headers: bytes) -> HttpRequest:
@@ -18,3 +18,10 @@ def test_a_client_that_has_an_id_keeps_it():
     ids = RequestIds()
     assert ids.of(request(b"x-request-id: mine")) == b"mine"
     assert ids.of(request()) != ids.of(request())
+
+
+def test_an_id_that_is_too_long_is_replaced():
+    ids = RequestIds()
+    longest = b"i" * MOST_BYTES
+    assert ids.of(request(b"x-request-id: " + longest)) == longest
+    assert ids.of(request(b"x-request-id: " + longest + b"i")).startswith(b"req-")
