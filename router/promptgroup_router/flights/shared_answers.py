@@ -129,17 +129,6 @@ class SharedAnswers:
             raise
         sharers = _sharers(caching, found, request.head.fields)
         reason = _reason(ask, caching, settings, asked, sharers) if endpoint.cached else Bypass.API
-        try:
-            # what was parsed takes more memory than the body, and is not needed any more
-            found.body = _engine_body(ask, found)
-            found.ask = None
-        except ApiError:  # nested too deeply to be written again
-            reason = reason or Bypass.REQUEST
-        if reason is not None or sharers is None:
-            if asked.only_if_cached:
-                raise self._not_kept(found)
-            self.metrics.responses.add(found.group, "bypass")
-            return begin(client, request, found, cache_status.of_bypass(reason or Bypass.CALLER))
         named = partial(
             cache_key,
             path=request.head.path,
@@ -147,12 +136,25 @@ class SharedAnswers:
             revision=found.candidates.id,
             settings=settings,
             model=found.model,
-            sharers=sharers,
+            sharers=sharers or b"",
             space=asked.namespace,
         )
-        wanted = WantedAnswer(named(ask), found, caching, asked, request, ask.kind, begin)
-        if caching.semantic is not None and not from_peer and not asked.no_cache:
-            wanted = wanted._replace(question=_question(ask, found, named))
+        wanted = None
+        try:
+            # what was parsed takes more memory than the body, and is not needed any more
+            found.body = _engine_body(ask, found)
+            found.ask = None
+            if reason is None and sharers is not None:
+                wanted = WantedAnswer(named(ask), found, caching, asked, request, ask.kind, begin)
+                if caching.semantic is not None and not from_peer and not asked.no_cache:
+                    wanted = wanted._replace(question=_question(ask, found, named))
+        except ApiError:  # nested too deeply to be written again
+            reason, wanted = reason or Bypass.REQUEST, None
+        if wanted is None:
+            if asked.only_if_cached:
+                raise self._not_kept(found)
+            self.metrics.responses.add(found.group, "bypass")
+            return begin(client, request, found, cache_status.of_bypass(reason or Bypass.CALLER))
         return self._answer(client, wanted, from_peer=from_peer)
 
     def _answer(self, client: ClientConnection, wanted: WantedAnswer, *, from_peer: bool) -> ActiveRequest:

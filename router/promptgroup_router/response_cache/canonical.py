@@ -9,9 +9,7 @@ import re
 from hashlib import blake2b
 from typing import Any, NewType
 
-import orjson
-
-from promptgroup_router.apis.request import ApiKind, ParsedRequest
+from promptgroup_router.apis.request import ApiKind, ParsedRequest, encoded
 
 CacheKey = NewType("CacheKey", bytes)
 """Names an answer (32 bytes): long enough that nobody can make two requests with one key."""
@@ -107,6 +105,9 @@ def cache_key(
         model: the model that engines are asked for; an adapter is a model.
         sharers: those who may share the answer; empty for all.
         space: the namespace that the client chose for its answers, as LiteLLM has it.
+
+    Raises:
+        ApiError: 400: the body is nested too deeply for a key.
     """
     tools: object = ask.doc.get("tools") or None
     if tools is not None and ask.kind is ApiKind.CHAT:
@@ -115,7 +116,7 @@ def cache_key(
         _VERSION, path.decode("latin-1"), query.decode("latin-1"), revision, settings, model,
         sharers.decode("latin-1"), space, tools, _canonical(ask.doc),
     ]  # fmt: skip
-    spelled = orjson.dumps(parts)
+    spelled = encoded(parts)
     if b"e+" in spelled and _BEYOND.search(spelled):
         # two whole numbers may have become one double here, and stay two for an engine that gets the body as it is
         spelled += ask.raw
@@ -133,7 +134,7 @@ def _canonical(doc: dict[str, Any]) -> list[tuple[str, Any]]:
             value = [value]
         if name in _DEFAULTS and _is_one_of(value, _DEFAULTS[name]):
             continue
-        if name == "messages":
+        if name == "messages" and isinstance(value, list):
             value = [_message(each) for each in value]
         found.append((name, value))
     return found

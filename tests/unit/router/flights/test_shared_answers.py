@@ -8,11 +8,12 @@ import orjson
 import pytest
 
 from promptgroup_router.contract.table import CacheScope, ModelAlias
+from promptgroup_router.http11.http1 import MAX_HEAD
 from promptgroup_router.response_cache.purge import Purge
 from support.accesslog import access_lines
 from support.answered import Oracle, exact, keeping, said
 from support.fakeengine import engines, until, well
-from support.tables import table
+from support.tables import SYSTEM, table
 from support.wire import ask, connected, post, routing, run, table_of
 
 KEY, STATUS = b"x-promptgroup-cache-key", b"cache-status"
@@ -372,3 +373,62 @@ def test_a_request_by_an_alias_gets_the_answer_of_one_by_the_model(tmp_path):
                 assert said(first.body) == said(again.body)
 
     run(inside())
+
+
+WHOLE = b'{"id":"a","choices":[{"text":"x","finish_reason":"stop","message":{"content":"x"}}],"usage":{}}'
+
+
+@pytest.mark.parametrize("messages", [5, False, "x", {}])
+def test_a_field_of_another_api_is_a_part_of_the_key_whatever_it_is(tmp_path, messages):
+    async def answers(call):
+        call.answer(WHOLE)
+
+    async def check():
+        async with engines(1, answers) as (engine,), routing(tmp_path, keeping(engine.address)) as router:
+            body = {"model": "llama", "prompt": SYSTEM + " hello", "temperature": 0}
+            for sent in (messages, messages, [9], [8]):
+                asked = await ask(router.port, post(body | {"messages": sent}, path="/v1/completions"))
+                assert asked.status == 200
+            assert len(engine.requests) == 3
+
+    run(check())
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("depth", range(246, 257))
+def test_a_request_is_answered_however_deep_its_body_is(tmp_path, depth):
+    async def test(router, _oracle, engine):
+        deep = b'{"a":' * depth + b"1" + b"}" * depth
+        answer = await ask(router.port, post(orjson.dumps(exact())[:-1] + b',"more":%b}' % deep))
+        assert (answer.status, len(engine.requests)) in ((200, 1), (400, 0))
+        assert answer.headers.get(STATUS, b"").startswith(b"promptgroup; fwd=") == (answer.status == 200)
+
+    served(tmp_path, test)
+
+
+@pytest.mark.parametrize("long", ["id", "head"])
+def test_a_long_head_harms_nobody_who_waits_for_the_same_answer(tmp_path, long):
+    gate = asyncio.Event()
+
+    async def answers(call):
+        await gate.wait()
+        fill = b"" if long == "id" else b"x-fill: %b\r\n" % (b"r" * (MAX_HEAD - 100))
+        call.send(b"HTTP/1.1 200 OK\r\n%bcontent-length: %d\r\n\r\n" % (fill, len(WHOLE)) + WHOLE)
+
+    async def check():
+        named = ["x-request-id: " + "r" * (MAX_HEAD - 200)] if long == "id" else []
+        async with (
+            engines(1, answers) as (engine,),
+            routing(tmp_path, keeping(engine.address)) as router,
+            connected(router.port) as one,
+            connected(router.port) as two,
+        ):
+            one.send(post(exact(), "Connection: close", *named))
+            await until(lambda: engine.requests, "the first request")
+            two.send(post(exact(), "Connection: close"))
+            await until(lambda: 'result="collapsed"' in router.state.metrics.text(), "the second to wait for it")
+            gate.set()
+            for each in (one, two):
+                assert (await each.closed()).startswith(b"HTTP/1.1 200 ")
+
+    run(check())
