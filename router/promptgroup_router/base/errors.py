@@ -22,6 +22,11 @@ def shown(word: str) -> str:
     return repr(word) if len(word) <= SHOWN else repr(word[:SHOWN]) + "…"
 
 
+def internal_error() -> "ApiError":
+    """Return the error for a request that the router has failed at by a fault of its own."""
+    return ApiError(500, "the router failed at this request, and its log says where: report it", code="internal_error")
+
+
 class HttpError(Exception):
     """A violation of HTTP by a client or an engine, after which its connection cannot be used."""
 

@@ -2,6 +2,8 @@
 
 import logging
 import time
+import traceback
+from pathlib import Path
 
 import orjson
 
@@ -11,11 +13,20 @@ OFF = logging.CRITICAL + 1
 """A level that no line has."""
 FIELDS = "fields"
 """Attribute of a log record that has the event's fields."""
+FRAMES = 8
+"""Most calls that are told of an unexpected error, the last ones."""
 
 
 def fields(**values: object) -> dict[str, object]:
     """Return `extra` for a log call: `log.info("event", extra=fields(group=...))`."""
     return {FIELDS: values}
+
+
+def fault(error: BaseException) -> dict[str, object]:
+    """Return `extra` for a log call about an unexpected error: its type and place. Its message may repeat a prompt."""
+    frames = traceback.extract_tb(error.__traceback__)
+    places = [f"{Path(each.filename).stem}.{each.name}:{each.lineno}" for each in frames[-FRAMES:]]
+    return fields(error=type(error).__name__, at=" ".join(places))
 
 
 class Plain(logging.Formatter):

@@ -7,8 +7,8 @@ from typing import Protocol
 from promptgroup_router.access.authenticator import KeysAwaitedError
 from promptgroup_router.apis.endpoints import form_of
 from promptgroup_router.apis.request import ParsedRequest
-from promptgroup_router.base.errors import ApiError
-from promptgroup_router.base.logs import fields
+from promptgroup_router.base.errors import ApiError, internal_error
+from promptgroup_router.base.logs import fault, fields
 from promptgroup_router.decision.arrival import ModelsAnswer, arrive, check_head, endpoint_of, large_body
 from promptgroup_router.decision.record import refused_at_once
 from promptgroup_router.http11.http1 import Headers
@@ -142,17 +142,28 @@ class ApiHandler:
     ) -> Route | ModelsAnswer:
         """Decide what becomes of a request, by the digest of its body where that was read already; raises ApiError."""
         head = request.head
-        return arrive(
-            self._state,
-            method=head.method,
-            path=head.path,
-            headers=head.fields,
-            body=request.body,
-            now=self._clock(),
-            sender=client,
-            ask=ask,
-            came=came,
-        )
+        try:
+            return arrive(
+                self._state,
+                method=head.method,
+                path=head.path,
+                headers=head.fields,
+                body=request.body,
+                now=self._clock(),
+                sender=client,
+                ask=ask,
+                came=came,
+            )
+        except ApiError:
+            raise
+        except Exception as error:  # noqa: BLE001 # a fault of the router, after which the client gets an answer
+            log.error("a request could not be read", extra=fault(error))  # noqa: TRY400 # a traceback may repeat a prompt
+            raise internal_error() from None
+
+    def withdraw(self, found: Route) -> None:
+        """Give back what the caller of a request was charged for: no engine will see it."""
+        if found.charge is not None:
+            self._state.limiter.give_back(found.charge, self._clock())
 
     def relay(self, found: Route, client: AnswerTaker, request: HttpRequest, notes: Headers = NO_NOTES) -> Relay:
         """Return what relays a request."""

@@ -8,6 +8,7 @@ from typing import Protocol
 from promptgroup_router.apis.endpoints import Endpoint
 from promptgroup_router.apis.request import ParsedRequest
 from promptgroup_router.base.errors import ApiError
+from promptgroup_router.base.logs import fault
 from promptgroup_router.decision.arrival import ModelsAnswer
 from promptgroup_router.decision.cache_diagnosis import HEADER
 from promptgroup_router.http11.reader import HttpRequest
@@ -36,6 +37,9 @@ class Steps(Protocol):
     def relay(self, found: Route, client: ClientConnection, request: HttpRequest) -> Relay:
         """Return what relays the request."""
 
+    def withdraw(self, found: Route) -> None:
+        """Give back what the caller of a request was charged for: no engine will see it."""
+
     def refuse(self, error: ApiError, client: ClientConnection, request: HttpRequest) -> None:
         """Answer with an error."""
 
@@ -61,6 +65,8 @@ class LargeRequest:
         self._relay: Relay | None = None
         self._over = False
         """True once the client is gone or has an answer: what is on its way is read to its end, and dropped."""
+        self._waits = True
+        """True until the bodies before this one are read."""
         self._paused = False
         self._deadline = clock() + TURN_SECONDS
         self._task = asyncio.get_running_loop().create_task(self._run())
@@ -68,7 +74,7 @@ class LargeRequest:
 
     def client_left(self) -> None:
         """Stop: the client is gone."""
-        self._over = True
+        self._end()
         if self._relay is not None:
             self._relay.client_left()
 
@@ -99,7 +105,7 @@ class LargeRequest:
             if not self._over:
                 self._refuse(error)
             return
-        if found is None or self._over:
+        if found is None:
             return
         self._relay = relay = self._steps.relay(found, self._client, self._request)
         if self._paused:
@@ -110,8 +116,7 @@ class LargeRequest:
         """Return the route, with the body for the engine; None if the client left meanwhile."""
         reader, body = self._reader, self._request.body
         async with reader.turn():
-            if self._over:
-                return None
+            self._waits = False
             asks = HEADER in self._request.head.fields
             declared = self._steps.declared_messages()
             ask = await reader.read(self._endpoint, body, declared, asks_by_header=asks)
@@ -120,15 +125,27 @@ class LargeRequest:
             found = self._steps.arrive(self._client, self._request, ask)
             if isinstance(found, ModelsAnswer):
                 raise TypeError("a list of models is asked for without a body")
-            found.body = await reader.written(found.rewrite, ask, body)
-            return found
+            goes = False
+            try:
+                found.body = await reader.written(found.rewrite, ask, body)
+                goes = not self._over
+            finally:
+                if not goes:
+                    self._steps.withdraw(found)
+            return found if goes else None
+
+    def _end(self) -> None:
+        """Do no more; a body whose turn has not come is kept no longer, since nobody's budget counts it any more."""
+        self._over = True
+        if self._waits:
+            self._task.cancel()
 
     def _refuse(self, error: ApiError) -> None:
-        self._over = True
+        self._end()
         self._steps.refuse(error, self._client, self._request)
 
     def _done(self, task: "asyncio.Task[None]") -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("a large request failed", exc_info=error)
+            log.error("a large request failed", extra=fault(error))
             if not self._over:
                 self._client.abort()

@@ -5,6 +5,8 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from promptgroup_router.apis.request import encoded
+
 _LENGTHS = struct.Struct("!II")
 """Bytes of the document, bytes of the content."""
 
@@ -17,8 +19,12 @@ class Letter(NamedTuple):
 
 
 def head(document: dict[str, Any], size: int) -> bytes:
-    """Return all of a letter but its content, which has `size` bytes and is sent behind it, not copied."""
-    said = orjson.dumps(document)
+    """Return all of a letter but its content, which has `size` bytes and is sent behind it, not copied.
+
+    Raises:
+        ApiError: 400: the document holds a part of a body that is nested too deeply.
+    """
+    said = encoded(document)
     return _LENGTHS.pack(len(said), size) + said
 
 

@@ -5,6 +5,7 @@ parsed as a router would parse it, and its digest told. Then the router may ask 
 """
 
 import contextlib
+import logging
 import os
 import signal
 import socket
@@ -14,7 +15,8 @@ from typing import Any
 from promptgroup_router.apis import structure
 from promptgroup_router.apis.endpoints import ENDPOINTS, PASSED
 from promptgroup_router.apis.request import ParsedRequest, preamble
-from promptgroup_router.base.errors import ApiError
+from promptgroup_router.base.errors import ApiError, internal_error
+from promptgroup_router.base.logs import configure, fault
 from promptgroup_router.callers.salts import CacheDomain
 from promptgroup_router.contract.caller_rules import EngineField
 from promptgroup_router.contract.table import Prompt
@@ -22,6 +24,8 @@ from promptgroup_router.decision.cache_diagnosis import without_question
 from promptgroup_router.reading import digest
 from promptgroup_router.reading.letters import Letter, LetterReader, head
 from promptgroup_router.routing.route import Rewrite, written
+
+log = logging.getLogger("promptgroup.router")
 
 READ_BYTES = 262_144
 NICENESS = 10
@@ -34,15 +38,19 @@ class BodyProgram:
     def __init__(self) -> None:
         self._ask: ParsedRequest | None = None
 
-    def answer(self, letter: Letter) -> tuple[dict[str, Any], bytes]:
-        """Return the document and the content that answer a letter."""
+    def answer(self, letter: Letter) -> tuple[bytes, bytes]:
+        """Return the head and the content of the letter that answers a letter."""
         try:
             if "path" in letter.document:
-                return self._read(letter), b""
-            return {}, self._write(letter.document)
-        except ApiError as error:
+                return head(self._read(letter), 0), b""
+            content = self._write(letter.document)
+        except Exception as failure:  # noqa: BLE001 # it must not end the requests that come after
+            error = failure if isinstance(failure, ApiError) else internal_error()
+            if error is not failure:
+                log.error("a large body could not be read", extra=fault(failure))  # noqa: TRY400 # it may repeat a prompt
             about = {"status": error.status, "message": str(error), "param": error.param, "code": error.code}
-            return {"refused": about}, b""
+            return head({"refused": about}, 0), b""
+        return head({}, len(content)), content
 
     def _read(self, letter: Letter) -> dict[str, Any]:
         self._ask = None
@@ -79,15 +87,16 @@ def main(descriptor: int) -> None:
         signal.signal(number, signal.SIG_IGN)
     with contextlib.suppress(OSError):
         os.nice(NICENESS)
+    configure("WARNING", "plain")
     program, reader = BodyProgram(), LetterReader()
     with socket.socket(fileno=descriptor) as connection, contextlib.suppress(ConnectionError):
         while data := connection.recv(READ_BYTES):
             letter = reader.feed(data)
             if letter is None:
                 continue
-            document, content = program.answer(letter)
+            said, content = program.answer(letter)
             del letter
-            connection.sendall(head(document, len(content)))
+            connection.sendall(said)
             connection.sendall(content)
 
 

@@ -1,4 +1,5 @@
 import asyncio
+import gc
 import os
 import signal
 import time
@@ -9,10 +10,11 @@ import pytest
 
 from promptgroup_router.apis import structure
 from promptgroup_router.apis.endpoints import ENDPOINTS
+from promptgroup_router.contract.caller_rules import CallerLimits, CallerRules
 from promptgroup_router.contract.table import ModelAlias
 from promptgroup_router.proxy import large_request
 from support.fakeengine import Call, engines
-from support.tables import SYSTEM, table
+from support.tables import SYSTEM, group, revision, slot, table
 from support.wire import ask, chat, connected, get, post, routing, run, table_of
 
 LONG = "word " * 200_000
@@ -222,5 +224,76 @@ def test_a_large_body_by_an_alias_names_the_model(tmp_path):
             async with routing(tmp_path, aliased) as router:
                 assert (await ask(router.port, post(large(model="gpt")))).status == 200
                 assert orjson.loads(engine.requests[0].body) == large()
+
+    run(check())
+
+
+def in_flight(router):
+    return [each.in_flight for each in router.state.limiter._accounts.values()]
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("end", ["refused", "left"])
+def test_a_request_that_ends_before_an_engine_is_asked_is_in_flight_no_more(tmp_path, end):
+    async def check():
+        rules = CallerRules(default=CallerLimits(in_flight=2))
+        async with engines(1) as (engine,):
+            limited = table(group("support", revision(slots=(slot(0, address=engine.address),)), callers=rules))
+            async with routing(tmp_path, limited) as router:
+                await started(router)
+                if end == "refused":
+                    for _ in range(2):
+                        refused = await ask(router.port, post(large(model="support")))
+                        assert (refused.status, refused.json["error"]["code"]) == (400, "prompt_given_twice")
+                else:
+                    body = {"model": "support", "messages": [{"role": "user", "content": LONG}]}
+                    async with connected(router.port) as client:
+                        client.send(post(body))
+                        await until(lambda: in_flight(router) == [1])
+                        client.leave()
+                        await until(lambda: not router._clients.connections)
+                await until(lambda: in_flight(router) == [0])
+                assert engine.requests == []
+                assert (await ask(router.port, post(chat()))).status == 200
+
+    run(check())
+
+
+@pytest.mark.heavy
+def test_bodies_of_clients_that_left_before_their_turn_are_kept_no_longer(tmp_path):
+    async def check():
+        async with engines(1) as (engine,), routing(tmp_path, table_of(engine.address)) as router:
+            reader = await started(router)
+            os.kill(reader.pid, signal.SIGSTOP)
+            sent = post(large())
+            for _ in range(8):
+                async with connected(router.port) as client:
+                    client.send(sent)
+                    await until(lambda: router._clients.budget.used > len(LONG))
+                await until(lambda: router._clients.budget.used == 0)
+            await asyncio.sleep(0)  # what was cancelled ends in the next turn of the loop
+            gc.collect()
+            held = [each for each in gc.get_objects() if isinstance(each, large_request.LargeRequest)]
+            os.kill(reader.pid, signal.SIGCONT)
+            assert len(held) <= 2, "the one that is read is there until it has been, and perhaps the last that came"
+            assert (await ask(router.port, post(chat()))).status == 200
+
+    run(check())
+
+
+@pytest.mark.heavy
+def test_a_large_body_that_is_nested_too_deeply_is_refused_and_the_process_lives(tmp_path):
+    async def check():
+        async with engines(1) as (engine,), routing(tmp_path, table_of(engine.address)) as router:
+            reader = await started(router)
+            pid = reader.pid
+            for depth in (251, 252, 253, 254):
+                deep = b'{"a":' * depth + b"1" + b"}" * depth
+                body = b'{"model":"llama","messages":[{"role":"user","content":"%b","more":%b}]}' % (
+                    LONG.encode(),
+                    deep,
+                )
+                assert (await ask(router.port, post(body))).status in (200, 400)
+            assert reader.pid == pid
 
     run(check())
