@@ -27,6 +27,14 @@ def test_a_sample_can_be_planned(path):
     assert wanted.warnings == ()
 
 
+@pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.stem)
+def test_a_sample_declares_what_clients_send(path):
+    """A prompt that ends in a line feed, as `|` writes it in YAML, is not the text that clients send."""
+    prompts = [each["spec"]["prompt"] for each in documents(path.read_text()) if each["kind"] == "PromptGroup"]
+    for text in (prompt["system"] for prompt in prompts if "system" in prompt):
+        assert text == text.strip()
+
+
 def test_samples_can_all_be_applied_to_one_namespace():
     objects = [
         (each["kind"], each["metadata"]["name"])
