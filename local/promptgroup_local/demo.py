@@ -1,13 +1,14 @@
 """`make demo`: three PromptGroups on a local cluster, measured, scaled, hurt and released.
 
 Brings up a cluster of plain processes, applies manifests/ as a user would, and drives multi-turn sessions of three
-tasks: once through the router, once round robin over the same replicas, as a plain Service would. Between the two it
-scales a group, deletes a replica and releases a new prompt under load. All figures are the clients' and the engines'.
+tasks: once through the router, once round robin over the same replicas, as a plain Service would. Then it scales a
+group, deletes a replica and releases a new prompt under load. All figures are the clients' and the engines'.
 """
 
 import argparse
 import asyncio
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -109,17 +110,17 @@ class Demo:
     async def through_router(self) -> Summary:
         """Sessions of all three tasks through the router, matched by the prompt that they bring."""
         self.say(f"{SESSIONS} sessions through the router")
-        return await self._run("PromptGroup router", [lab.router_url(self._kubectl)], seed=1)
+        return await self._run("PromptGroup router", [lab.router_url(self._kubectl)], series=1)
 
     async def round_robin(self) -> Summary:
-        """Other sessions of the same kind, round robin over the same replicas."""
+        """The same conversations about other cases, round robin over the same replicas."""
         self.say(f"{SESSIONS} sessions round robin over the same replicas")
-        return await self._run("round robin", self._engines(TASKS), seed=2)
+        return await self._run("round robin", self._engines(TASKS), series=2)
 
-    async def _run(self, name: str, urls: Sequence[str], seed: int) -> Summary:
+    async def _run(self, name: str, urls: Sequence[str], series: int) -> Summary:
         engines = self._engines(TASKS)
         before = await scrape(engines)
-        drawn = conversations(sessions(tasks(), SESSIONS, seed))
+        drawn = conversations(sessions(tasks(), SESSIONS, 1, series=series))
         outcomes = await drive(drawn, Target(urls, MODEL), concurrency=CONCURRENCY)
         measured = measure(before, await scrape(engines))
         warm = [system_prompt(task, 1) for task in TASKS]
@@ -294,7 +295,7 @@ def main() -> int:
             with _looked_at(demo, kubeconfig) if arguments.keep else nullcontext():
                 uvloop.run(_measure(demo))
                 if arguments.keep:
-                    _say_next(demo, console, kubeconfig)
+                    _say_next(demo, console, kubeconfig, binaries.kubectl(programs))
         finally:
             if not arguments.keep:
                 _cluster("down", arguments.state)
@@ -330,19 +331,22 @@ def _address(serving: subprocess.Popen[str]) -> str:
     return line.rpartition(" ")[2].strip() or "the page could not be served"
 
 
-def _say_next(demo: Demo, console: Console, kubeconfig: Path) -> None:
-    console.print(_next(kubeconfig, demo.router, demo.router_admin), highlight=False, soft_wrap=True)
+def _say_next(demo: Demo, console: Console, kubeconfig: Path, kubectl: str) -> None:
+    console.print(_next(kubeconfig, kubectl, demo.router, demo.router_admin), highlight=False, soft_wrap=True)
 
 
-def _next(kubeconfig: Path, router: str, admin: str) -> str:
+def _next(kubeconfig: Path, kubectl: str, router: str, admin: str) -> str:
+    path = "" if shutil.which("kubectl") else f"  export PATH={Path(kubectl).parent}:$PATH    # kubectl\n"
     return f"""The cluster is up. Try:
-  export KUBECONFIG={kubeconfig}
+{path}  export KUBECONFIG={kubeconfig}
   kubectl -n demo get promptgroups,promptroutes,pods
   kubectl -n demo describe promptgroup code
   kubectl -n demo scale promptgroup code --replicas=6
   curl -s {router}/v1/chat/completions -H 'content-type: application/json' \\
        -d '{{"model": "write", "messages": [{{"role": "user", "content": "a poem on caches"}}]}}'
   curl -s {admin}/metrics | grep ^promptgroup
+  uv run promptgroup status -n {NAMESPACE}
+  uv run promptgroup top -n {NAMESPACE} --router {admin}
   uv run promptgroup {" ".join(_DASHBOARD)} {admin}
   uv run python -m promptgroup_local.cluster down"""
 

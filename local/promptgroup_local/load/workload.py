@@ -102,14 +102,26 @@ def tasks(names: Sequence[str] = TASKS, release: int = 1) -> tuple[Task, ...]:
     return tuple(Task(name, system_prompt(name, release)) for name in names)
 
 
-def sessions(of: Sequence[Task], count: int, seed: int, *, turns: int | None = None) -> tuple[Session, ...]:
-    """`count` sessions, the tasks in turn; `turns` fixes their number, which is geometric otherwise."""
+def sessions(
+    of: Sequence[Task], count: int, seed: int, *, turns: int | None = None, series: int | None = None
+) -> tuple[Session, ...]:
+    """Draw sessions, the tasks in turn.
+
+    Args:
+        of: the tasks.
+        count: number of sessions.
+        seed: of what users say and how often.
+        turns: their number in each session, which is geometric otherwise.
+        series: number of the cases that sessions are about, the seed by default. Sessions of two series say the same
+            about different cases, so that they share no cache beyond the system prompt.
+    """
+    series = seed if series is None else series
     draw = random.Random(seed)  # noqa: S311 — a workload, no secret
     drawn = []
     for number in range(count):
         length = turns or _geometric(draw)
-        id_ = f"{seed}-{number}"
-        opening = f"This is about case {seed:03}-{number:04}. "
+        id_ = f"{series}-{number}"
+        opening = f"This is about case {series:03}-{number:04}. "
         texts = [(opening if index == 0 else "") + _message(draw) for index in range(length)]
         task = of[number % len(of)]
         drawn.append(Session(id_, task, tuple(Turn(text, draw.randint(12, 64)) for text in texts)))
