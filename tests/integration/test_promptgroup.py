@@ -55,7 +55,7 @@ def test_a_group_becomes_warm_routed_and_ready(kube: Kubectl, operator: None) ->
     }
     kube.rolled_out(f"first-{fingerprint[:8]}", 10)
     columns = kube.run("get", "promptgroup", "first").stdout.splitlines()
-    assert columns[0].split() == ["NAME", "READY", "FINGERPRINT", "WARM", "REPLICAS", "HIT", "RATE", "AGE"]
+    assert columns[0].split() == ["NAME", "READY", "REVISION", "WARM", "REPLICAS", "HIT", "RATE", "AGE"]
     assert columns[1].split()[:5] == ["first", "True", fingerprint[:8], "3/3", "3"]
 
 

@@ -36,7 +36,7 @@ def render() -> dict[str, str]:
 def _prompt_group() -> dict[str, Any]:
     columns = [
         _column("Ready", '.status.conditions[?(@.type=="Ready")].status'),
-        _column("Fingerprint", ".status.revision"),
+        _column("Revision", ".status.revision"),
         _column("Warm", ".status.warm"),
         _column("Replicas", ".status.replicas", "integer"),
         _column("Hit rate", ".status.hitRate"),
@@ -60,8 +60,7 @@ def _prompt_group() -> dict[str, Any]:
 def _prompt_route() -> dict[str, Any]:
     columns = [
         _column("Model", ".spec.model"),
-        _column("Revisions", ".spec.revisions[*].fingerprint"),
-        _column("Weights", ".spec.revisions[*].weight"),
+        _column("Policy", ".spec.policy"),
         _column("Age", ".metadata.creationTimestamp", "date"),
     ]
     return _crd(PromptRoute, names.ROUTE_PLURAL, ["proute"], columns, {})
@@ -101,7 +100,6 @@ def _crd(
                 "plural": plural,
                 "singular": kind.lower(),
                 "shortNames": short_names,
-                "categories": ["all"],
             },
             "versions": [version],
         },

@@ -645,11 +645,17 @@ class StatusCondition(ApiModel):
     """A condition as `metav1.Condition` defines it."""
 
     type: Annotated[str, Field(max_length=316)]
+    """Name of the condition; docs/reference/conditions.md lists all."""
     status: Literal["True", "False", "Unknown"]
+    """Whether it holds; Unknown while nobody can tell."""
     reason: Annotated[str, Field(max_length=1024)]
+    """One word for the cause, which programs can compare."""
     message: Annotated[str, Field(max_length=32768)] = ""
+    """A sentence for people: the cause with its figures, and the way out."""
     last_transition_time: Annotated[str, Field(json_schema_extra={"format": "date-time"})]
+    """Time at which the status last changed, RFC 3339 in UTC."""
     observed_generation: int | None = None
+    """Generation of the spec that the condition speaks of."""
 
 
 class RevisionStatus(ApiModel):
@@ -898,7 +904,7 @@ class PromptRouteSpec(ApiModel):
     """A PromptGroup as routers see it; written by the operator."""
 
     format: Literal[1, 2]
-    """Version of the encoding, see contract/encoding.py."""
+    """Version of the encoding. Routers refuse a route of a version that they do not know, and keep the one before."""
     model: str
     aliases: Annotated[list[RouteAlias], Field(max_length=MAX_ALIASES)] | None = None
     """Other names of the model; none when this is absent."""

@@ -131,7 +131,7 @@ def conditions(
     missing = max(0, size.value - sum(min(count, _available(world, each)) for each, count in there.items()))
     count = f"{warm} of {size.value} replicas of {short(serving)} are warm"
     if len(ready) > 1:
-        count += f"; all revisions together have {sum(ready.values())}"
+        count += f"; {sum(ready.values())} replicas are warm over all revisions"
     released = waits if back is None else None
     cause = _worst(pods)
     if revision is not None and revision.failure:

@@ -193,7 +193,7 @@ def _waits(wanted: RevisionState, step: RevisionStep, most: int, result: Analysi
     if most == 0:
         return Problem("AwaitsPromotion", f"{has} and is warm: set rollout.autoPromote to true to let it take over")
     if step.weight < most or progress.since is None:
-        return Problem("RevisionGrowing", f"{has} of {most}, which is as much as its warm replicas can carry")
+        return Problem("RevisionGrowing", f"{has} of {most}; it gets more as its replicas become warm")
     left = progress.since + policy.pauses[progress.step] - goal.now
     if result is not None and result.outcome is AnalysisOutcome.WAIT:
         out = "; set rollout.steps to [] to let it take over without analysis" if left <= timedelta() else ""
