@@ -1,22 +1,27 @@
 """Queues the requests that wait in the router for room, and shares the room among callers by weight.
 
-Each caller of each group has a queue of its own. A caller's virtual time grows with the work that it was admitted with,
-divided by its weight, and the caller with the least goes first: start-time fair queueing (Goyal, Vin and Cheng, 1996),
-with tokens as the unit of work, as the virtual token counter has it (Sheng et al., Fairness in Serving Large Language
-Models, 2024). One who was idle begins at the time of those who wait, so that nobody saves up for a burst. So neither
-many requests nor long ones of one caller delay those of others.
+Each caller of each group's revision has a queue of its own. A caller's virtual time grows with the work that it was
+admitted with, divided by its weight, and the caller with the least goes first: start-time fair queueing (Goyal, Vin and
+Cheng, 1996), with tokens as the unit of work, as the virtual token counter has it (Sheng et al., Fairness in Serving
+Large Language Models, 2024). One who was idle begins at the time of those who wait, so that nobody saves up for a
+burst. So neither many requests nor long ones of one caller delay those of others.
 
 Callers have classes, and a higher one goes first. A caller behind a higher class who has waited for AGE_SECONDS without
 being served takes a turn in between, but only one turn in TURNS is for those: so nobody starves, and however many wait
 in lower classes, the higher ones keep most of the room. Each class has a virtual time of its own.
 
 Within a caller's queue sessions that have begun come before new ones: what they have computed is lost when they leave,
-and only finished sessions make room. Then the order is first come, first served. Does no I/O and reads no clock.
+and only finished sessions make room. Then the order is first come, first served.
+
+The revisions of groups have replicas of their own, so those that are full say nothing of the others. A look at a
+request costs a decision of the policy, and an `admit` has few of them that may be in vain: some are kept for each
+revision, and the rest follows the order. Does no I/O and reads no clock.
 """
 
 import heapq
 from collections import Counter
 from collections.abc import Callable, Iterator
+from itertools import islice
 from math import inf
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -26,10 +31,8 @@ NEW_SECONDS = 2.0
 """Seconds that a request of a new session waits. In an overload an early refusal does less harm."""
 PASSED_OVER = 4
 """Requests of one caller without room that `admit` passes over before it goes on to the next caller."""
-LOOKS = 32
+LOOKS = 24
 """The same of all callers, before it gives up."""
-LOOKS_OF_GROUP = 24
-"""The same of the callers of one group: another one may have room."""
 AGE_SECONDS = 1.0
 """Wait after which a caller of a lower class may take a turn; a new session waits for twice as long."""
 TURNS = 4
@@ -48,6 +51,17 @@ class Share(NamedTuple):
     """Tokens that the request makes an engine compute."""
     rank: int = 0
     """The caller's class: 0 goes first."""
+    revision: str = ""
+    """The group's revision whose replicas the request waits for."""
+
+    @property
+    def place(self) -> "_Place":
+        """Where the request waits for room."""
+        return self.group, self.revision
+
+
+_Place = tuple[str, str]
+"""A group and its revision."""
 
 
 NOBODYS = Share("", "")
@@ -65,10 +79,10 @@ class _Entry(NamedTuple):
 class _Flow:
     """The requests of one caller."""
 
-    __slots__ = ("group", "heap", "rank", "served", "start", "weight")
+    __slots__ = ("heap", "place", "rank", "served", "start", "weight")
 
-    def __init__(self, group: str, rank: int) -> None:
-        self.group = group
+    def __init__(self, place: _Place, rank: int) -> None:
+        self.place = place
         self.heap: list[_Entry] = []
         self.start = 0.0
         """Virtual time at which its next request begins."""
@@ -78,11 +92,11 @@ class _Flow:
         """The time at which it was served last."""
 
 
-_Place = tuple[int, float, int, _Flow]
+_Turn = tuple[int, float, int, _Flow]
 """Class, virtual time (or the moment since when it waits), ticket, and the caller: the least goes first."""
 
 
-def _line_up(flow: _Flow, order: list[_Place], old: list[_Place], highest: int, now: float) -> None:
+def _line_up(flow: _Flow, order: list[_Turn], old: list[_Turn], highest: int, now: float) -> None:
     """Put a caller's next request among those in order, or among those who have grown old behind the highest class."""
     head = flow.heap[0]
     if flow.rank > highest and now - max(head.since, flow.served) >= AGE_SECONDS:
@@ -95,14 +109,16 @@ class AdmissionQueue(Generic[_T]):
     """The requests that wait, in the order in which they are admitted."""
 
     def __init__(self) -> None:
-        self._flows: dict[tuple[str, str], _Flow] = {}
-        """Group and caller → requests; also of callers whose last request waits no longer, until others catch up."""
+        self._flows: dict[tuple[_Place, str], _Flow] = {}
+        """Place and caller → requests; also of callers whose last request waits no longer, until others catch up."""
         self._now: dict[int, float] = {}
         """Class → virtual time: that at which its last admitted request began."""
         self._turns = 0
         """Admissions since one was for a caller who had waited in a lower class."""
-        self._waiting: dict[int, str] = {}
-        """Ticket → group."""
+        self._waiting: dict[int, _Place] = {}
+        """Ticket → place."""
+        self._places: dict[_Place, int] = {}
+        """Place → requests that wait for it; first the places that `admit` has looked at the longest ago."""
         self._groups: Counter[str] = Counter()
         """Group → its requests that wait."""
         self._count = 0
@@ -120,15 +136,15 @@ class AdmissionQueue(Generic[_T]):
             Its ticket, for `withdraw`.
         """
         self._count += 1
-        key = share.group, share.caller
+        key = share.place, share.caller
         flow = self._flows.get(key)
         if flow is None or (flow.rank != share.rank and not flow.heap):
-            flow = self._flows[key] = _Flow(share.group, share.rank)
+            flow = self._flows[key] = _Flow(share.place, share.rank)
         if not flow.heap:
             flow.start = max(flow.start, self._now.get(flow.rank, 0.0))
         flow.weight = share.weight
         heapq.heappush(flow.heap, _Entry(new, now, self._count, item, share.work))
-        self._enter(self._count, share.group)
+        self._enter(self._count, share.place)
         return self._count
 
     def waits(self, group: str) -> bool:
@@ -150,37 +166,61 @@ class AdmissionQueue(Generic[_T]):
     def admit(self, fits: Callable[[_T], bool], now: float = 0.0) -> None:
         """Offer room to the requests in order.
 
+        At most `LOOKS` requests are asked in vain. A place is a group's revision. While requests wait for no more than
+        `LOOKS` places, the first of each place is asked in every call, however full the others are. Where they wait for
+        n places when the first request comes to one, the first of that place is asked in one of the next
+        ⌈2(n + 1) / LOOKS⌉ calls, whatever comes later.
+
         Args:
             fits: places a request and returns True, or returns False if no replica has room for it.
             now: monotonic seconds, by which those who wait in lower classes grow old.
         """
         flows = [flow for flow in self._flows.values() if flow.heap]
         highest = min((flow.rank for flow in flows), default=0)
-        order: list[_Place] = []
-        old: list[_Place] = []
+        order: list[_Turn] = []
+        old: list[_Turn] = []
         for flow in flows:
             _line_up(flow, order, old, highest, now)
         passed: list[tuple[_Flow, _Entry]] = []
         over: Counter[int] = Counter()
-        of_group: Counter[str] = Counter()
+        kept = self._kept()
+        others = LOOKS - sum(kept.values())
         while (order or old) and len(passed) < LOOKS:
             aged = bool(old) and (not order or self._turns >= TURNS - 1)
             _, _, _, flow = heapq.heappop(old if aged else order)
-            if of_group[flow.group] >= LOOKS_OF_GROUP:
+            place = flow.place
+            own = kept.get(place, 0)
+            if not own and not others:
                 continue
             entry = heapq.heappop(flow.heap)
-            if (group := self._leave(entry.ticket)) is not None:
+            if self._leave(entry.ticket):
                 if fits(entry.item):
                     self._serve(flow, entry, now, aged=aged)
                 else:
-                    self._enter(entry.ticket, group)
+                    self._enter(entry.ticket, place)
                     passed.append((flow, entry))
                     over[id(flow)] += 1
-                    of_group[flow.group] += 1
+                    if own:
+                        kept[place] = own - 1
+                    else:
+                        others -= 1
+                if place in self._places:
+                    self._places[place] = self._places.pop(place)
             if flow.heap and over[id(flow)] < PASSED_OVER:
                 _line_up(flow, order, old, highest, now)
         for flow, entry in passed:
             heapq.heappush(flow.heap, entry)
+
+    def _kept(self) -> dict[_Place, int]:
+        """Return place → looks of an `admit` that are for its requests alone.
+
+        Of more places than there are looks, those have one each that were looked at the longest ago, and half of the
+        looks are left for the order.
+        """
+        count = len(self._places)
+        due = count if count <= LOOKS else LOOKS // 2
+        each = max(1, LOOKS // max(1, count))
+        return {place: min(each, waiting) for place, waiting in islice(self._places.items(), due)}
 
     def _serve(self, flow: _Flow, entry: _Entry, now: float, *, aged: bool) -> None:
         self._turns = 0 if aged else self._turns + 1
@@ -188,17 +228,23 @@ class AdmissionQueue(Generic[_T]):
         flow.start += entry.work / flow.weight
         flow.served = now
 
-    def _enter(self, ticket: int, group: str) -> None:
-        self._waiting[ticket] = group
-        self._groups[group] += 1
+    def _enter(self, ticket: int, place: _Place) -> None:
+        self._waiting[ticket] = place
+        self._places[place] = self._places.get(place, 0) + 1
+        self._groups[place[0]] += 1
 
-    def _leave(self, ticket: int) -> str | None:
-        group = self._waiting.pop(ticket, None)
-        if group is not None:
-            self._groups[group] -= 1
-            if not self._groups[group]:
-                del self._groups[group]
-        return group
+    def _leave(self, ticket: int) -> bool:
+        """Return True if the request has waited until now."""
+        place = self._waiting.pop(ticket, None)
+        if place is None:
+            return False
+        self._places[place] -= 1
+        if not self._places[place]:
+            del self._places[place]
+        self._groups[place[0]] -= 1
+        if not self._groups[place[0]]:
+            del self._groups[place[0]]
+        return True
 
     def _entries(self) -> Iterator[_Entry]:
         for flow in self._flows.values():

@@ -532,7 +532,7 @@ def share_of(found: Route) -> Share:
     demand, caller = found.demand, found.caller.name
     work = max(0.0, demand.prompt - max(demand.history, demand.tier1)) + ANSWER
     limits = found.candidates.rules.limits_of(caller)
-    return Share(found.group, caller, limits.weight, work, _RANKS[limits.priority])
+    return Share(found.group, caller, limits.weight, work, _RANKS[limits.priority], found.revision)
 
 
 def refuse_empty(found: Route) -> None:

@@ -158,6 +158,22 @@ def test_what_is_looked_at_is_bounded_with_many_callers_too():
     assert len(queue) == 1000
 
 
+@pytest.mark.parametrize(
+    "full",
+    [{("a", ""): 6, ("b", ""): 2}, {(f"g{number}", ""): 1 for number in range(8)}, {("idle", "canary"): 25}],
+    ids=["two groups", "eight groups of one caller", "another revision of the same group"],
+)
+def test_full_replicas_keep_no_request_from_others_that_are_idle(full):
+    queue, served = AdmissionQueue(), []
+    for (group, revision), callers in full.items():
+        for caller in range(callers):
+            for _ in range(PASSED_OVER):
+                queue.put("full", 0.0, new=False, share=Share(group, str(caller), revision=revision))
+    queue.put("roomy", 0.1, new=True, share=Share("idle", "x"))
+    queue.admit(lambda item: item == "roomy" and (served.append(item) or True), 0.1)
+    assert served == ["roomy"]
+
+
 def served_in_turn(fair):
     """A server of one request at a time, a greedy caller with 100 times the requests of ten polite ones.
 

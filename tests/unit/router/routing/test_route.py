@@ -17,7 +17,7 @@ from promptgroup_router.contract.table import ModelAlias, SlotState
 from promptgroup_router.policy.session_locations import QUIET_SECONDS, Placement, SessionLocations
 from promptgroup_router.rings.index import build_index
 from promptgroup_router.routing.match import MatchedBy
-from promptgroup_router.routing.route import MOST_TURNS, UNMATCHED, refuse_empty, revision_by_weight, route
+from promptgroup_router.routing.route import MOST_TURNS, UNMATCHED, refuse_empty, revision_by_weight, route, share_of
 from support.tables import SYSTEM, group, revision, slot, table
 
 
@@ -69,6 +69,12 @@ def test_by_name_the_prompt_is_put_in_front():
     found = routed(VIEW, ask(model="support"))
     assert (found.how, found.group, found.model) == (MatchedBy.NAME, "chat/support", "llama")
     assert json.loads(found.body)["messages"][0] == {"role": "system", "content": SYSTEM}
+
+
+def test_a_request_waits_for_the_replicas_of_its_revision():
+    found = routed(VIEW, ask(("system", SYSTEM), ("user", "Hi")))
+    assert found.revision
+    assert share_of(found).place == (found.group, found.revision)
 
 
 def test_the_groups_header_names_its_sessions():
