@@ -27,6 +27,7 @@ from promptgroup_router.apis.usage import Usage
 from promptgroup_router.base.errors import ApiError
 from promptgroup_router.callers.account import SLICE_SECONDS, WINDOW_SECONDS, Account, Slice, SpendReport
 from promptgroup_router.callers.answer_events import UNSEEN
+from promptgroup_router.callers.parted_peers import PartedPeers, of_last, of_last_minute
 from promptgroup_router.contract.caller_rules import CallerLimits
 
 DAY_SECONDS = 86400
@@ -92,6 +93,7 @@ class Limiter:
         """Group → caller → their account, if this router has admitted some request of theirs."""
         self._changed: dict[int, Account] = {}
         """The accounts that are still to be told of, by their keys."""
+        self._parted = PartedPeers()
 
     # --- One request ---------------------------------------------------------------------------------------------
 
@@ -325,10 +327,17 @@ class Limiter:
             account = self._account(report.account)
             if now >= account.until:
                 self._move(account, now)
-            known = account.peers.get(sender)
+            known, older = account.peers.get(sender), 0
             if known is not None:
                 requests, tokens = report.requests - known.requests, report.tokens - known.tokens
                 account.peer_in_flight -= known.in_flight
+            elif (parted := self._parted.rejoin(sender, report.account)) is not None:
+                before, silence, today = parted.report, now - parted.at, (now + self.epoch) % DAY_SECONDS
+                requests, meanwhile = report.requests - before.requests, report.tokens - before.tokens
+                requests = of_last_minute(requests, silence, report.minute_requests, account.minute_requests)
+                minute = account.minute_tokens + account.debt
+                tokens = of_last_minute(meanwhile, silence, report.minute_tokens, minute)
+                older = min(of_last(today, meanwhile, silence), report.day_tokens) - tokens
             elif now - self.began < WINDOW_SECONDS:
                 # this router has just started: the peer knows what was used before
                 requests = report.minute_requests - account.minute_requests
@@ -342,19 +351,22 @@ class Limiter:
             account.spend(max(0, min(requests, MOST_AT_ONCE)), max(0, min(tokens, MOST_AT_ONCE)))
             if tokens < 0:
                 account.take_back_from_latest(min(-tokens, MOST_AT_ONCE))
+            account.day_tokens = max(0, account.day_tokens + max(-MOST_AT_ONCE, min(older, MOST_AT_ONCE)))
             account.hold()
             if not account.most:
                 account.heard, account.heard_at = report.minute_tokens, now
             if known is None:
                 account.day_tokens = max(account.day_tokens, report.day_tokens)
 
-    def drop_peer(self, sender: int) -> None:
-        """Forget the requests that a peer had in flight, which is gone; what it has charged stays charged."""
+    def drop_peer(self, sender: int, now: float) -> None:
+        """Forget the requests that a peer had in flight, which has fallen silent; what it has charged stays charged."""
+        reports = {}
         for account in self._accounts.values():
-            known = account.peers.get(sender)
+            known = account.peers.pop(sender, None)
             if known is not None:
                 account.peer_in_flight -= known.in_flight
-                account.peers[sender] = known._replace(in_flight=0)
+                reports[account.key] = known
+        self._parted.part(sender, reports, now)
 
     # --- Accounts --------------------------------------------------------------------------------------------------
 

@@ -135,7 +135,7 @@ class GossipProtocol:
             self._snapshot_server.stop(sender)
             self._handler.drop_peer(sender)
             if self._limiter is not None:
-                self._limiter.drop_peer(sender)
+                self._limiter.drop_peer(sender, now)
         live = self._membership.live()
         self._metrics.peers.replace({(): len(live)})
         self._collect(now, wanted=bool(live))

@@ -142,7 +142,7 @@ def test_a_peer_that_lies_blocks_nobody_beyond_the_day_and_breaks_no_report():
     assert account.day_tokens >= 0
     refused(limiter, limits, 1001.0)
     for peer in (0, 1):
-        limiter.drop_peer(peer)
+        limiter.drop_peer(peer, 1002.0)
     assert account.peer_in_flight == 0
     assert not isinstance(admitted(limiter, limits, 1000.0 + DAY_SECONDS, prompt=10), ApiError)
 
@@ -288,10 +288,10 @@ class Routers:
                 if other is not limiter and self._random.random() >= self._lost:
                     other.merge(sender, reports, now)
 
-    def kill(self, number):
+    def kill(self, number, now=1000.0):
         del self.live[number]
         for each in self.live.values():
-            each.drop_peer(number)
+            each.drop_peer(number, now)
         self.join()
 
 
@@ -372,6 +372,98 @@ def test_requests_at_a_time_are_counted_over_routers_and_end_with_one_that_is_go
     refused(routers.live[1], limits, 0.2)
     routers.kill(0)
     assert not isinstance(admitted(routers.live[1], limits, 0.2), ApiError)
+
+
+class Parted:
+    """Two routers that a caller used before the network parted them, and meanwhile."""
+
+    def __init__(self, limits, start=1000.0):
+        self.limits, self.now = limits, start
+        self.routers = Routers(2)
+        self.one, self.other = self.routers.live.values()
+        self.use(1)
+        self.tell()
+
+    def use(self, times, *, every=0.0, tokens=500):
+        """Let each router admit requests."""
+        for _ in range(times):
+            self.now += every
+            for each in (self.one, self.other):
+                charge = admitted(each, self.limits, self.now, prompt=tokens)
+                assert not isinstance(charge, ApiError)
+                each.settle(charge, Usage(tokens, 0, 0), self.now)
+
+    def tell(self):
+        for _ in range(3):
+            self.routers.tick(self.now)
+
+    def part(self, *, minutes):
+        """Let each admit ten requests a minute while neither hears the other: the limit, together."""
+        for number, each in self.routers.live.items():
+            each.drop_peer(1 - number, self.now)
+            each.routers = 1
+        for _ in range(10 * minutes):
+            self.use(1, every=6.0)
+            for each in (self.one, self.other):
+                each.export(self.now)
+        self.routers.join()
+
+
+@pytest.mark.parametrize("minutes", [1, 60])
+def test_who_kept_the_limit_while_routers_were_parted_is_served_within_a_minute_after(minutes):
+    parted = Parted(CallerLimits(requests_per_minute=100, tokens_per_minute=10_000))
+    parted.part(minutes=minutes)
+    parted.use(1)
+    parted.tell()
+    for each in (parted.one, parted.other):
+        (account,) = each._accounts.values()
+        assert account.debt <= 2000  # both ends of the minute, and the request after it
+        assert account.minute_requests <= 24
+        assert not isinstance(admitted(each, parted.limits, parted.now + 61.0, prompt=500), ApiError)
+
+
+def test_accounts_are_told_of_one_by_one_after_a_partition():
+    """What is charged first after it does not open the account of another caller for all that came before."""
+    parted = Parted(CallerLimits(tokens_per_minute=10_000))
+    others = [admitted(parted.one, parted.limits, parted.now, prompt=1, caller="b")]
+    parted.tell()
+    parted.part(minutes=30)
+    for _ in range(30):
+        others.append(admitted(parted.one, parted.limits, parted.now, prompt=300, caller="b"))
+        parted.one.export(parted.now)
+        parted.now += 60.5
+    parted.use(1)
+    parted.tell()
+    others.append(admitted(parted.one, parted.limits, parted.now + 30.0, prompt=300, caller="b"))
+    parted.routers.tick(parted.now + 30.0)
+    account = parted.other._accounts[others[-1].account.key]
+    assert account.minute_tokens + account.debt <= 600
+
+
+@pytest.mark.parametrize("hour", [12.0, 23.5])
+def test_a_partition_takes_nothing_from_the_days_account(hour):
+    limits = CallerLimits(tokens_per_day=10**7)
+    parted = Parted(limits, start=hour * 3600.0)
+    parted.part(minutes=60)
+    parted.use(1)
+    parted.tell()
+    days = [account.day_tokens for each in (parted.one, parted.other) for account in each._accounts.values()]
+    if hour == 12.0:
+        assert days == [2 * 602 * 500] * 2
+    else:  # half of it is of the day before
+        assert days == [pytest.approx(2 * 301 * 500, abs=1000)] * 2
+
+
+def test_what_a_parted_peer_says_is_believed_only_so_far():
+    limiter, limits = Limiter(), CallerLimits(tokens_per_minute=100)
+    admitted(limiter, limits, 0.0, prompt=10)
+    (report,) = limiter.export(0.0)
+    limiter.merge(9, [report], 1.0)
+    limiter.drop_peer(9, 1.0)
+    limiter.merge(9, [report._replace(tokens=2**62, minute_tokens=2**32 - 1, day_tokens=2**63)], 2.0)
+    told = limiter.export(2.0)
+    encode(Datagram(DatagramKind.SPEND, 1, 1, 0.0, spends=told), b"k" * 32)
+    assert not isinstance(admitted(limiter, limits, 60.0 * (MOST_DEBT + 2), prompt=10), ApiError)
 
 
 def test_a_peer_that_is_broken_is_believed_only_so_far():
