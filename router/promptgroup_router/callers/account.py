@@ -82,6 +82,7 @@ class Account:
         "telling",
         "ticks",
         "tokens_line",
+        "told_in_flight",
         "told_requests",
         "told_tokens",
         "until",
@@ -114,14 +115,14 @@ class Account:
         self.in_flight = 0
         """Requests that this router has now."""
         self.peer_in_flight = 0
-        self.spent_requests = 0
-        """Requests that this router has charged since it started."""
-        self.spent_tokens = 0
-        self.told_requests = 0
-        """The value of `spent_requests` that peers surely know: they were told it twice."""
-        self.told_tokens = 0
-        self.telling = (0, 0)
-        """Requests and tokens that they were told last, once."""
+        self.spent_requests = self.spent_tokens = 0
+        """Requests and tokens that this router has charged since it started."""
+        self.told_requests = self.told_tokens = 0
+        """The values of these that peers surely know: they were told them twice."""
+        self.telling = (0, 0, 0)
+        """Those that they were told last, once, and the requests that this router had then."""
+        self.told_in_flight = 0
+        """Requests that peers surely believe this router has: the least that the last two reports told."""
         self.open_tokens = 0
         """Tokens that are reserved for answers which have not ended, and may come back."""
         self.longest = 0.0

@@ -135,8 +135,12 @@ class Limiter:
         reserved = prompt + longest
         if not stated and account.longest > longest:
             reserved = prompt + int(account.longest)
-        if (most := limits.in_flight) and account.in_flight + account.peer_in_flight >= most:
-            raise self._refusal(account, limits, f"{most} requests at a time", kind=_REQUESTS, wait=1.0, now=now)
+        if most := limits.in_flight:
+            running = account.in_flight
+            left = most - running - account.peer_in_flight
+            # of what is left, a share, rounded up as such limits are small: the others may begin as many untold
+            if left < 1 or (running - account.told_in_flight) * (self.routers - 1) >= left:
+                raise self._refusal(account, limits, f"{most} requests at a time", kind=_REQUESTS, wait=1.0, now=now)
         if most := limits.requests_per_minute:
             left = most - account.minute_requests
             untold = account.spent_requests - account.told_requests
@@ -311,8 +315,9 @@ class Limiter:
             if now >= account.until:
                 self._move(account, now)
             reports.append(account.report())
-            account.told_requests, account.told_tokens = account.telling
-            account.telling = account.spent_requests, account.spent_tokens
+            account.told_requests, account.told_tokens, in_flight = account.telling
+            account.telling = account.spent_requests, account.spent_tokens, account.in_flight
+            account.told_in_flight = min(in_flight, account.in_flight)
         return reports
 
     def announce(self) -> None:

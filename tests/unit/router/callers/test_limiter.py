@@ -374,6 +374,50 @@ def test_requests_at_a_time_are_counted_over_routers_and_end_with_one_that_is_go
     assert not isinstance(admitted(routers.live[1], limits, 0.2), ApiError)
 
 
+@pytest.mark.parametrize("count", [1, 2, 3, 5])
+@pytest.mark.parametrize("most", [1, 2, 4, 10, 100])
+@pytest.mark.parametrize("lost", [0.0, 0.1])
+def test_requests_at_a_time_are_exceeded_by_one_for_each_further_router_at_most(count, most, lost):
+    routers, limits, chooser = Routers(count, lost=lost), CallerLimits(in_flight=most), random.Random(7)
+    running = []
+    for step in range(60):
+        now = 1000.0 + step * TICK
+        for each in routers.live.values():
+            for _ in range(2 * most):
+                charge = admitted(each, limits, now)
+                if not isinstance(charge, ApiError):
+                    running.append((each, charge))
+        if not lost:
+            assert len(running) <= most + count - 1
+        if step % 20 == 10:
+            for each, charge in [running.pop(chooser.randrange(len(running))) for _ in range(len(running) // 2)]:
+                each.settle(charge, None, now)
+        routers.tick(now)
+    assert most <= len(running) <= most + count - 1
+
+
+def test_a_request_takes_the_place_of_one_that_ended_at_the_same_router_at_once():
+    """A caller with as many workers as it may have requests is not refused while they work."""
+    routers, limits = Routers(3), CallerLimits(in_flight=4)
+    router, now, running = routers.live[0], 1000.0, []
+    while len(running) < 4:
+        charge = admitted(router, limits, now)
+        if isinstance(charge, ApiError):
+            routers.tick(now)
+            now += TICK
+        else:
+            running.append(charge)
+    assert now <= 1000.0 + 4 * TICK
+    for _ in range(2):
+        routers.tick(now)
+    for _ in range(50):
+        now += TICK / 3
+        router.settle(running.pop(0), None, now)
+        running.append(admitted(router, limits, now))
+        assert not isinstance(running[-1], ApiError)
+        routers.tick(now)
+
+
 class Parted:
     """Two routers that a caller used before the network parted them, and meanwhile."""
 
