@@ -303,7 +303,8 @@ class Limiter:
     # --- Peers -----------------------------------------------------------------------------------------------------
 
     def export(self, now: float) -> list[SpendReport]:
-        """Return what peers are to be told in this tick."""
+        """Return what peers are to be told in this tick, and forget those that have been silent for long."""
+        self._parted.forget(now)
         reports = []
         for key, account in list(islice(self._changed.items(), REPORTS_A_TICK)):
             del self._changed[key]

@@ -10,6 +10,10 @@ from typing import NamedTuple
 
 from promptgroup_router.callers.account import WINDOW_SECONDS, SpendReport
 
+REMEMBERED_SECONDS = 3600.0
+"""Seconds for which it is kept what a silent peer had told: each restart of a router leaves a peer that never returns.
+One that does after longer is a new peer."""
+
 
 class Parted(NamedTuple):
     """What a peer had told of an account before it fell silent."""
@@ -25,6 +29,8 @@ class PartedPeers:
     def __init__(self) -> None:
         self._peers: dict[int, dict[int, Parted]] = {}
         """Peer → account → what it had told."""
+        self._silent: dict[int, float] = {}
+        """Peer → time at which it was found silent last, the longest silent first."""
 
     def part(self, sender: int, reports: dict[int, SpendReport], now: float) -> None:
         """Keep the last reports of a peer that has fallen silent.
@@ -35,6 +41,8 @@ class PartedPeers:
             now: monotonic seconds.
         """
         if reports:
+            self._silent.pop(sender, None)
+            self._silent[sender] = now
             told = self._peers.setdefault(sender, {})
             told.update((account, Parted(report, now)) for account, report in reports.items())
 
@@ -45,8 +53,16 @@ class PartedPeers:
             return None
         found = told.pop(account, None)
         if not told:
-            del self._peers[sender]
+            del self._peers[sender], self._silent[sender]
         return found
+
+    def forget(self, now: float) -> None:
+        """Forget the peers that have been silent for too long."""
+        while self._silent:
+            sender, at = next(iter(self._silent.items()))
+            if now - at <= REMEMBERED_SECONDS:
+                return
+            del self._silent[sender], self._peers[sender]
 
 
 def of_last(seconds: float, charged: int, silence: float) -> int:
