@@ -136,6 +136,7 @@ class SharedAnswers:
             revision=found.candidates.id,
             settings=settings,
             model=found.model,
+            preamble=found.rewrite.preamble,
             sharers=sharers or b"",
             space=asked.namespace,
         )

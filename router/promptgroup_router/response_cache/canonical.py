@@ -1,21 +1,22 @@
 """Names the answer of a request: two requests with one key would get one answer. Does no I/O and reads no clock.
 
 A key covers all that an engine's answer follows from: the path, the group's revision, the engine settings, the model,
-and the body. Of the body, only what is known not to change an answer is left out; a field that nobody knows is part of
-the key. The order of members counts below the first levels, since engines render tools and schemas in their order.
+the body, and what the router makes of it. Of the body, only what is known not to change an answer is left out; a field
+that nobody knows is part of the key. The order of members counts below the first levels, since engines render tools and
+schemas in their order.
 """
 
 import re
 from hashlib import blake2b
 from typing import Any, NewType
 
-from promptgroup_router.apis.request import ApiKind, ParsedRequest, encoded
+from promptgroup_router.apis.request import ApiKind, ParsedRequest, Preamble, encoded
 
 CacheKey = NewType("CacheKey", bytes)
 """Names an answer (32 bytes): long enough that nobody can make two requests with one key."""
 
 KEY_BYTES = 32
-_VERSION = 1
+_VERSION = 2
 """Raised when keys of this version must not meet those of an earlier one in a shared store."""
 
 NOT_COVERED = frozenset(
@@ -91,6 +92,7 @@ def cache_key(
     revision: str,
     settings: str,
     model: str,
+    preamble: Preamble | None,
     sharers: bytes,
     space: str,
 ) -> CacheKey:
@@ -103,6 +105,7 @@ def cache_key(
         revision: `namespace/group/fingerprint`, whose prompt the answer follows from.
         settings: digest of the engine settings.
         model: the model that engines are asked for; an adapter is a model.
+        preamble: the prompt of the revision, where the router puts it in front; None where the request brings it.
         sharers: those who may share the answer; empty for all.
         space: the namespace that the client chose for its answers, as LiteLLM has it.
 
@@ -112,8 +115,10 @@ def cache_key(
     tools: object = ask.doc.get("tools") or None
     if tools is not None and ask.kind is ApiKind.CHAT:
         tools = ask.tools  # engines get them in this form
+    # the revision says which prompt engines get, and not that it comes in front of what the body has, nor how
+    front = None if preamble is None else preamble.appends
     parts = [
-        _VERSION, path.decode("latin-1"), query.decode("latin-1"), revision, settings, model,
+        _VERSION, path.decode("latin-1"), query.decode("latin-1"), revision, settings, model, front,
         sharers.decode("latin-1"), space, tools, _canonical(ask.doc),
     ]  # fmt: skip
     spelled = encoded(parts)

@@ -7,13 +7,13 @@ from dataclasses import replace
 import orjson
 import pytest
 
-from promptgroup_router.contract.table import CacheScope, ModelAlias
+from promptgroup_router.contract.table import CacheScope, Engine, ModelAlias, OwnInstructions
 from promptgroup_router.http11.http1 import MAX_HEAD
 from promptgroup_router.response_cache.purge import Purge
 from support.accesslog import access_lines
-from support.answered import Oracle, exact, keeping, said
+from support.answered import CACHING, Oracle, exact, keeping, said
 from support.fakeengine import engines, until, well
-from support.tables import SYSTEM, table
+from support.tables import SYSTEM, group, revision, slot, table
 from support.wire import ask, connected, post, routing, run, table_of
 
 KEY, STATUS = b"x-promptgroup-cache-key", b"cache-status"
@@ -432,3 +432,52 @@ def test_a_long_head_harms_nobody_who_waits_for_the_same_answer(tmp_path, long):
                 assert (await each.closed()).startswith(b"HTTP/1.1 200 ")
 
     run(check())
+
+
+EXAMPLE = [{"role": "user", "content": "Q1"}, {"role": "assistant", "content": "A1"}]
+BROUGHT = {
+    "a text": (revision(), {}, b"/v1/completions", {"prompt": f"{SYSTEM} Hi"}),
+    "instructions": (
+        revision(),
+        {"own_instructions": OwnInstructions.APPEND},
+        b"/v1/chat/completions",
+        {"messages": [{"role": "system", "content": SYSTEM}, {"role": "user", "content": "Hi"}]},
+    ),
+    "examples": (
+        revision("", messages=[("user", "Q1"), ("assistant", "A1")]),
+        {},
+        b"/v1/chat/completions",
+        {"messages": [*EXAMPLE, {"role": "user", "content": "Hi"}]},
+    ),
+}
+
+
+@pytest.mark.parametrize("brought", BROUGHT)
+def test_a_prompt_that_a_request_brings_and_one_that_is_put_in_front_of_it_are_two(tmp_path, brought):
+    """Of one body, with the name of the model or of the group, engines make two prompts."""
+    of, fields, path, body = BROUGHT[brought]
+
+    async def inside():
+        async def complete(call):
+            choice = {"index": 0, "text": "x", "message": {"content": "x"}, "finish_reason": "stop"}
+            call.answer(orjson.dumps({"id": "a", "choices": [choice]}))
+
+        async with engines(1, complete) as (engine,):
+            of_engine = replace(of, slots=(slot(0, address=engine.address),), engine=Engine("e1"))
+            keeps = group("support", of_engine, responses=CACHING, **fields)
+            async with routing(tmp_path, table(keeps)) as router:
+                answers = [
+                    await ask(router.port, post(body | {"model": model, "temperature": 0}, path=path.decode()))
+                    for model in ("llama", "support", "llama", "support")
+                ]
+                assert [answer.status for answer in answers] == [200] * 4
+                by_content, by_name = (prompt_of(request) for request in engine.requests)
+                assert by_content != by_name
+                assert answers[0].headers[KEY] == answers[2].headers[KEY] != answers[1].headers[KEY]
+
+    run(inside())
+
+
+def prompt_of(request):
+    sent = orjson.loads(request.body)
+    return sent.get("prompt") or sent["messages"]

