@@ -20,7 +20,7 @@ def asked(body: dict | None = None, path: bytes = CHAT, **fields: object) -> Par
 def key_of(ask: ParsedRequest, **changed: object) -> CacheKey:
     values = {
         "path": CHAT, "query": b"", "revision": "chat/support/" + "a" * 32, "settings": "e1", "model": "llama",
-        "preamble": None, "sharers": b"", "space": "",
+        "preamble": None, "allowed": frozenset(), "sharers": b"", "space": "",
     }  # fmt: skip
     return cache_key(ask, **(values | changed))
 

@@ -13,6 +13,7 @@ from promptgroup_router.base.metrics import Metrics
 from promptgroup_router.callers.answer_events import tail_of
 from promptgroup_router.callers.limiter import Charge, Limiter
 from promptgroup_router.contract import names
+from promptgroup_router.contract.caller_rules import EngineField
 from promptgroup_router.contract.table import CacheScope, ResponseCaching
 from promptgroup_router.decision.arrival import endpoint_of
 from promptgroup_router.decision.record import access, log_without_engine
@@ -128,7 +129,10 @@ class SharedAnswers:
                 self._give_back(found.charge)
             raise
         sharers = _sharers(caching, found, request.head.fields)
-        reason = _reason(ask, caching, settings, asked, sharers) if endpoint.cached else Bypass.API
+        allowed = found.rewrite.allowed
+        reason = (
+            _reason(ask, caching, settings, allowed, asked=asked, sharers=sharers) if endpoint.cached else Bypass.API
+        )
         named = partial(
             cache_key,
             path=request.head.path,
@@ -137,6 +141,7 @@ class SharedAnswers:
             settings=settings,
             model=found.model,
             preamble=found.rewrite.preamble,
+            allowed=allowed,
             sharers=sharers or b"",
             space=asked.namespace,
         )
@@ -373,11 +378,17 @@ def _this_one(_key: CacheKey) -> None:
 
 
 def _reason(
-    ask: ParsedRequest, caching: ResponseCaching, settings: str, asked: Directives, sharers: bytes | None
+    ask: ParsedRequest,
+    caching: ResponseCaching,
+    settings: str,
+    allowed: frozenset[EngineField],
+    *,
+    asked: Directives,
+    sharers: bytes | None,
 ) -> Bypass | None:
     if asked.no_store:
         return Bypass.REQUEST
-    return bypass(ask, caching, settings) or (Bypass.CALLER if sharers is None else None)
+    return bypass(ask, caching, settings, allowed) or (Bypass.CALLER if sharers is None else None)
 
 
 def _question(ask: ParsedRequest, found: Route, named: Callable[[ParsedRequest], CacheKey]) -> Question | None:

@@ -3,6 +3,7 @@
 import enum
 
 from promptgroup_router.apis.request import ApiKind, ParsedRequest
+from promptgroup_router.contract.caller_rules import EngineField
 from promptgroup_router.contract.table import ResponseCaching
 
 
@@ -21,6 +22,8 @@ class Bypass(enum.StrEnum):
     """The prompt has parts other than text, which may change behind their address."""
     SAMPLING = "sampling"
     """The request samples: its temperature is not 0, and no trusted seed is given."""
+    SESSION = "session"
+    """The engine keeps the conversation: the answer follows from what it was asked before, and it must hear of this."""
     REQUEST = "no-store"
     """The request forbids it."""
 
@@ -28,13 +31,16 @@ class Bypass(enum.StrEnum):
 _KINDS = (ApiKind.CHAT, ApiKind.TEXT, ApiKind.MESSAGES)
 
 
-def bypass(ask: ParsedRequest, caching: ResponseCaching, settings: str) -> Bypass | None:
+def bypass(
+    ask: ParsedRequest, caching: ResponseCaching, settings: str, allowed: frozenset[EngineField]
+) -> Bypass | None:
     """Return the reason for which a request goes past the cache; None if its answer may be kept.
 
     Args:
         ask: the request.
         caching: what the group keeps.
         settings: digest of the engine settings; empty while it is unknown.
+        allowed: the fields of the engine's operator that are not taken out of the body.
     """
     doc = ask.doc
     if ask.kind not in _KINDS:
@@ -43,6 +49,8 @@ def bypass(ask: ParsedRequest, caching: ResponseCaching, settings: str) -> Bypas
         return Bypass.ENGINE
     if ask.media:
         return Bypass.MEDIA
+    if EngineField.SESSION_PARAMS in allowed and doc.get(EngineField.SESSION_PARAMS) is not None:
+        return Bypass.SESSION
     if not (_is_zero(doc.get("temperature")) or (caching.trust_seed and _is_whole(doc.get("seed")))):
         return Bypass.SAMPLING
     if not (_is_single(doc.get("n")) and _is_single(doc.get("best_of"))) or _has_several_prompts(doc.get("prompt")):

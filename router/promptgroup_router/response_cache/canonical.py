@@ -11,6 +11,7 @@ from hashlib import blake2b
 from typing import Any, NewType
 
 from promptgroup_router.apis.request import ApiKind, ParsedRequest, Preamble, encoded
+from promptgroup_router.contract.caller_rules import EngineField
 
 CacheKey = NewType("CacheKey", bytes)
 """Names an answer (32 bytes): long enough that nobody can make two requests with one key."""
@@ -32,7 +33,7 @@ NOT_COVERED = frozenset(
         "request_id",
         "conversation",
         "session_id",
-        "session_params",
+        "session_params",  # where engines get it, the request has no key
         "prompt_cache_key",
         # what happens beside the answer
         "prompt_cache_retention",
@@ -93,6 +94,7 @@ def cache_key(
     settings: str,
     model: str,
     preamble: Preamble | None,
+    allowed: frozenset[EngineField],
     sharers: bytes,
     space: str,
 ) -> CacheKey:
@@ -106,6 +108,7 @@ def cache_key(
         settings: digest of the engine settings.
         model: the model that engines are asked for; an adapter is a model.
         preamble: the prompt of the revision, where the router puts it in front; None where the request brings it.
+        allowed: the fields of the engine's operator that are not taken out of the body.
         sharers: those who may share the answer; empty for all.
         space: the namespace that the client chose for its answers, as LiteLLM has it.
 
@@ -117,8 +120,10 @@ def cache_key(
         tools = ask.tools  # engines get them in this form
     # the revision says which prompt engines get, and not that it comes in front of what the body has, nor how
     front = None if preamble is None else preamble.appends
+    # one value of a field has two answers: that of before its group allowed the field, and that of after
+    passed = sorted(field.value for field in allowed if field in ask.doc and field not in NOT_COVERED)
     parts = [
-        _VERSION, path.decode("latin-1"), query.decode("latin-1"), revision, settings, model, front,
+        _VERSION, path.decode("latin-1"), query.decode("latin-1"), revision, settings, model, front, passed,
         sharers.decode("latin-1"), space, tools, _canonical(ask.doc),
     ]  # fmt: skip
     spelled = encoded(parts)

@@ -7,6 +7,7 @@ from dataclasses import replace
 import orjson
 import pytest
 
+from promptgroup_router.contract.caller_rules import CallerRules, EngineField
 from promptgroup_router.contract.table import CacheScope, Engine, ModelAlias, OwnInstructions
 from promptgroup_router.http11.http1 import MAX_HEAD
 from promptgroup_router.response_cache.purge import Purge
@@ -81,6 +82,18 @@ def test_what_has_no_single_answer_goes_past_the_cache(tmp_path, fields, detail)
         assert oracle.inferences == 2
 
     served(tmp_path, test)
+
+
+@pytest.mark.parametrize(("allowed", "inferences"), [((), 1), ((EngineField.SESSION_PARAMS,), 4)])
+def test_sessions_that_an_engine_keeps_share_no_answers(tmp_path, allowed, inferences):
+    async def test(router, oracle, engine):
+        for session in ("ann", "ben", "ann", "ben"):
+            answer = await ask(router.port, post(exact(session_params={"id": session})))
+            assert (b"detail=session" in answer.headers[STATUS]) is bool(allowed)
+        assert oracle.inferences == inferences
+        assert all((b"session_params" in request.body) is bool(allowed) for request in engine.requests)
+
+    served(tmp_path, test, callers=CallerRules(allowed=frozenset(allowed)))
 
 
 def test_a_trusted_seed_is_enough(tmp_path):

@@ -2,11 +2,14 @@
 
 import pytest
 
+from promptgroup_router.contract.caller_rules import EngineField
 from promptgroup_router.contract.table import ResponseCaching
 from promptgroup_router.response_cache.cacheable import Bypass, bypass
 from support.asks import MESSAGES, TEXT, asked
 
 CACHING, SEEDED = ResponseCaching(60, 1024), ResponseCaching(60, 1024, trust_seed=True)
+
+NO_FIELDS: frozenset[EngineField] = frozenset()
 
 
 def text(prompt):
@@ -41,16 +44,30 @@ def text(prompt):
     ],
 )
 def test_a_request_is_kept_only_if_it_has_one_answer(ask, caching, reason):
-    assert bypass(ask, caching, "e1") is reason
+    assert bypass(ask, caching, "e1", NO_FIELDS) is reason
 
 
 def test_parts_other_than_text_and_unknown_engines_are_reasons():
     image = {"type": "image_url", "image_url": {"url": "https://example.com/a.png"}}
     seen = asked({"model": "m", "temperature": 0, "messages": [{"role": "user", "content": [image]}]})
-    assert bypass(seen, CACHING, "e1") is Bypass.MEDIA
-    assert bypass(asked(), CACHING, "") is Bypass.ENGINE
+    assert bypass(seen, CACHING, "e1", NO_FIELDS) is Bypass.MEDIA
+    assert bypass(asked(), CACHING, "", NO_FIELDS) is Bypass.ENGINE
 
 
 def test_messages_of_anthropic_are_kept():
     body = {"model": "m", "max_tokens": 5, "temperature": 0, "messages": [{"role": "user", "content": "Hi"}]}
-    assert bypass(asked(body, MESSAGES), CACHING, "e1") is None
+    assert bypass(asked(body, MESSAGES), CACHING, "e1", NO_FIELDS) is None
+
+
+@pytest.mark.parametrize(
+    ("allowed", "given", "reason"),
+    [
+        (frozenset((EngineField.SESSION_PARAMS,)), {"id": "a"}, Bypass.SESSION),
+        (frozenset((EngineField.SESSION_PARAMS,)), {}, Bypass.SESSION),
+        (frozenset((EngineField.SESSION_PARAMS,)), None, None),
+        (frozenset((EngineField.RID,)), {"id": "a"}, None),
+        (NO_FIELDS, {"id": "a"}, None),
+    ],
+)
+def test_an_answer_that_follows_from_what_the_engine_heard_before_is_not_kept(allowed, given, reason):
+    assert bypass(asked(session_params=given), CACHING, "e1", allowed) is reason

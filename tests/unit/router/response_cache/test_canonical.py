@@ -4,6 +4,7 @@ import orjson
 import pytest
 
 from promptgroup_router.apis.request import preamble
+from promptgroup_router.contract.caller_rules import EngineField
 from promptgroup_router.contract.table import Prompt
 from support.asks import CHAT, MESSAGES, TEXT, asked, key_of
 from support.wire import chat
@@ -95,6 +96,21 @@ def test_a_prompt_in_front_and_one_with_the_client_s_instructions_behind_it_are_
     assert key_of(asked(), preamble=preamble(prompt)) != key_of(asked(), preamble=preamble(prompt, appends=True))
 
 
+@pytest.mark.parametrize(
+    ("name", "value"), [("lora_path", "a"), ("vllm_xargs", {"a": 1}), ("custom_logit_processor", "code"), ("rid", "r")]
+)
+def test_a_field_that_engines_get_and_one_that_is_taken_out_are_two(name, value):
+    ask, allowed = asked(**{name: value}), frozenset((EngineField(name),))
+    assert key_of(ask, allowed=allowed) != key_of(ask)
+    assert key_of(asked(), allowed=allowed) == key_of(asked())
+    assert key_of(ask, allowed=frozenset(EngineField)) == key_of(ask, allowed=allowed)
+
+
+def test_who_goes_first_changes_no_key_where_engines_hear_it():
+    allowed = frozenset((EngineField.PRIORITY,))
+    assert key_of(asked(priority=1), allowed=allowed) == key_of(asked(), allowed=allowed)
+
+
 def test_the_order_of_members_counts_only_where_an_engine_renders_it():
     body = {"temperature": 0, **chat()}
     turned = {name: body[name] for name in reversed(body)}
@@ -139,4 +155,4 @@ def test_keys_stay_as_they_are_since_routers_of_several_versions_share_a_store()
     assert key_of(asked(), path=CHAT) == key_of(asked())
 
 
-GOLDEN = "803e797c8d213f30777bacfa63cd4f41365f6dcf01bc6b98135fbeed7b09e4a6"
+GOLDEN = "aabccbb129a99aa977f82291af5caef16874997ea0f8e55e0b3033f0ce330977"
