@@ -11,11 +11,11 @@ from promptgroup_router.base.metrics import Metrics
 from promptgroup_router.contract.caller_rules import CachedTokens
 from promptgroup_router.contract.table import ResponseCaching
 from promptgroup_router.flights.answer_store import AnswerName, AnswerStore
-from promptgroup_router.flights.flight import CACHE_STATUS, Flight
+from promptgroup_router.flights.flight import CACHE_STATUS, Flight, Receiver
 from promptgroup_router.flights.follower import Follower
 from promptgroup_router.flights.home_fetch import HomeFetch
 from promptgroup_router.flights.source import kept_source
-from promptgroup_router.http11.http1 import ResponseHead, pairs
+from promptgroup_router.http11.http1 import Headers, ResponseHead, pairs
 from promptgroup_router.http11.reader import HttpRequest
 from promptgroup_router.proxy.api_handler import Begin
 from promptgroup_router.proxy.upstream import EngineConnections
@@ -81,7 +81,8 @@ class Errand:
         hidden = wanted.route.candidates.rules.cached_tokens is not CachedTokens.EXACT
         self.flight = Flight(None if hidden else wanted.kind, self)
         self.first: Follower | None = None
-        """The client that asked first: an answer is computed for this one, and shared with the others."""
+        """The client that asked first, of those who were here when an engine was asked: an answer is computed for this
+        one, and shared with the others."""
         self.born = depot.wall()
         """Time at which the answer was asked for, in seconds since the epoch."""
         self.fetched = False
@@ -92,8 +93,21 @@ class Errand:
         """The search for the answer to a similar question."""
         self.borrowed = False
         """True if the answer is that to a similar question."""
+        self._waiting: dict[Follower, WantedAnswer] | None = {}
+        """The clients and what they want, in the order in which they came; None once an engine is asked."""
         self._home: str | None = None
         self._depot = depot
+
+    def join(self, follower: Follower, wanted: WantedAnswer) -> None:
+        """Serve a client, too.
+
+        Args:
+            follower: the client.
+            wanted: its request, for which the answer is computed if those who came before it have left.
+        """
+        if self._waiting is not None:
+            self._waiting[follower] = wanted
+        self.flight.follow(follower)
 
     def go(self, home: str | None) -> None:
         """Get the answer.
@@ -117,8 +131,7 @@ class Errand:
         self._note("hit_semantic", counted=False)
         told = cache_status.of_similar(kept, self._depot.wall())
         for follower in self.flight.followers:  # whoever joined must know, too, that it was another question
-            own = [field for field in follower.fields if field[0] not in CACHE_STATUS]
-            follower.fields = [*told, *own]
+            _tell(follower, told)
         self.flight.land(kept_source(kept))
 
     def _go_on(self, home: str | None) -> None:
@@ -144,7 +157,7 @@ class Errand:
         self.born -= int(age[:9]) if age.isdigit() else 0
         if self.first is not None:
             self.first.computed = True  # as the home said it, which marks what was not computed for this request
-            self.first.fields = [*told, *self.first.fields]
+            _tell(self.first, told)
         self.flight.answer_began(head)
 
     def answer_data(self, data: bytes) -> None:
@@ -192,15 +205,16 @@ class Errand:
         self.found = kept
         self._note("hit_store", counted=False)
         if self.first is not None:
-            self.first.fields = [*cache_status.of_hit(kept, self._depot.wall()), *self.first.fields]
+            _tell(self.first, cache_status.of_hit(kept, self._depot.wall()))
         self.flight.land(kept_source(kept))
 
     def _compute(self) -> None:
+        self._replace_first()
         wanted, first = self.wanted, self.first
         self._note("miss" if first is not None else "revalidated", counted=True)
         if first is not None:
             first.computed = True
-            first.fields = [*cache_status.of_miss(wanted.key, reload=wanted.asked.no_cache), *first.fields]
+            _tell(first, cache_status.of_miss(wanted.key, reload=wanted.asked.no_cache))
         head = wanted.request.head
         # the answer is for clients that may not all read what the first one does
         plain = copy(head)
@@ -209,10 +223,28 @@ class Errand:
         origin = wanted.begin(self.flight, HttpRequest(plain, wanted.request.body), wanted.route, [])
         self.flight.depart(origin)
 
+    def _replace_first(self) -> None:
+        """Have the next client in the place of the first, if that has left: its tokens were given back as it left.
+
+        So an answer that is computed for it would be on nobody's account.
+        """
+        waiting, self._waiting = self._waiting or {}, None
+        if self.first is None or self.first in self.flight.followers:
+            return
+        for follower, wanted in waiting.items():
+            if follower in self.flight.followers:
+                self.first, self.wanted = follower, wanted
+                return
+
     def _note(self, result: str, *, counted: bool) -> None:
         self._depot.metrics.responses.add(self.wanted.route.group, result)
         if self.first is not None:
             self.first.counted = counted
+
+
+def _tell(follower: Receiver, told: Headers) -> None:
+    """Tell a client what the cache did, in place of what it was to be told before."""
+    follower.fields = [*told, *(field for field in follower.fields if field[0] not in CACHE_STATUS)]
 
 
 class _Lookup:

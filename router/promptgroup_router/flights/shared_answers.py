@@ -191,13 +191,13 @@ class SharedAnswers:
             flight = running.flight
             fields = cache_status.of_collapsed(key)
             follower = self._follower(client, wanted, flight.source, fields, flight, result="collapsed")
-            flight.follow(follower)
+            running.join(follower, wanted)
             return follower
         errand = Errand(wanted, self)
         self._errands.setdefault(key, errand)
         follower = self._follower(client, wanted, errand.flight.source, [], errand.flight, result="found")
         errand.first = follower
-        errand.flight.follow(follower)
+        errand.join(follower, wanted)
         if wanted.caching.semantic is not None and wanted.question is None and not from_peer and not asked.no_cache:
             self.metrics.semantic.add(group, NO_QUESTION)
         # limits are kept where a request arrives, which its home would not know

@@ -5,8 +5,10 @@ import collections
 
 import pytest
 
+from promptgroup_router.contract.caller_rules import CallerLimits, CallerRules
 from promptgroup_router.response_cache.answer import KeptAnswer
 from promptgroup_router.response_cache.canonical import CacheKey
+from support.accesslog import access_lines
 from support.answered import Oracle, exact, keeping, said
 from support.answering_fleet import knowing_each_other
 from support.fakeengine import engines, until
@@ -158,5 +160,44 @@ def test_a_store_is_not_waited_for_by_those_who_have_left(tmp_path):
                 await until(lambda: shelf.asked, "the store to be asked")
             await until(lambda: shelf.called_off, "the question to be called off")
             assert oracle.inferences == 0
+
+    run(inside())
+
+
+def test_an_answer_is_computed_on_the_account_of_a_client_that_is_still_here(tmp_path):
+    """The first client has left while the store was asked, and has its tokens back."""
+
+    async def inside() -> None:
+        oracle, shelf = Oracle(), Shelf()
+        rules = CallerRules(default=CallerLimits(tokens_per_minute=10_000))
+        async with (
+            engines(1, oracle) as (engine,),
+            routing(tmp_path, keeping(engine.address, callers=rules)) as router,
+        ):
+            router.answers.store = shelf
+            with access_lines() as lines:
+                async with connected(router.port) as first, connected(router.port) as second:
+                    first.send(post(exact()))
+                    await until(lambda: shelf.asked, "the store to be asked")
+                    (account,) = router.state.limiter._accounts.values()
+                    second.send(post(exact(), "x-request-id: second"))
+                    await until(lambda: account.in_flight == 2, "the second client to wait, too")
+                    async with connected(router.port) as third:
+                        third.send(post(exact()))
+                        await until(lambda: account.in_flight == 3, "the third client to wait, too")
+                        first.leave()
+                        await until(lambda: account.in_flight == 2, "the first client to leave")
+                        assert account.minute_tokens > 0, "what is reserved for those who wait"
+                        shelf.asked[0][1](None)
+                        computed, shared = await second.answer(), await third.answer()
+            assert (oracle.inferences, account.in_flight) == (1, 0)
+            assert account.minute_tokens == 43, "what the engine has told, once"
+            assert computed.headers[STATUS] == b"promptgroup; fwd=miss"
+            assert shared.headers[STATUS] == b"promptgroup; fwd=miss; collapsed"
+            assert computed.headers[b"x-promptgroup-cache-key"] == shared.headers[b"x-promptgroup-cache-key"]
+            told = {line["http.request.id"]: (event, "promptgroup.slot" in line) for event, line in lines}
+            assert told["second"] == ("served", True), "an engine has served it"
+            assert results(router) == {"miss": 1, "collapsed": 2}
+            assert router.state.metrics.requests.values["chat/support", "200"] == 2
 
     run(inside())
