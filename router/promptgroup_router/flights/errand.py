@@ -54,8 +54,8 @@ class Depot(Protocol):
     store: AnswerStore | None
     similar: SimilarAnswers | None
 
-    def kept(self, group: str, key: CacheKey, asked: Directives) -> KeptAnswer | None:
-        """Return an answer that is kept here and may be given."""
+    def kept(self, key: CacheKey, wanted: WantedAnswer) -> KeptAnswer | None:
+        """Return an answer that is kept here and may be given to a request, if there is one."""
 
     def lives(self, address: str) -> bool:
         """Return True if the router at an address is heard of."""
@@ -66,8 +66,8 @@ class Depot(Protocol):
     def wall(self) -> float:
         """Return the seconds since the epoch."""
 
-    def may_be_given(self, kept: KeptAnswer, asked: Directives) -> bool:
-        """Return True if a kept answer may be given, and no purge covers it."""
+    def given(self, kept: KeptAnswer, wanted: WantedAnswer) -> KeptAnswer | None:
+        """Return a kept answer as it may be given to a request; None if it may not."""
 
     def landed(self, errand: "Errand") -> None:
         """Keep the answer of a flight that has ended, if it may be kept."""
@@ -118,9 +118,8 @@ class Errand:
         wanted, similar = self.wanted, self._depot.similar
         rules = wanted.caching.semantic
         if wanted.question is not None and rules is not None and similar is not None:
-            group, asked = wanted.route.group, wanted.asked
-            lookup = partial(self._depot.kept, group, asked=asked)
-            self.search = similar.search(group, wanted.question, rules, lookup, self._found_similar)
+            lookup = partial(self._depot.kept, wanted=wanted)
+            self.search = similar.search(wanted.route.group, wanted.question, rules, lookup, self._found_similar)
             if self.search.wait(partial(self._go_on, home)):
                 self.flight.depart(_Lookup(self.search.call_off))
                 return
@@ -198,8 +197,9 @@ class Errand:
         else:
             self.flight.depart(_Lookup(call_off))
 
-    def _looked_up(self, kept: KeptAnswer | None) -> None:
-        if kept is None or not self._depot.may_be_given(kept, self.wanted.asked):
+    def _looked_up(self, found: KeptAnswer | None) -> None:
+        kept = self._depot.given(found, self.wanted) if found is not None else None
+        if kept is None:
             self._compute()
             return
         self.found = kept

@@ -165,7 +165,7 @@ class SharedAnswers:
 
     def _answer(self, client: ClientConnection, wanted: WantedAnswer, *, from_peer: bool) -> ActiveRequest:
         key, group, asked = wanted.key, wanted.route.group, wanted.asked
-        kept = self.kept(group, key, asked)
+        kept = self.kept(key, wanted)
         if kept is not None:
             self.metrics.responses.add(group, "hit")
             fields = cache_status.of_hit(kept, self.wall())
@@ -213,6 +213,7 @@ class SharedAnswers:
         kept = self._memory.get(route.group, wanted.key)
         if kept is None or self._purges.forbid_kept(kept):
             return None
+        kept = freshness.held_to(kept, caching.ttl)
         given = freshness.may_be_given_stale(kept, wanted.asked, self.wall(), ttl=caching.ttl, stale=caching.stale)
         return kept if given else None
 
@@ -304,14 +305,16 @@ class SharedAnswers:
 
     # --- Answers ----------------------------------------------------------------------------------------------------
 
-    def kept(self, group: str, key: CacheKey, asked: Directives) -> KeptAnswer | None:
-        """Return an answer that is kept here and may be given."""
-        kept = self._memory.get(group, key)
-        return kept if kept is not None and self.may_be_given(kept, asked) else None
+    def kept(self, key: CacheKey, wanted: WantedAnswer) -> KeptAnswer | None:
+        """Return an answer that is kept here and may be given to a request, if there is one."""
+        kept = self._memory.get(wanted.route.group, key)
+        return self.given(kept, wanted) if kept is not None else None
 
-    def may_be_given(self, kept: KeptAnswer, asked: Directives) -> bool:
-        """Return True if a kept answer may be given, and no purge covers it."""
-        return freshness.may_be_given(kept, asked, self.wall()) and not self._purges.forbid_kept(kept)
+    def given(self, kept: KeptAnswer, wanted: WantedAnswer) -> KeptAnswer | None:
+        """Return a kept answer as it may be given to a request; None if it may not, or a purge covers it."""
+        held = freshness.held_to(kept, wanted.caching.ttl)
+        fresh = freshness.may_be_given(held, wanted.asked, self.wall())
+        return held if fresh and not self._purges.forbid_kept(held) else None
 
     def landed(self, errand: Errand) -> None:
         """Keep the answer of a flight that has ended, if it may be kept."""

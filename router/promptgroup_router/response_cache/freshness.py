@@ -1,5 +1,7 @@
 """Decides how long an answer is kept, and whether a kept one may be given. Does no I/O and reads no clock."""
 
+from dataclasses import replace
+
 from promptgroup_router.response_cache.answer import KeptAnswer
 from promptgroup_router.response_cache.canonical import CacheKey
 from promptgroup_router.response_cache.directives import Directives
@@ -21,11 +23,23 @@ def lifetime(ttl: int, wanted: int | None, key: CacheKey) -> float:
     return longest * (1 - JITTER * int.from_bytes(key[:4], "big") / 2**32)
 
 
+def held_to(kept: KeptAnswer, ttl: int) -> KeptAnswer:
+    """Return a kept answer with the lifetime that it has under its group's present rules, which may have changed since.
+
+    Args:
+        kept: the answer, as it was kept.
+        ttl: longest lifetime by the group, in seconds. A longer one than before makes no answer live longer, since its
+            own client may have asked for less.
+    """
+    longest = lifetime(ttl, None, kept.key)
+    return kept if kept.lifetime <= longest else replace(kept, lifetime=longest)
+
+
 def may_be_given_stale(kept: KeptAnswer, asked: Directives, now: float, *, ttl: int, stale: int) -> bool:
     """Return True if a client may be given a kept answer that is too old, while another is computed (RFC 5861).
 
     Args:
-        kept: the answer.
+        kept: the answer, held to the group's rules.
         asked: what the client allows.
         now: seconds since the epoch.
         ttl: longest lifetime, by the group. An answer that its own client wanted to be kept for less is not given.
@@ -40,7 +54,7 @@ def may_be_given(kept: KeptAnswer, asked: Directives, now: float) -> bool:
     """Return True if a client may be given a kept answer.
 
     Args:
-        kept: the answer.
+        kept: the answer, held to the group's rules.
         asked: what the client allows.
         now: seconds since the epoch.
     """

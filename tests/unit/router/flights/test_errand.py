@@ -2,6 +2,7 @@
 
 import asyncio
 import collections
+from dataclasses import replace
 
 import pytest
 
@@ -146,6 +147,29 @@ def test_an_answer_of_the_store_is_given_and_kept_here_too(tmp_path):
             assert b"hit" in third.headers[STATUS]
             assert len(shelf.asked) == 2
             assert results(router) == {"miss": 1, "hit_store": 1, "hit": 1}
+
+    run(inside())
+
+
+def test_a_shorter_lifetime_holds_for_what_the_store_has(tmp_path):
+    async def inside() -> None:
+        oracle, shelf = Oracle(), Shelf()
+        async with engines(1, oracle) as (engine,), routing(tmp_path, keeping(engine.address, ttl=86400)) as router:
+            router.answers.store = shelf
+            asking = asyncio.ensure_future(ask(router.port, post(exact())))
+            await until(lambda: shelf.asked, "the store to be asked")
+            shelf.asked[0][1](None)
+            await asking
+            old = replace(shelf.kept[0], born=shelf.kept[0].born - 3600)
+            router.answers.keep_groups({})
+            for ttl, text in ((7200, "Hi #1"), (60, "Hi #2")):
+                router.state.install(keeping(engine.address, ttl=ttl, version=f"of {ttl}"), "test", 0.0)
+                shelf.asked.clear()
+                asking = asyncio.ensure_future(ask(router.port, post(exact())))
+                await until(lambda: shelf.asked, "the store to be asked")
+                shelf.asked[0][1](old)
+                assert said((await asking).body) == text
+            assert results(router) == {"miss": 2, "hit_store": 1}
 
     run(inside())
 

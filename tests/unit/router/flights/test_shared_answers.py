@@ -134,6 +134,24 @@ def test_a_client_can_forbid_to_keep_and_ask_for_a_new_answer(tmp_path):
     served(tmp_path, test)
 
 
+def test_a_shorter_lifetime_holds_for_what_is_kept_already(tmp_path):
+    async def test(router, oracle, engine):
+        await ask(router.port, post(exact()))
+        wall = router.answers.wall
+        router.answers.wall = lambda: wall() + 3600
+        router.state.install(keeping(engine.address, ttl=4200, version="v2"), "test", 0.0)
+        kept = await ask(router.port, post(exact()))
+        assert kept.headers[STATUS].startswith(b"promptgroup; hit; ttl=")
+        assert int(kept.headers[STATUS].rpartition(b"=")[2]) <= 600, "an hour of it has passed"
+        router.state.install(keeping(engine.address, ttl=60, version="v3"), "test", 0.0)
+        only = await ask(router.port, post(exact(), "Cache-Control: only-if-cached"))
+        assert only.status == 504
+        assert said((await ask(router.port, post(exact()))).body) == "Hi #2"
+        assert oracle.inferences == 2
+
+    served(tmp_path, test, ttl=7 * 86400)
+
+
 def test_engines_are_asked_for_plain_answers_since_several_clients_read_them(tmp_path):
     async def test(router, _oracle, engine):
         await ask(router.port, post(exact(), "Accept-Encoding: gzip"))

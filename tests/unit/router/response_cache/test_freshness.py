@@ -1,13 +1,14 @@
 """How long answers are kept, and which may be given."""
 
 import random
+from dataclasses import replace
 from statistics import mean
 
 import pytest
 
 from promptgroup_router.response_cache.canonical import CacheKey
 from promptgroup_router.response_cache.directives import Directives
-from promptgroup_router.response_cache.freshness import JITTER, lifetime, may_be_given, may_be_given_stale
+from promptgroup_router.response_cache.freshness import JITTER, held_to, lifetime, may_be_given, may_be_given_stale
 from support.asks import BORN, answer
 
 
@@ -40,6 +41,20 @@ def test_an_answer_that_is_too_old_is_given_for_a_while_to_who_did_not_say_how_o
     assert may_be_given_stale(answer(), asked, BORN + age, ttl=60, stale=10) is given
     assert not may_be_given_stale(answer(), asked, BORN + age, ttl=60, stale=0)
     assert not may_be_given_stale(answer(lifetime=20.0), asked, BORN + 25, ttl=60, stale=10), "its client wanted less"
+
+
+@pytest.mark.parametrize(("lifetime_kept", "ttl", "longest"), [(900.0, 60, 60), (900.0, 3600, 900), (5.0, 60, 5)])
+def test_the_shorter_of_the_lifetime_then_and_now_holds(lifetime_kept, ttl, longest):
+    kept = answer(lifetime=lifetime_kept)
+    held = held_to(kept, ttl)
+    assert longest * (1 - JITTER) <= held.lifetime <= longest
+    assert replace(held, lifetime=lifetime_kept) == kept
+
+
+def test_an_old_answer_is_given_for_a_while_beyond_the_lifetime_of_now():
+    held = held_to(answer(lifetime=3600.0), 60)
+    given = [may_be_given_stale(held, Directives(), BORN + age, ttl=60, stale=10) for age in (65, 71, 3000)]
+    assert given == [True, False, False]
 
 
 @pytest.mark.parametrize(
