@@ -24,6 +24,7 @@ from promptgroup_router.flights.flight import Flight
 from promptgroup_router.flights.follower import Follower
 from promptgroup_router.flights.revalidation import Revalidations
 from promptgroup_router.flights.source import Source, SourceState, kept_source
+from promptgroup_router.flights.under_way import UnderWay
 from promptgroup_router.http11.http1 import Headers, pairs
 from promptgroup_router.http11.reader import HttpRequest
 from promptgroup_router.proxy.api_handler import Begin
@@ -92,7 +93,7 @@ class SharedAnswers:
         self._clock = clock
         self._ids = RequestIds()
         self._purges = Purges()
-        self._errands: dict[CacheKey, Errand] = {}
+        self._errands = UnderWay()
         self._revalidations = Revalidations()
 
     # --- Requests ---------------------------------------------------------------------------------------------------
@@ -182,11 +183,10 @@ class SharedAnswers:
             return follower
         if asked.only_if_cached:
             raise self._not_kept(wanted.route)
-        running = self._errands.get(key)
-        if running is not None and from_peer and running.fetched:
-            # routers whose tables differ may each take the other for the home: who is asked as the home asks nobody
-            running = None
-        if running is not None and running.flight.joinable and not asked.no_cache and asked.max_age is None:
+        running = None
+        if not asked.no_cache and asked.max_age is None:
+            running = self._errands.to_join(key, from_peer=from_peer)
+        if running is not None:
             self.metrics.responses.add(group, "collapsed")
             flight = running.flight
             fields = cache_status.of_collapsed(key)
@@ -194,7 +194,7 @@ class SharedAnswers:
             running.join(follower, wanted)
             return follower
         errand = Errand(wanted, self)
-        self._errands.setdefault(key, errand)
+        self._errands.add(errand)
         follower = self._follower(client, wanted, errand.flight.source, [], errand.flight, result="found")
         errand.first = follower
         errand.join(follower, wanted)
@@ -221,7 +221,8 @@ class SharedAnswers:
         """Compute an answer again, unless somebody does."""
         if wanted.key in self._errands or self._revalidations.full or wanted.asked.only_if_cached:
             return
-        errand = self._errands[wanted.key] = Errand(wanted._replace(question=None), self)
+        errand = Errand(wanted._replace(question=None), self)
+        self._errands.add(errand)
         self._revalidations.add(wanted.key, errand.flight)
         errand.go(None if from_peer else self._home_of(wanted.key))
 
@@ -319,17 +320,18 @@ class SharedAnswers:
     def landed(self, errand: Errand) -> None:
         """Keep the answer of a flight that has ended, if it may be kept."""
         wanted, flight = errand.wanted, errand.flight
-        if self._errands.get(wanted.key) is errand:
-            del self._errands[wanted.key]
+        newest = self._errands.end(errand)
         if errand.borrowed:
             return
         kept = errand.found or _to_keep(errand)
-        if kept is not None and (self._purges.forbid_kept(kept) or kept.age(self.wall()) >= kept.lifetime):
-            kept = None
+        if kept is not None:
+            too_old = kept.born < newest or kept.age(self.wall()) >= kept.lifetime
+            kept = None if too_old or self._purges.forbid_kept(kept) else kept
         if errand.search is not None:
             errand.search.landed(kept.key if kept is not None else None)
         if kept is None:
             return
+        self._errands.landed(wanted.key, kept.born)
         self._memory.put(kept, wanted.caching.max_bytes)
         if self.store is not None and flight.complete and not errand.fetched and errand.found is None:
             self.store.put(kept)
@@ -355,9 +357,7 @@ class SharedAnswers:
         self._purges.add(purge, self.wall())
         if self.similar is not None:
             self.similar.purge(purge)
-        for key, errand in list(self._errands.items()):
-            if purge.covers(key, errand.wanted.route.group, errand.wanted.route.revision):
-                del self._errands[key]
+        self._errands.purge(purge)
         return self._memory.remove_if(lambda kept: purge.covers(kept.key, kept.group, kept.revision))
 
     async def purge_everywhere(self, purge: Purge) -> int:
