@@ -7,6 +7,7 @@ The record is bounded. Does no I/O and reads no clock.
 """
 
 from collections import deque
+from collections.abc import Collection
 from statistics import median_low
 from typing import NamedTuple
 
@@ -69,6 +70,11 @@ class NearMisses:
         if known is None:
             known = self._at[near_miss.group] = deque(maxlen=REMEMBERED)
         known.append(near_miss.at)
+
+    def keep(self, groups: Collection[str]) -> None:
+        """Drop the offsets of all groups but these labels."""
+        for group in self._at.keys() - set(groups):
+            del self._at[group]
 
     def medians(self) -> dict[tuple[str, ...], float]:
         """Return label of a group → the median offset in bytes."""

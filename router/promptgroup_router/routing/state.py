@@ -135,6 +135,8 @@ class RouterState:
             self._told = kept
             self.metrics.keep(("group",), kept.keys() | {(UNMATCHED,)})
             self.metrics.keep(("group", "revision"), kept.keys())
+        # every time: a request that began with an older table may be counted after its group was forgotten
+        self.near_misses.keep({labels[0] for labels in kept})
 
     def admit_waiting(self, now: float) -> None:
         """Admit waiting requests that fit, after something has ended."""

@@ -75,3 +75,11 @@ def test_the_median_of_the_latest_stands_for_all():
     for at in [9] * REMEMBERED + [40] * (REMEMBERED // 2 + 1):
         found.add(NearMiss("chat/support", at))
     assert found.medians() == {("chat/support",): 40}
+
+
+def test_of_groups_that_are_not_kept_nothing_is_told():
+    found = NearMisses()
+    for label in ("chat/support", "chat/poems"):
+        found.add(NearMiss(label, 9))
+    found.keep({"chat/poems", "chat/new"})
+    assert found.medians() == {("chat/poems",): 9}

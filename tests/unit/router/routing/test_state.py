@@ -3,6 +3,7 @@ from dataclasses import replace
 from promptgroup_router.contract.table import ModelAlias
 from promptgroup_router.policy.demand import Demand
 from promptgroup_router.policy.sessions import SESSION_SECONDS
+from promptgroup_router.routing.near_miss import NearMiss
 from promptgroup_router.routing.state import SERIES_SECONDS, RouterState
 from support.tables import group, revision, table
 
@@ -148,6 +149,21 @@ def test_a_group_that_comes_back_counts_anew_also_beside_a_request_that_outlived
     series().ok.add()
     before.ok.add()
     assert state.metrics.revision_requests.values == {("chat/a", label, "first", "content", "true", "ok"): 1}
+
+
+def test_where_prompts_were_left_is_told_as_long_as_the_other_series_of_a_group():
+    state = RouterState()
+    state.install(table(group("old"), group("new", revision("x"))), "file", 0.0)
+    state.near_misses.add(NearMiss("chat/old", 7))
+    state.near_misses.add(NearMiss("chat/new", 8))
+    state.install(table(group("new", revision("x"))), "file", 1.0)
+    told = 'departed_at_bytes{group="chat/old"} 7'
+    assert told in state.exposition(SERIES_SECONDS, 0)
+    assert told not in state.exposition(SERIES_SECONDS + 2.0, 0)
+    state.near_misses.add(NearMiss("chat/old", 7))  # by a request that began with the first table
+    text = state.exposition(SERIES_SECONDS + 3.0, 0)
+    assert told not in text
+    assert 'departed_at_bytes{group="chat/new"} 8' in text
 
 
 def test_an_alias_that_something_else_has_is_told_once():
