@@ -89,6 +89,7 @@ class Balancer:
         self._costs: dict[str, EngineCosts] = {}
         self._keys: dict[MemberHash, MemberId] = {}
         self._clock = 0.0
+        """The most tokens that any process had written when a table came: records of the next process begin there."""
         self._tier1: dict[PrefixKey, float] = {}
         """Prefix → its tokens, which the placements of peers do not carry."""
         self._has_peers = False
@@ -170,7 +171,7 @@ class Balancer:
         self._place_new(pick)
         self.release(pick, now)
         replica, demand = pick.replica, pick.demand
-        if not demand.cached:
+        if not demand.cached or not self._serves(pick):
             return
         prompt, answer, cached = demand.prompt, 0, pick.cached
         if usage is not None:
@@ -287,8 +288,12 @@ class Balancer:
     def _place_new(self, pick: Pick) -> None:
         """Record the placement of a session that had none."""
         placement, pick.placement = pick.placement, None
-        if placement is not None:
+        if placement is not None and self._serves(pick):
             self._place(placement, pick.demand, pick.replica, came_back=pick.demand.history > 0)
+
+    def _serves(self, pick: Pick) -> bool:
+        """Return True while the process that has a request is in the table: what another one has cached is gone."""
+        return self.replicas.get(pick.member.id) is pick.replica
 
     def _place(self, placement: Placement, demand: Demand, replica: ReplicaLoad, *, came_back: bool) -> None:
         """Record the placement of a session, for this router and for its peers."""
@@ -338,6 +343,8 @@ class Balancer:
         """Adopt the members of a new table and drop the state of members that are gone."""
         revisions = [revision for group in view.groups for revision in group.revisions]
         known, self.replicas = self.replicas, {}
+        # of those that leave now, too: another process may take their slots over in a later table
+        self._clock = max([self._clock, *(replica.tokens_written for replica in known.values())])
         costs, self._costs = self._costs, {}
         for revision in revisions:
             key = revision.label + revision.revision.engine.settings
@@ -366,7 +373,6 @@ class Balancer:
         # a new process has an empty cache: its clock starts where no earlier record is believed
         if known is not None:
             replica.inherited = now
-            self._clock = max(self._clock, known.tokens_written)
         self._clock += costs.kv_tokens
         replica.written = self._clock
         # the operator has warmed it for its own prompt

@@ -3,7 +3,7 @@ import math
 import pytest
 
 from promptgroup_router.apis.usage import Usage
-from promptgroup_router.contract.table import Engine, Policy
+from promptgroup_router.contract.table import Engine, Policy, SlotState
 from promptgroup_router.peers.datagram import Datagram, DatagramKind, encode
 from promptgroup_router.policy.balancer import Balancer
 from promptgroup_router.policy.demand import Demand
@@ -204,6 +204,36 @@ def test_a_slot_that_was_away_comes_back_with_an_empty_record():
     candidates = view.names["a"].revisions[0].candidates
     member = next(each for each in candidates.ready if each.slot == first.member.slot)
     assert balancer.pick(candidates, NEXT, 2.0, others(candidates, member)).cached == 0
+
+
+@pytest.mark.parametrize("away", [True, False])
+def test_nothing_is_believed_of_a_process_whose_slot_another_one_has_however_much_it_had_written(away):
+    candidates, balancer = served(slots=1)
+    for session in range(100):
+        pick = balancer.pick(candidates, Demand(session, 12, prompt=3000), 10.0 * session)
+        balancer.end(pick, Usage(3000, 0, 10), 10.0 * session + 1)
+    last = balancer.pick(candidates, DEMAND, 1000.0)
+    balancer.end(last, Usage(3000, 2000, 150), 1001.0)
+    if away:
+        absent = slot(0, SlotState.ABSENT)
+        balancer.install(build_index(table(group("a", revision(slots=(absent,), engine=ENGINE)))), 1002.0)
+    view = view_with(1, incarnations={0: "b"})
+    balancer.install(view, 1030.0)
+    assert list(balancer.snapshot()) == []
+    assert balancer.pick(view.names["a"].revisions[0].candidates, NEXT, 1030.0).cached == 0
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_request_that_ends_on_a_process_which_was_replaced_says_nothing_of_the_new_one(known):
+    candidates, balancer = served(slots=1)
+    if known:
+        balancer.end(balancer.pick(candidates, DEMAND, 0.0), Usage(3000, 0, 150), 0.5)
+    pick = balancer.pick(candidates, NEXT, 1.0)
+    balancer.export(1.0)
+    balancer.install(view_with(1, incarnations={0: "b"}), 2.0)
+    balancer.first_token(pick, 3.0)
+    balancer.end(pick, Usage(90_000, 0, 10), 4.0)
+    assert list(balancer.snapshot()) == balancer.export(5.0)[0] == []
 
 
 def test_a_table_that_changes_nothing_keeps_the_books():
