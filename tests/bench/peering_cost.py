@@ -57,6 +57,9 @@ class Driver:
     def restore(self, placements: Sequence[PlacementReport], now: float) -> None:
         self.heard += len(placements)
 
+    def expire_loads(self, now: float) -> None:
+        pass
+
     def drop_peer(self, sender: int) -> None:
         pass
 

@@ -37,6 +37,8 @@ class Listener:
         """Peer → member → load, without the peers that were forgotten."""
         self.loads_in_order: list[LoadReport] = []
         self.forgotten: list[int] = []
+        self.expired = 0.0
+        """Time at which loads were last to expire."""
 
     def place(self, *placements: PlacementReport) -> None:
         for each in placements:
@@ -61,6 +63,9 @@ class Listener:
     def restore(self, placements: Sequence[PlacementReport], now: float) -> None:
         for each in placements:
             self.locations.setdefault(each.session, each)
+
+    def expire_loads(self, now: float) -> None:
+        self.expired = now
 
     def drop_peer(self, sender: int) -> None:
         self.peers.pop(sender, None)

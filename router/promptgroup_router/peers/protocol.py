@@ -1,8 +1,8 @@
 """Runs the exchange between routers: datagrams in, datagrams out.
 
 In every tick a router sends each live peer the placements of sessions and its load on each replica. Any of it may be
-lost: the next turn replaces a placement, the next tick a load. Nothing is acknowledged or sent again. Does no I/O and
-reads no clock.
+lost: the next turn replaces a placement, the next tick a load, and a load that no tick replaces expires. Nothing is
+acknowledged. Does no I/O and reads no clock.
 """
 
 from collections import deque
@@ -44,6 +44,9 @@ class GossipHandler(Protocol):
 
     def restore(self, placements: Sequence[PlacementReport], now: float) -> None:
         """Restore a part of a peer's placements, the newest first."""
+
+    def expire_loads(self, now: float) -> None:
+        """Drop the loads that no peer has told of for too long."""
 
     def drop_peer(self, sender: int) -> None:
         """Drop the load of a peer that is gone."""
@@ -136,6 +139,7 @@ class GossipProtocol:
             self._handler.drop_peer(sender)
             if self._limiter is not None:
                 self._limiter.drop_peer(sender, now)
+        self._handler.expire_loads(now)
         live = self._membership.live()
         self._metrics.peers.replace({(): len(live)})
         self._collect(now, wanted=bool(live))

@@ -17,7 +17,7 @@ from promptgroup_router.contract import table
 from promptgroup_router.policy.costs import EngineCosts
 from promptgroup_router.policy.demand import Demand
 from promptgroup_router.policy.expected_ttft import ANSWER, TRUST, ExpectedTtft, ReplicaCost, held
-from promptgroup_router.policy.gossip import LoadReport, PlacementReport
+from promptgroup_router.policy.gossip import REPEATS, LoadReport, PlacementReport
 from promptgroup_router.policy.health import Health
 from promptgroup_router.policy.policies import BoundedLoad, LeastRequest, PrefixHash, RoundRobin, RoutingPolicy
 from promptgroup_router.policy.replica_load import PREFIXES, PendingPrefill, ReplicaLoad
@@ -382,15 +382,19 @@ class Balancer:
     # --- Peers -----------------------------------------------------------------------------------------------------
 
     def export(self, now: float) -> tuple[list[PlacementReport], list[LoadReport]]:
-        """Return the placements and loads that peers have not been sent yet."""
+        """Return the placements that peers have not been sent yet, and the loads to send them in this tick."""
         self._has_peers = True
         placements = list(self._outbox)
         self._outbox.clear()
         loads = []
         for replica in self.replicas.values():
-            if replica.in_flight or not replica.idle_exported:
-                loads.append(replica.export(now))
-                replica.idle_exported = not replica.in_flight
+            if replica.in_flight:
+                replica.ticks = REPEATS
+            elif replica.ticks:
+                replica.ticks -= 1
+            else:
+                continue
+            loads.append(replica.export(now))
         return placements, loads
 
     def merge(
@@ -434,6 +438,12 @@ class Balancer:
                 self.locations.restore(
                     report.session, Placement(id_, report.prefix, report.turn, report.tokens, written, now)
                 )
+
+    def expire_loads(self, now: float) -> None:
+        """Drop the loads that peers have not told of for too long: the report that ended them was lost."""
+        for replica in self.replicas.values():
+            if replica.peer_in_flight or replica.peer_pending:
+                replica.expire_peers(now)
 
     def drop_peer(self, sender: int) -> None:
         """Drop the load of a peer that is gone."""

@@ -5,6 +5,11 @@ from typing import NamedTuple
 from promptgroup_router.apis.session_key import SessionKey
 from promptgroup_router.rings.ids import MemberHash, PrefixKey
 
+REPEATS = 3
+"""Ticks in which peers are told that a replica is idle: two datagrams in a row may be lost."""
+REPORT_SECONDS = 5.0
+"""Seconds for which a report of requests counts that is not renewed: it is in each tick, so that many were lost."""
+
 
 class PlacementReport(NamedTuple):
     """A turn of a session that was placed or has ended. Idempotent; an older turn never overrides a newer one."""
@@ -23,7 +28,8 @@ class PlacementReport(NamedTuple):
 class LoadReport(NamedTuple):
     """The load that one router has put on one replica.
 
-    It holds ages instead of times and a counter instead of increments, so that a lost report does no harm.
+    It holds ages instead of times and a counter instead of increments, so that a lost report does no harm. It is
+    renewed in each tick as long as there are requests, and told `REPEATS` times once there are none.
     """
 
     member: MemberHash

@@ -12,7 +12,7 @@ import math
 from collections import OrderedDict, deque
 
 from promptgroup_router.policy.costs import EngineCosts
-from promptgroup_router.policy.gossip import LoadReport
+from promptgroup_router.policy.gossip import REPEATS, REPORT_SECONDS, LoadReport
 from promptgroup_router.policy.working_set import WorkingSet
 from promptgroup_router.rings.ids import MemberHash, PrefixKey
 
@@ -46,7 +46,6 @@ class ReplicaLoad:
         "context",
         "costs",
         "done",
-        "idle_exported",
         "in_flight",
         "incarnation",
         "inherited",
@@ -62,6 +61,7 @@ class ReplicaLoad:
         "queued",
         "since",
         "step",
+        "ticks",
         "written",
     )  # fmt: skip
 
@@ -91,8 +91,9 @@ class ReplicaLoad:
         """Tier-1 prefix → `tokens_written` when it was last used there; the least recently used first."""
         self.live = WorkingSet()
         """The sessions that take turns there."""
-        self.peers: dict[int, tuple[LoadReport, float]] = {}
-        """Peer → its latest report, and the tokens that it is believed to have written since it was first heard."""
+        self.peers: dict[int, tuple[LoadReport, float, float]] = {}
+        """Peer → its latest report, the tokens that it is believed to have written since it was first heard, and the
+        time of the report."""
         self.peer_in_flight = 0
         self.peer_context = 0
         self.peer_pending = 0.0
@@ -101,8 +102,8 @@ class ReplicaLoad:
         """Predicted seconds of prefill, of all routers, that are not known to be computed."""
         self.step = costs.overhead
         """Predicted seconds of one step with the current load."""
-        self.idle_exported = False
-        """True once peers were sent that this router has no request there."""
+        self.ticks = REPEATS
+        """Ticks in which peers are still to be told that this router has no request there."""
 
     @property
     def load(self) -> int:
@@ -194,7 +195,7 @@ class ReplicaLoad:
             # a count that falls is not believed, nor one that grows by more than the whole cache at once
             grown = min(max(0, load.written - known[0].written), self.costs.kv_tokens)
             written = known[1] + grown
-        self.peers[peer] = (load, written)
+        self.peers[peer] = (load, written, now)
         self.since = max(self.since, now - load.age)
         self._add_up_peers()
 
@@ -205,10 +206,17 @@ class ReplicaLoad:
             self.written += gone[1]
             self._add_up_peers()
 
+    def expire_peers(self, now: float) -> None:
+        """Drop the requests of peers that have not told of them again; what they wrote into the cache still counts."""
+        for peer, (load, written, heard) in self.peers.items():
+            if now - heard > REPORT_SECONDS:
+                self.peers[peer] = (load._replace(in_flight=0, context=0, pending=0.0), written, heard)
+        self._add_up_peers()
+
     def _add_up_peers(self) -> None:
         self.peer_in_flight = self.peer_context = 0
         self.peer_pending = self.peer_written = 0.0
-        for load, written in self.peers.values():
+        for load, written, _ in self.peers.values():
             self.peer_in_flight += load.in_flight
             self.peer_context += load.context
             self.peer_pending += load.pending

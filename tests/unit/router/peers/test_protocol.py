@@ -54,6 +54,13 @@ def test_nothing_is_sent_but_heartbeats_when_nothing_happens():
     assert len(sent) == pytest.approx(100 * TICK / HELLO_SECONDS * 4, abs=4)
 
 
+def test_loads_expire_in_each_tick_whether_any_peer_is_heard_or_not():
+    one = Node(1)
+    for now in (1.0, 1.05):
+        one.peers.tick(now, now)
+        assert one.listener.expired == now
+
+
 def test_nothing_but_heartbeats_goes_where_nobody_was_heard():
     one = Node(1)
     net = Net(one)

@@ -7,7 +7,7 @@ from promptgroup_router.contract.table import Engine, Policy, SlotState
 from promptgroup_router.peers.datagram import Datagram, DatagramKind, encode
 from promptgroup_router.policy.balancer import Balancer
 from promptgroup_router.policy.demand import Demand
-from promptgroup_router.policy.gossip import LoadReport, PlacementReport
+from promptgroup_router.policy.gossip import REPEATS, REPORT_SECONDS, LoadReport, PlacementReport
 from promptgroup_router.policy.health import Health
 from promptgroup_router.rings.index import build_index
 from support.tables import group, revision, slot, table
@@ -381,9 +381,10 @@ def test_records_that_are_not_believed_any_more_are_not_told():
     assert told[0] == 139
 
 
-def test_load_is_told_while_there_is_some_and_once_more():
+def test_load_is_told_while_there_is_some_and_that_there_is_none_in_several_ticks():
     candidates, balancer = served()
-    balancer.export(0.0)
+    for _ in range(REPEATS):
+        balancer.export(0.0)
     assert balancer.export(0.1) == ([], [])
     pick = balancer.pick(candidates, DEMAND, 0.2)
     balancer.first_token(pick, 0.2)
@@ -391,8 +392,35 @@ def test_load_is_told_while_there_is_some_and_once_more():
     assert [(report.session, report.turn, report.tokens) for report in placements] == [(7, 1, 3000)]
     assert [load.in_flight for load in loads] == [1]
     balancer.end(pick, None, 0.4)
-    assert [load.in_flight for load in balancer.export(0.5)[1]] == [0]
+    for _ in range(REPEATS):
+        assert [load.in_flight for load in balancer.export(0.5)[1]] == [0]
     assert balancer.export(0.6) == ([], [])
+
+
+@pytest.mark.parametrize("lost", [1, REPEATS - 1, 1000])
+def test_a_load_whose_end_was_not_heard_of_is_no_load_for_ever(lost):
+    candidates, one, two = pair()
+    pick = one.pick(candidates, DEMAND, 0.0)
+    exchange(one, two, 0.0)
+    replica = two.replicas[pick.member.id]
+    one.release(pick, 0.0)
+    for tick in range(1, 121):
+        now = tick / 20
+        told = one.export(now)
+        if tick > lost:
+            two.merge(1, *told, now)
+        two.expire_loads(now)
+        idle = tick > min(lost, REPORT_SECONDS * 20)
+        assert (replica.load, replica.pending > 0) == ((0, False) if idle else (1, True))
+
+
+def test_a_load_that_is_told_in_each_tick_does_not_expire():
+    candidates, one, two = pair()
+    pick = one.pick(candidates, DEMAND, 0.0)
+    for tick in range(300):
+        exchange(one, two, tick / 20)
+        two.expire_loads(tick / 20)
+    assert two.replicas[pick.member.id].load == 1
 
 
 def test_clients_that_hang_up_before_the_first_byte_leave_no_record():
