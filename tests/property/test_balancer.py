@@ -1,6 +1,7 @@
 """The books of a balancer, and bounded loads, under any sequence of picks, ends, failures and new tables."""
 
 import pytest
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
@@ -11,10 +12,29 @@ from promptgroup_router.policy.demand import Demand
 from promptgroup_router.policy.health import Health
 from promptgroup_router.policy.policies import LEAST_CAP, load_cap
 from promptgroup_router.rings.index import build_index
+from promptgroup_router.routing.holder import only
 from support.examples import examples
 from support.tables import group, revision, slot, table
 
 FACTOR = 125
+
+
+@given(turns=st.lists(st.tuples(st.integers(1, 60), st.integers(0, 2)), min_size=1, max_size=8), data=st.data())
+def test_whatever_a_client_makes_of_its_history_and_however_late_datagrams_are_the_last_turn_counts(turns, data):
+    view = build_index(table(group("a")))
+    candidates = view.names["a"].revisions[0].candidates
+    one, two = Balancer(Health()), Balancer(Health())
+    for each in (one, two):
+        each.install(view, 0.0)
+        each.export(0.0)
+    for messages, member in turns:
+        demand = Demand(7, 11, prompt=3000, tier1=2000, history=2500, turn=messages)
+        pick = one.pick(only(candidates, candidates.ready[member]), demand, 1.0)
+        one.first_token(pick, 1.0)
+        one.end(pick, None, 1.0)
+    for report in data.draw(st.permutations(one.export(1.0)[0])):
+        two.merge(1, [report], [], 1.0)
+    assert two.locations.get(7).member == one.locations.get(7).member == pick.member.id
 
 
 class Books(RuleBasedStateMachine):

@@ -34,7 +34,7 @@ class Pick:
     """A request that is counted on a member until it ends."""
 
     __slots__ = ("alone", "before", "cached", "copied", "counted", "demand", "first", "guessed", "member", "moved",
-                 "placement", "replica", "sent", "since", "step", "written")  # fmt: skip
+                 "placement", "replica", "sent", "since", "step", "turn", "written")  # fmt: skip
 
     def __init__(self, member: Member, replica: ReplicaLoad, demand: Demand, now: float) -> None:
         self.member = member
@@ -62,6 +62,8 @@ class Pick:
         """Tokens that had been written there when the request was sent."""
         self.placement: Placement | None = None
         """The record of a session without one, kept once the first token has come."""
+        self.turn = 0
+        """Number of the turn in the records, once it is there."""
         self.sent: PendingPrefill
 
 
@@ -181,7 +183,7 @@ class Balancer:
                 self._learn(pick, prompt, usage.cached_tokens)
         replica.written += max(0.0, prompt - cached + answer)
         place = self.locations.get(demand.session)
-        if place is not None and place.member == pick.member.id and place.turn <= demand.turn:
+        if place is not None and place.member == pick.member.id and place.turn <= pick.turn:
             place.tokens = float(prompt + answer)
             place.written = replica.tokens_written
             if demand.session in self.sessions:
@@ -279,7 +281,7 @@ class Balancer:
         pick.written = replica.tokens_written
         placement = Placement(member.id, demand.prefix, demand.turn, demand.prompt, pick.written, now)
         if place is not None:
-            self._place(placement, demand, replica, came_back=True)
+            self._place(pick, placement, came_back=True)
         else:
             # clients that hang up before the first byte must not fill the table
             pick.placement = placement
@@ -289,21 +291,23 @@ class Balancer:
         """Record the placement of a session that had none."""
         placement, pick.placement = pick.placement, None
         if placement is not None and self._serves(pick):
-            self._place(placement, pick.demand, pick.replica, came_back=pick.demand.history > 0)
+            self._place(pick, placement, came_back=pick.demand.history > 0)
 
     def _serves(self, pick: Pick) -> bool:
         """Return True while the process that has a request is in the table: what another one has cached is gone."""
         return self.replicas.get(pick.member.id) is pick.replica
 
-    def _place(self, placement: Placement, demand: Demand, replica: ReplicaLoad, *, came_back: bool) -> None:
+    def _place(self, pick: Pick, placement: Placement, *, came_back: bool) -> None:
         """Record the placement of a session, for this router and for its peers."""
-        self.locations.put(demand.session, placement)
+        demand, replica = pick.demand, pick.replica
+        self.locations.put_next(demand.session, placement)
+        pick.turn = placement.turn
         if came_back:
             tokens, process = max(0.0, demand.prompt - demand.tier1), (placement.member, replica.incarnation)
             self.sessions.served(demand.session, SessionRecord(demand.counted_prefix, process, tokens, placement.seen))
         if self._has_peers:
             self._outbox.append(
-                PlacementReport(demand.session, replica.key, demand.prefix, demand.turn, int(demand.prompt))
+                PlacementReport(demand.session, replica.key, demand.prefix, pick.turn, int(demand.prompt))
             )
 
     def _remember_tier1(self, prefix: PrefixKey, tier1: float) -> None:

@@ -26,7 +26,8 @@ class Demand:
     history: int = 0
     """Length of everything before the last user message; 0 on a first turn."""
     turn: int = 1
-    """Number of messages. It grows from turn to turn, so that a record of an older turn can be recognised."""
+    """Number of messages, at most `LAST_TURN`. It grows from turn to turn unless the client compacts its history, so
+    that it tells routers which have not heard of each other's last turns which record is older."""
     origin: SessionKey = NO_SESSION
     """Key of the session on its first turn where it was another: a short first message is told apart only by what
     follows it."""

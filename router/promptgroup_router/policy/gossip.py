@@ -10,6 +10,9 @@ REPEATS = 3
 REPORT_SECONDS = 5.0
 """Seconds for which a report of requests counts that is not renewed: it is in each tick, so that many were lost."""
 
+LAST_TURN = 65535
+"""The largest number of a turn that a report holds: of a session that was never silent for half an hour meanwhile."""
+
 
 class PlacementReport(NamedTuple):
     """A turn of a session that was placed or has ended. Idempotent; an older turn never overrides a newer one."""
@@ -19,7 +22,9 @@ class PlacementReport(NamedTuple):
     prefix: PrefixKey
     """The Tier-1 prefix that the member has cached with it."""
     turn: int
-    """Messages of the request, which order the placements of one session; at most 65535."""
+    """Orders the placements of one session: the messages of the request, or one more than that of the placement that
+    the sender knew before, where this is more. Clients that compact their history send fewer messages from then on.
+    At most `LAST_TURN`; of several placements with the same number, the one that is heard last counts."""
     tokens: int
     """Tokens of the session that the member has cached: the prompt when it was placed, with the answer once it
     ended."""

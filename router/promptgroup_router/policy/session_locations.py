@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from promptgroup_router.apis.session_key import SessionKey
+from promptgroup_router.policy.gossip import LAST_TURN
 from promptgroup_router.rings.ids import NO_MEMBER, MemberId, PrefixKey
 
 LIMIT = 100_000
@@ -26,7 +27,7 @@ class Placement:
     prefix: PrefixKey
     """Tier-1 prefix that the session began with."""
     turn: int
-    """Messages of the last request."""
+    """Number of the last turn: see `PlacementReport`."""
     tokens: float
     """Tokens of the session that are cached there."""
     written: float
@@ -59,11 +60,21 @@ class SessionLocations:
 
     def get_by_origin(self, session: SessionKey, origin: SessionKey, now: float) -> Placement | None:
         """Return the fresh placement of a session by its key, or by the key of its first turn (NO_SESSION for none)."""
-        return self.get_fresh(session, now) or (self.get_fresh(origin, now) if origin else None)
+        place = self._locations.get(session)
+        if place is not None and now - place.seen <= self._quiet:
+            return place
+        return self.get_fresh(origin, now) if origin else None
 
     def get(self, session: SessionKey) -> Placement | None:
         """Return the placement of a session, however old."""
         return self._locations.get(session)
+
+    def put_next(self, session: SessionKey, place: Placement) -> None:
+        """Record the next turn of a session, and raise its number if that is not beyond the one before."""
+        known = self._locations.get(session)
+        if known is not None and known.turn >= place.turn:
+            place.turn = min(known.turn + 1, LAST_TURN)
+        self.put(session, place)
 
     def put(self, session: SessionKey, place: Placement) -> None:
         """Record that a session is served at `placement` from here on."""

@@ -36,6 +36,7 @@ from promptgroup_router.contract.names import HEADER_GROUP, HEADER_NAMESPACE, HE
 from promptgroup_router.contract.table import Policy
 from promptgroup_router.policy.demand import Demand
 from promptgroup_router.policy.expected_ttft import ANSWER
+from promptgroup_router.policy.gossip import LAST_TURN
 from promptgroup_router.policy.session_locations import SessionLocations
 from promptgroup_router.rings.index import Candidates, GroupEntry, RevisionEntry, RoutingIndex, TenantEntry
 from promptgroup_router.routing.admission_queue import Share
@@ -47,9 +48,6 @@ from promptgroup_router.routing.response_id import decode, is_of
 from promptgroup_router.routing.secret_prompt import check_by_name, is_given_secret
 from promptgroup_router.undeclared.leading import LEADING_BYTES, LEADING_IDS, Leading, leading_of
 from promptgroup_router.undeclared.unmatched import UNMATCHED
-
-MOST_TURNS = 65535
-"""Largest turn that a placement for other routers can hold (16 bits)."""
 
 _GROUP, _NAMESPACE = HEADER_GROUP.encode(), HEADER_NAMESPACE.encode()
 _REVISION_SEED = 1
@@ -336,7 +334,7 @@ def _to(
         prompt=tier1 + ceil(rest * rate),
         tier1=tier1,
         history=tier1 + ceil(max(0, ask.history - inside) * rate) if returns else 0,
-        turn=min(ask.turn - messages, MOST_TURNS),
+        turn=min(ask.turn - messages, LAST_TURN),
         origin=session.first if session.first != session.key else NO_SESSION,
         streamed=ask.streamed,
         shared_prefix=revision.prefix,
@@ -464,7 +462,7 @@ def _unmatched(
         prompt=ask.ids or ceil(ask.text * rate),
         tier1=tier1,
         history=ceil(ask.history * rate),
-        turn=min(ask.turn, MOST_TURNS),
+        turn=min(ask.turn, LAST_TURN),
         origin=session.first if session.first != session.key else NO_SESSION,
         streamed=ask.streamed,
     )

@@ -7,9 +7,10 @@ from promptgroup_router.contract.table import Engine, Policy, SlotState
 from promptgroup_router.peers.datagram import Datagram, DatagramKind, encode
 from promptgroup_router.policy.balancer import Balancer
 from promptgroup_router.policy.demand import Demand
-from promptgroup_router.policy.gossip import REPEATS, REPORT_SECONDS, LoadReport, PlacementReport
+from promptgroup_router.policy.gossip import LAST_TURN, REPEATS, REPORT_SECONDS, LoadReport, PlacementReport
 from promptgroup_router.policy.health import Health
 from promptgroup_router.rings.index import build_index
+from promptgroup_router.routing.holder import only
 from support.tables import group, revision, slot, table
 
 
@@ -346,6 +347,36 @@ def test_an_older_turn_never_overrides_a_newer_one():
     two.first_token(newer, 1.0)
     two.merge(1, *late, 1.1)
     assert two.locations.get_fresh(7, 1.1).member == newer.member.id
+
+
+def test_peers_follow_a_session_whose_client_compacts_its_history():
+    candidates, one, two = pair()
+    exchange(one, two, 0.0)
+    exchange(two, one, 0.0)
+    long, short = following(7), following(7)
+    long.turn = 50
+    for router, demand, member in ((one, long, 0), (one, short, 1), (two, short, 2), (one, short, 1)):
+        alone = only(candidates, candidates.ready[member])
+        pick = router.pick(alone, demand, 1.0)
+        router.first_token(pick, 1.1)
+        router.end(pick, Usage(3400, 0, 10), 1.2)
+        exchange(one, two, 1.3)
+        exchange(two, one, 1.3)
+        for each in (one, two):
+            place = each.locations.get(7)
+            assert (place.member, place.tokens) == (candidates.ready[member].id, 3410)
+
+
+def test_the_number_of_a_turn_grows_to_what_a_datagram_holds_and_stays_there():
+    candidates, one, two = pair()
+    exchange(one, two, 0.0)
+    demand = following(7)
+    for turn, expected in ((LAST_TURN - 1, LAST_TURN - 1), (3, LAST_TURN), (5, LAST_TURN), (LAST_TURN, LAST_TURN)):
+        demand.turn = turn
+        pick = one.pick(candidates, demand, 1.0)
+        one.first_token(pick, 1.0)
+        exchange(one, two, 1.0)
+        assert (two.locations.get(7).turn, two.locations.get(7).member) == (expected, pick.member.id)
 
 
 def test_what_a_peer_says_of_replicas_that_are_not_known_is_passed_over():

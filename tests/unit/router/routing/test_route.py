@@ -14,10 +14,11 @@ from promptgroup_router.apis.tokens import Tokens
 from promptgroup_router.base.errors import ApiError
 from promptgroup_router.contract.fingerprint import canonical_tools
 from promptgroup_router.contract.table import ModelAlias, SlotState
+from promptgroup_router.policy.gossip import LAST_TURN
 from promptgroup_router.policy.session_locations import QUIET_SECONDS, Placement, SessionLocations
 from promptgroup_router.rings.index import build_index
 from promptgroup_router.routing.match import MatchedBy
-from promptgroup_router.routing.route import MOST_TURNS, UNMATCHED, refuse_empty, revision_by_weight, route, share_of
+from promptgroup_router.routing.route import UNMATCHED, refuse_empty, revision_by_weight, route, share_of
 from support.tables import SYSTEM, group, revision, slot, table
 
 
@@ -217,7 +218,7 @@ def test_a_prompt_with_an_image_teaches_nothing():
 
 
 def test_turns_are_bounded_and_streams_are_told():
-    assert routed(VIEW, ask(*[("user", "")] * (MOST_TURNS + 1))).demand.turn == MOST_TURNS
+    assert routed(VIEW, ask(*[("user", "")] * (LAST_TURN + 1))).demand.turn == LAST_TURN
     for model in ("llama", "support"):
         assert [routed(VIEW, ask(model=model, stream=each)).demand.streamed for each in (True, False)] == [True, False]
 
