@@ -19,16 +19,18 @@ Events are method calls, which return actions:
 
 import enum
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from typing import Literal
 
 from promptgroup_router.apis.usage import Usage
 from promptgroup_router.base.errors import NO_REPLICA_SECONDS, NO_ROOM_SECONDS, ApiError, Failure
-from promptgroup_router.policy.balancer import Pick
+from promptgroup_router.policy.balancer import NoMemberLeftError, Pick
 from promptgroup_router.policy.demand import Demand
 from promptgroup_router.rings.ids import NO_MEMBER, MemberId
 from promptgroup_router.rings.index import Candidates, Member
+from promptgroup_router.rings.renewal import renewed
 from promptgroup_router.routing.holder import only
 from promptgroup_router.routing.route import Route
 from promptgroup_router.routing.state import RouterState
@@ -98,12 +100,15 @@ def queues(state: RouterState, found: Route, exchange: "Exchange") -> bool:
 class Exchange:
     """The state of one request from its first pick to its end."""
 
-    __slots__ = ("_candidates", "_deadline", "_demand", "_lost", "_pick", "_refused", "_relays", "_retries", "_stale",
-                 "_state", "_tried")  # fmt: skip
+    __slots__ = ("_candidates", "_deadline", "_demand", "_lost", "_pick", "_present", "_refused", "_relays", "_retries",
+                 "_stale", "_state", "_tried")  # fmt: skip
 
     def __init__(self, state: RouterState, candidates: Candidates, demand: Demand, deadline: float) -> None:
         self._state = state
         self._candidates = candidates
+        """Those that the request began with."""
+        self._present = candidates
+        """Those of them that are left, as of the table that was in use when a member was last asked for."""
         self._demand = demand
         self._deadline = deadline
         self._pick: Pick | None = None
@@ -176,8 +181,8 @@ class Exchange:
         They are those that the ring prefers, since the sessions of a member that is gone go there.
         """
         health, has_it = self._state.health, self.member
-        order = self._candidates.order(self._demand.session)
-        able = (each for each in order if each is not has_it and health.available(each.id, each.incarnation, now))
+        order = self._present.order(self._demand.session)
+        able = (each for each in order if each.id != has_it.id and health.available(each.id, each.incarnation, now))
         return list(islice(able, most))
 
     def served_by(self, address: str, passed_over: Sequence[Member], now: float) -> None:
@@ -194,8 +199,9 @@ class Exchange:
         self._give_up(Failure.REFUSED, now)
         for each in passed_over:
             if each.address == address:
-                alone = only(self._candidates, each)
-                self._pick = self._state.balancer.pick(alone, self._demand, now) or self._pick
+                alone = renewed(only(self._candidates, each), self._state.index)
+                with suppress(NoMemberLeftError):  # it has left the table, where no load is counted
+                    self._pick = self._state.balancer.pick(alone, self._demand, now) or self._pick
                 self._tried += (each.id,)
                 return
             self._eject(each, now)
@@ -286,9 +292,12 @@ class Exchange:
             return None
         if self._tried and not self._enter_budget():
             return Action.WAIT
+        if self._present.table is not self._state.index.table:
+            # from those that it began with: a slot that was away may be back
+            self._present = renewed(self._candidates, self._state.index)
         try:
-            pick = self._state.balancer.pick(self._candidates, self._demand, now, self._tried)
-        except LookupError:
+            pick = self._state.balancer.pick(self._present, self._demand, now, self._tried)
+        except NoMemberLeftError:
             self._leave_budget()
             return None
         if pick is None:

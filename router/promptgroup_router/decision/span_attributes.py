@@ -99,4 +99,5 @@ def placed_by(found: Route, pick: Pick, tries: int) -> str:
         return "lent"
     if pick.before is not None and not pick.moved:
         return "session"
-    return "home" if next(iter(found.candidates.order(found.demand.session)), None) is member else "load"
+    home = next(iter(found.candidates.order(found.demand.session)), None)
+    return "home" if home is not None and home.id == member.id else "load"

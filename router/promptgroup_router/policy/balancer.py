@@ -30,6 +30,10 @@ OUTBOX = 10_000
 """Most placements kept for peers: more than a router serves in a second."""
 
 
+class NoMemberLeftError(Exception):
+    """A request has no member that it could be sent to: there is none, or every one was tried."""
+
+
 class Pick:
     """A request that is counted on a member until it ends."""
 
@@ -126,29 +130,36 @@ class Balancer:
     def pick(self, candidates: Candidates, demand: Demand, now: float, tried: Collection[MemberId] = ()) -> Pick | None:
         """Choose a member for a request and count the request there.
 
+        Args:
+            candidates: the members that can serve it, all of the table that was installed last (`rings.renewal`).
+            demand: the request.
+            now: monotonic seconds.
+            tried: members that it is not sent to again.
+
         Returns:
             The counted request, or None if the request must wait until a member has room.
 
         Raises:
-            LookupError: every member was tried.
+            NoMemberLeftError: there is no member, or every one was tried.
         """
         place = self.locations.get(demand.session) if demand.cached else None
         left = self.replicas.get(place.member) if place is not None else None
         if left is not None:
             left.live.arrive(demand.session)
-        chosen = self._choose(candidates, demand, now, tried)
+        turn = self._turns.get(candidates.id, 0)
+        chosen = self._choose(candidates, demand, now, turn, tried)
         if chosen.member is None:
             return None
-        self._turns[candidates.id] = self._turns.get(candidates.id, 0) + 1
+        self._turns[candidates.id] = turn + 1
         return self._count(chosen.candidates, chosen.member, demand, now)
 
     def preview(self, candidates: Candidates, demand: Demand, now: float) -> Choice:
         """Return what `pick` would choose; count nothing.
 
         Raises:
-            LookupError: there is no member.
+            NoMemberLeftError: there is no member.
         """
-        return self._choose(candidates, demand, now)
+        return self._choose(candidates, demand, now, self._turns.get(candidates.id, 0))
 
     def costs_by_member(
         self, candidates: Candidates, demand: Demand, allowed: Sequence[Member], now: float
@@ -210,10 +221,11 @@ class Balancer:
         if pick.placement is not None and self.locations.get(session) is None and not live.in_flight(session):
             live.drop(session)
 
-    def _choose(self, candidates: Candidates, demand: Demand, now: float, tried: Collection[MemberId] = ()) -> Choice:
+    def _choose(
+        self, candidates: Candidates, demand: Demand, now: float, turn: int, tried: Collection[MemberId] = ()
+    ) -> Choice:
         """Choose a member, of the last resort only if no other has room or all others were tried."""
-        turn, fallback = self._turns.get(candidates.id, 0), candidates.last_resort
-        policy = candidates.policy
+        fallback, policy = candidates.last_resort, candidates.policy
         allowed = self._allowed(candidates, now, tried)
         member = self._by_policy(policy, candidates, demand, allowed, now=now, turn=turn) if allowed else None
         if member is None and fallback is not None:
@@ -223,7 +235,7 @@ class Balancer:
                 return Choice(fallback, others, other)
             allowed = allowed or others
         if not allowed:
-            raise LookupError(candidates.id)
+            raise NoMemberLeftError(candidates.id)
         return Choice(candidates, allowed, member)
 
     def _by_policy(

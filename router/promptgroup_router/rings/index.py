@@ -1,7 +1,7 @@
 """Indexes a routing table: names and models, rings, and prompts in the form in which they are sent.
 
-An index is immutable and replaced by one assignment; a request keeps the index that it began with. Does no I/O and
-reads no clock.
+An index is immutable and replaced by one assignment. A request keeps the index that it began with; only the members
+that it may be sent to are those of the table in use (`renewal`). Does no I/O and reads no clock.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -37,6 +37,7 @@ from promptgroup_router.rings.ring import NO_SLOTS, Ring, preference, ring_of
 LENDERS = 64
 """Most members of other groups that take the overflow of one revision. Where more could, each revision has its own
 choice of them, so that neither memory nor the cost of a request grows with the number of groups that share."""
+_NO_TABLE = RoutingTable()
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +87,8 @@ class Candidates:
     """Members that finish what they have: only what continues a response that they hold goes there."""
     rules: CallerRules = NO_RULES
     """The rules for those who send the requests."""
+    table: RoutingTable = field(default=_NO_TABLE, compare=False, repr=False)
+    """The table that the members are of: in another one they may have left, or have other addresses."""
     members: tuple[Member, ...] = field(init=False, compare=False, repr=False)
     """`ready`, followed by `lent`."""
     by_id: dict[MemberId, Member] = field(init=False, compare=False, repr=False)
@@ -216,6 +219,10 @@ class RoutingIndex:
     """Name of a model, or alias → what it stands for."""
     accesses: tuple[tuple[Access | None, str], ...]
     """Each access and namespace that a group has, once."""
+    ready: Mapping[MemberId, Member]
+    """Id → member, for all that can be sent to."""
+    draining: Mapping[MemberId, Member]
+    """The same for those that finish what they have."""
     conflicts: tuple[ClaimConflict, ...]
     most_messages: int
     """Most messages that a revision declares."""
@@ -260,7 +267,8 @@ def build_index(table: RoutingTable) -> RoutingIndex:
     for lending in lenders.values():
         if len(lending) > LENDERS:
             lending.sort(key=lambda member: _hash(member.id))
-    groups = [_build_group(group, members, lenders) for group in table.groups]
+    groups = [_build_group(table, group, members, lenders) for group in table.groups]
+    revisions = [each for group in groups for each in group.revisions]
     names = {group.label: group for group in groups}
     by_name: dict[str, list[GroupEntry]] = {}
     by_model: dict[str, list[GroupEntry]] = {}
@@ -269,7 +277,7 @@ def build_index(table: RoutingTable) -> RoutingIndex:
         by_model.setdefault(each.group.model, []).append(each)
     names |= {name: found[0] for name, found in by_name.items() if len(found) == 1}
     conflicts: list[ClaimConflict] = []
-    models = {model: _build_model(model, found, conflicts) for model, found in by_model.items()}
+    models = {model: _build_model(table, model, found, conflicts) for model, found in by_model.items()}
     ambiguous = {name: tuple(each.label for each in found) for name, found in by_name.items() if len(found) > 1}
     accesses = tuple(dict.fromkeys((group.access, group.namespace) for group in table.groups))
     most = max((each.messages for group in table.groups for each in group.revisions), default=0)
@@ -282,6 +290,8 @@ def build_index(table: RoutingTable) -> RoutingIndex:
         ambiguous,
         models,
         accesses,
+        {member.id: member for each in revisions for member in each.candidates.ready},
+        {member.id: member for each in revisions for member in each.candidates.draining},
         tuple(conflicts),
         most,
         {name: models[name].tenants[namespace] for name, namespace in aliases.first.items()},
@@ -321,6 +331,7 @@ def _members(group: Group, revision: Revision, state: SlotState) -> dict[int, Me
 
 
 def _build_group(
+    table: RoutingTable,
     group: Group,
     members: Mapping[tuple[str, str, Fingerprint], Mapping[int, Member]],
     lenders: Mapping[_LendingKey, Sequence[Member]],
@@ -341,7 +352,7 @@ def _build_group(
                 for member in ready[each.fingerprint].values()
             )
             lent = _lent(lenders.get(key, ()), label, revision)
-        candidates = _revision_candidates(group, label, revision, own, lent=lent, siblings=siblings)
+        candidates = _revision_candidates(table, group, label, revision, own, lent=lent, siblings=siblings)
         revisions.append(_revision_entry(group, label, revision, candidates))
     return GroupEntry(group, label, tuple(revisions))
 
@@ -367,6 +378,7 @@ def _hash(text: str) -> int:
 
 
 def _revision_candidates(
+    table: RoutingTable,
     group: Group,
     label: str,
     revision: Revision,
@@ -391,6 +403,7 @@ def _revision_candidates(
         settings=revision.engine.settings,
         draining=tuple(_members(group, revision, SlotState.DRAINING).values()),
         rules=group.callers,
+        table=table,
     )
     if siblings:
         fallback = replace(candidates, ring=NO_SLOTS, ready=(), lent=siblings)
@@ -412,7 +425,9 @@ def _revision_entry(group: Group, label: str, revision: Revision, candidates: Ca
     )
 
 
-def _build_model(model: str, groups: Iterable[GroupEntry], conflicts: list[ClaimConflict]) -> ModelEntry:
+def _build_model(
+    table: RoutingTable, model: str, groups: Iterable[GroupEntry], conflicts: list[ClaimConflict]
+) -> ModelEntry:
     by_namespace: dict[str, list[GroupEntry]] = {}
     oldest_first = sorted(groups, key=_age)
     for group in oldest_first:
@@ -428,7 +443,7 @@ def _build_model(model: str, groups: Iterable[GroupEntry], conflicts: list[Claim
         for group in theirs:
             by_access.setdefault(group.group.access, []).append(group)
         pools = [
-            (access, _model_candidates(f"{label}#{number}" if number else label, admitting))
+            (access, _model_candidates(table, f"{label}#{number}" if number else label, admitting))
             for number, (access, admitting) in enumerate(by_access.items())
         ]
         tenants[namespace] = TenantEntry(namespace, model, own, tuple(pools))
@@ -484,7 +499,7 @@ def _claim(entry: RevisionEntry) -> Claim[RevisionEntry]:
     )
 
 
-def _model_candidates(label: str, groups: Sequence[GroupEntry]) -> Candidates:
+def _model_candidates(table: RoutingTable, label: str, groups: Sequence[GroupEntry]) -> Candidates:
     shared = [group for group in groups if group.group.sharing is Sharing.POOL]
     revisions = [each for group in shared for each in group.revisions]
     lending = [member for each in revisions if each.revision.lends for member in each.candidates.ready]
@@ -498,6 +513,7 @@ def _model_candidates(label: str, groups: Sequence[GroupEntry]) -> Candidates:
         ready=tuple(lending or others),
         draining=tuple(member for each in revisions for member in each.candidates.draining),
         rules=_unmatched_rules([group.group.callers for group in groups]),
+        table=table,
     )
 
 

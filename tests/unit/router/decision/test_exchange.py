@@ -6,9 +6,9 @@ import pytest
 from promptgroup_router.apis.usage import Usage
 from promptgroup_router.base import build
 from promptgroup_router.base.errors import Failure
-from promptgroup_router.contract.table import TimeLimits
+from promptgroup_router.contract.table import Policy, Slot, SlotState, TimeLimits
 from promptgroup_router.decision.arrival import arrive
-from promptgroup_router.decision.exchange import Exchange
+from promptgroup_router.decision.exchange import Exchange, Send
 from promptgroup_router.policy.demand import Demand
 from promptgroup_router.policy.retry_budget import LEAST
 from promptgroup_router.routing.state import RouterState
@@ -79,6 +79,68 @@ def test_a_slot_that_cannot_be_reached_is_ejected_and_the_next_is_tried(failure,
     assert case.ejected() == [case.order[0]]
     assert case.state.balancer.loads == {}
     assert case.state.metrics.ejections.values[()] == 1
+
+
+class Changing:
+    """A request over three slots, of which the tables to come say other things."""
+
+    def __init__(self, policy: Policy = Policy.EXPECTED_TTFT) -> None:
+        self.state, self.policy = RouterState(), policy
+        self.install(slot(0), slot(1), slot(2))
+        entry = self.state.index.names["a"].revisions[0]
+        demands = [Demand(session * 7919, entry.prefix) for session in range(9)]
+        self.requests = [Exchange(self.state, entry.candidates, demand, 160.0) for demand in demands]
+
+    def install(self, *slots: Slot) -> None:
+        self.state.install(table(group("a", revision(slots=slots), policy=self.policy)), "file", 0.0)
+
+
+@pytest.mark.parametrize("policy", list(Policy))
+@pytest.mark.parametrize("left", range(3))
+def test_a_request_that_waited_while_slots_left_goes_to_the_one_that_remains(policy, left):
+    case = Changing(policy)
+    case.install(*(slot(each, SlotState.READY if each == left else SlotState.ABSENT) for each in range(3)))
+    assert {request.begin(1.0).member.slot for request in case.requests} == {left}
+
+
+@pytest.mark.parametrize("policy", list(Policy))
+@pytest.mark.parametrize("gone", range(3))
+def test_a_request_whose_engine_dies_after_another_slot_has_left_is_tried_on_those_that_remain(policy, gone):
+    case = Changing(policy)
+    served = {number: request.begin(1.0).member.slot for number, request in enumerate(case.requests)}
+    case.install(*(slot(each, SlotState.ABSENT if each == gone else SlotState.READY) for each in range(3)))
+    for number, before in served.items():
+        action = case.requests[number].failed(Failure.RESET, 2.0)
+        assert isinstance(action, Send)
+        assert action.member.slot in {0, 1, 2} - {gone, before}
+
+
+def test_a_slot_that_was_away_for_a_moment_is_reached_at_its_new_address():
+    case = Changing()
+    request = case.requests[0]
+    case.install(*(slot(each, SlotState.ABSENT) for each in range(3)))
+    assert request.begin(1.0).error.code == "no_replica"
+    case.install(slot(0, address="10.9.9.9:8000", incarnation="b"))
+    assert request.begin(2.0).member.address == "10.9.9.9:8000"
+
+
+def test_a_fallback_that_has_left_the_table_has_no_load_to_count():
+    case = Changing()
+    request = case.requests[0]
+    request.begin(1.0)
+    (other, *_) = request.fallbacks(2, 1.0)
+    case.install(*(slot(each, SlotState.ABSENT if each == other.slot else SlotState.READY) for each in range(3)))
+    request.served_by(other.address, [other], 2.0)
+    request.relaying(2.0)
+    request.ended(3.0)
+    assert case.state.balancer.loads == {}
+
+
+def test_a_fault_of_a_policy_is_not_taken_for_a_lack_of_replicas():
+    case = Changing()
+    case.state.balancer.replicas.clear()
+    with pytest.raises(KeyError):
+        case.requests[0].begin(1.0)
 
 
 def test_three_slots_are_tried_and_no_more():

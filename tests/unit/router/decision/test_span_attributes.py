@@ -8,7 +8,7 @@ from promptgroup_router.tracing.sampling import Sampling
 from promptgroup_router.tracing.tracer import Tracer
 
 GROUP = "chat/support"
-HOME, OTHER, LENT = (SimpleNamespace(group=group) for group in (GROUP, GROUP, "chat/sales"))
+HOME, OTHER, LENT = (SimpleNamespace(id=id_, group=group) for id_, group in enumerate((GROUP, GROUP, "chat/sales")))
 
 
 @pytest.mark.parametrize("path", [*ENDPOINTS, b"/v1/responses/resp_secret", b"/nowhere"])
@@ -24,6 +24,7 @@ def test_every_api_has_an_operation_and_no_path_of_a_client_is_told(path):
     ("member", "before", "moved", "tries", "why"),
     [
         (HOME, None, False, 1, "home"),
+        (SimpleNamespace(id=HOME.id, group=GROUP), None, False, 1, "home"),  # as a later table has it
         (HOME, object(), False, 1, "session"),
         (OTHER, object(), False, 1, "session"),
         (OTHER, object(), True, 1, "load"),

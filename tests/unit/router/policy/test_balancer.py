@@ -5,7 +5,7 @@ import pytest
 from promptgroup_router.apis.usage import Usage
 from promptgroup_router.contract.table import Engine, Policy, SlotState
 from promptgroup_router.peers.datagram import Datagram, DatagramKind, encode
-from promptgroup_router.policy.balancer import Balancer
+from promptgroup_router.policy.balancer import Balancer, NoMemberLeftError
 from promptgroup_router.policy.demand import Demand
 from promptgroup_router.policy.gossip import LAST_TURN, REPEATS, REPORT_SECONDS, LoadReport, PlacementReport
 from promptgroup_router.policy.health import Health
@@ -52,7 +52,7 @@ def test_every_policy_goes_round_tried_and_ejected_slots_and_fails_open(policy):
     second = balancer.pick(candidates, DEMAND, 0.0, (first.id,)).member
     third = balancer.pick(candidates, DEMAND, 0.0, (first.id, second.id)).member
     assert {first.slot, second.slot, third.slot} == {0, 1, 2}
-    with pytest.raises(LookupError):
+    with pytest.raises(NoMemberLeftError):
         balancer.pick(candidates, DEMAND, 0.0, (first.id, second.id, third.id))
     health.failed(first.id, "a", 0.0)
     health.failed(second.id, "a", 0.0)
@@ -125,7 +125,7 @@ def test_a_tier_that_is_away_is_known_by_what_engines_did_not_find_and_a_copy_te
 
 def test_an_empty_pool_has_nothing_to_pick():
     candidates, balancer = served(slots=0)
-    with pytest.raises(LookupError):
+    with pytest.raises(NoMemberLeftError):
         balancer.pick(candidates, DEMAND, 0.0)
 
 
@@ -527,7 +527,7 @@ def test_a_canary_whose_replica_was_tried_goes_to_the_revision_that_serves():
     for _ in old.ready:
         tried.append(balancer.pick(new, DEMAND, 0.0, tried).member.id)
     assert set(tried[1:]) == {member.id for member in old.ready}
-    with pytest.raises(LookupError):
+    with pytest.raises(NoMemberLeftError):
         balancer.pick(new, DEMAND, 0.0, tried)
 
 

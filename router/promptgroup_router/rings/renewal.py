@@ -1,0 +1,34 @@
+"""Brings the candidates of a request up to the table in use: the request may outlive the table that it began with.
+
+Members that have left are dropped, and a slot that another process has taken over is reached at its new address. No
+member is added, because who may send a request where was decided as it came. Does no I/O and reads no clock.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from promptgroup_router.rings.ids import MemberId
+from promptgroup_router.rings.index import Candidates, Member, RoutingIndex
+
+
+def renewed(candidates: Candidates, view: RoutingIndex) -> Candidates:
+    """Return candidates of another table as a later one has their members.
+
+    Members that drain are among them only where no other is left. There may be none at all.
+    """
+    others = renewed(candidates.last_resort, view) if candidates.last_resort is not None else None
+    ready, lent = _present(candidates.ready, view.ready), _present(candidates.lent, view.ready)
+    if not ready and not lent and (others is None or not others.members):
+        ready, lent = _present(candidates.ready, view.draining), _present(candidates.lent, view.draining)
+    return replace(
+        candidates,
+        ready=ready,
+        lent=lent,
+        draining=_present(candidates.draining, view.draining),
+        last_resort=others if others is not None and others.members else None,
+        table=view.table,
+    )
+
+
+def _present(members: Sequence[Member], known: Mapping[MemberId, Member]) -> tuple[Member, ...]:
+    return tuple(known[member.id] for member in members if member.id in known)
