@@ -178,6 +178,7 @@ class Admin:
                 "groups": groups,
                 "conflicts": view.conflicts,
                 "aliasConflicts": view.alias_conflicts,
+                "nameConflicts": view.name_conflicts,
                 "replicas": shown,
                 "moves": list(self._state.moves.documents(now)),
             },

@@ -156,6 +156,33 @@ def test_a_younger_group_of_another_namespace_takes_no_request_by_an_alias_that_
         assert now == was or (was[0] == "none" and now == ("content", f"z/{name}"))
 
 
+known = st.sampled_from(["g", "h", "gpt", "llama", "a/g", "b/h", "z/g"])
+crowded = st.lists(
+    st.tuples(namespaces, st.sampled_from(["g", "h", "gpt", "llama"]), known, st.lists(words, max_size=1), texts),
+    max_size=6,
+)
+
+
+@given(listed=crowded, name=st.sampled_from(["late", "g", "gpt", "llama"]), model=known, declared=texts, system=texts)
+def test_a_younger_group_of_another_namespace_takes_no_request_whatever_name_it_has(
+    listed, name, model, declared, system
+):
+    """Its name and its model may be the model, the name and the full name of others."""
+    groups = groups_of(listed).values()
+    late = group(name, revision(declared or "?"), namespace="z", model=model, created="2026-03-01T00:00:00Z")
+    first = group("other", revision("never said"), created="2025-01-01T00:00:00Z")
+    before, after = (build_index(table(*each)) for each in ([first, *groups], [first, *groups, late]))
+    for asked in ("g", "h", "gpt", "llama", "a/g", "b/h", "z/g", "z/gpt"):
+        for namespace in ("", "a", "b", "c"):
+            was, now = (outcome(view, asked, system, namespace) for view in (before, after))
+            if isinstance(was, tuple):
+                assert now == was or (not namespace and was[0] == "none" and now == ("content", f"z/{name}"))
+    for label in after.names:
+        body = orjson.dumps({"model": "llama", "messages": [{"role": "user", "content": "Hi"}]})
+        found = match_group(after, parse(ApiKind.CHAT, body), label).group.label
+        assert found == (label if "/" in label else before.names.get(label, after.names[label]).label)
+
+
 # --- Near misses --------------------------------------------------------------------------------------------------
 
 

@@ -238,6 +238,9 @@ class Metrics:
         self.alias_conflicts = self._counter(
             "alias_conflicts", "Aliases of the group's model that are a name of something else.", ("group",), "gauge"
         )
+        self.name_conflicts = self._counter(
+            "name_conflicts", "Names of the group and its model that another namespace had first.", ("group",), "gauge"
+        )
         self._add_responses()
         self.table_errors = self._counter(
             "table_errors_total", "Tables or routes that could not be read; the last good one serves.", ("source",)

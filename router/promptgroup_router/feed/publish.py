@@ -8,7 +8,9 @@ from promptgroup_router.base.logs import fields
 from promptgroup_router.contract.table import RoutingTable, TableError
 from promptgroup_router.feed import table_file
 from promptgroup_router.rings.aliases import AliasConflict
-from promptgroup_router.routing.state import RouterState
+from promptgroup_router.rings.index import ClaimConflict
+from promptgroup_router.rings.names import NameConflict
+from promptgroup_router.routing.state import Conflict, RouterState
 
 log = logging.getLogger("promptgroup.table")
 
@@ -83,13 +85,16 @@ class Publisher:
             ),
         )
         for conflict in conflicts:
-            if isinstance(conflict, AliasConflict):
-                log.warning(
-                    "an alias of a model is a name that another group keeps",
-                    extra=fields(group=conflict.group, keeper=conflict.keeper, alias=conflict.alias),
-                )
-            else:
-                log.warning(
-                    "two groups declare one prompt: the older group keeps it",
-                    extra=fields(group=conflict.group, keeper=conflict.keeper, fingerprint=conflict.fingerprint),
-                )
+            told, what = _told(conflict)
+            log.warning(told, extra=fields(group=conflict.group, keeper=conflict.keeper, **what))
+
+
+def _told(conflict: Conflict) -> tuple[str, dict[str, str]]:
+    """Return what the log says of a conflict, and its fields beside the groups."""
+    match conflict:
+        case AliasConflict(alias=alias):
+            return "an alias of a model is a name that another group keeps", {"alias": alias}
+        case NameConflict(name=name):
+            return "a group, or its model, has a name that an older group of another namespace keeps", {"name": name}
+        case ClaimConflict(fingerprint=fingerprint):
+            return "two groups declare one prompt: the older group keeps it", {"fingerprint": fingerprint}

@@ -20,9 +20,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from promptgroup_router.contract.table import Group
-
-Age = tuple[bool, str]
-"""Key by which times are compared (RFC 3339 in UTC): unknown ones come last."""
+from promptgroup_router.rings.age import Age, age_of, by_age, full_name
+from promptgroup_router.rings.names import NameKeepers
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,23 +59,17 @@ class Aliases:
 NO_ALIASES = Aliases({}, {}, ())
 
 
-def age_of(time: str) -> Age:
-    """Return the age of what has existed since a time; empty if that is unknown."""
-    return (not time, time)
-
-
 def settle(groups: Sequence[Group]) -> Aliases:
     """Return what the aliases of these groups stand for."""
     if not any(group.aliases for group in groups):
         return NO_ALIASES
-    oldest_first = sorted(groups, key=_order)
+    oldest_first = sorted(groups, key=by_age)
     owners: dict[tuple[str, str], Group] = {}
-    everywhere: dict[str, Group] = {}
-    labels = {_label(group): group for group in groups}
+    everywhere = NameKeepers(groups)
+    labels = {full_name(group): group for group in groups}
     for group in oldest_first:
         for name in (group.model, group.name):
             owners.setdefault((group.namespace, name), group)
-            everywhere.setdefault(name, group)
     meanings: dict[str, dict[str, Meaning]] = {}
     conflicts: list[AliasConflict] = []
     for group in oldest_first:
@@ -85,32 +78,24 @@ def settle(groups: Sequence[Group]) -> Aliases:
             there = meanings.setdefault(alias.name, {}) if owner is None else {}
             known = there.get(group.namespace)
             if owner is not None:
-                conflicts.append(AliasConflict(_label(group), alias.name, _label(owner)))
+                conflicts.append(AliasConflict(full_name(group), alias.name, full_name(owner)))
             elif known is None:
-                there[group.namespace] = Meaning(group.model, age_of(alias.since), _label(group))
+                there[group.namespace] = Meaning(group.model, age_of(alias.since), full_name(group))
             elif known.model == group.model:
                 age = min(known.age, age_of(alias.since))
                 there[group.namespace] = Meaning(known.model, age, known.group)
             else:
-                conflicts.append(AliasConflict(_label(group), alias.name, known.group))
+                conflicts.append(AliasConflict(full_name(group), alias.name, known.group))
     first: dict[str, str] = {}
     for name, found in meanings.items():
         namespace, meaning = min(found.items(), key=lambda item: (item[1].age, item[0]))
-        other = everywhere.get(name)
+        other = everywhere.first(name)
         keeper = meaning.group
         if other is None or meaning.age < age_of(other.created):
             first[name] = namespace
         else:
-            keeper = _label(other)
+            keeper = full_name(other)
         conflicts += [
             AliasConflict(each.group, name, keeper) for where, each in sorted(found.items()) if where != first.get(name)
         ]
     return Aliases(meanings, first, tuple(conflicts))
-
-
-def _label(group: Group) -> str:
-    return f"{group.namespace}/{group.name}"
-
-
-def _order(group: Group) -> tuple[Age, str]:
-    return age_of(group.created), _label(group)

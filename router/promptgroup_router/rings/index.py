@@ -29,9 +29,11 @@ from promptgroup_router.contract.table import (
     SlotState,
     TimeLimits,
 )
-from promptgroup_router.rings.aliases import Age, AliasConflict, Aliases, age_of, settle
+from promptgroup_router.rings.age import Age, by_age
+from promptgroup_router.rings.aliases import AliasConflict, Aliases, settle
 from promptgroup_router.rings.claims import Claim, Claims
 from promptgroup_router.rings.ids import MemberId, PrefixKey, member_id
+from promptgroup_router.rings.names import NameConflict, NameKeepers
 from promptgroup_router.rings.ring import NO_SLOTS, Ring, preference, ring_of
 
 LENDERS = 64
@@ -192,8 +194,8 @@ class ModelEntry:
     claims: Claims[RevisionEntry] = field(compare=False)
     """The declared prefixes that requests which name no namespace may belong to."""
     first: TenantEntry | None
-    """The namespace of requests that name none and match no declared prefix; None where the name is an alias that such
-    requests do not reach."""
+    """The namespace of requests that name none and match no declared prefix; None where something else keeps the name,
+    so that such requests do not reach it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,9 +214,7 @@ class RoutingIndex:
     table: RoutingTable
     groups: tuple[GroupEntry, ...]
     names: Mapping[str, GroupEntry]
-    """`namespace/name` → group, and `name` → group where only one group has the name."""
-    ambiguous: Mapping[str, tuple[str, ...]]
-    """Name that several groups have → their full names."""
+    """`namespace/name` → group, and `name` → the oldest group that has the name."""
     models: Mapping[str, ModelEntry]
     """Name of a model, or alias → what it stands for."""
     accesses: tuple[tuple[Access | None, str], ...]
@@ -229,6 +229,7 @@ class RoutingIndex:
     aliases: Mapping[str, TenantEntry]
     """Alias → what it stands for in requests that name no namespace."""
     alias_conflicts: tuple[AliasConflict, ...]
+    name_conflicts: tuple[NameConflict, ...]
 
     def prefill_rates(self) -> dict[str, int]:
         """Return model → prompt tokens that a replica of it computes a second, at least; only what was measured."""
@@ -269,25 +270,25 @@ def build_index(table: RoutingTable) -> RoutingIndex:
             lending.sort(key=lambda member: _hash(member.id))
     groups = [_build_group(table, group, members, lenders) for group in table.groups]
     revisions = [each for group in groups for each in group.revisions]
-    names = {group.label: group for group in groups}
-    by_name: dict[str, list[GroupEntry]] = {}
+    labels = {group.label: group for group in groups}
+    names: dict[str, GroupEntry] = {}
     by_model: dict[str, list[GroupEntry]] = {}
     for each in groups:
-        by_name.setdefault(each.group.name, []).append(each)
         by_model.setdefault(each.group.model, []).append(each)
-    names |= {name: found[0] for name, found in by_name.items() if len(found) == 1}
+    for each in sorted(groups, key=_age):
+        names.setdefault(each.group.name, each)
+    keepers = NameKeepers(table.groups)
     conflicts: list[ClaimConflict] = []
-    models = {model: _build_model(table, model, found, conflicts) for model, found in by_model.items()}
-    ambiguous = {name: tuple(each.label for each in found) for name, found in by_name.items() if len(found) > 1}
+    models = {model: _build_model(table, model, found, keepers, conflicts) for model, found in by_model.items()}
     accesses = tuple(dict.fromkeys((group.access, group.namespace) for group in table.groups))
     most = max((each.messages for group in table.groups for each in group.revisions), default=0)
     aliases = settle(table.groups)
     models |= {name: _build_alias(name, aliases, models, by_model) for name in aliases.meanings}
+    ahead = {name: labels[aliases.meanings[name][of].group].group for name, of in aliases.first.items()}
     return RoutingIndex(
         table,
         tuple(groups),
-        names,
-        ambiguous,
+        names | labels,
         models,
         accesses,
         {member.id: member for each in revisions for member in each.candidates.ready},
@@ -296,6 +297,7 @@ def build_index(table: RoutingTable) -> RoutingIndex:
         most,
         {name: models[name].tenants[namespace] for name, namespace in aliases.first.items()},
         aliases.conflicts,
+        keepers.conflicts(ahead),
     )
 
 
@@ -426,7 +428,11 @@ def _revision_entry(group: Group, label: str, revision: Revision, candidates: Ca
 
 
 def _build_model(
-    table: RoutingTable, model: str, groups: Iterable[GroupEntry], conflicts: list[ClaimConflict]
+    table: RoutingTable,
+    model: str,
+    groups: Iterable[GroupEntry],
+    keepers: NameKeepers,
+    conflicts: list[ClaimConflict],
 ) -> ModelEntry:
     by_namespace: dict[str, list[GroupEntry]] = {}
     oldest_first = sorted(groups, key=_age)
@@ -447,7 +453,14 @@ def _build_model(
             for number, (access, admitting) in enumerate(by_access.items())
         ]
         tenants[namespace] = TenantEntry(namespace, model, own, tuple(pools))
-    return ModelEntry(tenants, everybodys, next(iter(tenants.values())))
+    keeper, named = keepers.first(model), keepers.named(model)
+    first = tenants.get(keeper.namespace) if keeper is not None else None
+    if first is None:
+        return ModelEntry(tenants, Claims(()), None)
+    kept = claims
+    if named is not None:
+        kept = [each for each in claims if each.namespace == first.namespace or _age(each.entry) < by_age(named)]
+    return ModelEntry(tenants, everybodys if len(kept) == len(claims) else Claims(kept), first)
 
 
 def _build_alias(
@@ -534,6 +547,5 @@ def _unmatched_rules(groups: Sequence[CallerRules]) -> CallerRules:
     )
 
 
-def _age(group: GroupEntry) -> tuple[Age, str]:
-    """Return the key by which groups are ordered when they claim prefixes: by time of creation, unknown times last."""
-    return age_of(group.group.created), group.label
+def _age(entry: GroupEntry | RevisionEntry) -> tuple[Age, str]:
+    return by_age(entry.group)

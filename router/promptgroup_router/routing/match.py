@@ -10,19 +10,20 @@
 | absent        | neither            |                               | 404                                    |
 
 Content comes before names, so that a group may have the name of the model that it serves. An alias of a model counts as
-the model; `rings/aliases.py` decides which model it stands for.
+the model; `rings/aliases.py` decides which model it stands for. Where a name is a model in one namespace and a group in
+another, or a group in several, the namespace that had it first keeps it: `rings/names.py` decides that.
 
 A router that serves several namespaces keeps them apart: a request belongs to one namespace, and only that namespace's
 groups, names and replicas count for it. The namespace of a request is, in this order,
 
 1. the one that the header `x-promptgroup-namespace` names;
-2. that of the group that the client names;
+2. that of the group that the client names, if no older group has the name for its model;
 3. that of the oldest group whose declared prefix the request begins with: a younger group of another namespace takes no
    request from it by declaring the same prefix, or a longer one;
 4. the one that first had a group of the model.
 
 So no group that is created later, in another namespace, changes where a request goes, and no alias that a group gets.
-The header selects, it does not authenticate: see docs/development/decisions/0012.
+The header selects, it does not authenticate: see docs/development/decisions/0012 and 0076.
 
 Does no I/O and reads no clock.
 """
@@ -80,7 +81,7 @@ def match_group(view: RoutingIndex, ask: ParsedRequest, named: str = "", namespa
         namespace: the header that names a namespace.
 
     Raises:
-        ApiError: 404 for a model or group that is not served, 400 for a name that several groups have.
+        ApiError: 404, the model or group is not served.
     """
     if named:
         return ByName(_named(view, named, HEADER_GROUP, namespace))
@@ -93,7 +94,7 @@ def match_group(view: RoutingIndex, ask: ParsedRequest, named: str = "", namespa
             return ByContent(claim)
         group = view.names.get(f"{tenant.namespace}/{ask.model}")
         return ByName(group) if group is not None else NoMatch(tenant)
-    if f"{namespace}/{ask.model}" in view.names or ask.model in view.names or ask.model in view.ambiguous:
+    if f"{namespace}/{ask.model}" in view.names or ask.model in view.names:
         return ByName(_named(view, ask.model, "model", namespace))
     raise ApiError(
         404,
@@ -109,14 +110,6 @@ def _named(view: RoutingIndex, name: str, param: str, namespace: str) -> GroupEn
     group = group or view.names.get(name)
     if group is not None and (not namespace or group.group.namespace == namespace):
         return group
-    several = view.ambiguous.get(name)
-    if several is not None and not namespace:
-        raise ApiError(
-            400,
-            f"{param} is {shown(name)}, which several groups are called: name one of {', '.join(several)}",
-            param=param,
-            code="ambiguous_group",
-        )
     raise ApiError(
         404,
         f"{param} is {shown(name)}, and no PromptGroup of that name is served {_where(namespace)}: GET /v1/models "

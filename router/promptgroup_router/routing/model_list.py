@@ -28,7 +28,7 @@ def model_list(index: RoutingIndex, identify: Identify = identify_nobody, *, ant
     """
     groups = _admitting(index, identify)
     served = {group.group.model for group in groups}
-    models = [_model(name) for name in index.models if name in served]
+    models = [_model(name) for name, entry in index.models.items() if name in served and entry.first is not None]
     models += [
         _alias(name, meant) for name, meant in index.aliases.items() if name not in served and _is_served(meant, groups)
     ]

@@ -2,7 +2,7 @@
 
 import secrets
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from promptgroup_router.access.authenticator import Authenticator
 from promptgroup_router.access.keyring import Keyring
@@ -20,6 +20,7 @@ from promptgroup_router.policy.retry_budget import RetryBudget
 from promptgroup_router.rings.aliases import AliasConflict
 from promptgroup_router.rings.ids import member_parts
 from promptgroup_router.rings.index import ClaimConflict, RoutingIndex, build_index
+from promptgroup_router.rings.names import NameConflict
 from promptgroup_router.rings.remap import remapped_shares
 from promptgroup_router.routing.admission_queue import AdmissionQueue
 from promptgroup_router.routing.moves import Moves
@@ -30,6 +31,9 @@ from promptgroup_router.undeclared.unmatched import UNMATCHED, UnmatchedPrefixes
 
 SERIES_SECONDS = 3600.0
 """Time for which the series of a revision or a group that left the table are still told: rates look back over less."""
+
+Conflict: TypeAlias = ClaimConflict | AliasConflict | NameConflict
+"""Something that a group declares and another one keeps."""
 
 
 class Waiter(Protocol):
@@ -97,7 +101,7 @@ class RouterState:
         """True once everything was asked for its keys by which the first table's groups know their callers."""
         return not self.untried
 
-    def install(self, table: RoutingTable, source: str, now: float) -> tuple[ClaimConflict | AliasConflict, ...]:
+    def install(self, table: RoutingTable, source: str, now: float) -> tuple[Conflict, ...]:
         """Serve by this table from here on.
 
         Returns:
@@ -118,11 +122,9 @@ class RouterState:
         metrics.keys_moved.replace({(group,): share for group, share in remapped_shares(before, view)})
         metrics.conflicts.replace(_by_group(view.conflicts))
         metrics.alias_conflicts.replace(_by_group(view.alias_conflicts))
-        known, known_aliases = frozenset(before.conflicts), frozenset(before.alias_conflicts)
-        return (
-            *(each for each in view.conflicts if each not in known),
-            *(each for each in view.alias_conflicts if each not in known_aliases),
-        )
+        metrics.name_conflicts.replace(_by_group(view.name_conflicts))
+        known = frozenset(_conflicts(before))
+        return tuple(each for each in _conflicts(view) if each not in known)
 
     def _forget_series(self, now: float) -> None:
         """Drop the series of what left the table long ago: prompts come and go as long as a router runs."""
@@ -189,7 +191,11 @@ class RouterState:
         return self.metrics.text(form)
 
 
-def _by_group(conflicts: Sequence[ClaimConflict | AliasConflict]) -> dict[tuple[str, ...], float]:
+def _conflicts(view: RoutingIndex) -> tuple[Conflict, ...]:
+    return view.conflicts + view.alias_conflicts + view.name_conflicts
+
+
+def _by_group(conflicts: Sequence[Conflict]) -> dict[tuple[str, ...], float]:
     """Return label group → number of its conflicts."""
     found: dict[tuple[str, ...], float] = {}
     for each in conflicts:

@@ -28,6 +28,7 @@ ONCE: dict[str, Callable[[list[float]], float]] = {
     "conflicts": max,
     "departed_at_bytes": median_low,
     "keys_moved_ratio": max,
+    "name_conflicts": max,
     "peer_key": min,
     "peers": max,
     "responses_store_up": min,

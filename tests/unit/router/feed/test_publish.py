@@ -69,6 +69,15 @@ def test_conflicts_are_logged_once(caplog):
     assert caplog.text.count("two groups declare one prompt") == 1
 
 
+def test_a_name_that_another_namespace_had_first_is_logged_once(caplog):
+    case = Case()
+    for version in ("v1", "v2"):
+        late = group("x", revision("z"), namespace="late", model="a", created="2027-01-01T00:00:00Z")
+        case.publisher.publish(table(group("a"), late, version=version), "file")
+    assert caplog.text.count("has a name that an older group of another namespace keeps") == 1
+    assert 'name_conflicts{group="late/x"} 1' in case.state.exposition(1.0, 0)
+
+
 def test_an_alias_that_another_group_keeps_is_logged_once(caplog):
     case = Case()
     for version in ("v1", "v2"):

@@ -9,10 +9,16 @@ from support.keys import BY_KEY
 from support.tables import SYSTEM, group, revision, slot, table
 
 
-def test_groups_are_found_by_full_name_and_by_short_name_where_it_is_theirs_alone():
-    view = build_index(table(group("a"), group("b"), group("b", namespace="other", model="x")))
-    assert set(view.names) == {"chat/a", "a", "chat/b", "other/b"}
-    assert view.ambiguous == {"b": ("chat/b", "other/b")}
+def test_groups_are_found_by_full_name_and_the_oldest_by_its_short_name():
+    old = group("b", namespace="other", model="x", created="2026-01-01T00:00:00Z")
+    view = build_index(table(group("a"), group("b"), old))
+    assert {name: found.label for name, found in view.names.items()} == {
+        "chat/a": "chat/a",
+        "a": "chat/a",
+        "chat/b": "chat/b",
+        "other/b": "other/b",
+        "b": "other/b",
+    }
 
 
 def test_a_member_keeps_its_identity_through_states_and_pods():

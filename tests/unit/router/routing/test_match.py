@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import orjson
 import pytest
 
@@ -6,6 +8,7 @@ from promptgroup_router.base.errors import ApiError
 from promptgroup_router.contract.fingerprint import canonical_tools
 from promptgroup_router.contract.table import ModelAlias
 from promptgroup_router.rings.index import build_index
+from promptgroup_router.rings.names import NameConflict
 from promptgroup_router.routing.match import ByContent, ByName, NoMatch, match_group
 from support.tables import SYSTEM, group, revision, table
 
@@ -91,14 +94,14 @@ def refused(view, request, named="", namespace=""):
 
 
 def test_what_nobody_serves_is_refused():
-    view = build_index(table(group("a"), group("a", namespace="other", created="2027")))
+    view = build_index(table(group("a")))
     assert refused(view, ask(model="gpt")) == (404, "model_not_found", "model")
     assert refused(view, ask(), "nobody") == (404, "group_not_found", "x-promptgroup")
-    assert refused(view, ask(model="a")) == (400, "ambiguous_group", "model")
-    assert refused(view, ask(), "a") == (400, "ambiguous_group", "x-promptgroup")
 
 
 # --- Several namespaces ---------------------------------------------------------------------------------------------
+
+EARLY, LATE = "2026-01-01T00:00:00Z", "2026-02-01T00:00:00Z"
 
 THEFT = table(
     group("mine", revision("You are."), namespace="a", created="2026-01-01T00:00:00Z"),
@@ -126,6 +129,53 @@ def test_a_group_named_like_a_model_of_another_namespace_takes_none_of_its_reque
     assert found(view, ask(), "b/llama") == "name b/llama"
 
 
+@pytest.mark.parametrize(
+    ("late", "expected"),
+    [
+        ({"name": "support"}, "name b/support"),
+        ({"model": "support"}, "none in b"),
+        ({"model": "a/support"}, None),
+    ],
+    ids=["its name", "its model", "the full name"],
+)
+def test_a_younger_group_takes_no_request_by_the_name_of_a_group(late, expected):
+    old = group("support", revision("You are."), namespace="a", created=EARLY)
+    young = group(**{"name": "x", "namespace": "b", "model": "m", "created": LATE} | late)
+    view = build_index(table(young, old))
+    for system in (SYSTEM, "Else"):
+        assert found(view, ask(system, model="support")) == "name a/support"
+        assert found(view, ask(system, model="a/support")) == "name a/support"
+        assert found(view, ask(system), "support") == "name a/support"
+    assert found(view, ask(), young.name, "b") == f"name b/{young.name}"
+    if expected is not None:
+        assert found(view, ask(model="support"), namespace="b") == expected
+    (name,) = late.values()
+    assert view.name_conflicts == (NameConflict(f"b/{young.name}", name, "a/support"),)
+
+
+def test_an_older_group_keeps_the_name_of_its_model_from_a_group_of_that_full_name():
+    old = group("x", revision("You are."), namespace="a", model="openai/gpt", created=EARLY)
+    young = group("gpt", revision("z"), namespace="openai", model="m", created=LATE)
+    view = build_index(table(old, young))
+    assert found(view, ask("You are.", model="openai/gpt")) == "content a/x"
+    assert found(view, ask(model="openai/gpt")) == "none in a"
+    assert found(view, ask(), "openai/gpt") == "name openai/gpt"
+    assert found(view, ask(model="gpt")) == "name openai/gpt"
+
+
+def test_a_younger_group_takes_no_request_from_a_group_that_is_called_like_their_model():
+    old = group("llama", revision("You are."), namespace="a", created=EARLY)
+    thief = group("thief", revision("Hello"), namespace="b", created=LATE)
+    view = build_index(table(old, thief))
+    assert found(view, ask("Hello")) == "name a/llama"
+    assert found(view, ask("Hello"), namespace="b") == "content b/thief"
+    assert view.name_conflicts == (NameConflict("b/thief", "llama", "a/llama"),)
+    # the other way round the content was there before the name
+    first = group("m", revision("z"), namespace="a", created="2025-01-01T00:00:00Z")
+    view = build_index(table(first, thief, replace(old, created="2027-01-01T00:00:00Z")))
+    assert found(view, ask("Hello")) == "content b/thief"
+
+
 def test_a_name_is_looked_up_in_the_namespace_that_the_request_names():
     view = build_index(table(group("x", namespace="a"), group("x", namespace="b"), group("y", namespace="b")))
     assert found(view, ask(), "x", "b") == "name b/x"
@@ -136,8 +186,6 @@ def test_a_name_is_looked_up_in_the_namespace_that_the_request_names():
 
 
 # --- Aliases --------------------------------------------------------------------------------------------------------
-
-EARLY, LATE = "2026-01-01T00:00:00Z", "2026-02-01T00:00:00Z"
 
 
 def aliased(name, alias, *revisions, since=LATE, **fields):

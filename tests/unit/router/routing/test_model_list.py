@@ -21,15 +21,22 @@ def test_models_and_groups_are_listed_by_the_names_that_work():
     assert names == [
         ("llama", "engine", None),
         ("a", "chat", "llama"),
-        ("x/b", "x", "llama"),
+        ("b", "x", "llama"),
         ("y/b", "y", "llama"),
         ("chat/llama", "chat", "llama"),
     ]
 
 
+def test_a_model_whose_name_an_older_group_keeps_is_not_listed():
+    late = group("x", revision("z"), namespace="x", model="a", created="2027-01-01T00:00:00Z")
+    index = build_index(table(group("a"), late))
+    assert [each["id"] for each in json.loads(model_list(index))["data"]] == ["llama", "a", "x"]
+    assert json.loads(model_card(index, b"/v1/models/a"))["owned_by"] == "chat"
+
+
 def test_anthropics_clients_get_the_list_in_their_form():
     listed = json.loads(model_list(INDEX, anthropic=True))
-    assert [each["id"] for each in listed["data"]] == ["llama", "a", "x/b", "y/b", "chat/llama"]
+    assert [each["id"] for each in listed["data"]] == ["llama", "a", "b", "y/b", "chat/llama"]
     assert {each["type"] for each in listed["data"]} == {"model"}
     assert (listed["first_id"], listed["last_id"], listed["has_more"]) == ("llama", "chat/llama", False)
 
@@ -46,6 +53,7 @@ def test_a_list_without_models_has_no_ends():
         (b"/v1/models/a", "a", "llama"),
         (b"/v1/models/chat/a", "chat/a", "llama"),
         (b"/v1/models/x%2Fb", "x/b", "llama"),
+        (b"/v1/models/b", "b", "llama"),
     ],
 )
 def test_one_model_by_any_of_its_names(path, name, parent):
@@ -54,7 +62,7 @@ def test_one_model_by_any_of_its_names(path, name, parent):
     assert json.loads(model_card(INDEX, path, anthropic=True))["id"] == name
 
 
-@pytest.mark.parametrize("path", [b"/v1/models/gpt", b"/v1/models/b", b"/v1/models/%ff%fe", b"/v1/models/"])
+@pytest.mark.parametrize("path", [b"/v1/models/gpt", b"/v1/models/c", b"/v1/models/%ff%fe", b"/v1/models/"])
 def test_a_model_that_is_not_served(path):
     with pytest.raises(ApiError) as caught:
         model_card(INDEX, path)

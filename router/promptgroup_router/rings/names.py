@@ -1,0 +1,75 @@
+"""Decides which namespace a name belongs to in requests that name none: the one that had it first.
+
+A name may be the model of one group, the name of another and the full name (`namespace/name`) of a third. Of all groups
+that have it in one of these ways the oldest keeps it, so that no group which another namespace creates later takes a
+request by that name, and none makes it ambiguous. The namespace that keeps it says what it means there. Aliases are
+as old as themselves: `aliases` decides about them. See docs/development/decisions/0076.
+
+Does no I/O and reads no clock.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from promptgroup_router.contract.table import Group
+from promptgroup_router.rings.age import by_age, full_name
+
+
+@dataclass(frozen=True, slots=True)
+class NameConflict:
+    """A name of a group, or of its model, that another namespace keeps.
+
+    A request whose `model` it is, and that names no namespace, does not reach the group by it.
+    """
+
+    group: str
+    name: str
+    keeper: str
+    """`namespace/group` that keeps the name."""
+
+
+class NameKeepers:
+    """The groups that keep the names of a table."""
+
+    __slots__ = ("_first", "_labels")
+
+    def __init__(self, groups: Sequence[Group]) -> None:
+        self._labels = {full_name(group): group for group in groups}
+        self._first: dict[str, Group] = {}
+        for group in sorted(groups, key=by_age):
+            for name in (group.model, group.name, full_name(group)):
+                self._first.setdefault(name, group)
+
+    def first(self, name: str) -> Group | None:
+        """Return the oldest group that has the name as that of its model, as its own or as its full name."""
+        return self._first.get(name)
+
+    def named(self, name: str) -> Group | None:
+        """Return the group that the name means where it belongs; None where it is that of a model alone.
+
+        A model may be served by several namespaces, and requests that begin with a prompt of a later one go there. They
+        do not if they name a group that was there before.
+        """
+        first = self._first.get(name)
+        if first is None or first.model != name:
+            return first
+        return self._labels.get(f"{first.namespace}/{name}")
+
+    def conflicts(self, aliases: Mapping[str, Group]) -> tuple[NameConflict, ...]:
+        """Return the names that groups have and do not keep.
+
+        Args:
+            aliases: alias → group that has it, for those that came before each group with the name.
+        """
+        found = []
+        for label, group in self._labels.items():
+            keepers = {name: aliases.get(name) or self._first[name] for name in (group.name, label)}
+            named = self.named(group.model)
+            if named is not None and group.model not in aliases and by_age(named) < by_age(group):
+                keepers[group.model] = named
+            found += [
+                NameConflict(label, name, full_name(keeper))
+                for name, keeper in keepers.items()
+                if keeper.namespace != group.namespace
+            ]
+        return tuple(found)
