@@ -1,6 +1,7 @@
 """The routing table on its way through a file: what is written comes back, and nothing else passes."""
 
 import contextlib
+from dataclasses import replace
 
 import orjson
 import pytest
@@ -8,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from promptgroup_router.contract.caller_rules import CachedTokens, CallerLimits, CallerRules, EngineField
-from promptgroup_router.contract.encoding import decode_table, encode_table
+from promptgroup_router.contract.encoding import decode_group, decode_table, encode_group, encode_table
 from promptgroup_router.contract.table import (
     Engine,
     Group,
@@ -23,6 +24,10 @@ from promptgroup_router.contract.table import (
     TableError,
     TimeLimits,
 )
+from promptgroup_router.feed.slot_address import check
+from promptgroup_router.routing.state import RouterState
+from support.tables import group as support_group
+from support.tables import revision as support_revision
 
 words = st.text(alphabet="abcé-", min_size=1, max_size=8)
 text = st.text(max_size=20)
@@ -95,6 +100,60 @@ def test_fields_of_a_newer_operator_are_left_alone(table, value):
             if "engine" in revision:
                 revision["engine"]["later"] = value
     assert decode_table(encoded) == table
+
+
+anything = st.recursive(
+    json
+    | st.integers(-1, 2**64)
+    | st.floats()
+    | st.sampled_from([*SlotState, *Policy, "a:1", "a:" + "9" * 5000, "Secret/a/b/c", "ConfigMap"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["slot", "state", "x"]), inner),
+    max_leaves=4,
+)
+
+
+def places_of(value):
+    """Yield each object and list of a JSON value that has something in it, with the keys or indexes there."""
+    if isinstance(value, dict | list) and value:
+        inside = list(value.items() if isinstance(value, dict) else enumerate(value))
+        yield value, [key for key, _ in inside]
+        for _, each in inside:
+            yield from places_of(each)
+
+
+@given(groups.filter(lambda group: any(each.slots for each in group.revisions)), st.data())
+def test_a_route_is_refused_or_served_whatever_stands_in_it(group, data):
+    """So no value of a route ends the feed, which serves the groups of all teams."""
+    encoded = orjson.loads(orjson.dumps(encode_group(group)))
+    for _ in range(data.draw(st.integers(1, 3))):
+        place, keys = data.draw(st.sampled_from(list(places_of(encoded))))
+        place[data.draw(st.sampled_from(keys))] = data.draw(anything)
+    try:
+        found = decode_group("a", "b", encoded)
+        check(found, ())
+    except TableError:
+        return
+    state = RouterState()
+    state.install(RoutingTable((found,)), "kubernetes", 0.0)
+    assert state.loaded
+    assert decode_table(orjson.loads(orjson.dumps(encode_table(state.index.table)))) == state.index.table
+    assert state.exposition(1.0, 0)
+
+
+@pytest.mark.parametrize("field", ["slot", "weight", "tokens", "systemBytes", "messages", "kvTokens", "stepTokens"])
+@pytest.mark.parametrize("number", [2**32 - 1, 2**32, 2**53 - 1, 2**53, 2**63, 2**64 - 1])
+def test_a_large_number_is_refused_or_served(field, number):
+    encoded = encode_group(replace(support_group("b"), revisions=(support_revision(engine=Engine("one", 1, 1, 1, 1)),)))
+    first = encoded["revisions"][0]
+    place = first["slots"][0] if field == "slot" else first["engine"] if field in first["engine"] else first
+    place[field] = number
+    if number > (2**32 - 1 if field == "slot" else 2**53 - 1):
+        with pytest.raises(TableError, match=f"{field} is {number}, expected a whole number of at most"):
+            decode_group("a", "b", encoded)
+        return
+    state = RouterState()
+    state.install(RoutingTable((decode_group("a", "b", encoded),)), "kubernetes", 0.0)
+    assert state.exposition(1.0, 0)
 
 
 @pytest.mark.heavy

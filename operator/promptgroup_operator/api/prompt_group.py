@@ -27,7 +27,7 @@ from promptgroup_router.contract.caller_rules import SALTS, CachedTokens, Engine
 from promptgroup_router.contract.fingerprint import Fingerprint
 from promptgroup_router.contract.names import HEADER_SESSION
 from promptgroup_router.contract.semantic import SemanticMode
-from promptgroup_router.contract.table import CacheScope, OwnInstructions, Policy, Sharing, SlotState
+from promptgroup_router.contract.table import MOST_SLOT, CacheScope, OwnInstructions, Policy, Sharing, SlotState
 
 MAX_NAME = 50
 """Longest name of a group: `<group>-<8 hex digits>` must fit a label value (63), as Deployments' names do."""
@@ -741,7 +741,7 @@ class PromptGroup(ApiModel):
 class RouteSlot(ApiModel):
     """A place on a revision's ring and the pod that holds it."""
 
-    slot: Annotated[int, Field(ge=0)]
+    slot: Annotated[int, Field(ge=0, le=MOST_SLOT)]
     state: SlotState
     address: str | None = None
     """host:port of the engine."""

@@ -22,11 +22,16 @@ def fields(**values: object) -> dict[str, object]:
     return {FIELDS: values}
 
 
-def fault(error: BaseException) -> dict[str, object]:
-    """Return `extra` for a log call about an unexpected error: its type and place. Its message may repeat a prompt."""
+def fault(error: BaseException, **values: object) -> dict[str, object]:
+    """Return `extra` for a log call about an unexpected error: its type and place. Its message may repeat a prompt.
+
+    Args:
+        error: the error.
+        values: further fields.
+    """
     frames = traceback.extract_tb(error.__traceback__)
     places = [f"{Path(each.filename).stem}.{each.name}:{each.lineno}" for each in frames[-FRAMES:]]
-    return fields(error=type(error).__name__, at=" ".join(places))
+    return fields(**values, error=type(error).__name__, at=" ".join(places))
 
 
 class Plain(logging.Formatter):

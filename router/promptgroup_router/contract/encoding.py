@@ -19,6 +19,7 @@ from promptgroup_router.contract.semantic import SemanticCaching, SemanticMode
 from promptgroup_router.contract.table import (
     LOAD_FACTOR_PERCENT,
     MESSAGES_KEY,
+    MOST_SLOT,
     SYSTEM_KEY,
     TOOLS_KEY,
     CacheScope,
@@ -379,14 +380,15 @@ def _decode_slot(item: object, at: str) -> Slot:
     address = text(data, "address", at, "")
     if state is not SlotState.ABSENT:
         host, colon, port = address.rpartition(":")
-        if not (host and colon and port.isascii() and port.isdigit() and 0 < int(port) < 65536):
+        # a number of thousands of digits is not even read
+        if not (host and colon and port.isascii() and port.isdigit() and len(port) <= 5 and 0 < int(port) < 65536):
             raise TableError(f"{at}: address is {address!r}, expected host:port for a slot that is {state}")
     told = text(data, "tls", at, "")
     tls = engine_tls.parse(told)
     if told and tls is None:  # never plain HTTP instead
         raise TableError(f"{at}: tls is {told!r}, expected KIND/NAME/KEY and the server name, as in Secret/ca/ca.crt/x")
     return Slot(
-        index=count(data, "slot", at),
+        index=count(data, "slot", at, most=MOST_SLOT),
         state=state,
         address=address,
         pod=text(data, "pod", at, ""),

@@ -6,6 +6,10 @@ from typing import Any, TypeVar
 
 from promptgroup_router.contract.table import TableError
 
+MOST = (1 << 53) - 1
+"""Largest number that is taken where a field has no limit of its own: every program reads it from JSON as it was
+written, and sums of such numbers can be written, too."""
+
 E = TypeVar("E", bound=enum.StrEnum)
 
 
@@ -56,8 +60,8 @@ def texts(data: Mapping[str, Any], key: str, at: str) -> tuple[str, ...]:
     return tuple(str(value) for value in values)
 
 
-def count(data: Mapping[str, Any], key: str, at: str, default: int | None = None) -> int:
-    """Return a whole number from 0.
+def count(data: Mapping[str, Any], key: str, at: str, default: int | None = None, most: int = MOST) -> int:
+    """Return a whole number from 0 to `most`.
 
     Raises:
         TableError: it is something else.
@@ -65,6 +69,8 @@ def count(data: Mapping[str, Any], key: str, at: str, default: int | None = None
     value = data.get(key, default)
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         raise TableError(f"{at}: {key} is {_shown(value)}, expected a whole number from 0")
+    if value > most:
+        raise TableError(f"{at}: {key} is {value}, expected a whole number of at most {most}")
     return value
 
 

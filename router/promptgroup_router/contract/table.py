@@ -28,6 +28,10 @@ LOAD_FACTOR_PERCENT = 125
 """Default of a group's `load_factor_percent`."""
 
 
+MOST_SLOT = (1 << 32) - 1
+"""Largest number of a slot: a ring weighs slots by four bytes of their numbers."""
+
+
 class TableError(ValueError):
     """A table that cannot be used. The message names the field, its value and what is expected."""
 
@@ -101,6 +105,7 @@ class Slot:
     """A place on a revision's ring, and the pod that holds it."""
 
     index: int
+    """Its number, from 0 to MOST_SLOT."""
     state: SlotState
     address: str = ""
     """`host:port`, empty when Absent."""

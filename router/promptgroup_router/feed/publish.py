@@ -4,12 +4,13 @@ import logging
 from collections.abc import Callable
 from pathlib import Path
 
-from promptgroup_router.base.logs import fields
+from promptgroup_router.base.logs import fault, fields
 from promptgroup_router.contract.table import RoutingTable, TableError
 from promptgroup_router.feed import table_file
 from promptgroup_router.rings.aliases import AliasConflict
 from promptgroup_router.rings.index import ClaimConflict
 from promptgroup_router.rings.names import NameConflict
+from promptgroup_router.routing.sound_part import sound_part
 from promptgroup_router.routing.state import Conflict, RouterState
 
 log = logging.getLogger("promptgroup.table")
@@ -37,16 +38,20 @@ class Publisher:
         self._state = state
         self._clock = clock
         self._copy = copy
+        self._given: RoutingTable | None = None
 
     def publish(self, table: RoutingTable, source: str) -> None:
-        """Replace the table in use."""
-        if self._state.loaded and table == self._state.index.table:
+        """Replace the table in use.
+
+        A group that the router fails at keeps its last good value, or is left out; the others are served.
+        """
+        if self._state.loaded and table == self._given:
             return
         self._install(table, source)
-        if self._copy is None:
+        if self._copy is None or not self._state.loaded:
             return
         try:
-            table_file.write(self._copy, table)
+            table_file.write(self._copy, self._state.index.table)
         except OSError as error:
             log.warning("copy of the table not written", extra=fields(file=self._copy, problem=error))
 
@@ -71,10 +76,25 @@ class Publisher:
             log.warning("copy of the table not read", extra=fields(file=self._copy, problem=error))
             return None
         self._install(table, "copy")
-        return table
+        return self._state.index.table
 
-    def _install(self, table: RoutingTable, source: str) -> None:
-        conflicts = self._state.install(table, source, self._clock())
+    def _install(self, given: RoutingTable, source: str) -> None:
+        self._given = given
+        last = self._state.index.table
+        table, conflicts, error = given, *self._tried(given, source)
+        if error is not None:
+            table, faults = sound_part(given, last)
+            for label, fault_of_group in faults.items():
+                self.failed(source)
+                log.error(
+                    "the router fails at a group: its last good value stays in use, or it is not served",
+                    extra=fault(fault_of_group, group=label),
+                )
+            conflicts, error = self._tried(table, source)
+        if error is not None:
+            self.failed(source)
+            log.error("the router fails at the table: the last good one stays in use", extra=fault(error))
+            return
         self._installed()
         revisions = [revision for group in table.groups for revision in group.revisions]
         ready = sum(slot.state == "Ready" for revision in revisions for slot in revision.slots)
@@ -87,6 +107,13 @@ class Publisher:
         for conflict in conflicts:
             told, what = _told(conflict)
             log.warning(told, extra=fields(group=conflict.group, keeper=conflict.keeper, **what))
+
+    def _tried(self, table: RoutingTable, source: str) -> tuple[tuple[Conflict, ...], Exception | None]:
+        """Return the new conflicts of a table that is served from here on, or the error by which it is not."""
+        try:
+            return self._state.install(table, source, self._clock()), None
+        except Exception as error:  # noqa: BLE001 # a fault of the router at one team's group, which no other must feel
+            return (), error
 
 
 def _told(conflict: Conflict) -> tuple[str, dict[str, str]]:

@@ -237,6 +237,14 @@ REFUSED = {
         "chat/support: revisions[0]: systemBytes is missing, expected a whole number from 0",
     ),
     "two of one slot": (changed(*SLOT, "slot", 1), "chat/support: revisions[0].slots: 1 is listed twice"),
+    "a slot that no ring has": (
+        changed(*SLOT, "slot", 1 << 32),
+        "chat/support: revisions[0].slots[0]: slot is 4294967296, expected a whole number of at most 4294967295",
+    ),
+    "more tokens than a number of JSON is sure to hold": (
+        changed(*FIRST, "engine", "kvTokens", 1 << 53),
+        f"chat/support: revisions[0].engine: kvTokens is {1 << 53}, expected a whole number of at most {(1 << 53) - 1}",
+    ),
     "an unknown state": (
         changed(*SLOT, "state", "Warm"),
         "chat/support: revisions[0].slots[0]: state is 'Warm', expected one of Ready, Draining, Absent",
@@ -294,7 +302,18 @@ def test_a_route_that_cannot_be_used_is_refused_with_field_value_and_what_is_exp
 
 @pytest.mark.parametrize(
     "address",
-    ["", "10.0.0.1", "10.0.0.1:", ":8000", "10.0.0.1:0", "10.0.0.1:65536", "10.0.0.1:-1", "10.0.0.1:٣", "a:b"],
+    [
+        "",
+        "10.0.0.1",
+        "10.0.0.1:",
+        ":8000",
+        "10.0.0.1:0",
+        "10.0.0.1:65536",
+        "10.0.0.1:-1",
+        "10.0.0.1:٣",
+        "a:b",
+        "a:" + "1" * 5000,
+    ],
 )
 def test_a_slot_that_takes_requests_needs_an_address(address):
     with pytest.raises(TableError, match=r"slots\[0\]: address is .*, expected host:port for a slot that is Ready"):

@@ -13,7 +13,7 @@ from promptgroup_router.feed.publish import Publisher
 from promptgroup_router.routing.state import RouterState
 from support.fakeengine import until
 from support.fakekube import FakeKube, fake_kube
-from support.tables import SYSTEM, group, revision, table
+from support.tables import SYSTEM, group, revision, slot, table
 from support.wire import run
 
 REF = PromptRef("ConfigMap", "prompt")
@@ -70,6 +70,21 @@ def test_the_table_follows_the_routes(tmp_path):
         await case.shows("chat/b")
 
     following(tmp_path, check)
+
+
+def test_a_route_that_cannot_be_served_is_nobody_elses_fault(tmp_path, caplog):
+    async def check(case: Case, kube: FakeKube):
+        await kube.watched(2)
+        kube.put(group("a", namespace="x"))
+        await case.shows("x/a")
+        kube.put(group("bad", revision(slots=(slot(1 << 32, address="10.0.0.1:8000"),)), namespace="y"))
+        await until(lambda: case.state.metrics.table_errors.values.get(("kubernetes",)), "the refusal")
+        kube.put(group("b", namespace="x"))
+        await case.shows("x/a", "x/b")
+        (refused,) = (each.fields["problem"] for each in caplog.records if "problem" in each.fields)
+        assert "y/bad: revisions[0].slots[0]: slot is 4294967296" in refused
+
+    following(tmp_path, check, "x", "y")
 
 
 def test_every_served_namespace_is_followed_and_no_other(tmp_path):

@@ -1,8 +1,10 @@
+from dataclasses import replace
+
 from promptgroup_router.contract.table import ModelAlias, RoutingTable
 from promptgroup_router.feed import table_file
 from promptgroup_router.feed.publish import Publisher
 from promptgroup_router.routing.state import RouterState
-from support.tables import group, revision, table
+from support.tables import group, revision, slot, table
 
 
 class Case:
@@ -60,6 +62,33 @@ def test_a_copy_that_cannot_be_written_does_not_stop_serving(tmp_path, caplog):
     case.publisher.publish(table(), "file")
     assert case.state.index.table == table()
     assert "copy of the table not written" in caplog.text
+
+
+BAD = group("b", revision(slots=(slot(1 << 32, address="10.0.0.1:8000"),)), namespace="other")
+"""A group that decoding refuses, and at which the router would fail."""
+
+
+def test_a_fault_at_one_group_is_not_one_of_the_others(tmp_path, caplog):
+    case = Case(tmp_path / "copy.json")
+    good = replace(BAD, revisions=(revision("Good."),))
+    case.publisher.publish(table(group("a"), good), "kubernetes")
+    for _ in range(2):
+        case.publisher.publish(table(group("a"), BAD, group("c"), version="v2"), "kubernetes")
+    served = table(group("a"), good, group("c"), version="v2")
+    assert case.state.index.table == table_file.read(tmp_path / "copy.json") == served
+    assert case.state.metrics.table_errors.values == {("kubernetes",): 1}
+    assert caplog.text.count("the router fails at a group") == 1
+    case.publisher.publish(table(BAD, version="v3"), "kubernetes")
+    assert [each.label for each in case.state.index.groups] == ["other/b"]
+
+
+def test_a_fault_at_the_whole_table_leaves_the_last_one_in_use(tmp_path, monkeypatch, caplog):
+    case = Case(tmp_path / "copy.json")
+    case.publisher.publish(table(), "file")
+    monkeypatch.setattr(case.state, "install", lambda *_: 1 / 0)
+    case.publisher.publish(table(group("a")), "file")
+    assert case.state.index.table == table_file.read(tmp_path / "copy.json") == table()
+    assert "the router fails at the table" in caplog.text
 
 
 def test_conflicts_are_logged_once(caplog):
