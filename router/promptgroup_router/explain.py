@@ -1,6 +1,8 @@
 """Explains where a request would go at this moment, and why: steps 2 to 5 of a request's life without effects.
 
-Nothing is placed, counted or remembered, and none of the request's text is repeated. Does no I/O and reads no clock.
+Nothing is placed, counted or remembered of it, and none of its text and headers is repeated. The sender is told by the
+headers, as that of a request; a header by which a gateway names callers is believed, as if the request came from there.
+Does no I/O and reads no clock.
 
 The document is JSON:
 
@@ -10,6 +12,7 @@ The document is JSON:
 | `refusal`    | what the client would get instead: status, code, param, message; then what follows may be missing  |
 | `match`      | how (content, name, none), group (`namespace/name`), model, alias (null: the model was named, or a  |
 |              | group); `departed`: the prompt of a near miss                                                      |
+| `caller`     | null where the group asks nobody who they are; name: of the caller, null where that is not known   |
 | `session`    | key, named, source (a header or a field; empty: the start of the conversation), last (where it was) |
 | `revision`   | fingerprint, weight of weights, why (content, session, weight); null without a group               |
 | `tokens`     | prompt, prefix, history: lengths as the router estimates them                                      |
@@ -28,9 +31,12 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from promptgroup_router.access.authenticator import NoSender
+from promptgroup_router.access.caller import Caller
 from promptgroup_router.apis.endpoints import ENDPOINTS, Endpoint
 from promptgroup_router.apis.request import CHAT_PATH
 from promptgroup_router.base.errors import ApiError, shown
+from promptgroup_router.contract.access import Access, AccessType
 from promptgroup_router.contract.table import Policy, RoutingTable, SlotState
 from promptgroup_router.policy.expected_ttft import ReplicaCost
 from promptgroup_router.policy.policies import load_cap
@@ -40,7 +46,7 @@ from promptgroup_router.rings.index import GroupEntry, Member, RevisionEntry, pr
 from promptgroup_router.rings.ring import ring_of
 from promptgroup_router.routing.admission_queue import NEW_SECONDS, WAIT_SECONDS
 from promptgroup_router.routing.match import MatchedBy
-from promptgroup_router.routing.route import Route, refuse_empty, route
+from promptgroup_router.routing.route import Identify, Route, check_in, identify_nobody, refuse_empty, route
 from promptgroup_router.routing.state import RouterState
 from promptgroup_router.undeclared.unmatched import UNMATCHED
 
@@ -85,21 +91,61 @@ def parse_explain_request(data: bytes) -> ExplainRequest:
 
 
 def explain_with_table(table: RoutingTable, question: ExplainRequest) -> bytes:
-    """Explain by a table alone, as a router does that has just started."""
+    """Explain by a table alone, as a router does that has just started.
+
+    A table has no keys, so callers are not known: where a group asks who they are, the session has a key of its own.
+    """
     state = RouterState()
     state.install(table, "file", 0.0)
-    return explain(state, question, 0.0)
+    return _explained(state, question, 0.0, identify_nobody)
 
 
 def explain(state: RouterState, question: ExplainRequest, now: float) -> bytes:
-    """Return where the request would go at this moment and why, as JSON."""
+    """Return where the request would go at this moment and why, as JSON.
+
+    Args:
+        state: of the router.
+        question: the request.
+        now: monotonic seconds.
+    """
+    authenticator = state.authenticator
+
+    def identify(own: Access | None, namespace: str) -> Caller:
+        access = authenticator.access(own)
+        return authenticator.identify(access, namespace, question.headers, _FromGateway(access.sources), now)
+
+    return _explained(state, question, now, identify)
+
+
+class _FromGateway(NoSender):
+    """The connection of a request that an access asks for: whoever asks where a request would go has none."""
+
+    def __init__(self, sources: tuple[str, ...]) -> None:
+        self._sources = sources
+
+    def peer_address(self) -> str:
+        """Return an address of the networks that may name callers."""
+        return self._sources[0].partition("/")[0] if self._sources else ""
+
+
+def _explained(state: RouterState, question: ExplainRequest, now: float, identify: Identify) -> bytes:
     told: dict[str, Any] = {"table": state.index.table.version, "refusal": None}
     locations = state.balancer.locations
     try:
+        if state.asks_callers:
+            check_in(state.index, identify)
         ask = question.endpoint.parse(question.body)
         found = route(
-            state.index, ask, question.headers, locations=locations, tokens=state.tokens, now=now, salts=state.salts
+            state.index,
+            ask,
+            question.headers,
+            locations=locations,
+            tokens=state.tokens,
+            now=now,
+            identify=identify,
+            salts=state.salts,
         )
+        told["caller"] = _caller(state, found)
         group, revision = _whose(state, found)
         place = locations.get_by_origin(found.demand.session, found.demand.origin, now)
         told |= _request(found, group, revision, place, asked=ask.model, now=now)
@@ -115,6 +161,12 @@ def _whose(state: RouterState, found: Route) -> tuple[GroupEntry | None, Revisio
         return None, None
     group = state.index.names[found.group]
     return group, next(each for each in group.revisions if each.candidates.id == found.candidates.id)
+
+
+def _caller(state: RouterState, found: Route) -> dict[str, str | None] | None:
+    if state.authenticator.access(found.access).type is AccessType.ANONYMOUS:
+        return None
+    return {"name": found.caller.name or None}
 
 
 # --- group, session, revision ------------------------------------------------------------------------------

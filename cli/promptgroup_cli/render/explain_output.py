@@ -14,6 +14,9 @@ _WEIGHED = 4
 """Number of the columns that every policy fills; ExpectedTTFT fills the others too."""
 _HOW = {"content": "by its system prompt", "name": "by its name"}
 _WHY = {"content": "its prompt is the one in the request", "session": "the session began with it"}
+_UNKNOWN = (
+    "not known here, so that the session has another key than that of a request to a router, and often another home"
+)
 _UNGROUPED = "no group declares the beginning of the prompt"
 
 
@@ -47,6 +50,8 @@ def candidates(told: Told) -> list[Sequence[str]]:
 
 def _request(told: Told) -> Iterator[tuple[str, str]]:
     yield "Group", _group(told["match"])
+    if (caller := told.get("caller")) is not None:  # earlier routers do not tell it
+        yield "Caller", caller["name"] or _UNKNOWN
     yield "Session", _session(told["session"])
     if told["revision"] is not None:
         yield "Revision", _revision(told["revision"])

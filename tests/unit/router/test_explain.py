@@ -5,15 +5,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from promptgroup_router.access.caller import Caller
+from promptgroup_router.access.keyring import SecretRef
 from promptgroup_router.apis import request
 from promptgroup_router.apis.usage import Usage
 from promptgroup_router.base.errors import ApiError
+from promptgroup_router.contract.access import Access, AccessType
+from promptgroup_router.contract.caller_rules import NO_RULES, CallerRules
 from promptgroup_router.contract.table import Engine, ModelAlias, Policy, SlotState
 from promptgroup_router.explain import explain, explain_with_table, parse_explain_request
 from promptgroup_router.policy.policies import LEAST_CAP
 from promptgroup_router.routing.admission_queue import NEW_SECONDS, WAIT_SECONDS
 from promptgroup_router.routing.route import route
 from promptgroup_router.routing.state import RouterState
+from support.keys import BY_KEY, KEY_A, KEY_A2, KEY_B
 from support.tables import SYSTEM, group, revision, slot, table
 
 ENGINE = Engine("one", kv_tokens=100_000, prefill_rate=10_000)
@@ -143,6 +148,75 @@ def test_the_session_names_its_source_and_not_what_stands_there(headers, fields,
     data = explain(serving(), question(chat(**fields), headers), 0.0)
     assert orjson.loads(data)["session"]["source"] == source
     assert b"secret" not in data
+
+
+# --- the caller ----------------------------------------------------------------------------------------------
+
+BY_HEADER = Access(AccessType.HEADER, header="x-user", sources=("10.0.0.0/8",))
+ISOLATING = CallerRules(salted=frozenset(["chat"]))
+
+
+def asking(access, callers=NO_RULES):
+    state = serving(table(group("support", revision(slots=8, engine=ENGINE), access=access, callers=callers)))
+    state.authenticator.keyring.learn_keys(SecretRef("chat", "keys"), {"alice": f"{KEY_A}\n{KEY_A2}".encode()})
+    return state
+
+
+@pytest.mark.parametrize("rules", [NO_RULES, ISOLATING], ids=["access", "isolation"])
+@pytest.mark.parametrize(
+    ("access", "headers"),
+    [
+        (BY_KEY, {"authorization": f"Bearer {KEY_A}"}),
+        (BY_KEY, {"x-api-key": KEY_A2}),
+        (BY_HEADER, {"x-user": "alice"}),
+    ],
+    ids=["key", "another key", "gateway"],
+)
+def test_the_caller_is_told_as_that_of_the_request_and_so_are_session_and_home(access, headers, rules):
+    state = asking(access, rules)
+    for number in range(10):
+        asked = question(chat(f"q{number}"), headers)
+        data = explain(state, asked, 0.0)
+        found = orjson.loads(data)
+        sent = route(
+            state.index,
+            asked.endpoint.parse(asked.body),
+            asked.headers,
+            locations=state.balancer.locations,
+            tokens=state.tokens,
+            now=0.0,
+            identify=lambda *_: Caller("alice"),
+            salts=state.salts,
+        )
+        assert found["caller"] == {"name": "alice"}
+        assert found["session"]["key"] == f"{sent.session.key:016x}"
+        assert found["choice"] == next(sent.candidates.order(sent.demand.session)).label
+        assert not any(key.encode() in data for key in (KEY_A, KEY_A2))
+
+
+@pytest.mark.parametrize(
+    ("access", "headers", "code"),
+    [
+        (BY_KEY, {}, "missing_credential"),
+        (BY_KEY, {"authorization": f"Bearer {KEY_B}"}, "invalid_api_key"),
+        (replace(BY_KEY, callers=("bob",)), {"authorization": f"Bearer {KEY_A}"}, "not_allowed"),
+        (replace(BY_KEY, secrets=("others",)), {"authorization": f"Bearer {KEY_B}"}, "access_not_available"),
+        (BY_HEADER, {"x-user": "a b"}, "untrusted_sender"),
+    ],
+)
+def test_a_caller_who_is_not_let_in_is_told_without_the_credential(access, headers, code, caplog):
+    state = asking(access)
+    data = explain(state, question(headers=headers), 0.0)
+    assert orjson.loads(data)["refusal"]["code"] == code
+    assert "choice" not in orjson.loads(data)
+    assert not any(key in data.decode() + caplog.text for key in (KEY_A, KEY_B))
+
+
+def test_nobody_is_told_where_nobody_is_asked_and_a_table_alone_knows_nobody():
+    assert told(serving(), question(headers={"authorization": "Bearer x"}))["caller"] is None
+    served = table(group("support", revision(), access=BY_KEY))
+    found = orjson.loads(explain_with_table(served, question(headers={"authorization": f"Bearer {KEY_A}"})))
+    assert (found["caller"], found["refusal"]) == ({"name": None}, None)
 
 
 def test_a_revision_is_by_weight_or_the_one_that_the_session_began_with():

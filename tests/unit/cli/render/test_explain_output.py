@@ -39,6 +39,15 @@ def test_a_request_that_brings_the_prompt():
     assert all(len(line) <= WIDTH + 20 for line in text.splitlines())
 
 
+@pytest.mark.parametrize(
+    ("caller", "words"), [({"name": "alice"}, "alice"), ({"name": None}, "not known here")], ids=["known", "unknown"]
+)
+def test_the_caller_is_shown_where_the_group_asks_who_it_is(caller, words):
+    shown = facts(explain_output.table(told() | {"caller": caller}))
+    assert list(shown)[:3] == ["Group", "Caller", "Session"]
+    assert shown["Caller"].startswith(words)
+
+
 def test_replicas_are_listed_as_weighed_and_then_the_slots_that_get_nothing():
     rows = [line.split() for line in explain_output.table(told()).partition("\n\n")[2].splitlines()]
     assert rows[0][:5] == ["REPLICA", "RING", "STATE", "REQUESTS", "CACHED"]
