@@ -13,18 +13,21 @@ from sitegen.tables import sentence, table
 ROOT = Path(__file__).parents[2]
 NAMES = ROOT / "router" / "promptgroup_router" / "contract" / "names.py"
 EXIT_STATUSES = ROOT / "cli" / "promptgroup_cli" / "base" / "errors.py"
+OBJECTS = ROOT / "operator" / "promptgroup_operator" / "plan" / "desired.py"
 PACKAGES = (ROOT / "operator", ROOT / "router")
 DOMAIN = "promptgroup.dev/"
 
+LABEL_MANAGED_BY = "app.kubernetes.io/managed-by"
 LABELS = {
-    "app.kubernetes.io/name": "The program or the engine type; `promptgroup-router` selects the routers.",
-    "app.kubernetes.io/managed-by": "`promptgroup`, on all that the operator creates.",
+    "app.kubernetes.io/name": "The program that an object of the install belongs to; `promptgroup-router` selects the "
+    "routers.",
+    LABEL_MANAGED_BY: "`{}`, on all objects that the operator creates.",
 }
-"""Labels of Kubernetes' own list that the operator sets or reads."""
+"""Labels of Kubernetes' own list that the operator sets or reads, with a place for the one value that it sets."""
 
 PLAIN_HEADERS = {
     "x-request-id": ("request and answer", "Id of the request; the router makes one where the client sends none."),
-    "retry-after": ("answer", "Seconds to wait, with status 503 and code `overloaded`."),
+    "retry-after": ("answer", "Seconds to wait, with each status 503 and 429."),
 }
 """Headers that are not of this project's making."""
 
@@ -60,10 +63,23 @@ def domain_names() -> dict[str, tuple[str, str]]:
     return found
 
 
+def managers() -> set[str]:
+    """Return the values of the label `app.kubernetes.io/managed-by` in the operator's objects."""
+    return {
+        str(value.value)
+        for node in ast.walk(ast.parse(OBJECTS.read_text()))
+        if isinstance(node, ast.Dict)
+        for key, value in zip(node.keys, node.values, strict=True)
+        if isinstance(key, ast.Constant) and key.value == LABEL_MANAGED_BY and isinstance(value, ast.Constant)
+    }
+
+
 def labels() -> str:
     """Return the labels that the operator sets or reads."""
     own = {name: text for name, (constant, text) in domain_names().items() if constant.startswith("LABEL")}
-    return table(["Label", "Meaning"], [[f"`{name}`", sentence(text)] for name, text in {**own, **LABELS}.items()])
+    (manager,) = managers()
+    rows = {**own, **{name: text.format(manager) for name, text in LABELS.items()}}
+    return table(["Label", "Meaning"], [[f"`{name}`", sentence(text)] for name, text in rows.items()])
 
 
 def annotations() -> str:

@@ -12,6 +12,7 @@ from sitegen.tables import table
 ROOT = Path(__file__).parents[2]
 PAGE = Path(__file__).with_name("reasons.yaml")
 OPERATOR = ROOT / "operator" / "promptgroup_operator"
+STATUS = OPERATOR / "plan" / "status.py"
 
 CAMEL = re.compile(r"[A-Z][a-z0-9]+([A-Z][A-Za-z0-9]*)*")
 
@@ -59,6 +60,25 @@ def camel_texts() -> frozenset[str]:
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and CAMEL.fullmatch(node.value)
     )
+
+
+def condition_types() -> set[str]:
+    """Return the types of conditions that the operator's code gives a group: `Condition("Ready", ...)` and its like.
+
+    Where a variable holds the type, the table at the top of the module has it: the first word of each of its rows.
+    """
+    tree = ast.parse(STATUS.read_text())
+    rows = (ast.get_docstring(tree) or "").partition("\ncondition ")[2]
+    listed = re.findall(r"^([A-Z][A-Za-z]+) ", rows, re.MULTILINE)
+    called = {
+        str(node.args[0].value)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id == "Condition"
+        and isinstance(node.args[0], ast.Constant)
+    }
+    return called | set(listed)
 
 
 def used() -> set[str]:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from promptgroup_operator.plan import desired
 from promptgroup_router.apis.endpoints import ENDPOINTS
 from sitegen import crds, decisions, drawings, flags, identifiers, pages, reasons, recordings, series
 
@@ -69,6 +70,18 @@ def test_every_reason_is_explained_and_no_other():
     assert own - reasons.used() == set(), "no code uses this reason"
 
 
+def test_every_condition_is_explained_and_no_other():
+    """A type that is listed as no reason would be on the page neither as a reason nor as a condition."""
+    assert reasons.condition_types() == set(reasons.written()["conditions"])
+    assert set(reasons.written()["not reasons"]).isdisjoint(reasons.condition_types())
+
+
+def test_a_condition_without_a_row_is_missed(monkeypatch):
+    explained = dict(reasons.written()["conditions"])
+    del explained["CacheTierUseful"]
+    assert reasons.condition_types() - set(explained) == {"CacheTierUseful"}
+
+
 @pytest.mark.heavy
 def test_what_is_listed_as_no_reason_stands_in_the_code():
     listed = set(reasons.written()["not reasons"])
@@ -90,6 +103,12 @@ def test_every_label_annotation_and_header_is_on_a_page():
         if constant.startswith(("HEADER_", "LABEL_", "ANNOTATION_"))
     ]
     assert [name for name in names if f"`{name}`" not in REFERENCE] == []
+
+
+def test_the_page_has_the_manager_that_objects_of_the_operator_carry():
+    """Somebody who selects by the label finds what the operator made."""
+    labels = desired.peers_secret("chat", b"key")["metadata"]["labels"]
+    assert f"`{labels['app.kubernetes.io/managed-by']}`, on all objects" in REFERENCE
 
 
 def test_every_decision_record_has_a_status_and_a_date():
