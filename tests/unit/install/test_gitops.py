@@ -49,8 +49,29 @@ def test_groups_go_where_the_first_routers_are_and_come_after_the_install():
 
 def test_values_that_flux_gives_are_ones_of_the_chart():
     known = document((ROOT / "charts/promptgroup/values.yaml").read_text())
-    for name, values in named("HelmRelease", "promptgroup")["values"].items():
-        assert set(values) <= set(known[name])
+    for name, value in named("HelmRelease", "promptgroup")["values"].items():
+        assert name in known
+        assert not isinstance(value, dict) or set(value) <= set(known[name])
+
+
+def test_every_image_that_an_install_pulls_comes_from_a_registry_that_can_exist():
+    """The samples pull nothing from `promptgroup.invalid`: an install would wait for it until its timeout."""
+    version = document((ROOT / "charts/promptgroup/Chart.yaml").read_text())["version"]
+    pulled = {
+        container["image"]
+        for folder in ("operator/base", "router")
+        for container in document((ROOT / "manifests" / folder / "deployment.yaml").read_text())["spec"]["template"][
+            "spec"
+        ]["containers"]
+    }
+    argo = named("Application", "promptgroup")["source"]["kustomize"]["images"]
+    flux = [
+        f"{each['name']}={each['newName']}:{each['newTag']}" for each in named("Kustomization", "promptgroup")["images"]
+    ]
+    assert argo == flux
+    assert {each.partition("=")[0] for each in argo} == {image.partition(":")[0] for image in pulled}
+    assert [each for each in argo if not each.endswith(f":{version}") or "=promptgroup.invalid/" in each] == []
+    assert named("HelmRelease", "promptgroup")["values"]["imageRegistry"] != "promptgroup.invalid"
 
 
 @pytest.mark.parametrize("each", OBJECTS, ids=lambda each: f"{each['kind']}-{each['metadata']['name']}")
