@@ -647,7 +647,7 @@ class StatusCondition(ApiModel):
     type: Annotated[str, Field(max_length=316)]
     """Name of the condition; docs/reference/conditions.md lists all."""
     status: Literal["True", "False", "Unknown"]
-    """Whether it holds; Unknown while nobody can tell."""
+    """True if it holds, False if it does not, Unknown while nobody can tell."""
     reason: Annotated[str, Field(max_length=1024)]
     """One word for the cause, which programs can compare."""
     message: Annotated[str, Field(max_length=32768)] = ""

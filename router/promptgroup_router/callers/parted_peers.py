@@ -16,7 +16,7 @@ One that does after longer is a new peer."""
 
 
 class Parted(NamedTuple):
-    """What a peer had told of an account before it fell silent."""
+    """The last report of a peer on an account, before it fell silent."""
 
     report: SpendReport
     at: float
