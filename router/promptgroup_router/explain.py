@@ -112,20 +112,11 @@ def explain(state: RouterState, question: ExplainRequest, now: float) -> bytes:
 
     def identify(own: Access | None, namespace: str) -> Caller:
         access = authenticator.access(own)
-        return authenticator.identify(access, namespace, question.headers, _FromGateway(access.sources), now)
+        # whoever asks has no connection of the request: it counts as one from the networks that may name callers
+        sender = NoSender(access.sources[0].partition("/")[0] if access.sources else "")
+        return authenticator.identify(access, namespace, question.headers, sender, now)
 
     return _explained(state, question, now, identify)
-
-
-class _FromGateway(NoSender):
-    """The connection of a request that an access asks for: whoever asks where a request would go has none."""
-
-    def __init__(self, sources: tuple[str, ...]) -> None:
-        self._sources = sources
-
-    def peer_address(self) -> str:
-        """Return an address of the networks that may name callers."""
-        return self._sources[0].partition("/")[0] if self._sources else ""
 
 
 def _explained(state: RouterState, question: ExplainRequest, now: float, identify: Identify) -> bytes:

@@ -55,6 +55,10 @@ class Sender(Protocol):
 class NoSender:
     """The connection of a request that did not come on one."""
 
+    def __init__(self, address: str = "") -> None:
+        """Stand for a connection from an address; empty if none is known."""
+        self._address = address
+
     def known_key(self) -> KnownKey | None:
         """Return None."""
         return None
@@ -63,8 +67,8 @@ class NoSender:
         """Keep nothing."""
 
     def peer_address(self) -> str:
-        """Return no address."""
-        return ""
+        """Return the address."""
+        return self._address
 
     def repeats(self, _name: bytes) -> bool:
         """Return False."""

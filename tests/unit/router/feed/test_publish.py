@@ -1,4 +1,5 @@
 from dataclasses import replace
+from types import SimpleNamespace
 
 from promptgroup_router.contract.table import ModelAlias, RoutingTable
 from promptgroup_router.feed import table_file
@@ -85,7 +86,9 @@ def test_a_fault_at_one_group_is_not_one_of_the_others(tmp_path, caplog):
 def test_a_fault_at_the_whole_table_leaves_the_last_one_in_use(tmp_path, monkeypatch, caplog):
     case = Case(tmp_path / "copy.json")
     case.publisher.publish(table(), "file")
-    monkeypatch.setattr(case.state, "install", lambda *_: 1 / 0)
+    state = case.state
+    failing = SimpleNamespace(index=state.index, metrics=state.metrics, loaded=True, install=lambda *_: 1 / 0)
+    monkeypatch.setattr(case.publisher, "_state", failing)
     case.publisher.publish(table(group("a")), "file")
     assert case.state.index.table == table_file.read(tmp_path / "copy.json") == table()
     assert "the router fails at the table" in caplog.text
