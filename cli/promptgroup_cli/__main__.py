@@ -15,8 +15,9 @@ from promptgroup_router.contract.command_line import Parser
 PLUGIN = "kubectl-promptgroup"
 """Name of the file that kubectl runs for `kubectl promptgroup`."""
 
-UNWRITABLE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
-"""Errors of a standard output that takes no more: a full disk, a quota, a limit of file size, a broken device."""
+UNWRITABLE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF})
+"""Errors of a standard output that takes nothing: a full disk, a quota, a limit of file size, a broken device, and one
+that is closed (`>&-`) or open for reading only."""
 
 COMMANDS = {
     "status": "show a group's revisions and slots, and what it waits for",
@@ -38,7 +39,11 @@ COMMANDS = {
 
 def main() -> int:
     """Run the command line and return its exit status."""
+    if sys.stderr is None:  # closed (`2>&-`): print() would write its messages among the output
+        sys.stderr = Path(os.devnull).open("w", encoding="utf-8")
     parser = build_parser("kubectl promptgroup" if Path(sys.argv[0]).name == PLUGIN else "promptgroup", _words())
+    if sys.stdout is None:
+        return _unwritable(parser.prog, os.strerror(errno.EBADF))
     try:
         try:
             if "_ARGCOMPLETE" in os.environ:
@@ -55,8 +60,12 @@ def main() -> int:
         if error.errno not in UNWRITABLE:
             raise
         _discard()
-        print(f"{parser.prog}: cannot write the output: {error.strerror}", file=sys.stderr)
-        return ExitStatus.USAGE
+        return _unwritable(parser.prog, error.strerror)
+
+
+def _unwritable(prog: str, reason: str | None) -> int:
+    print(f"{prog}: cannot write the output: {reason}", file=sys.stderr)
+    return ExitStatus.USAGE
 
 
 def _discard() -> None:

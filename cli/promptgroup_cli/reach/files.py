@@ -2,6 +2,7 @@
 
 import sys
 from pathlib import Path
+from typing import BinaryIO
 
 from promptgroup_cli.base.errors import InputError
 
@@ -13,6 +14,17 @@ MANIFEST_BYTES = 4 << 20
 def shown(name: str) -> str:
     """Return a file's name for people."""
     return "standard input" if name == STDIN else name
+
+
+def standard_input() -> BinaryIO:
+    """Return standard input as bytes.
+
+    Raises:
+        InputError: it is closed (`<&-`).
+    """
+    if sys.stdin is None:
+        raise InputError(f"{shown(STDIN)}: it is closed: name a FILE, or send one in with <")
+    return sys.stdin.buffer
 
 
 def read_bytes(name: str, limit: int, label: str = "") -> bytes:
@@ -29,7 +41,7 @@ def read_bytes(name: str, limit: int, label: str = "") -> bytes:
     label = label or shown(name)
     try:
         if name == STDIN:
-            content = sys.stdin.buffer.read(limit + 1)
+            content = standard_input().read(limit + 1)
         else:
             with Path(name).open("rb") as file:
                 content = file.read(limit + 1)

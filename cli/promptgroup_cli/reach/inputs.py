@@ -6,7 +6,6 @@ file.
 
 import enum
 import re
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ import orjson
 from promptgroup_cli.base import bounded_json
 from promptgroup_cli.base.bounded_json import JsonError
 from promptgroup_cli.base.errors import InputError
-from promptgroup_cli.reach.files import STDIN, shown
+from promptgroup_cli.reach.files import STDIN, shown, standard_input
 from promptgroup_router.apis.anthropic import MESSAGES_PATH
 from promptgroup_router.apis.endpoints import ENDPOINTS
 from promptgroup_router.apis.request import CHAT_PATH, TEXT_PATH, ParsedRequest
@@ -93,7 +92,7 @@ def opened(name: str, given: InputFormat | None = None) -> Iterator[Content]:
     """
     try:
         if name == STDIN:
-            yield _content(name, sys.stdin.buffer, given)
+            yield _content(name, standard_input(), given)
         else:
             with Path(name).open("rb") as file:
                 yield _content(name, file, given)

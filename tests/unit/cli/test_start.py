@@ -61,6 +61,22 @@ def test_a_full_disk_is_no_traceback():
     assert (ran.returncode, ran.stderr) == (2, b"promptgroup: cannot write the output: No space left on device\n")
 
 
+@pytest.mark.parametrize(
+    ("shell", "said"),
+    [
+        ("--version >&-", "promptgroup: cannot write the output: Bad file descriptor"),
+        ("fingerprint - </dev/null 1</dev/null", "promptgroup: cannot write the output: Bad file descriptor"),
+        ("fingerprint - <&-", "promptgroup fingerprint: standard input: it is closed: name a FILE, or send one in with <"),
+        ("explain - <&-", "promptgroup explain: standard input: it is closed: name a FILE, or send one in with <"),
+        ("status --nope 2>&-", ""),
+    ],
+)  # fmt: skip
+def test_a_closed_stream_is_one_line(shell, said):
+    line = f"{sys.executable} -m promptgroup_cli {shell}"
+    ran = subprocess.run(["/bin/sh", "-c", line], capture_output=True, text=True, check=False, timeout=60)
+    assert (ran.returncode, ran.stdout, ran.stderr) == (2, "", f"{said}\n" if said else "")
+
+
 BROKEN = {
     "not YAML": "clusters: [",
     "a list": "- a\n- b\n",
