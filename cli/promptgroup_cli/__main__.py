@@ -40,7 +40,7 @@ COMMANDS = {
 def main() -> int:
     """Run the command line and return its exit status."""
     if sys.stderr is None:  # closed (`2>&-`): print() would write its messages among the output
-        sys.stderr = Path(os.devnull).open("w", encoding="utf-8")
+        sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - for the life of the process
     parser = build_parser("kubectl promptgroup" if Path(sys.argv[0]).name == PLUGIN else "promptgroup", _words())
     if sys.stdout is None:
         return _unwritable(parser.prog, os.strerror(errno.EBADF))

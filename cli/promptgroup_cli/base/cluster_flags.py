@@ -7,9 +7,20 @@ HOUR = 3600
 """Most seconds between two looks."""
 
 
-def add_namespace(parser: argparse._ActionsContainer) -> None:
-    """Add the flag that kubectl has."""
-    parser.add_argument("-n", "--namespace", metavar="NS", help="namespace (default: that of the kubeconfig's context)")
+def add_cluster(parser: argparse._ActionsContainer, namespace: argparse._MutuallyExclusiveGroup | None = None) -> None:
+    """Add the flags by which kubectl is told of a cluster and of a namespace in it.
+
+    Args:
+        parser: the parser, or a group of its flags.
+        namespace: a group that has another flag in place of `--namespace`.
+    """
+    (namespace or parser).add_argument(
+        "-n", "--namespace", metavar="NS", help="namespace (default: that of the kubeconfig's context)"
+    )
+    parser.add_argument("--context", metavar="NAME", help="context of the kubeconfig (default: its current one)")
+    parser.add_argument(
+        "--kubeconfig", metavar="FILE", help="the kubeconfig (default: those of $KUBECONFIG, or ~/.kube/config)"
+    )
 
 
 def add_router(parser: argparse._ActionsContainer, *, several: bool = False) -> None:

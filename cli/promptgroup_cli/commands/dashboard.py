@@ -9,6 +9,7 @@ from contextlib import contextmanager, nullcontext, suppress
 from datetime import UTC, datetime
 from urllib.parse import urlsplit
 
+from promptgroup_cli.base.cluster_choice import cluster_choice
 from promptgroup_cli.base.errors import ExitStatus, InputError
 from promptgroup_cli.dashboard.observer import DashboardObserver
 from promptgroup_cli.dashboard.past import DashboardPast, asking
@@ -23,7 +24,7 @@ def run(arguments: argparse.Namespace) -> int:
     routers = {url: router_at(url) for url in arguments.router} if arguments.router else None
     if arguments.no_cluster and routers is None:
         raise InputError("--no-cluster: there is nothing to look at; name a router with --router URL")
-    with nullcontext() if arguments.no_cluster else ClusterConnection(arguments.namespace) as cluster:
+    with nullcontext() if arguments.no_cluster else ClusterConnection(cluster_choice(arguments)) as cluster:
         observer = DashboardObserver(
             cluster,
             routers,

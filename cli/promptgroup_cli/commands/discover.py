@@ -4,6 +4,7 @@ import argparse
 from contextlib import nullcontext
 from pathlib import Path
 
+from promptgroup_cli.base.cluster_choice import cluster_choice
 from promptgroup_cli.base.errors import ExitStatus, InputError
 from promptgroup_cli.reach.connect import ClusterConnection, router_at
 from promptgroup_cli.reach.discovered import ask_all, chosen, read_sample, router_samples
@@ -14,7 +15,7 @@ from promptgroup_cli.render import discover_output
 def run(arguments: argparse.Namespace) -> int:
     """Run the command and return its exit status."""
     sample = read_sample(arguments.sample, arguments.format) if arguments.sample is not None else None
-    with ClusterConnection(arguments.namespace) if arguments.router is None else nullcontext() as cluster:
+    with ClusterConnection(cluster_choice(arguments)) if arguments.router is None else nullcontext() as cluster:
         routers = cluster.routers(cluster.namespace) if cluster is not None else {}
         listed, silent = ask_all(routers or {str(arguments.router): router_at(str(arguments.router))})
     if arguments.write is not None:

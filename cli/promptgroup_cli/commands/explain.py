@@ -3,6 +3,7 @@
 import argparse
 import json
 
+from promptgroup_cli.base.cluster_choice import cluster_choice
 from promptgroup_cli.base.errors import ExitStatus, InputError
 from promptgroup_cli.reach.explained import explain_question, parse_explanation
 from promptgroup_cli.reach.files import read_bytes, read_text
@@ -41,6 +42,6 @@ def _ask(arguments: argparse.Namespace, question: bytes) -> tuple[str, bytes]:
 
     if arguments.router is not None:
         return f"router {arguments.router}", router_at(arguments.router)("/explain", question)
-    with ClusterConnection(arguments.namespace) as cluster:
+    with ClusterConnection(cluster_choice(arguments)) as cluster:
         name, ask = min(cluster.routers(cluster.namespace).items())  # any: they agree
         return f"router {cluster.namespace}/{name}", ask("/explain", question)

@@ -6,6 +6,7 @@ from operator import mul
 
 from promptgroup_cli.base import bounded_json
 from promptgroup_cli.base.bounded_json import JsonError
+from promptgroup_cli.base.cluster_choice import cluster_choice
 from promptgroup_cli.base.errors import ExitStatus, InputError, ReachError
 from promptgroup_cli.calibration.choice import choose
 from promptgroup_cli.calibration.pairs import Judged, is_held_out, read_pairs
@@ -36,7 +37,7 @@ def run(arguments: argparse.Namespace) -> int:
             raise InputError("--group has no namespace: give NAMESPACE/NAME with --router")
         _purge({arguments.router: router_at(arguments.router)}, _what(arguments, ""))
         return ExitStatus.OK
-    with ClusterConnection(arguments.namespace) as cluster:
+    with ClusterConnection(cluster_choice(arguments)) as cluster:
         _purge(dict(cluster.routers(cluster.namespace)), _what(arguments, cluster.namespace))
     return ExitStatus.OK
 

@@ -4,6 +4,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
+from promptgroup_cli.base.cluster_choice import cluster_choice
 from promptgroup_cli.base.errors import ExitStatus, InputError
 from promptgroup_cli.reach.connect import ClusterConnection, Manifest
 from promptgroup_router.contract import names
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the command and return its exit status."""
-    with ClusterConnection(arguments.namespace) as cluster:
+    with ClusterConnection(cluster_choice(arguments)) as cluster:
         # pydantic's models take half a second to import, which a kubeconfig that cannot be used need not cost
         from promptgroup_cli.render import status_output  # noqa: PLC0415
 
@@ -50,6 +51,7 @@ def _read(cluster: ClusterConnection, namespace: str, name: str | None) -> "list
             group,
             routes.get(_key(group)),
             [pod for pod in pods if _belongs(pod) == _key(group)],
+            cluster.kubectl,
         )
         for group in sorted(groups, key=_key)
     ]

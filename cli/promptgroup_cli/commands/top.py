@@ -8,6 +8,7 @@ from contextlib import nullcontext
 from datetime import UTC, datetime
 
 from promptgroup_cli.base import bounded_json
+from promptgroup_cli.base.cluster_choice import cluster_choice
 from promptgroup_cli.base.errors import ExitStatus
 from promptgroup_cli.reach.connect import ClusterConnection, Router, router_at
 from promptgroup_cli.reach.each_router import ask_each, heard
@@ -42,7 +43,7 @@ def _frames(arguments: argparse.Namespace) -> Iterator[TopFrame]:
     Raises:
         ReachError: no router answers.
     """
-    with ClusterConnection(arguments.namespace) if arguments.router is None else nullcontext() as cluster:
+    with ClusterConnection(cluster_choice(arguments)) if arguments.router is None else nullcontext() as cluster:
         before, at = _read(_routers(cluster, arguments.router))[0], time.monotonic()
         while True:
             time.sleep(arguments.interval)

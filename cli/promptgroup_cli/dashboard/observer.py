@@ -198,4 +198,5 @@ def _read_cluster(cluster: ClusterConnection, namespace: str) -> ClusterReading:
         deployments=rest("Deployment", names.LABEL_GROUP),
         events=rest("Event", fields="involvedObject.kind=PromptGroup"),
         unknown=tuple(unknown),
+        kubectl=cluster.kubectl,
     )

@@ -37,6 +37,8 @@ class ClusterReading:
     events: Sequence[Manifest] = ()
     unknown: tuple[str, ...] = ()
     """The reason why something of it could not be read, a sentence each."""
+    kubectl: str = "kubectl"
+    """Beginning of a command line by which kubectl asks the same cluster."""
 
 
 @dataclass(frozen=True, slots=True)

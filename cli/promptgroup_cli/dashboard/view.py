@@ -100,7 +100,8 @@ def _groups(reading: DashboardReading) -> dict[str, GroupStatus | None]:
             pods.setdefault(f"{metadata['namespace']}/{of}", []).append(pod)
         for each in cluster.groups:
             label = _label(each)
-            found[label] = group_status(each, routes.get(label) or _told(reading, label), pods.get(label, []))
+            route = routes.get(label) or _told(reading, label)
+            found[label] = group_status(each, route, pods.get(label, []), cluster.kubectl)
     return {label: found[label] for label in sorted(found)[:MOST_GROUPS]}
 
 

@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from promptgroup_cli.base.cluster_flags import add_interval, add_namespace, add_router
+from promptgroup_cli.base.cluster_flags import add_cluster, add_interval, add_router
 from promptgroup_cli.base.errors import exit_statuses
 
 SECONDS = 2.0
@@ -24,7 +24,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         "yours would go. It reads with the rights of your kubeconfig, and changes nothing."
     )
     parser.epilog = EPILOG
-    add_namespace(parser)
+    add_cluster(parser)
     add_router(parser, several=True)
     parser.add_argument(
         "--no-cluster", action="store_true", help="ask the routers given with --router alone, and no cluster"

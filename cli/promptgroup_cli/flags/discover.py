@@ -2,7 +2,7 @@
 
 import argparse
 
-from promptgroup_cli.base.cluster_flags import add_namespace, add_router
+from promptgroup_cli.base.cluster_flags import add_cluster, add_router
 from promptgroup_cli.base.errors import exit_statuses
 from promptgroup_cli.reach.inputs import InputFormat
 
@@ -24,7 +24,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         "--sample, the text is that of your own requests."
     )
     parser.epilog = EPILOG
-    add_namespace(parser)
+    add_cluster(parser)
     add_router(parser)
     parser.add_argument(
         "--limit", type=_count, default=LIMIT, metavar="N", help="prefixes to list (default: %(default)s)"

@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from promptgroup_cli.base.cluster_flags import add_namespace, add_router
+from promptgroup_cli.base.cluster_flags import add_cluster, add_router
 from promptgroup_cli.base.errors import exit_statuses
 from promptgroup_cli.reach.files import STDIN
 
@@ -24,7 +24,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "file", nargs="?", default=STDIN, metavar="FILE", help="body of the request; - for standard input"
     )
-    add_namespace(parser)
+    add_cluster(parser)
     source = parser.add_mutually_exclusive_group()
     add_router(source)
     source.add_argument(

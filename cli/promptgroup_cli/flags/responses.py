@@ -2,7 +2,7 @@
 
 import argparse
 
-from promptgroup_cli.base.cluster_flags import add_namespace, add_router
+from promptgroup_cli.base.cluster_flags import add_cluster, add_router
 from promptgroup_cli.base.errors import exit_statuses
 
 EPILOG = exit_statuses(
@@ -28,7 +28,7 @@ precision, and what it has on the other half."""
     parser.add_argument("action", choices=("purge", "calibrate"), help="forget answers, or choose a threshold")
     parser.add_argument("pairs", nargs="?", metavar="PAIRS", help="for calibrate: file of pairs, - for standard input")
     purge = parser.add_argument_group("purge")
-    add_namespace(purge)
+    add_cluster(purge)
     add_router(purge)
     what = purge.add_mutually_exclusive_group()
     what.add_argument("--key", metavar="KEY", help="the answer of this key, as x-promptgroup-cache-key names it")

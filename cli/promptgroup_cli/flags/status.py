@@ -2,7 +2,7 @@
 
 import argparse
 
-from promptgroup_cli.base.cluster_flags import add_namespace
+from promptgroup_cli.base.cluster_flags import add_cluster
 from promptgroup_cli.base.errors import exit_statuses
 
 EPILOG = exit_statuses("every group shown is Ready for its present spec", "a group shown is not Ready")
@@ -14,7 +14,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EPILOG
     parser.add_argument("name", nargs="?", metavar="NAME", help="PromptGroup to show (default: all)")
     where = parser.add_mutually_exclusive_group()
-    add_namespace(where)
+    add_cluster(parser, where)
     where.add_argument("-A", "--all-namespaces", action="store_true", help="show the groups of all namespaces")
     parser.add_argument(
         "-o", "--output", choices=("table", "json"), default="table", help="format of the output (default: %(default)s)"

@@ -2,7 +2,7 @@
 
 import argparse
 
-from promptgroup_cli.base.cluster_flags import add_interval, add_namespace, add_router
+from promptgroup_cli.base.cluster_flags import add_cluster, add_interval, add_router
 from promptgroup_cli.base.errors import exit_statuses
 
 SECONDS = 3.0
@@ -17,7 +17,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         "Show requests, hit rate, time to first token (of streamed answers) and load of each group, live."
     )
     parser.epilog = EPILOG
-    add_namespace(parser)
+    add_cluster(parser)
     add_router(parser)
     parser.add_argument("--once", action="store_true", help="print one frame, after one interval, and exit")
     add_interval(parser, SECONDS, 0.1, "time of a frame")

@@ -1,17 +1,16 @@
 """Connections to a cluster and to its routers. Every failure is one line that names what failed, and a way out."""
 
-import os
-from collections.abc import Callable, Mapping
-from pathlib import Path
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Self
 
 import urllib3
 from prometheus_client import Counter
 
-from promptgroup_cli.base import bounded_yaml
-from promptgroup_cli.base.bounded_yaml import YamlError
+from promptgroup_cli.base.cluster_choice import ClusterChoice
 from promptgroup_cli.base.errors import InputError, ReachError
-from promptgroup_cli.reach.files import read_text
+from promptgroup_cli.reach.kubeconfig import FoundKubeconfig, find_kubeconfig
 from promptgroup_operator.base import deadline
 from promptgroup_operator.base.errors import ClusterError
 from promptgroup_operator.base.settings import Settings
@@ -22,8 +21,8 @@ SECONDS = 15.0
 """Deadline for the whole answer of a router whose address was given."""
 ANSWER_BYTES = 64 << 20
 """Limit of that answer: the metrics of a router with a thousand groups have 5 MiB."""
-KUBECONFIG_BYTES = 4 << 20
-"""Limit of a kubeconfig; one with certificates for a hundred clusters has 1 MiB."""
+MOST_SAID = 300
+"""Characters that are told of what the client library logs."""
 
 Manifest = Mapping[str, Any]
 """An object of the API server; the operator's own name of the type would import its models."""
@@ -33,30 +32,38 @@ Router = Callable[[str, bytes | None], bytes]
 
 
 class ClusterConnection:
-    """The cluster that the kubeconfig names, for the time of a `with`.
+    """The cluster that flags and the kubeconfig name, for the time of a `with`.
 
     Args:
-        namespace: the one to use; that of the kubeconfig's context when None.
+        choice: what the flags name.
 
     Raises:
         InputError: the kubeconfig cannot be used.
-        ReachError: by the methods, when the cluster does not answer.
+        ReachError: the kubeconfig's program gives no credentials; by the methods, when the cluster does not answer.
     """
 
-    def __init__(self, namespace: str | None) -> None:
+    def __init__(self, choice: ClusterChoice) -> None:
         settings = Settings()
-        read = _check_kubeconfig(settings)
+        found = find_kubeconfig(choice, settings)
         # the client takes half a second to import, which a kubeconfig that cannot be used need not cost
         from promptgroup_operator.kube import api_server  # noqa: PLC0415
 
-        try:
-            api = api_server.connect(settings)
-            self.namespace = namespace or api_server.default_namespace(settings)
-        except ClusterError as error:
-            raise InputError(f"{error}: set KUBECONFIG to a kubeconfig, or run inside a pod") from None
-        except Exception as error:  # noqa: BLE001 - the client raises whatever it meets in a file that is none
-            problem = type(error).__name__
-            raise InputError(f"{read}: not a kubeconfig ({problem}); `kubectl config view` shows one") from None
+        named = api_server.KubeconfigChoice(choice.kubeconfig, choice.context)
+        with _library_errors() as said:
+            try:
+                api = api_server.connect(settings, named)
+                self.namespace = choice.namespace or api_server.default_namespace(settings, named)
+            except ClusterError as error:
+                raise InputError(str(error)) from None
+            except Exception as error:  # noqa: BLE001 - the client raises whatever it meets in a file that is none
+                problem = type(error).__name__
+                raise InputError(
+                    f"{found.paths}: not a kubeconfig ({problem}); `kubectl config view` shows one"
+                ) from None
+        if said:
+            raise _without_credentials(found, said[0])
+        self.kubectl = choice.kubectl
+        """The beginning of a command line by which kubectl asks this cluster."""
         # counted for nobody
         self._server = api_server.KubeClient(api, Counter("requests", "Requests.", ["verb", "code"], registry=None))
         self._collection, self._list = api_server.collection_path, api_server.list_objects
@@ -82,7 +89,7 @@ class ClusterConnection:
         try:
             return self._list(self._server, self._collection(kind, namespace), query)[0]
         except ClusterError as error:
-            raise ReachError(_plain(error, kind)) from None
+            raise ReachError(self._plain(error, kind)) from None
 
     def routers(self, namespace: str) -> Mapping[str, Router]:
         """Return the ready routers and pickers of a namespace by the name of their pod."""
@@ -91,7 +98,7 @@ class ClusterConnection:
         if not found:
             raise ReachError(
                 f"no router is ready in namespace {namespace}: name another one with -n, or a router by --router URL; "
-                f"`kubectl apply -k manifests/router -n {namespace}` installs one"
+                f"`{self.kubectl} apply -k manifests/router -n {namespace}` installs one"
             )
         return found
 
@@ -107,10 +114,26 @@ class ClusterConnection:
             except ClusterError as error:
                 raise ReachError(
                     f"router {namespace}/{name} does not answer through the API server: {error}; instead: "
-                    f"`kubectl port-forward -n {namespace} {name} {port}` and --router http://127.0.0.1:{port}"
+                    f"`{self.kubectl} port-forward -n {namespace} {name} {port}` and --router http://127.0.0.1:{port}"
                 ) from None
 
         return ask
+
+    def _plain(self, error: ClusterError, kind: str) -> str:
+        match error.status:
+            case None:
+                return (
+                    f"the API server does not answer ({error}): is the cluster up, and do KUBECONFIG and --context "
+                    "name it?"
+                )
+            case 401:
+                return "the API server does not accept the kubeconfig's credentials: log in again"
+            case 403:
+                return f"{error}: ask for a role that may get and list it"
+            case 404:
+                return f"the cluster has no kind {kind}: `{self.kubectl} apply -k crds` installs the CRDs"
+            case _:
+                return str(error)
 
 
 def router_at(url: str) -> Router:
@@ -139,46 +162,43 @@ def router_at(url: str) -> Router:
     return ask
 
 
-def _check_kubeconfig(settings: Settings) -> str:
-    """Read the kubeconfigs as the client will, but bounded.
-
-    Returns:
-        Their paths, for messages; empty inside a pod, where none is read.
-
-    Raises:
-        InputError: there is none, or one of them is no YAML map.
-    """
-    given = os.environ.get("KUBECONFIG")
-    if not given and (settings.service_account_dir / "token").exists():
-        return ""
-    paths = given.split(os.pathsep) if given else [str(Path("~/.kube/config").expanduser())]
-    present = [each for each in paths if each and Path(each).exists()]
-    if not present:
-        raise InputError(f"no kubeconfig at {os.pathsep.join(paths)}: set KUBECONFIG to one, or run inside a pod")
-    for path in present:
-        try:
-            documents = bounded_yaml.load_all(read_text(path, KUBECONFIG_BYTES))
-        except YamlError as error:
-            raise InputError(f"{path}: not a kubeconfig: {error}") from None
-        if len(documents) != 1 or not isinstance(documents[0], dict):
-            raise InputError(f"{path}: not a kubeconfig: it is no YAML map; `kubectl config view` shows one")
-    return os.pathsep.join(present)
-
-
 def _ready(pod: Manifest) -> bool:
     conditions = {each["type"]: each["status"] for each in pod.get("status", {}).get("conditions", [])}
     return conditions.get("Ready") == "True" and "deletionTimestamp" not in pod["metadata"]
 
 
-def _plain(error: ClusterError, kind: str) -> str:
-    match error.status:
-        case None:
-            return f"the API server does not answer ({error}): is the cluster up, and does KUBECONFIG name it?"
-        case 401:
-            return "the API server does not accept the kubeconfig's credentials: log in again"
-        case 403:
-            return f"{error}: ask for a role that may get and list it"
-        case 404:
-            return f"the cluster has no kind {kind}: `kubectl apply -k crds` installs the CRDs"
-        case _:
-            return str(error)
+class _Listener(logging.Handler):
+    def __init__(self, said: list[str]) -> None:
+        super().__init__(logging.ERROR)
+        self._said = said
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._said.append(" ".join(record.getMessage().split())[:MOST_SAID])
+
+
+_SILENT = logging.NullHandler()
+
+
+@contextmanager
+def _library_errors() -> Iterator[list[str]]:
+    """Yield a list that gets what the client library logs as an error: it raises nothing where an `exec` fails.
+
+    Afterwards the library stays silent, since a request that it sends without credentials is refused, and that is told.
+    """
+    said: list[str] = []
+    root, listener = logging.getLogger(), _Listener(said)
+    root.addHandler(listener)
+    root.addHandler(_SILENT)
+    try:
+        yield said
+    finally:
+        root.removeHandler(listener)
+
+
+def _without_credentials(found: FoundKubeconfig, said: str) -> InputError | ReachError:
+    if found.program and said.startswith("[Errno"):  # of the start of a process
+        return InputError(
+            f"{found.paths}: the program {found.program!r} of the kubeconfig's `exec`, which makes the credentials, is "
+            "missing or cannot be started: install it, or put it on the PATH"
+        )
+    return ReachError(f"{found.paths}: the kubeconfig's user gets no credentials ({said}): log in again")

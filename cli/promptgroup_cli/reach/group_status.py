@@ -117,13 +117,16 @@ MEANINGS: Final[Mapping[str, _Meaning]] = {
 """Conditions, causes before effects."""
 
 
-def group_status(group: Manifest, route: Manifest | None, pods: Sequence[Manifest]) -> GroupStatus:
+def group_status(
+    group: Manifest, route: Manifest | None, pods: Sequence[Manifest], kubectl: str = "kubectl"
+) -> GroupStatus:
     """Return the status of a group.
 
     Args:
         group: the PromptGroup.
         route: its PromptRoute, if there is one.
         pods: its pods.
+        kubectl: beginning of the command lines that it names.
     """
     metadata, spec, status = group["metadata"], group["spec"], group.get("status", {})
     conditions = {each["type"]: each for each in status.get("conditions", [])}
@@ -144,17 +147,17 @@ def group_status(group: Manifest, route: Manifest | None, pods: Sequence[Manifes
             reason=active.get("reason", ""),
             message=active.get("message", ""),
         ),
-        said=tuple(_said(metadata["generation"], status, conditions, sized=bool(sizing))),
+        said=tuple(_said(metadata["generation"], status, conditions, kubectl, sized=bool(sizing))),
         revisions=tuple(_revisions(status, route, [pod_of(each, names.PORT_ENGINE) for each in pods])),
     )
 
 
 def _said(
-    generation: int, status: Mapping[str, Any], conditions: Mapping[str, Manifest], *, sized: bool
+    generation: int, status: Mapping[str, Any], conditions: Mapping[str, Manifest], kubectl: str, *, sized: bool
 ) -> Iterator[Statement]:
     observed = status.get("observedGeneration", -1)
     if observed < 0:
-        query = "`kubectl get deployments -A -l app.kubernetes.io/name=promptgroup-operator`"
+        query = f"`{kubectl} get deployments -A -l app.kubernetes.io/name=promptgroup-operator`"
         text = f"No operator has seen this group yet; {query} shows whether one runs"
         yield Statement("", "NotObserved", "No operator has seen this group yet", text, holds=True)
         return

@@ -12,7 +12,7 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode
 
 import urllib3
@@ -86,7 +86,23 @@ def collection_path(kind: str, namespace: str) -> str:
     return f"{prefix}/namespaces/{quote(namespace)}/{plural}" if namespace else f"{prefix}/{plural}"
 
 
-def connect(settings: Settings) -> client.ApiClient:
+class KubeconfigChoice(NamedTuple):
+    """A kubeconfig and a context of it that somebody named; what is empty is left to the environment and the file."""
+
+    file: str = ""
+    context: str = ""
+
+    @property
+    def path(self) -> str | None:
+        """The kubeconfigs that are named, by a person or by the environment."""
+        return self.file or os.environ.get("KUBECONFIG") or None
+
+
+AMBIENT = KubeconfigChoice()
+"""Nothing is named: the environment and the files decide."""
+
+
+def connect(settings: Settings, named: KubeconfigChoice = AMBIENT) -> client.ApiClient:
     """Return a client for the cluster of the kubeconfig, or else of the pod's service account.
 
     Raises:
@@ -94,13 +110,16 @@ def connect(settings: Settings) -> client.ApiClient:
     """
     configuration: Any = client.Configuration()
     token = settings.service_account_dir / "token"
-    chosen = os.environ.get("KUBECONFIG")
-    if chosen or not token.exists():
+    chosen = named.path
+    if chosen or named.context or not token.exists():
         try:
-            config.load_kube_config(chosen, client_configuration=configuration)
+            config.load_kube_config(chosen, named.context or None, client_configuration=configuration)
         except _BROKEN_CONFIG as error:
             file = chosen or "~/.kube/config"
-            raise ClusterError(f"no cluster: kubeconfig {file} cannot be used: {_why(error)}") from error
+            raise ClusterError(
+                f"no cluster: kubeconfig {file} cannot be used: {_why(error)}: correct it, set KUBECONFIG to "
+                "another one, or run inside a pod"
+            ) from error
     else:
         try:
             incluster_config.InClusterConfigLoader(
@@ -110,16 +129,20 @@ def connect(settings: Settings) -> client.ApiClient:
             ).load_and_set(configuration)
         except _BROKEN_CONFIG as error:
             folder = settings.service_account_dir
-            raise ClusterError(f"no cluster: service account in {folder} cannot be used: {_why(error)}") from error
+            raise ClusterError(
+                f"no cluster: service account in {folder} cannot be used: {_why(error)}: mount its token, or set "
+                "KUBECONFIG to a kubeconfig"
+            ) from error
         configuration.refresh_api_key_hook = lambda each: _read_token(each, token)
     configuration.connection_pool_maxsize = settings.workers + settings.warmups
     return client.ApiClient(configuration)
 
 
-def default_namespace(settings: Settings) -> str:
+def default_namespace(settings: Settings, named: KubeconfigChoice = AMBIENT) -> str:
     """Return the namespace of the kubeconfig's context, or else of the pod, or else `default`."""
     try:
-        _, context = config.list_kube_config_contexts(os.environ.get("KUBECONFIG"))
+        listed, current = config.list_kube_config_contexts(named.path)
+        context = next((each for each in listed if each["name"] == named.context), current)
         return str(context["context"].get("namespace", "default"))
     except _BROKEN_CONFIG:
         file = settings.service_account_dir / "namespace"
@@ -129,7 +152,7 @@ def default_namespace(settings: Settings) -> str:
 def _why(error: Exception) -> str:
     """Say in one line why a configuration cannot be used. A file's own text is not repeated: it holds credentials."""
     if isinstance(error, config.ConfigException):
-        return " ".join(str(error).split())[:300]
+        return " ".join(str(error).split())[:300].rstrip(".")
     if isinstance(error, OSError):
         return error.strerror or type(error).__name__
     mark = getattr(error, "problem_mark", None)

@@ -61,13 +61,16 @@ def test_a_full_disk_is_no_traceback():
     assert (ran.returncode, ran.stderr) == (2, b"promptgroup: cannot write the output: No space left on device\n")
 
 
+NO_INPUT = "standard input: it is closed: name a FILE, or send one in with <"
+
+
 @pytest.mark.parametrize(
     ("shell", "said"),
     [
         ("--version >&-", "promptgroup: cannot write the output: Bad file descriptor"),
         ("fingerprint - </dev/null 1</dev/null", "promptgroup: cannot write the output: Bad file descriptor"),
-        ("fingerprint - <&-", "promptgroup fingerprint: standard input: it is closed: name a FILE, or send one in with <"),
-        ("explain - <&-", "promptgroup explain: standard input: it is closed: name a FILE, or send one in with <"),
+        ("fingerprint - <&-", f"promptgroup fingerprint: {NO_INPUT}"),
+        ("explain - <&-", f"promptgroup explain: {NO_INPUT}"),
         ("status --nope 2>&-", ""),
     ],
 )  # fmt: skip

@@ -1,19 +1,35 @@
 import argparse
+import importlib
 
 import pytest
 
-from promptgroup_cli.base.cluster_flags import add_interval, add_namespace, add_router
+from promptgroup_cli.base.cluster_flags import add_cluster, add_interval, add_router
 
 
 def test_without_the_flags_the_kubeconfig_and_the_routers_of_the_namespace_decide():
     parser = argparse.ArgumentParser()
-    add_namespace(parser)
+    add_cluster(parser)
     add_router(parser)
-    assert vars(parser.parse_args([])) == {"namespace": None, "router": None}
-    assert vars(parser.parse_args(["-n", "chat", "--router", "http://r:9090"])) == {
+    assert vars(parser.parse_args([])) == {
+        "namespace": None,
+        "context": None,
+        "kubeconfig": None,
+        "router": None,
+    }
+    line = "-n chat --context prod --kubeconfig k.yaml --router http://r:9090"
+    assert vars(parser.parse_args(line.split())) == {
         "namespace": "chat",
+        "context": "prod",
+        "kubeconfig": "k.yaml",
         "router": "http://r:9090",
     }
+
+
+@pytest.mark.parametrize("name", ["status", "top", "dashboard", "explain", "responses", "discover"])
+def test_every_command_that_asks_a_cluster_has_kubectls_flags(name):
+    parser = argparse.ArgumentParser()
+    importlib.import_module(f"promptgroup_cli.flags.{name}").add(parser)
+    assert {"-n", "--context", "--kubeconfig"} <= set(parser._option_string_actions)
 
 
 def test_several_routers_can_be_named_where_a_command_asks_several():

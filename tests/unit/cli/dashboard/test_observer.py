@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 
 import pytest
 
+from promptgroup_cli.base.cluster_choice import ClusterChoice
 from promptgroup_cli.base.errors import ReachError
 from promptgroup_cli.dashboard.observer import DashboardObserver
 from promptgroup_cli.dashboard.past import DashboardPast
@@ -56,7 +57,7 @@ def looked(seen, times=1):
 
 def test_a_cluster_and_its_routers_are_seen(kube):
     serving(kube, *OBJECTS, metrics=Metrics().text(), table=TABLE, unmatched={"unmatched": []})
-    with ClusterConnection(None) as cluster:
+    with ClusterConnection(ClusterChoice()) as cluster:
         told = json.loads(looked(observer(cluster), 2).view(""))
     assert (told["number"], told["routers"], told["namespace"]) == (2, ["r1"], "chat")
     (revision,) = told["group"]["revisions"]
@@ -68,7 +69,7 @@ def test_a_cluster_and_its_routers_are_seen(kube):
 
 def test_groups_are_shown_while_no_router_is_ready(kube):
     serving(kube, promptgroup(), router("r1", ready="False"))
-    with ClusterConnection(None) as cluster:
+    with ClusterConnection(ClusterChoice()) as cluster:
         told = json.loads(looked(observer(cluster)).view(""))
     assert [each["label"] for each in told["groups"]] == ["chat/support"]
     assert any("no router is ready in namespace chat" in each for each in told["problems"])
@@ -125,7 +126,7 @@ def test_it_looks_until_it_is_stopped_and_says_what_went_wrong():
 def test_a_failed_look_keeps_what_was_seen_of_the_cluster(kube):
     serving(kube, *OBJECTS, metrics=Metrics().text(), table=TABLE, unmatched={"unmatched": []})
     stopped = threading.Event()
-    with ClusterConnection(None) as cluster:
+    with ClusterConnection(ClusterChoice()) as cluster:
         seen = looked(observer(cluster))
 
         def gone(method, path):

@@ -5,6 +5,7 @@ import threading
 
 import pytest
 
+from promptgroup_cli.base.cluster_choice import ClusterChoice
 from promptgroup_cli.base.errors import InputError, ReachError
 from promptgroup_cli.reach.connect import ClusterConnection, router_at
 from support.rawobjects import engine, promptgroup, router, serving
@@ -13,13 +14,13 @@ from support.scriptedkube import Answer, refusal
 
 @pytest.fixture
 def cluster(kube):
-    with ClusterConnection(None) as cluster:
+    with ClusterConnection(ClusterChoice()) as cluster:
         yield cluster
 
 
 def test_the_namespace_is_the_contexts_unless_one_is_named(cluster):
     assert cluster.namespace == "chat"
-    with ClusterConnection("sales") as other:
+    with ClusterConnection(ClusterChoice("sales")) as other:
         assert other.namespace == "sales"
 
 
@@ -53,7 +54,7 @@ def test_what_fails_is_said_with_a_way_out(kube, cluster, answer, words):
 def test_without_a_kubeconfig_there_is_no_cluster(tmp_path, monkeypatch):
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
     with pytest.raises(InputError, match="set KUBECONFIG"):
-        ClusterConnection(None)
+        ClusterConnection(ClusterChoice())
 
 
 def test_routers_are_asked_through_the_api_server(kube, cluster):

@@ -275,3 +275,18 @@ def test_a_kubeconfig_may_leave_the_server_unverified(kube, tmp_path, monkeypatc
     with pytest.warns(Warning, match="Unverified"):
         assert KubeClient(api, Counter("r", "R.", ["verb", "code"], registry=None)).request("GET", "/x") == {"a": 1}
     api.rest_client.pool_manager.clear()
+
+
+def test_a_kubeconfig_that_is_missing_has_a_way_out(tmp_path, monkeypatch):
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
+    with pytest.raises(ClusterError, match="set KUBECONFIG to another one, or run inside a pod"):
+        api_server.connect(Settings(service_account_dir=tmp_path))
+
+
+def test_a_file_and_a_context_can_be_named(kube, tmp_path, monkeypatch):
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
+    named = api_server.KubeconfigChoice(str(kubeconfig(kube, tmp_path, "sales")), "x")
+    assert api_server.default_namespace(Settings(), named) == "sales"
+    assert api_server.connect(Settings(), named).configuration.host == f"https://127.0.0.1:{kube.port}"
+    with pytest.raises(ClusterError, match="cannot be used"):
+        api_server.connect(Settings(), named._replace(context="y"))
