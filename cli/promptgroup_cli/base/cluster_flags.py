@@ -3,6 +3,8 @@
 import argparse
 from functools import partial
 
+from promptgroup_cli.base.server_flags import server_address
+
 HOUR = 3600
 """Most seconds between two looks."""
 
@@ -29,6 +31,7 @@ def add_router(parser: argparse._ActionsContainer, *, several: bool = False) -> 
     parser.add_argument(
         "--router",
         action="append" if several else "store",
+        type=server_address,
         metavar="URL",
         help=f"ask this router, by its admin port, as in http://127.0.0.1:9090{more} (default: the routers of the "
         "namespace, through the API server)",

@@ -7,21 +7,20 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from datetime import UTC, datetime
-from urllib.parse import urlsplit
 
 from promptgroup_cli.base.cluster_choice import cluster_choice
 from promptgroup_cli.base.errors import ExitStatus, InputError
 from promptgroup_cli.dashboard.observer import DashboardObserver
 from promptgroup_cli.dashboard.past import DashboardPast, asking
 from promptgroup_cli.dashboard.server import serving
-from promptgroup_cli.reach.connect import ClusterConnection, router_at
+from promptgroup_cli.reach.connect import ClusterConnection, routers_at
 from promptgroup_operator.base.settings import Settings
-from promptgroup_operator.load.prometheus_api import PrometheusApi, redacted_url
+from promptgroup_operator.load.prometheus_api import PrometheusApi
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the command and return its exit status."""
-    routers = {url: router_at(url) for url in arguments.router} if arguments.router else None
+    routers = routers_at(arguments.router) if arguments.router else None
     if arguments.no_cluster and routers is None:
         raise InputError("--no-cluster: there is nothing to look at; name a router with --router URL")
     with nullcontext() if arguments.no_cluster else ClusterConnection(cluster_choice(arguments)) as cluster:
@@ -55,10 +54,6 @@ def _terminated() -> Iterator[threading.Event]:
 def _past(arguments: argparse.Namespace) -> DashboardPast | None:
     if arguments.prometheus is None:
         return None
-    if urlsplit(arguments.prometheus).scheme not in ("http", "https"):
-        raise InputError(
-            f"--prometheus {redacted_url(arguments.prometheus)}: expected an address such as http://prometheus:9090"
-        )
     settings = Settings(
         prometheus_url=arguments.prometheus,
         prometheus_token_file=arguments.prometheus_token_file,

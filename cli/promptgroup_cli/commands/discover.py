@@ -6,7 +6,7 @@ from pathlib import Path
 
 from promptgroup_cli.base.cluster_choice import cluster_choice
 from promptgroup_cli.base.errors import ExitStatus, InputError
-from promptgroup_cli.reach.connect import ClusterConnection, router_at
+from promptgroup_cli.reach.connect import ClusterConnection, routers_at
 from promptgroup_cli.reach.discovered import ask_all, chosen, read_sample, router_samples
 from promptgroup_cli.reach.files import STDIN
 from promptgroup_cli.render import discover_output
@@ -17,7 +17,7 @@ def run(arguments: argparse.Namespace) -> int:
     sample = read_sample(arguments.sample, arguments.format) if arguments.sample is not None else None
     with ClusterConnection(cluster_choice(arguments)) if arguments.router is None else nullcontext() as cluster:
         routers = cluster.routers(cluster.namespace) if cluster is not None else {}
-        listed, silent = ask_all(routers or {str(arguments.router): router_at(str(arguments.router))})
+        listed, silent = ask_all(routers or routers_at([arguments.router]))
     if arguments.write is not None:
         sample = sample if sample is not None else router_samples(listed)
         if not sample:

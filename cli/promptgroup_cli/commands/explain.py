@@ -5,6 +5,7 @@ import json
 
 from promptgroup_cli.base.cluster_choice import cluster_choice
 from promptgroup_cli.base.errors import ExitStatus, InputError
+from promptgroup_cli.reach.each_router import ODD, no_router
 from promptgroup_cli.reach.explained import explain_question, parse_explanation
 from promptgroup_cli.reach.files import read_bytes, read_text
 from promptgroup_cli.render import explain_output
@@ -23,7 +24,11 @@ def run(arguments: argparse.Namespace) -> int:
     question = explain_question(read_text(arguments.file, MOST_BYTES), dict(arguments.header))
     by, answer = _ask(arguments, question)
     told = parse_explanation(by, answer)
-    print(json.dumps(told, indent=2) if arguments.output == "json" else explain_output.table(told))
+    try:
+        text = explain_output.table(told)
+    except ODD:
+        raise no_router(by) from None
+    print(json.dumps(told, indent=2) if arguments.output == "json" else text)
     return ExitStatus.OK if told.get("choice") is not None else ExitStatus.NEGATIVE
 
 
@@ -38,10 +43,11 @@ def _ask(arguments: argparse.Namespace, question: bytes) -> tuple[str, bytes]:
             raise InputError(f"{arguments.table}: nested too deeply for a table") from None
         return f"table {arguments.table}", explain_with_table(table, parse_explain_request(question))
     # these bring the clients of clusters and routers, which a table does without
-    from promptgroup_cli.reach.connect import ClusterConnection, router_at  # noqa: PLC0415
+    from promptgroup_cli.reach.connect import ClusterConnection, routers_at  # noqa: PLC0415
 
     if arguments.router is not None:
-        return f"router {arguments.router}", router_at(arguments.router)("/explain", question)
+        ((name, ask),) = routers_at([arguments.router]).items()
+        return f"router {name}", ask("/explain", question)
     with ClusterConnection(cluster_choice(arguments)) as cluster:
         name, ask = min(cluster.routers(cluster.namespace).items())  # any: they agree
         return f"router {cluster.namespace}/{name}", ask("/explain", question)

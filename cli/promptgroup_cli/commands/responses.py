@@ -12,7 +12,8 @@ from promptgroup_cli.calibration.choice import choose
 from promptgroup_cli.calibration.pairs import Judged, is_held_out, read_pairs
 from promptgroup_cli.embedding import minilm
 from promptgroup_cli.embedding.endpoint import Embed, from_endpoint
-from promptgroup_cli.reach.connect import ClusterConnection, Router, router_at
+from promptgroup_cli.reach.connect import ClusterConnection, Router, routers_at
+from promptgroup_cli.reach.each_router import no_router
 from promptgroup_cli.reach.files import read_bytes, shown
 from promptgroup_cli.render.calibration_output import report
 from promptgroup_router.semantic.differences import difference
@@ -35,7 +36,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.router is not None:
         if arguments.group is not None and "/" not in arguments.group:
             raise InputError("--group has no namespace: give NAMESPACE/NAME with --router")
-        _purge({arguments.router: router_at(arguments.router)}, _what(arguments, ""))
+        _purge(routers_at([arguments.router]), _what(arguments, ""))
         return ExitStatus.OK
     with ClusterConnection(cluster_choice(arguments)) as cluster:
         _purge(dict(cluster.routers(cluster.namespace)), _what(arguments, cluster.namespace))
@@ -102,6 +103,6 @@ def _purge(routers: dict[str, Router], what: bytes) -> None:
         except ReachError as error:
             failed.append(str(error))
         except (JsonError, KeyError, TypeError):
-            failed.append(f"router {name} does not answer as a router does: is it an admin port (9090)?")
+            failed.append(str(no_router(f"router {name}")))
     if failed:
         raise ReachError(f"{failed[0]}; {len(failed)} of {len(routers)} routers may keep the answers: run it again")

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from promptgroup_cli.base import bounded_json
 from promptgroup_cli.base.cluster_choice import cluster_choice
 from promptgroup_cli.base.errors import ExitStatus
-from promptgroup_cli.reach.connect import ClusterConnection, Router, router_at
+from promptgroup_cli.reach.connect import ClusterConnection, Router, routers_at
 from promptgroup_cli.reach.each_router import ask_each, heard
 from promptgroup_cli.reach.group_status import group_status
 from promptgroup_cli.reach.top_rates import RouterPage, rates, router_page
@@ -64,7 +64,7 @@ def _routers(cluster: ClusterConnection | None, url: str | None) -> Mapping[str,
     """Return the routers to ask; read anew for each frame, since routers come and go."""
     if cluster is not None:
         return cluster.routers(cluster.namespace)
-    return {str(url): router_at(str(url))}
+    return routers_at([str(url)])
 
 
 def _read(routers: Mapping[str, Router]) -> tuple[dict[str, RouterPage], tuple[str, ...]]:

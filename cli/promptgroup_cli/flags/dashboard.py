@@ -1,10 +1,10 @@
 """Flags of `promptgroup dashboard`."""
 
 import argparse
-from pathlib import Path
 
 from promptgroup_cli.base.cluster_flags import add_cluster, add_interval, add_router
 from promptgroup_cli.base.errors import exit_statuses
+from promptgroup_cli.base.server_flags import add_prometheus_files, server_address
 
 SECONDS = 2.0
 """Default interval: a session that moves is seen to move, and a cluster hardly notices."""
@@ -31,13 +31,11 @@ def add(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--prometheus",
+        type=server_address,
         metavar="URL",
         help="also show the hour before, from this Prometheus",
     )
-    parser.add_argument("--prometheus-token-file", type=Path, metavar="FILE", help="file with a bearer token")
-    parser.add_argument(
-        "--prometheus-ca-file", type=Path, metavar="FILE", help="certificates of the authority that signed the server's"
-    )
+    add_prometheus_files(parser)
     parser.add_argument(
         "--port",
         type=_port,

@@ -5,9 +5,9 @@ import math
 import re
 from collections.abc import Iterable
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from promptgroup_cli.base.errors import exit_statuses
+from promptgroup_cli.base.server_flags import add_prometheus_files, server_address
 from promptgroup_cli.forecast import kv, tiers
 from promptgroup_cli.forecast.gpus import GPUS
 from promptgroup_operator.base import durations
@@ -92,7 +92,10 @@ def _model_flags(parser: argparse.ArgumentParser) -> None:
     named = group.add_mutually_exclusive_group(required=True)
     named.add_argument("--model", metavar="NAME", help="size a known model, by its Hugging Face name")
     named.add_argument(
-        "--from-prometheus", type=_address, metavar="URL", help="size a running group, by what Prometheus observed"
+        "--from-prometheus",
+        type=server_address,
+        metavar="URL",
+        help="size a running group, by what Prometheus observed",
     )
     named.add_argument(
         "--config", type=Path, metavar="FILE", help="size another model, by its config.json; needs --parameters"
@@ -210,10 +213,7 @@ def _observed_flags(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--engine", choices=ENGINES, default=ENGINES[0], help="spec.engine.type of the group (default: %(default)s)"
     )
-    group.add_argument("--prometheus-token-file", type=Path, metavar="FILE", help="file with a bearer token")
-    group.add_argument(
-        "--prometheus-ca-file", type=Path, metavar="FILE", help="certificates of the authority that signed the server's"
-    )
+    add_prometheus_files(group)
 
 
 def _positive(text: str) -> float:
@@ -261,13 +261,6 @@ def _seconds(text: str) -> float:
     if value == 0:
         raise argparse.ArgumentTypeError(f"{text} is not above 0")
     return value
-
-
-def _address(text: str) -> str:
-    parts = urlsplit(text)
-    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query:
-        raise argparse.ArgumentTypeError("not the address of a server, expected http://HOST:PORT or https://HOST/PATH")
-    return text
 
 
 def _group(text: str) -> tuple[str, str]:

@@ -3,10 +3,9 @@
 import argparse
 import re
 from datetime import UTC, datetime
-from pathlib import Path
-from urllib.parse import urlsplit
 
 from promptgroup_cli.base.errors import exit_statuses
+from promptgroup_cli.base.server_flags import add_prometheus_files, server_address
 
 EPILOG = exit_statuses(
     "Prometheus answered",
@@ -30,11 +29,8 @@ def add(parser: argparse.ArgumentParser) -> None:
         "those that the groups' access tells."
     )
     parser.epilog = EPILOG
-    parser.add_argument("--prometheus", type=_address, required=True, metavar="URL", help="address of Prometheus")
-    parser.add_argument("--prometheus-token-file", type=Path, metavar="FILE", help="file with a bearer token")
-    parser.add_argument(
-        "--prometheus-ca-file", type=Path, metavar="FILE", help="certificates of the authority that signed the server's"
-    )
+    parser.add_argument("--prometheus", type=server_address, required=True, metavar="URL", help="address of Prometheus")
+    add_prometheus_files(parser)
     parser.add_argument("--group", type=_group, metavar="NAMESPACE/NAME", help="one group instead of all")
     parser.add_argument(
         "--period", type=_period, default="24h", metavar="TIME", help="length of the period (default: %(default)s)"
@@ -45,13 +41,6 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-o", "--output", choices=("table", "json"), default="table", help="format of the output (default: %(default)s)"
     )
-
-
-def _address(text: str) -> str:
-    parts = urlsplit(text)
-    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query:
-        raise argparse.ArgumentTypeError("not the address of a server, expected http://HOST:PORT or https://HOST/PATH")
-    return text
 
 
 def _group(text: str) -> str:

@@ -1,7 +1,7 @@
 """Connections to a cluster and to its routers. Every failure is one line that names what failed, and a way out."""
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Self
 
@@ -13,6 +13,7 @@ from promptgroup_cli.base.errors import InputError, ReachError
 from promptgroup_cli.reach.kubeconfig import FoundKubeconfig, find_kubeconfig
 from promptgroup_operator.base import deadline
 from promptgroup_operator.base.errors import ClusterError
+from promptgroup_operator.base.redacted_url import redacted_url
 from promptgroup_operator.base.settings import Settings
 from promptgroup_operator.base.unreachable import reason
 from promptgroup_router.contract import names
@@ -136,8 +137,14 @@ class ClusterConnection:
                 return str(error)
 
 
+def routers_at(urls: Iterable[str]) -> dict[str, Router]:
+    """Return the routers whose admin ports are at these addresses, by what people may see of the address."""
+    return {redacted_url(each): router_at(each) for each in urls}
+
+
 def router_at(url: str) -> Router:
     """Return the router whose admin port is at an address."""
+    shown = redacted_url(url)
 
     def ask(path: str, body: bytes | None) -> bytes:
         method = "GET" if body is None else "POST"
@@ -151,12 +158,12 @@ def router_at(url: str) -> Router:
                 )
                 answer = response.read(ANSWER_BYTES + 1, decode_content=False)
         except (urllib3.exceptions.HTTPError, OSError) as error:
-            raise ReachError(f"--router {url} does not answer: {reason(error)}") from None
+            raise ReachError(f"--router {shown} does not answer: {reason(error)}") from None
         if len(answer) > ANSWER_BYTES:
             limits = f"{SECONDS:.0f} s and {ANSWER_BYTES >> 20} MiB"
-            raise ReachError(f"--router {url}: the answer to {path} exceeds {limits}: is it an admin port (9090)?")
+            raise ReachError(f"--router {shown}: the answer to {path} exceeds {limits}: is it an admin port (9090)?")
         if response.status != 200:
-            raise ReachError(f"--router {url} answers {response.status} to {path}: is it an admin port (9090)?")
+            raise ReachError(f"--router {shown} answers {response.status} to {path}: is it an admin port (9090)?")
         return answer
 
     return ask

@@ -13,6 +13,11 @@ ODD = (JsonError, ValueError, KeyError, TypeError, AttributeError, IndexError)
 """The errors of whoever reads an answer that is none of a router."""
 
 
+def no_router(who: str) -> ReachError:
+    """Return the error for an answer that is none of a router."""
+    return ReachError(f"{who} does not answer as a router of this version does: is it an admin port (9090)?")
+
+
 def ask_each(
     routers: Mapping[str, Router], read: Callable[[Router], Answer]
 ) -> tuple[dict[str, Answer], dict[str, ReachError]]:
@@ -29,9 +34,8 @@ def ask_each(
             answers[name] = read(ask)
         except ReachError as error:
             failed[name] = error
-        except ODD as error:
-            problem = type(error).__name__
-            failed[name] = ReachError(f"router {name} does not answer as a router of this version does: {problem}")
+        except ODD:
+            failed[name] = no_router(f"router {name}")
     return answers, failed
 
 

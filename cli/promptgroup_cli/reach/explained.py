@@ -6,7 +6,7 @@ from typing import Any
 
 from promptgroup_cli.base import bounded_json
 from promptgroup_cli.base.bounded_json import JsonError
-from promptgroup_cli.base.errors import ReachError
+from promptgroup_cli.reach.each_router import no_router
 from promptgroup_cli.reach.inputs import path_of
 from promptgroup_router.apis.request import CHAT_PATH
 
@@ -30,4 +30,4 @@ def parse_explanation(by: str, answer: bytes) -> dict[str, Any]:
     try:
         return {"by": by, **bounded_json.parse(answer)}
     except (JsonError, TypeError):
-        raise ReachError(f"{by} does not answer as a router does: is it an admin port (9090)?") from None
+        raise no_router(by) from None

@@ -4,6 +4,7 @@ import argparse
 from datetime import datetime
 
 from promptgroup_cli.base.errors import ReachError
+from promptgroup_operator.base.redacted_url import redacted_url
 from promptgroup_operator.base.settings import Settings
 from promptgroup_operator.world.engine_facts import Measured
 from promptgroup_operator.world.load import GroupLoad
@@ -23,7 +24,7 @@ def load(arguments: argparse.Namespace, now: datetime) -> GroupLoad:
     from promptgroup_operator.load.engine_history import EngineHistory  # noqa: PLC0415
     from promptgroup_operator.load.load_source import LoadSubject  # noqa: PLC0415
     from promptgroup_operator.load.prometheus import Prometheus  # noqa: PLC0415
-    from promptgroup_operator.load.prometheus_api import PrometheusError, redacted_url  # noqa: PLC0415
+    from promptgroup_operator.load.prometheus_api import PrometheusError  # noqa: PLC0415
 
     namespace, name = arguments.group
     settings = Settings(

@@ -8,7 +8,6 @@ and why the library's other functions are not used.
 from datetime import datetime
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import requests
 import urllib3
@@ -18,6 +17,7 @@ from requests.adapters import HTTPAdapter
 from urllib3.util.retry import Retry
 
 from promptgroup_operator.base import deadline
+from promptgroup_operator.base.redacted_url import redacted_url
 from promptgroup_operator.base.settings import Settings
 from promptgroup_operator.base.unreachable import reason
 from promptgroup_operator.load import promql
@@ -161,12 +161,6 @@ class PrometheusApi:
             return promql.parse_range(self._client.custom_query_range(text, start, end, f"{step}s"))
         except _FAILURES as error:
             raise PrometheusError(_reason(error)) from None
-
-
-def redacted_url(url: str) -> str:
-    """Return the address as people may see it: without user, password and query."""
-    parts = urlsplit(url)
-    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}".rstrip("/")
 
 
 def _reason(error: Exception) -> str:

@@ -101,3 +101,12 @@ def test_a_router_of_the_namespace_is_asked_with_the_body_and_the_headers(explai
     asked = json.loads(body)
     assert asked["headers"] == {"authorization": "Bearer a:b", "x-session-id": "7"}
     assert (json.loads(asked["body"]), asked["path"]) == (CHAT, "/v1/chat/completions")
+
+
+@pytest.mark.parametrize("answer", [b"{}", b'{"refusal": null, "ring": []}', b"[]", b"<html>"])
+@pytest.mark.parametrize("output", ["table", "json"])
+def test_a_server_that_is_no_router_is_one_line(explain, monkeypatch, answer, output):
+    monkeypatch.setattr("promptgroup_cli.reach.connect.router_at", lambda _: lambda *_: answer)
+    status, out, err = explain("--router", "http://user:word@127.0.0.1:80", "-o", output)
+    assert (status, out, err.count("\n")) == (3, "", 1)
+    assert "router http://127.0.0.1:80 does not answer as a router of this version does" in err

@@ -7,7 +7,7 @@ import pytest
 
 from promptgroup_cli.base.cluster_choice import ClusterChoice
 from promptgroup_cli.base.errors import InputError, ReachError
-from promptgroup_cli.reach.connect import ClusterConnection, router_at
+from promptgroup_cli.reach.connect import ClusterConnection, router_at, routers_at
 from support.rawobjects import engine, promptgroup, router, serving
 from support.scriptedkube import Answer, refusal
 
@@ -122,3 +122,10 @@ def test_a_router_by_its_address(admin):
 def test_an_address_where_nobody_is():
     with pytest.raises(ReachError, match=r"--router http://127.0.0.1:1 does not answer"):
         router_at("http://127.0.0.1:1")("/metrics", None)
+
+
+def test_passwords_of_addresses_are_shown_to_nobody():
+    ((name, ask),) = routers_at(["http://user:word@127.0.0.1:1/"]).items()
+    assert name == "http://127.0.0.1:1"
+    with pytest.raises(ReachError, match=r"--router http://127.0.0.1:1 does not answer"):
+        ask("/metrics", None)

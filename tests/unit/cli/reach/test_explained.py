@@ -28,5 +28,5 @@ def test_what_is_no_json_goes_to_the_router_which_says_so():
 def test_an_answer_tells_who_gave_it():
     assert parse_explanation("router r", b'{"choice": null}') == {"by": "router r", "choice": None}
     for answer in (b"<html>", b"[1]"):
-        with pytest.raises(ReachError, match="router r does not answer as a router does"):
+        with pytest.raises(ReachError, match="router r does not answer as a router of this version does"):
             parse_explanation("router r", answer)

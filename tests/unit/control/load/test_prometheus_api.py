@@ -11,22 +11,10 @@ from promptgroup_operator.load.prometheus_api import (
     BearerToken,
     PrometheusApi,
     PrometheusError,
-    redacted_url,
 )
 from support.builders import NOW
 from support.fakekube import certificate
 from support.hostile import HOSTILE, hostile_server
-
-
-@pytest.mark.parametrize(
-    ("url", "seen"),
-    [
-        ("http://prometheus:9090/", "http://prometheus:9090"),
-        ("https://user:secret@prometheus/path?token=secret", "https://prometheus/path"),
-    ],
-)
-def test_an_address_as_people_may_see_it(url, seen):
-    assert redacted_url(url) == seen
 
 
 @pytest.mark.parametrize("answer", HOSTILE)
