@@ -133,5 +133,5 @@ BROKEN: dict[str, tuple[dict[str, Any], str]] = {
         {"cache": {"pool": {"type": "LMCache", "address": "a:1", "transport": "RDMA"}}},
         "spec.cache.pool.transport: ",
     ),
-    "a model of the group's name": ({"model": "support"}, "spec.model: "),
+    "a model of the group's name": ({"model": "support"}, "spec.model"),
 }

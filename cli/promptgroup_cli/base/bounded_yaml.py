@@ -69,7 +69,7 @@ def _check(events: Iterator[yaml.Event]) -> None:
     stack: list[tuple[str | None, int]] = []
     """Open collections: their anchor, and the count of values when they began."""
     values = 0
-    for event in events:
+    for written, event in enumerate(events, 1):
         values += 1
         line = event.start_mark.line + 1 if event.start_mark is not None else 1
         if isinstance(event, yaml.AliasEvent):
@@ -87,4 +87,5 @@ def _check(events: Iterator[yaml.Event]) -> None:
         elif isinstance(event, yaml.ScalarEvent) and event.anchor is not None:
             sizes[event.anchor] = 1
         if values > VALUES:
-            raise YamlError(f"more than {VALUES:,} values by line {line}, aliases expanded: split the file")
+            way_out = "split the file" if written > VALUES else "write the values, or fewer aliases of aliases"
+            raise YamlError(f"more than {VALUES:,} values by line {line}, aliases expanded: {way_out}")

@@ -44,5 +44,15 @@ def _write(name: str, text: str) -> None:
         with Path(name).open("x", encoding="utf-8") as file:  # a file that is there was somebody's work
             file.write(text)
     except OSError as error:
-        raise InputError(f"--write {name}: {error.strerror or error}") from None
+        raise InputError(f"--write {name}: {_unwritable(name, error)}") from None
     print(f"wrote {name}")
+
+
+def _unwritable(name: str, error: OSError) -> str:
+    match error:
+        case FileExistsError():
+            return "it exists: name another file, or remove this one"
+        case FileNotFoundError():
+            return f"there is no folder {Path(name).parent.absolute()}: make it, or name a file in one that exists"
+        case _:
+            return error.strerror or str(error)

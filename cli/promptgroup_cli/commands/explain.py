@@ -36,9 +36,9 @@ def _ask(arguments: argparse.Namespace, question: bytes) -> tuple[str, bytes]:
     """Return who answers, and the answer."""
     if arguments.table is not None:
         try:
-            table = table_file.parse(read_bytes(str(arguments.table), TABLE_BYTES), str(arguments.table))
+            table = table_file.parse(read_bytes(str(arguments.table), TABLE_BYTES), "the file")
         except TableError as error:
-            raise InputError(str(error)) from None
+            raise InputError(f"--table {arguments.table}: {error}") from None
         except RecursionError:
             raise InputError(f"{arguments.table}: nested too deeply for a table") from None
         return f"table {arguments.table}", explain_with_table(table, parse_explain_request(question))

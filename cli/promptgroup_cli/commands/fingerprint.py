@@ -84,7 +84,8 @@ def _hashes(name: str, given: InputFormat | None, tools: str | None) -> Iterator
 def _hashed(name: str, system: bytes, tools: str, note: str = "") -> Hashed:
     """Return the fingerprint of a prompt; one that is empty matches nothing."""
     empty = not system and not tools
-    note = "it has neither a system text nor tools" if empty else note
+    if empty:
+        note = "it has neither a system text nor tools, so that no PromptGroup can match it: is it the right file?"
     return Hashed(name, hash_prefix(tools, system), len(system), len(tools.encode()), note=note, matches=not empty)
 
 

@@ -19,7 +19,7 @@ from promptgroup_cli.forecast.measured import ReplicaFigures
 from promptgroup_cli.forecast.model_config import ConfigError, ModelConfig, shape
 from promptgroup_cli.forecast.reuse import ReuseCurve, TraceRequest, curve
 from promptgroup_cli.reach import trace
-from promptgroup_cli.reach.files import read_bytes
+from promptgroup_cli.reach.files import read_bytes, unreadable
 from promptgroup_cli.reach.size_answer import MOST, PREFILL, TIER, MeasuredFigure, SizeQuestion, answer
 from promptgroup_cli.render import size_observed, size_output
 
@@ -225,7 +225,8 @@ def _workload(arguments: argparse.Namespace, assumed: list[str]) -> Workload:
         try:
             size = arguments.prompt_file.stat().st_size
         except OSError as error:
-            raise ValueError(f"--prompt-file {arguments.prompt_file}: {error.strerror}") from None
+            problem = unreadable(str(arguments.prompt_file), error)
+            raise ValueError(f"--prompt-file {arguments.prompt_file}: {problem}") from None
         prefix = math.ceil(size / TOKEN_BYTES)
         assumed.append(f"a token has {TOKEN_BYTES} bytes of the prompt; --prompt-tokens takes a count")
     history = arguments.history_tokens

@@ -4,6 +4,7 @@ import argparse
 
 from promptgroup_cli.base.cluster_flags import add_cluster, add_router
 from promptgroup_cli.base.errors import exit_statuses
+from promptgroup_cli.base.object_names import group_name
 from promptgroup_cli.reach.inputs import InputFormat
 
 LIMIT = 20
@@ -46,7 +47,11 @@ def add(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--hash", metavar="HASH", help="the prefix to write, as the list names it")
     parser.add_argument(
-        "--name", default="discovered", metavar="NAME", help="name of that PromptGroup (default: %(default)s)"
+        "--name",
+        type=group_name,
+        default="discovered",
+        metavar="NAME",
+        help="name of that PromptGroup (default: %(default)s)",
     )
     parser.add_argument(
         "-o", "--output", choices=("table", "json"), default="table", help="format of the list (default: %(default)s)"

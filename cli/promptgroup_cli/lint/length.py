@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from promptgroup_cli.lint.finding import Finding, FindingPlace, Rule, Severity
-from promptgroup_cli.lint.subject import LintSubject, size
+from promptgroup_cli.lint.subject import LintSubject, Origin, size
 from promptgroup_router.apis.request import ApiKind
 
 SHORT_PREFIX = Rule(
@@ -17,8 +17,15 @@ NO_PREFIX = Rule(
     "no-prefix",
     Severity.NOTE,
     "requests without system text and tools",
-    "they share nothing but what users happen to say alike",
+    "such requests have no common beginning",
     "send instructions as the first message, with the role system",
+)
+EMPTY_PROMPT = Rule(
+    "empty-prompt",
+    Severity.WARNING,
+    "a prompt without system text and tools",
+    "there is nothing that an engine could keep, and no request matches it",
+    "write the prompt, or name the file that has it",
 )
 LATE_SYSTEM = Rule(
     "late-system",
@@ -28,7 +35,7 @@ LATE_SYSTEM = Rule(
     "PromptGroup matches the request",
     "send it as the first message",
 )
-RULES = (SHORT_PREFIX, NO_PREFIX, LATE_SYSTEM)
+RULES = (SHORT_PREFIX, EMPTY_PROMPT, NO_PREFIX, LATE_SYSTEM)
 
 TOKEN_BYTES = 4
 """Bytes a token, an estimate: of English. Code, Chinese and JSON have 2 to 3: their prompts are longer in tokens."""
@@ -48,6 +55,8 @@ class Length:
         """File → first place, requests."""
         self._short: dict[tuple[str, int], tuple[FindingPlace, int]] = {}
         """(file, bytes) → first place, requests; there are as many as a block has bytes."""
+        self._empty: list[FindingPlace] = []
+        """Files of prompts that are empty."""
 
     def see(self, subject: LintSubject) -> None:
         """Note whether a prompt fills a block."""
@@ -59,7 +68,9 @@ class Length:
             self._late[subject.file] = (place, count + 1)
             return
         length = size(subject.system) + size(subject.tools)
-        if tokens(length) < self._block:
+        if not length and subject.origin is Origin.PROMPT:
+            self._empty.append(FindingPlace(subject.file, subject.line, "system", 0))
+        elif tokens(length) < self._block:
             first = FindingPlace(
                 subject.file, subject.line, "system" if subject.system or not subject.tools else "tools", 0
             )
@@ -70,6 +81,8 @@ class Length:
         """Yield the prompts that are too short or too late."""
         for place, count in self._late.values():
             yield Finding(LATE_SYSTEM, LATE_SYSTEM.severity, place, LATE_SYSTEM.title, count)
+        for place in self._empty:
+            yield Finding(EMPTY_PROMPT, EMPTY_PROMPT.severity, place, EMPTY_PROMPT.title)
         for (_, length), (place, count) in self._short.items():
             rule, said = NO_PREFIX, NO_PREFIX.title
             if length:

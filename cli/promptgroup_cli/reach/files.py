@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from promptgroup_cli.base.errors import InputError
+from promptgroup_router.contract.command_line import did_you_mean
 
 STDIN = "-"
 MANIFEST_BYTES = 4 << 20
@@ -27,6 +28,23 @@ def standard_input() -> BinaryIO:
     return sys.stdin.buffer
 
 
+def unreadable(name: str, error: OSError | ValueError) -> str:
+    """Return why a file cannot be read, with a way out where there is one to name."""
+    path = Path(name)
+    match error:
+        case FileNotFoundError() if path.parent.is_dir():
+            meant = did_you_mean(path.name, (each.name for each in path.parent.iterdir()))
+            return f"there is no such file in {path.parent.absolute()}{meant}"
+        case FileNotFoundError():
+            return f"there is no folder {path.parent.absolute()}"
+        case IsADirectoryError():
+            return "it is a folder: name a file in it"
+        case PermissionError():
+            return "it may not be read by you: change its mode, or ask its owner"
+        case _:
+            return getattr(error, "strerror", None) or str(error)
+
+
 def read_bytes(name: str, limit: int, label: str = "") -> bytes:
     """Read a whole file.
 
@@ -46,7 +64,7 @@ def read_bytes(name: str, limit: int, label: str = "") -> bytes:
             with Path(name).open("rb") as file:
                 content = file.read(limit + 1)
     except (OSError, ValueError) as error:  # ValueError: a null byte in the name
-        raise InputError(f"{label}: {getattr(error, 'strerror', None) or error}") from None
+        raise InputError(f"{label}: {unreadable(name, error)}") from None
     if len(content) > limit:
         raise InputError(f"{label}: longer than {limit >> 20} MiB")
     return content

@@ -17,7 +17,7 @@ import orjson
 from promptgroup_cli.base import bounded_json
 from promptgroup_cli.base.bounded_json import JsonError
 from promptgroup_cli.base.errors import InputError
-from promptgroup_cli.reach.files import STDIN, shown, standard_input
+from promptgroup_cli.reach.files import STDIN, shown, standard_input, unreadable
 from promptgroup_router.apis.anthropic import MESSAGES_PATH
 from promptgroup_router.apis.endpoints import ENDPOINTS
 from promptgroup_router.apis.request import CHAT_PATH, TEXT_PATH, ParsedRequest
@@ -97,7 +97,7 @@ def opened(name: str, given: InputFormat | None = None) -> Iterator[Content]:
             with Path(name).open("rb") as file:
                 yield _content(name, file, given)
     except OSError as error:
-        raise InputError(f"{shown(name)}: {error.strerror or error}") from None
+        raise InputError(f"{shown(name)}: {unreadable(name, error)}") from None
 
 
 def _content(name: str, file: BinaryIO, given: InputFormat | None) -> Content:

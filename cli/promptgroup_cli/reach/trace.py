@@ -12,6 +12,8 @@ from typing import BinaryIO
 
 import orjson
 
+from promptgroup_cli.reach.files import unreadable
+
 BLOCK = 512
 """Tokens that a hash id stands for."""
 MOST_LINE = 1 << 20
@@ -50,7 +52,7 @@ def read(path: Path) -> list[TraceRow]:
         with path.open("rb") as file:
             rows = list(_rows(name, file))
     except OSError as problem:
-        raise TraceError(f"{name}: {problem.strerror}: name a readable trace in Mooncake's format") from problem
+        raise TraceError(f"{name}: {unreadable(str(name), problem)}") from problem
     if not rows:
         raise TraceError(f"{name}: no request in it")
     return sorted(rows, key=lambda row: row.when)

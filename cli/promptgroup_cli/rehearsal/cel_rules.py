@@ -60,5 +60,5 @@ def _broken(path: str, value: Any) -> Iterator[str]:
 
 
 def _said(path: str, rule: Mapping[str, str]) -> str:
-    where = (path + rule.get("fieldPath", "")).lstrip(".")
-    return f"{where}: {rule['message']}" if where else rule["message"]
+    where, message = (path + rule.get("fieldPath", "")).lstrip("."), rule["message"]
+    return message if message.startswith(where) else f"{where}: {message}"

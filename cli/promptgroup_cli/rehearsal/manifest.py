@@ -8,7 +8,6 @@ import base64
 import binascii
 import functools
 import json
-import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -18,6 +17,7 @@ from pydantic import BaseModel, ValidationError
 
 from promptgroup_cli.base import bounded_yaml
 from promptgroup_cli.base.bounded_yaml import YamlError
+from promptgroup_cli.base.object_names import NAME
 from promptgroup_cli.rehearsal import cel_rules
 from promptgroup_operator.api import crd
 from promptgroup_operator.api.prompt_group import PromptGroup, PromptGroupSpec, PromptSpec
@@ -28,9 +28,6 @@ from promptgroup_router.contract import names
 from promptgroup_router.contract.fingerprint import Fingerprint
 
 API_VERSION = f"{names.API_GROUP}/{names.API_VERSION}"
-
-NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*", re.ASCII)
-"""A DNS subdomain (RFC 1123): what the API server takes as a name."""
 
 SHOWN = 40
 """Longest value that a message repeats."""
@@ -158,7 +155,9 @@ def _groups(objects: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """Return the PromptGroups, at least one."""
     groups = [each for each in objects if each.get("kind") == "PromptGroup"]
     if not groups:
-        kinds = ", ".join(sorted({str(each.get("kind")) for each in objects})) or "nothing"
+        if not objects:
+            raise ManifestError("the file is empty: it needs a PromptGroup")
+        kinds = ", ".join(sorted({str(each.get("kind")) for each in objects}))
         raise ManifestError(f"no PromptGroup in the file, but {kinds}: add one, with its kind and apiVersion")
     for raw in groups:
         if raw.get("apiVersion") != API_VERSION:

@@ -399,9 +399,11 @@ def _decode_slot(item: object, at: str) -> Slot:
 
 
 def _check_format(data: Mapping[str, Any], at: str) -> None:
-    if data.get("format") not in (FORMAT, GUARDED_FORMAT):
+    if "format" not in data:
+        raise TableError(f"{at}: it has no format, so it is neither a table nor a PromptRoute")
+    if data["format"] not in (FORMAT, GUARDED_FORMAT):
         raise TableError(
-            f"{at}: format is {data.get('format')!r}, this router reads formats {FORMAT} and {GUARDED_FORMAT}: "
+            f"{at}: format is {data['format']!r}, this router reads formats {FORMAT} and {GUARDED_FORMAT}: "
             "upgrade the router"
         )
 

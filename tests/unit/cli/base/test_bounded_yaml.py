@@ -23,7 +23,7 @@ def test_aliases_within_the_bounds_are_taken():
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (LAUGHS, "more than 200,000 values by line [67], aliases expanded"),
+        (LAUGHS, "more than 200,000 values by line [67], aliases expanded: write the values, or fewer"),
         (MERGES, "more than 200,000 values"),
         ("[" * 100_000, f"nested more than {DEPTH} levels deep at line 1"),
         ("- " * 5000 + "x", f"nested more than {DEPTH} levels"),

@@ -55,9 +55,7 @@ def test_the_interval_has_bounds(text, valid, capsys):
     assert f"{text!r} is not a number of seconds from 0.5 to 3600" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    "line", ["top", "explain", "discover", "responses purge --all", "dashboard --no-cluster"]
-)
+@pytest.mark.parametrize("line", ["top", "explain", "discover", "responses purge --all", "dashboard --no-cluster"])
 @pytest.mark.parametrize("url", ["127.0.0.1:9090", "ftp://x", ""])
 def test_a_router_is_named_by_an_address(command, line, url):
     status, out, err = command(*line.split(), "--router", url, exits=True)

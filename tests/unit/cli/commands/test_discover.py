@@ -99,7 +99,17 @@ def test_a_group_is_written_with_the_text_of_the_users_own_requests(kube, comman
     assert PromptGroupSpec.model_validate(made["spec"]).prompt.system == RULES + "Today is the 1"
     assert (made["metadata"]["name"], made["spec"]["model"]) == ("support", "llama")
     assert "cut it where a sentence is the same for all" in target.read_text()
-    assert command("discover", "--sample", str(log), "--write", str(target))[0] == 2  # it is there
+    code, _, err = command("discover", "--sample", str(log), "--write", str(target))
+    assert (code, f"--write {target}: it exists: name another file" in err) == (2, True)
+    code, _, err = command("discover", "--sample", str(log), "--write", str(tmp_path / "none" / "x.yaml"))
+    assert (code, f"there is no folder {tmp_path}/none: make it" in err) == (2, True)
+
+
+@pytest.mark.parametrize("name", ["Foo_Bar", "-a", "a" * 51, ""])
+def test_a_name_that_the_api_server_would_refuse_is_a_wrong_flag(command, name):
+    code, out, err = command("discover", f"--name={name}", "--write", "-", exits=True)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "is not a name of a PromptGroup: write at most 50 lower-case letters" in err
 
 
 def test_a_group_is_written_with_the_text_that_routers_keep(kube, command):

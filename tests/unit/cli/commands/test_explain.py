@@ -61,8 +61,8 @@ def test_what_would_be_refused_is_one(explain, served):
 @pytest.mark.parametrize(
     ("flags", "body", "said"),
     [
-        (("/no/file", "--table", "{table}"), CHAT, (2, "/no/file: No such file")),
-        (("--table", "/no/table"), CHAT, (2, "/no/table: No such file")),
+        (("/no/file", "--table", "{table}"), CHAT, (2, "/no/file: there is no folder /no")),
+        (("--table", "/no/table"), CHAT, (2, "/no/table: there is no folder /no")),
         (("--table", "{table}"), b"\xff", (2, "not text in UTF-8")),
         (("--router", "http://127.0.0.1:1"), CHAT, (3, "does not answer")),
     ],
@@ -81,12 +81,15 @@ def test_a_table_is_read_up_to_a_limit(explain, served, monkeypatch):
     assert f"{served}: longer than 0 MiB" in err
 
 
-def test_a_table_that_is_none(explain, tmp_path):
+@pytest.mark.parametrize(
+    ("content", "said"), [("{", "the file is not JSON: "), ("{}", "table: it has no format, so it is neither a table")]
+)
+def test_a_table_that_is_none(explain, tmp_path, content, said):
     path = tmp_path / "table.json"
-    path.write_text("{")
-    code, _, err = explain("--table", str(path))
-    assert code == 2
-    assert "is not JSON" in err
+    path.write_text(content)
+    code, out, err = explain("--table", str(path))
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert f"--table {path}: {said}" in err
 
 
 def test_a_router_of_the_namespace_is_asked_with_the_body_and_the_headers(explain, kube):

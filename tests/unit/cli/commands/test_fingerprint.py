@@ -108,7 +108,7 @@ def test_json(run):
     [
         ("a.yaml", "kind: Pod\n", (), "a.yaml: no PromptGroup in the file, but Pod"),
         ("a.jsonl", "{}", (), "a.jsonl:1: no body of a request"),
-        ("a.txt", TEXT, ("--tools", "b.json"), "--tools b.json: No such file"),
+        ("a.txt", TEXT, ("--tools", "b.json"), "--tools b.json: there is no such file in "),
         ("a.txt", TEXT, ("--tools", "a.txt"), "--tools a.txt: not JSON"),
         ("a.jsonl", "{}", ("--tools", "tools.json"), "a.jsonl: it brings its own tools"),
     ],
@@ -118,3 +118,9 @@ def test_what_cannot_be_read(run, name, content, words, said):
     status, _, err = run(run.written(name, content), *words)
     assert status == 2
     assert err.startswith(f"promptgroup fingerprint: {said}")
+
+
+def test_an_empty_file_is_asked_about(run):
+    status, out, _ = run(run.written("empty.txt", ""))
+    assert status == 1
+    assert "neither a system text nor tools, so that no PromptGroup can match it: is it the right file?" in out

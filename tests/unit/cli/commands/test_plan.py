@@ -56,8 +56,8 @@ def test_the_start_takes_as_long_as_it_is_said(tmp_path):
 
 
 def test_files_that_cannot_be_read(tmp_path):
-    assert refused(str(tmp_path / "none.yaml")).endswith("none.yaml: No such file or directory")
-    assert "Is a directory" in refused(str(tmp_path))
+    assert refused(str(tmp_path / "none.yaml")).endswith(f"none.yaml: there is no such file in {tmp_path}")
+    assert "it is a folder: name a file in it" in refused(str(tmp_path))
     (tmp_path / "binary").write_bytes(b"\xff\xfe")
     assert refused(str(tmp_path / "binary")).endswith("binary: not text in UTF-8, at byte 0")
 

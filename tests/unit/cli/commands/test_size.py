@@ -171,7 +171,7 @@ def test_a_tier_and_a_trace_that_are_wrong_are_named(size, tmp_path):
     assert "argument --tier: 'tape' is not a kind of tier" in errors
     status, _, errors = size(trace=tmp_path / "nowhere.jsonl")
     assert status == 2
-    assert "nowhere.jsonl: No such file" in errors
+    assert "nowhere.jsonl: there is no such file in " in errors
 
 
 @pytest.mark.heavy
@@ -197,8 +197,16 @@ REFUSALS = {
     "no time": ({"ttft": "0s"}, "argument --ttft: 0s is not above 0", ""),
     "no share": ({"gpu_memory_utilization": 92}, "92 is above 1", "0.92"),
     "no prompt": ({"prompt_tokens": None}, "--prompt-tokens --prompt-file is required", ""),
-    "no prompt file": ({"prompt_tokens": None, "prompt_file": "/nowhere"}, "--prompt-file /nowhere: No such", ""),
-    "no config": ({"model": None, "config": "/nowhere", "parameters": "8B"}, "--config /nowhere: ", "No such file"),
+    "no prompt file": (
+        {"prompt_tokens": None, "prompt_file": "/nowhere"},
+        "--prompt-file /nowhere: ",
+        "there is no such file in /",
+    ),
+    "no config": (
+        {"model": None, "config": "/nowhere", "parameters": "8B"},
+        "--config /nowhere: ",
+        "no such file in /",
+    ),
     "no parameters": ({"model": None, "config": "/nowhere"}, "add --parameters, as in 8B", ""),
     "parameters in words": ({"parameters": "eight"}, "argument --parameters: 'eight' is not a number", "70.6B"),
 }

@@ -1,5 +1,6 @@
 """Prompts shorter than a cache block."""
 
+from promptgroup_cli.lint.subject import LintSubject, Origin
 from support.lints import STATIC, chat, declared, found, report, text, tool
 
 
@@ -25,3 +26,8 @@ def test_no_prompt_is_a_note():
 
 def test_of_a_text_nobody_knows_how_long_its_prompt_is():
     assert found(text("Hi")) == []
+
+
+def test_a_file_of_a_prompt_that_is_empty_is_no_request():
+    empty = LintSubject("empty.txt", 1, Origin.PROMPT, "", "", "", lines=True)
+    assert found(empty) == [("empty-prompt", "warning", "system", 0)]

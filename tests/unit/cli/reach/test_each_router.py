@@ -16,9 +16,7 @@ def test_one_that_does_not_answer_hides_no_other():
     answers, failed = ask_each(ROUTERS, lambda ask: bounded_json.parse(ask("/x", None))["a"])
     assert answers == {"r1": 1}
     assert str(failed["r2"]) == "router r2 does not answer"
-    assert (
-        "r3 does not answer as a router of this version does: is it an admin port" in str(failed["r3"])
-    )
+    assert "r3 does not answer as a router of this version does: is it an admin port" in str(failed["r3"])
 
 
 @pytest.mark.parametrize("answer", [b"[]", b"{}", b'{"a": "x"}', b'{"a": null}', b"3"])

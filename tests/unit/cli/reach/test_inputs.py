@@ -112,9 +112,9 @@ def test_what_cannot_be_read(tmp_path, monkeypatch, content, given, said):
 
 
 def test_no_file(tmp_path):
-    with pytest.raises(InputError, match="none: No such file"):
+    with pytest.raises(InputError, match="none: there is no such file in "):
         read(tmp_path / "none")
-    with pytest.raises(InputError, match="Is a directory"):
+    with pytest.raises(InputError, match="it is a folder: name a file in it"):
         read(tmp_path)
 
 

@@ -42,7 +42,7 @@ def test_a_name_that_fits_no_label():
 
 def test_a_change_of_the_model_is_refused_and_any_other_is_not():
     (found,) = cel_rules.broken_rules("support", builders.spec(model="other"), builders.spec())
-    assert found.startswith("spec.model: ")
+    assert found.startswith("spec.model cannot be changed, clients name it: ")
     assert list(cel_rules.broken_rules("support", builders.spec(replicas=9), builders.spec())) == []
 
 

@@ -95,7 +95,7 @@ def test_unknown_fields_are_warned_of():
 
 
 REFUSED = {
-    "nothing": ((), "no PromptGroup in the file, but nothing"),
+    "nothing": ((), "the file is empty: it needs a PromptGroup"),
     "another kind": ((holder(),), "no PromptGroup in the file, but ConfigMap"),
     "two groups": ((group(), group(name="b")), "2 PromptGroups in the file"),
     "a list": (([1],), "it has no kind"),

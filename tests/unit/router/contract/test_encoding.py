@@ -195,7 +195,7 @@ REFUSED = {
     "not an object": ([], "chat/support is a list, expected an object"),
     "no format": (
         changed("format", KeyError),
-        "chat/support: format is None, this router reads formats 1 and 2: upgrade the router",
+        "chat/support: it has no format, so it is neither a table nor a PromptRoute",
     ),
     "a format of the future": (
         changed("format", 3),
@@ -328,7 +328,10 @@ def test_an_absent_slot_needs_none():
 
 TABLES = {
     "not an object": (None, "table is a NoneType, expected an object"),
-    "no format": ({"groups": []}, "table: format is None, this router reads formats 1 and 2: upgrade the router"),
+    "no format": (
+        {"groups": []},
+        "table: it has no format, so it is neither a table nor a PromptRoute",
+    ),
     "a group that is none": ({"format": 1, "groups": [1]}, "groups[0] is a int, expected an object"),
     "a group without a name": (
         {"format": 1, "groups": [{"namespace": "a", "format": 1}]},
