@@ -41,7 +41,8 @@ def main() -> int:
     """Run the command line and return its exit status."""
     if sys.stderr is None:  # closed (`2>&-`): print() would write its messages among the output
         sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - for the life of the process
-    parser = build_parser("kubectl promptgroup" if Path(sys.argv[0]).name == PLUGIN else "promptgroup", _words())
+    words = _words()
+    parser = build_parser("kubectl promptgroup" if Path(sys.argv[0]).name == PLUGIN else "promptgroup", words)
     if sys.stdout is None:
         return _unwritable(parser.prog, os.strerror(errno.EBADF))
     try:
@@ -50,7 +51,7 @@ def main() -> int:
                 from promptgroup_cli.commands import completion  # noqa: PLC0415 - shells ask for it, people hardly
 
                 completion.answer_shell(parser)
-            return _run(parser.prog, parser.parse_args())
+            return _run(parser.prog, parser.parse_args(words))
         finally:
             sys.stdout.flush()
     except BrokenPipeError:
@@ -108,7 +109,18 @@ def build_parser(prog: str, words: Sequence[str]) -> argparse.ArgumentParser:
 
 def _words() -> list[str]:
     """Return the words of the command line; while a shell completes it, those that are typed so far."""
-    return os.environ["COMP_LINE"].split()[1:] if "COMP_LINE" in os.environ else sys.argv[1:]
+    return os.environ["COMP_LINE"].split()[1:] if "COMP_LINE" in os.environ else as_flags(sys.argv[1:])
+
+
+def as_flags(words: list[str]) -> list[str]:
+    """Return the words with `help [COMMAND]` and `version`, as other programs spell them, as flags."""
+    match words:
+        case ["help", *rest]:
+            return [*rest, "--help"]
+        case ["version", *rest]:
+            return ["--version", *rest]
+        case _:
+            return words
 
 
 def _run(prog: str, arguments: argparse.Namespace) -> int:

@@ -12,19 +12,38 @@ USAGE = 2
 class Parser(argparse.ArgumentParser):
     """The parser of a program and of each of its commands."""
 
+    _words: Sequence[str] = ()
+    """The words that are being parsed."""
+
     def error(self, message: str) -> NoReturn:
-        """Print one line and end the process with status 2."""
+        """Print one line and end the process with status 2.
+
+        A flag that is not known is told before what is missing without it: it is probably that, misspelt.
+        """
+        message = self._unknown_flag() or message
         print(f"{self.prog}: {message}; `{self.prog} --help` lists the flags", file=sys.stderr)  # noqa: T201 - a mistake
         sys.exit(USAGE)
 
     def parse_known_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:  # type: ignore[override]
         """Refuse unknown words here, where the command that they were given to is known."""
+        self._words = sys.argv[1:] if args is None else list(args)
         parsed, unknown = super().parse_known_args(args, namespace)
         if unknown:
-            word = unknown[0]
-            flag = word.partition("=")[0]
-            self.error(f"unknown argument {word!r}{did_you_mean(flag, self._option_string_actions)}")
+            self.error(self._unknown(unknown[0]))
         return parsed, unknown
+
+    def _unknown_flag(self) -> str:
+        """Return what to say of the first flag that is not known; empty when all are."""
+        for word in self._words:
+            if word == "--" or (self._subparsers is not None and not word.startswith("-")):
+                break  # the rest are no flags, or those of a command
+            flag = word.partition("=")[0]
+            if flag.startswith("--") and not any(each.startswith(flag) for each in self._option_string_actions):
+                return self._unknown(word)
+        return ""
+
+    def _unknown(self, word: str) -> str:
+        return f"unknown argument {word!r}{did_you_mean(word.partition('=')[0], self._option_string_actions)}"
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is not None and value not in action.choices:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from promptgroup_cli.__main__ import COMMANDS, build_parser
+from promptgroup_cli.__main__ import COMMANDS, as_flags, build_parser
 
 
 @pytest.mark.parametrize(
@@ -15,6 +15,9 @@ from promptgroup_cli.__main__ import COMMANDS, build_parser
         ("status a b", "unknown argument 'b';"),
         ("status -o yaml", "'yaml' is not known (known: table, json)"),
         ("lint", "the following arguments are required: FILE"),
+        ("--versoin", "unknown argument '--versoin', did you mean --version?"),
+        ("lint --fail-onn error", "unknown argument '--fail-onn', did you mean --fail-on?"),
+        ("usage --promethues http://p:9090", "unknown argument '--promethues', did you mean --prometheus?"),
         ("", "the following arguments are required: COMMAND"),
     ],
 )
@@ -43,3 +46,24 @@ def test_every_help_has_the_exit_statuses(command, capsys):
     assert ended.value.code == 0
     assert "exit status:\n  0  " in shown
     assert "\n  3  " in shown
+
+
+@pytest.mark.parametrize(
+    ("line", "flags"),
+    [
+        ("help", "--help"),
+        ("help status", "status --help"),
+        ("version", "--version"),
+        ("status help", "status help"),
+        ("", ""),
+    ],
+)
+def test_help_and_version_may_be_spelt_as_commands(line, flags):
+    assert as_flags(line.split()) == flags.split()
+
+
+@pytest.mark.parametrize(("line", "said"), [("help status", "usage: promptgroup status "), ("version", "promptgroup ")])
+def test_they_do_what_the_flags_do(command, line, said):
+    code, out, err = command(*line.split(), exits=True)
+    assert (code, err) == (0, "")
+    assert out.startswith(said)
