@@ -328,12 +328,9 @@ def _cheapest(case: _Case, taken: _Candidate) -> str:
     was = case.place.member if case.place is not None else case.home.id
     stay = next((each for each in case.ranked if each.member.id == was), None)
     if stay is taken:
-        what = (
-            "the session was there last"
-            if case.place is not None
-            else "it is the home of the session, of which there is no record"
-        )
-        return f"{what}, and no other is cheaper"
+        if case.place is not None:
+            return "the session was there last, and no other is cheaper"
+        return "this is the session's home. No router has seen the session, and no other replica is cheaper"
     if stay is None:
         return "it is the cheapest, and the replica that served the session last is gone"
     if stay.ejected or stay.cost is None:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from promptgroup_cli.lint.finding import Rule, Severity
 from promptgroup_router.undeclared.volatile import TOKEN, rule_of
 
-_VOIDS = "the cache of all that follows is void when it differs"
+_VOIDS = "everything behind it is computed again when it changes"
 _MOVE = "move it behind the static text: to the end of the prompt, or into the last user message"
 _DROP = "leave it out of the prompt: send it as a header, or as metadata of the request"
 

@@ -187,7 +187,7 @@ def _phases(old: World, new: World) -> Iterator[str]:
             case RevisionPhase.RETIRING:
                 yield f"{name} retires"
             case RevisionPhase.RETIRED:
-                yield f"{name} is retired: it is kept without replicas, for the case that its prompt returns"
+                yield f"{name} is retired: it is kept with 0 replicas, in case its prompt is applied again"
             case _:
                 pass
 

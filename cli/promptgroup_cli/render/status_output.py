@@ -4,12 +4,15 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from promptgroup_cli.base.plural import counted
 from promptgroup_cli.reach.group_status import GroupStatus, RevisionRow, SlotRow, Statement
 from promptgroup_cli.render.columns import columns, fact
 from promptgroup_router.contract.fingerprint import short
 
 WHY_SO_MANY = "ScalingActive"
 """Condition that the text has in a fact of its own."""
+LEAVING = frozenset({"Superseded", "RolledBack", "Retiring"})
+"""Phases of revisions whose replicas nobody sized: a release keeps them for a time."""
 _HEADS = ("NAME", "READY", "REVISION", "WARM", "REPLICAS", "HIT RATE", "STATUS")
 
 
@@ -69,8 +72,10 @@ def _one(group: GroupStatus) -> Iterator[str]:
     yield from fact("Replicas", f"{group.replicas}{warm}")
     if group.sizing.message:
         limits = f" (min {group.sizing.least}, max {group.sizing.most})" if group.sizing.most is not None else ""
-        count = f"{group.replicas} replica{'' if group.replicas == 1 else 's'}"
-        yield from fact("Sizing", f"{count}{limits}; {group.sizing.message} ({group.sizing.reason})")
+        left = [each for each in group.revisions if each.phase in LEAVING and each.replicas]
+        count = counted(max(group.replicas - sum(each.replicas for each in left), 0), "replica")
+        more = "".join(f"; {each.replicas} more of the old revision {short(each.fingerprint)}" for each in left)
+        yield from fact("Sizing", f"{count}{limits}; {group.sizing.message} ({group.sizing.reason}){more}")
     yield from fact("Hit rate", group.hit_rate or "not known yet")
     if group.revisions:
         yield ""

@@ -104,7 +104,7 @@ def replicas(spec: PromptGroupSpec, group: SizingInput, history: History, now: d
     if spec.sizing is not None:
         return decide(spec.sizing, group, history, now)
     if spec.replicas is not None:
-        return _fixed(spec.replicas, f"spec.replicas is {spec.replicas}", group, history, now)
+        return _fixed(spec.replicas, f"spec.replicas asks for {spec.replicas}", group, history, now)
     text = "neither spec.replicas nor spec.sizing is set, so the group has one replica"
     return _fixed(1, text, group, history, now)
 

@@ -253,7 +253,7 @@ def test_a_new_session_goes_home_and_comes_back_to_where_it_was():
     state = serving()
     found = told(state, question())
     assert found["choice"] == found["ring"][0]["replica"]
-    assert "it is the home of the session" in found["why"]
+    assert "this is the session's home" in found["why"]
     place(state, question())
     more = question(chat("Hi", "Yes?", "My order is late"))
     later = told(state, more, 3.0)

@@ -51,6 +51,17 @@ def test_a_number_that_is_held_is_told_once():
     assert json.loads(document([found]))["groups"][0]["notes"][0]["condition"] == "ScalingActive"
 
 
+def test_replicas_of_an_old_revision_are_told_apart_from_those_that_were_sized():
+    fixed = condition("ScalingActive", "False", "FixedReplicas", "spec.replicas asks for 2")
+    serving = {"fingerprint": FULL, "phase": "Serving", "weight": 100, "replicas": 2, "warm": 2, "ready": 2}
+    old = serving | {"fingerprint": "89f7e0d8" * 4, "phase": "Superseded", "weight": 0, "replicas": 1}
+    found = group_status(promptgroup("support", fixed, replicas=3, revisions=[serving, old]), None, ())
+    text = table([found], namespaces=False)
+    assert "Replicas:     3 (2/2 warm)\n" in text
+    said = "2 replicas; spec.replicas asks for 2 (FixedReplicas); 1 more of the old revision 89f7e0d8"
+    assert f"Sizing: {said}" in " ".join(text.split())
+
+
 def test_several_groups_have_a_line_each_with_what_comes_first():
     other = group_status(promptgroup("sales", THRASHING, hitRate=None), None, ())
     lines = table([one(), other], namespaces=True).splitlines()
