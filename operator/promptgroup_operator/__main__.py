@@ -1,14 +1,12 @@
 """Run the operator, or print its CustomResourceDefinitions."""
 
 import argparse
-import asyncio
 import logging
 import os
 import sys
 from pathlib import Path
 
 from promptgroup_operator import __version__
-from promptgroup_operator.api import crd
 from promptgroup_operator.base import settings
 from promptgroup_operator.base.errors import ClusterError
 from promptgroup_router.contract.command_line import Parser
@@ -46,6 +44,8 @@ def main() -> int:
 
 def _run(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
     # Kopf and the Kubernetes client take a second to import.
+    import asyncio  # noqa: PLC0415
+
     from promptgroup_operator import handlers  # noqa: PLC0415
     from promptgroup_operator.telemetry import metrics_server  # noqa: PLC0415
 
@@ -69,6 +69,8 @@ def _run(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
 
 
 def _crd(output: Path | None) -> int:
+    from promptgroup_operator.api import crd  # noqa: PLC0415 - the models take as long as they do in the operator
+
     for name, text in crd.render().items():
         if output is None:
             print("---")

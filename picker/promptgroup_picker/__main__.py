@@ -2,15 +2,18 @@
 
 import sys
 
-import uvloop
-
-from promptgroup_picker import server, settings
-from promptgroup_router.base import logs
+from promptgroup_picker import settings
 
 
 def main() -> int:
     """Run the picker and return the exit status."""
     chosen = settings.parse(sys.argv[1:])
+    # --version, --help and wrong flags end above, and need not wait for the program
+    import uvloop  # noqa: PLC0415
+
+    from promptgroup_picker import server  # noqa: PLC0415
+    from promptgroup_router.base import logs  # noqa: PLC0415
+
     logs.configure(chosen.log_level, chosen.log_format, access=chosen.access_log)
     return uvloop.run(server.run(chosen))
 

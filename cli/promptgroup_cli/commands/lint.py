@@ -7,7 +7,7 @@ from promptgroup_cli.base.errors import ExitStatus, InputError
 from promptgroup_cli.lint.finding import Severity
 from promptgroup_cli.lint.linter import Linter
 from promptgroup_cli.lint.subject import LintSubject, Origin, sent_prompt
-from promptgroup_cli.reach import inputs, yaml_positions
+from promptgroup_cli.reach import inputs
 from promptgroup_cli.reach.files import shown
 from promptgroup_cli.reach.inputs import InputFormat, InputText
 from promptgroup_cli.render import lint_output
@@ -49,7 +49,8 @@ def _declared(name: str, content: InputText) -> Iterator[LintSubject]:
     if content.format is InputFormat.PROMPT:
         yield LintSubject(name, 1, Origin.PROMPT, "", content.content, "", lines=True)
         return
-    # the models of the CRD take a third of a second to import, which prompts and requests should not wait for
+    # YAML and the models of the CRD take a third of a second to import, which prompts and requests do not wait for
+    from promptgroup_cli.reach import yaml_positions  # noqa: PLC0415
     from promptgroup_cli.rehearsal import manifest  # noqa: PLC0415
 
     try:

@@ -21,7 +21,7 @@ from promptgroup_cli.forecast.reuse import ReuseCurve, TraceRequest, curve
 from promptgroup_cli.reach import trace
 from promptgroup_cli.reach.files import read_bytes, unreadable
 from promptgroup_cli.reach.size_answer import MOST, PREFILL, TIER, MeasuredFigure, SizeQuestion, answer
-from promptgroup_cli.render import size_observed, size_output
+from promptgroup_cli.render import size_output
 
 MEASURED_BYTES = 1 << 16
 CONFIG_BYTES = 4 << 20
@@ -33,9 +33,7 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         flags.check(arguments)
         if arguments.from_prometheus:
-            seen = _observed(arguments)
-            print({"table": size_observed.table, "json": size_observed.document}[arguments.output](seen))
-            return ExitStatus.OK if seen.needed is not None else ExitStatus.NEGATIVE
+            return _observed(arguments)
         found = answer(_question(arguments))
     except ValueError as error:
         raise InputError(str(error)) from None
@@ -43,20 +41,23 @@ def run(arguments: argparse.Namespace) -> int:
     return ExitStatus.OK if found.replicas is not None else ExitStatus.NEGATIVE
 
 
-def _observed(arguments: argparse.Namespace) -> size_observed.ObservedSize:
-    """Size the group that Prometheus observes.
+def _observed(arguments: argparse.Namespace) -> int:
+    """Size the group that Prometheus observes, and return the exit status.
 
     Raises:
         ReachError: Prometheus does not answer, or has too few observations.
     """
     # it brings the models of the CRD and the client of Prometheus, which a load that flags describe does without
     from promptgroup_cli.reach import size_prometheus  # noqa: PLC0415
+    from promptgroup_cli.render import size_observed  # noqa: PLC0415
 
     load = size_prometheus.load(arguments, datetime.now(UTC))
     try:
-        return size_observed.observed_size(load, arguments.ttft, MOST)
+        seen = size_observed.observed_size(load, arguments.ttft, MOST)
     except ValueError as error:
         raise ReachError(str(error)) from None
+    print({"table": size_observed.table, "json": size_observed.document}[arguments.output](seen))
+    return ExitStatus.OK if seen.needed is not None else ExitStatus.NEGATIVE
 
 
 def _question(arguments: argparse.Namespace) -> SizeQuestion:

@@ -5,17 +5,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Self
 
-import urllib3
-from prometheus_client import Counter
-
 from promptgroup_cli.base.cluster_choice import ClusterChoice
 from promptgroup_cli.base.errors import InputError, ReachError
 from promptgroup_cli.reach.kubeconfig import FoundKubeconfig, find_kubeconfig
-from promptgroup_operator.base import deadline
 from promptgroup_operator.base.errors import ClusterError
 from promptgroup_operator.base.redacted_url import redacted_url
 from promptgroup_operator.base.settings import Settings
-from promptgroup_operator.base.unreachable import reason
 from promptgroup_router.contract import names
 
 SECONDS = 15.0
@@ -47,6 +42,8 @@ class ClusterConnection:
         settings = Settings()
         found = find_kubeconfig(choice, settings)
         # the client takes half a second to import, which a kubeconfig that cannot be used need not cost
+        from prometheus_client import Counter  # noqa: PLC0415
+
         from promptgroup_operator.kube import api_server  # noqa: PLC0415
 
         named = api_server.KubeconfigChoice(choice.kubeconfig, choice.context)
@@ -144,6 +141,12 @@ def routers_at(urls: Iterable[str]) -> dict[str, Router]:
 
 def router_at(url: str) -> Router:
     """Return the router whose admin port is at an address."""
+    # as above
+    import urllib3  # noqa: PLC0415
+
+    from promptgroup_operator.base import deadline  # noqa: PLC0415
+    from promptgroup_operator.base.unreachable import reason  # noqa: PLC0415
+
     shown = redacted_url(url)
 
     def ask(path: str, body: bytes | None) -> bytes:

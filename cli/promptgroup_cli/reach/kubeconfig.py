@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from promptgroup_cli.base import bounded_yaml
-from promptgroup_cli.base.bounded_yaml import YamlError
 from promptgroup_cli.base.cluster_choice import ClusterChoice
 from promptgroup_cli.base.errors import InputError
 from promptgroup_cli.reach.files import read_text
@@ -66,6 +64,9 @@ def find_kubeconfig(choice: ClusterChoice, settings: Settings) -> FoundKubeconfi
 
 
 def _document(path: str) -> Mapping[str, Any]:
+    from promptgroup_cli.base import bounded_yaml  # noqa: PLC0415 - YAML takes long to import, and there may be no file
+    from promptgroup_cli.base.bounded_yaml import YamlError  # noqa: PLC0415
+
     try:
         documents = bounded_yaml.load_all(read_text(path, MOST_BYTES))
     except YamlError as error:

@@ -15,6 +15,38 @@ HEAVY = (
     "yaml", "argcomplete", "asyncio", "promptgroup_operator.api", "promptgroup_operator.world",
 )  # fmt: skip
 """Modules that take long to import, or bring some that do."""
+LOAD = (
+    "--model meta-llama/Llama-3.1-8B-Instruct --gpu H100-80GB --prompt-tokens 3000 --turn-tokens 100 "
+    "--answer-tokens 200 --sessions 2000 --rate 100"
+)
+STARTS = {
+    "promptgroup_cli lint prompt.txt": 70, "promptgroup_cli fingerprint -": 50,
+    f"promptgroup_cli size {LOAD}": 60, "promptgroup_cli status": 35, "promptgroup_router --version": 30,
+    "promptgroup_operator --version": 20, "promptgroup_picker --version": 30,
+}  # fmt: skip
+"""Command line that shall not wait → most modules of ours that it may import, with room for a few more."""
+
+
+@pytest.mark.parametrize("line", STARTS)
+def test_what_shall_not_wait_imports_little(line, tmp_path):
+    (tmp_path / "prompt.txt").write_text("Be kind. " * 40)
+    name, *words = line.split()
+    program = (
+        f"import runpy, sys; sys.argv = [{name!r}, *{words!r}]\n"
+        f"try:\n    runpy.run_module({name!r}, run_name='__main__')\n"
+        "finally:\n    print('\\n', *sys.modules, file=sys.stderr)\n"
+    )
+    environment = os.environ | {"KUBECONFIG": str(tmp_path / "none")}
+    ran = subprocess.run(
+        [sys.executable, "-c", program], input="Be kind.", capture_output=True, text=True, check=False,
+        env=environment, cwd=tmp_path, timeout=60,
+    )  # fmt: skip
+    imported = ran.stderr.splitlines()[-1].split()
+    # `size` has the operator's own model of loads
+    heavy = {*HEAVY, "uvloop", "cryptography"} - {"promptgroup_operator.world"}
+    assert heavy & set(imported) == set()
+    ours = [each for each in imported if each.startswith("promptgroup_")]
+    assert len(ours) <= STARTS[line]
 
 
 @pytest.mark.parametrize(
