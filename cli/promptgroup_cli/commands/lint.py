@@ -50,8 +50,7 @@ def _declared(name: str, content: InputText) -> Iterator[LintSubject]:
         yield LintSubject(name, 1, Origin.PROMPT, "", content.content, "", lines=True)
         return
     # YAML and the models of the CRD take a third of a second to import, which prompts and requests do not wait for
-    from promptgroup_cli.reach import yaml_positions  # noqa: PLC0415
-    from promptgroup_cli.rehearsal import manifest  # noqa: PLC0415
+    from promptgroup_cli.rehearsal import manifest, yaml_positions  # noqa: PLC0415
 
     try:
         found = manifest.declared_prompts(content.content, "default")

@@ -1,6 +1,6 @@
 """Lines of prompts in manifests."""
 
-from promptgroup_cli.reach import yaml_positions
+from promptgroup_cli.rehearsal import yaml_positions
 
 MANIFEST = """\
 # ours
