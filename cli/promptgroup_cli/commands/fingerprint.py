@@ -117,10 +117,10 @@ def _sent(name: str, request: InputRequest) -> Hashed:
     if ask.kind is ApiKind.TEXT:
         note = "only a PromptGroup tells where the prompt ends and the input begins"
         return _hashed(place, ask.system.encode(), ask.tools, note)
-    index, late = late_system(ask)
+    field, late = late_system(ask)
     if late:
         system = late.encode()
-        note = f"the system text is messages[{index}], and PromptGroups match the first message only: send it first"
+        note = f"the system text is {field}, and PromptGroups match the first message only: send it first"
         return Hashed(
             place, hash_prefix(ask.tools, system), len(system), len(ask.tools.encode()), note=note, matches=False
         )

@@ -22,7 +22,12 @@ def add(parser: argparse.ArgumentParser) -> None:
     )
     parser.epilog = EPILOG
     parser.add_argument(
-        "file", nargs="?", default=STDIN, metavar="FILE", help="body of the request; - for standard input (default)"
+        "file",
+        nargs="?",
+        default=STDIN,
+        metavar="FILE",
+        help="body of the request (OpenAI's chat and text completions and responses, Anthropic's messages); - for "
+        "standard input (default)",
     )
     add_cluster(parser)
     source = parser.add_mutually_exclusive_group()

@@ -25,8 +25,8 @@ def add(parser: argparse.ArgumentParser) -> None:
         nargs="*",
         default=[STDIN],
         metavar="FILE",
-        help="a prompt, a request body of OpenAI's or Anthropic's API, a log of bodies (JSON Lines), or PromptGroups; "
-        "- for standard input (default)",
+        help="a prompt, a request body (OpenAI's chat and text completions and responses, Anthropic's messages), a log "
+        "of bodies (JSON Lines), or PromptGroups; - for standard input (default)",
     )
     parser.add_argument(
         "--as",

@@ -29,8 +29,8 @@ def add(parser: argparse.ArgumentParser) -> None:
         "files",
         nargs="+",
         metavar="FILE",
-        help="a prompt, a request body of OpenAI's or Anthropic's API, a log of bodies (JSON Lines), or PromptGroups; "
-        "- for standard input",
+        help="a prompt, a request body (OpenAI's chat and text completions and responses, Anthropic's messages), a log "
+        "of bodies (JSON Lines), or PromptGroups; - for standard input",
     )
     parser.add_argument(
         "--as",

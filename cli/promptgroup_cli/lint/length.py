@@ -63,7 +63,7 @@ class Length:
         if subject.ask is not None and subject.ask.kind is ApiKind.TEXT:
             return  # no field says where its prompt ends
         if subject.late:
-            first = FindingPlace(subject.file, subject.line, f"messages[{subject.late_index}]", 0)
+            first = FindingPlace(subject.file, subject.line, subject.late_field, 0)
             place, count = self._late.get(subject.file, (first, 0))
             self._late[subject.file] = (place, count + 1)
             return

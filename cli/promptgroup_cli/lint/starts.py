@@ -8,13 +8,15 @@ question but for volatile tokens.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import dropwhile
 
 import xxhash
 
 from promptgroup_cli.lint import volatile
 from promptgroup_cli.lint.finding import Finding, FindingPlace, Rule, Severity
-from promptgroup_cli.lint.subject import LintSubject, size
+from promptgroup_cli.lint.subject import LintSubject, placed_messages, size
 from promptgroup_router.apis.request import ApiKind, text_of
+from promptgroup_router.apis.responses import previous_response
 from promptgroup_router.apis.session_key import START_BYTES, find_session
 
 SESSION_START = Rule(
@@ -50,22 +52,20 @@ class Starts:
     def see(self, subject: LintSubject) -> None:
         """Compare a request's start with that of its earlier turns."""
         ask = subject.ask
-        if ask is None or ask.kind is ApiKind.TEXT or find_session(ask, {}, "").named:
+        if ask is None or ask.kind is ApiKind.TEXT or find_session(ask, {}, "").named or previous_response(ask):
             return
-        messages = ask.doc["messages"]
-        index = next((i for i, each in enumerate(messages) if each["role"] == "user"), None)
-        if index is None:
+        messages = dropwhile(lambda placed: placed[1]["role"] != "user", placed_messages(ask))
+        field, first = next(messages, ("", None))
+        if first is None:
             return
-        question = text_of(messages[index].get("content"))
+        question = text_of(first.get("content"))
         head = question[:START_BYTES]
         tokens = volatile.tokens(head)
         if not tokens:
             return
-        place = FindingPlace(subject.file, subject.line, f"messages[{index}]", size(head, tokens[0].start))
+        place = FindingPlace(subject.file, subject.line, field, size(head, tokens[0].start))
         self._suspects.setdefault(tokens[0].rule.title, _Suspect(place)).requests += 1
-        answer = next(
-            (text_of(each.get("content")) for each in messages[index + 1 :] if each["role"] == "assistant"), ""
-        )
+        answer = next((text_of(each.get("content")) for _, each in messages if each["role"] == "assistant"), "")
         if not answer:
             return
         rest, done = [], 0

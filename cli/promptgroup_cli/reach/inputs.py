@@ -21,12 +21,21 @@ from promptgroup_cli.reach.files import STDIN, shown, standard_input, unreadable
 from promptgroup_router.apis.anthropic import MESSAGES_PATH
 from promptgroup_router.apis.endpoints import ENDPOINTS
 from promptgroup_router.apis.request import CHAT_PATH, TEXT_PATH, ParsedRequest
+from promptgroup_router.apis.responses import RESPONSES_PATH
 from promptgroup_router.base.errors import ApiError
 
 MOST_BYTES = 16 << 20
 """Limit of a file that is read at once, and of a line of a log: many times what a router takes as a body."""
 
-WRAPPERS = ("body", "request", "payload", "params", "input", "data")
+FIELDS = ("messages", "prompt", "instructions", "input")
+"""Fields of bodies, one of which each has."""
+INPUT = "input"
+"""The field of a response's body that is also a wrapper's name."""
+EMBEDDINGS_PATH = b"/v1/embeddings"
+OF_EMBEDDINGS = ("encoding_format", "dimensions")
+"""Fields that only bodies for embeddings have; OpenAI's clients send the first always."""
+
+WRAPPERS = ("body", "request", "payload", "params", INPUT, "data")
 """Keys under which a log's record has the request's body, as an object or as its text."""
 WRAPPED = 3
 """Wrappers around each other that are looked into, as in `{"request": {"body": ...}}`."""
@@ -176,24 +185,52 @@ def _line(number: int, line: bytes) -> InputRequest:
 
 
 def _request(number: int, record: object) -> InputRequest:
-    for _ in range(WRAPPED):
-        if isinstance(record, str):
-            try:
-                record = orjson.loads(record)
-            except orjson.JSONDecodeError:
-                break
-        if not isinstance(record, dict):
-            break
-        if "messages" in record or "prompt" in record:
-            try:
-                return InputRequest(number, _parsed(record))
-            except (ApiError, JsonError) as error:
-                return InputRequest(number, None, str(error))
-        record = next((record[key] for key in WRAPPERS if key in record), None)
-    return InputRequest(number, None, "no body of a request: it has neither messages nor prompt")
+    body, path = _body_in(record, WRAPPED, None)
+    if body is None:
+        return InputRequest(number, None, f"no body of a request: it has none of {', '.join(FIELDS)}")
+    path = path or path_of(body)
+    if not ENDPOINTS[path].cached:
+        return InputRequest(number, None, f"a request for {path.decode()}: it has no prompt that engines keep")
+    try:
+        return InputRequest(number, _parsed(body, path))
+    except (ApiError, JsonError) as error:
+        return InputRequest(number, None, str(error))
 
 
-def _parsed(body: dict[str, object]) -> ParsedRequest:
+def _body_in(record: object, wrapped: int, path: bytes | None) -> tuple[dict[str, object] | None, bytes | None]:
+    """Return the body that a record is or has, and the path that is told of it.
+
+    Args:
+        record: an object, or its text.
+        wrapped: records around each other that are looked into.
+        path: the path that a record around this one tells.
+    """
+    if isinstance(record, str):
+        try:
+            record = orjson.loads(record)
+        except orjson.JSONDecodeError:
+            return None, None
+    if not isinstance(record, dict) or not wrapped:
+        return None, None
+    if "messages" in record or "prompt" in record or "instructions" in record:
+        return record, path
+    key = next((key for key in WRAPPERS if key in record), None)
+    if key is None:
+        return None, None
+    inner, told = _body_in(record[key], wrapped - 1, _told(record) or path)
+    if inner is None and key == INPUT and isinstance(record[INPUT], str | list):
+        return record, path  # what stands there is what the request asks
+    return inner, told
+
+
+def _told(record: Mapping[str, object]) -> bytes | None:
+    """Return the path that a record names, as those of OpenAI's batches do, if routers serve it."""
+    url = record.get("url")
+    path = url.encode(errors="replace") if isinstance(url, str) else b""
+    return path if path in ENDPOINTS else None
+
+
+def _parsed(body: dict[str, object], path: bytes) -> ParsedRequest:
     """Parse a body of OpenAI's or of Anthropic's API; one for a gateway that knows its model may name none.
 
     Raises:
@@ -201,14 +238,25 @@ def _parsed(body: dict[str, object]) -> ParsedRequest:
         JsonError: the body is nested too deeply.
     """
     bounded_json.check_depth(body)
-    return ENDPOINTS[path_of(body)].parse(orjson.dumps(body | {"model": body.get("model") or "-"}))
+    return ENDPOINTS[path].parse(orjson.dumps(body | {"model": body.get("model") or "-"}))
 
 
 def path_of(body: Mapping[str, object]) -> bytes:
-    """Return the path of the API that a body is of: Anthropic's has a system field, a version, or input schemas."""
-    if "messages" not in body:
-        return TEXT_PATH if "prompt" in body else CHAT_PATH
-    tools = body.get("tools")
-    listed = tools if isinstance(tools, list) else []
-    declares = any(isinstance(each, dict) and "input_schema" in each for each in listed)
-    return MESSAGES_PATH if declares or "system" in body or "anthropic_version" in body else CHAT_PATH
+    """Return the path of the API that a body is of; clients may send one body to several, and then it is the likeliest.
+
+    Anthropic's has a system field, a version, or input schemas. A text completion's prompt is a text or a list, that of
+    a response an object. An input is asked of a response, unless it is a list of texts or tokens, or fields beside it
+    say that it shall become a vector.
+    """
+    if "messages" in body:
+        tools = body.get("tools")
+        listed = tools if isinstance(tools, list) else []
+        declares = any(isinstance(each, dict) and "input_schema" in each for each in listed)
+        return MESSAGES_PATH if declares or "system" in body or "anthropic_version" in body else CHAT_PATH
+    if "prompt" in body and not (INPUT in body and not isinstance(body["prompt"], str | list)):
+        return TEXT_PATH
+    if INPUT not in body:
+        return RESPONSES_PATH if "instructions" in body else CHAT_PATH
+    given = body[INPUT]
+    embedded = isinstance(given, list) and any(not isinstance(each, dict) for each in given)
+    return EMBEDDINGS_PATH if embedded or any(field in body for field in OF_EMBEDDINGS) else RESPONSES_PATH

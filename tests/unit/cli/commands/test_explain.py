@@ -52,6 +52,12 @@ def test_a_file_and_a_text_prompt(explain, served, tmp_path):
     assert (code, json.loads(out)["match"]["how"]) == (0, "content")
 
 
+def test_a_request_for_a_response(explain, served):
+    body = {"model": "llama", "instructions": SYSTEM, "input": "Hi"}
+    code, out, _ = explain("--table", served, "-o", "json", body=body)
+    assert (code, json.loads(out)["match"]["how"]) == (0, "content")
+
+
 def test_what_would_be_refused_is_one(explain, served):
     code, out, _ = explain("--table", served, body={"model": "nobody", "messages": CHAT["messages"]})
     assert (code, out[:12].strip()) == (1, "Refused:")

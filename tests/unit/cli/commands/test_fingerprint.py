@@ -59,6 +59,21 @@ def test_of_requests_as_the_router_matches_them(run):
     )
 
 
+def test_of_requests_for_responses(run):
+    late = [
+        {"role": "user", "content": "Hi"},
+        {"type": "function_call", "name": "look", "arguments": "{}"},
+        {"type": "function_call_output", "output": "Nothing."},
+        {"role": "developer", "content": TEXT},
+    ]
+    bodies = ({"instructions": TEXT, "input": "Hi", "tools": [{"type": "function", "name": "look"}]}, {"input": late})
+    path = run.written("log.jsonl", "\n".join(map(json.dumps, bodies)))
+    status, out, _ = run(path)
+    assert status == 1
+    assert [line.split()[0] for line in out.splitlines()] == [fingerprint(TEXT, TOOLS), HASH]
+    assert "the system text is input[3], and" in out
+
+
 def test_of_all_groups_of_a_manifest_whatever_else_is_wrong_in_them(run):
     texts = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "texts"}, "data": {"system": "Other."}}
     source = {"systemFrom": {"configMapKeyRef": {"name": "texts", "key": "system"}}}

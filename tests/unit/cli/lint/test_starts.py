@@ -1,6 +1,10 @@
 """First user messages that change from turn to turn."""
 
+import orjson
+
 from promptgroup_cli.lint import starts
+from promptgroup_cli.lint.subject import sent_prompt
+from promptgroup_router.apis.responses import parse_response
 from support.lints import STATIC, chat, found
 
 QUESTION = "Where is my order?"
@@ -44,3 +48,19 @@ def test_ever_new_conversations_take_no_more_memory(monkeypatch):
     for number in range(50):
         seen.see(chat(STATIC, at(1), f"{ANSWER} {number}", "Thanks"))
     assert len(seen._latest) == 8
+
+
+def test_starts_of_responses():
+    def turn(line, *items, **fields):
+        body = orjson.dumps({"model": "m", "instructions": STATIC, "input": items[0] if line == 1 else items} | fields)
+        return sent_prompt("log", line, parse_response(body))
+
+    def asked(second):
+        return {"role": "user", "content": at(second)}
+
+    call = {"type": "function_call", "name": "look", "arguments": "{}"}
+    later = [call, asked(2), {"role": "assistant", "content": ANSWER}, {"role": "user", "content": "Thanks"}]
+    assert found(turn(1, at(1))) == [("session-start", "note", "input", 1)]
+    again = [later[0], asked(3), *later[2:]]
+    assert found(turn(2, *later), turn(3, *again)) == [("session-start", "error", "input[1]", 1)]
+    assert found(turn(1, at(1), previous_response_id="resp_1")) == []

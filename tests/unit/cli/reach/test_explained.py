@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from promptgroup_cli.base.errors import ReachError
+from promptgroup_cli.base.errors import InputError, ReachError
 from promptgroup_cli.reach.explained import explain_question, parse_explanation
 
 
@@ -12,6 +12,7 @@ from promptgroup_cli.reach.explained import explain_question, parse_explanation
         ({"model": "m", "messages": []}, "/v1/chat/completions"),
         ({"model": "m", "prompt": "x"}, "/v1/completions"),
         ({"model": "m", "system": "x", "messages": []}, "/v1/messages"),
+        ({"model": "m", "instructions": "x", "input": "y"}, "/v1/responses"),
         ([], "/v1/chat/completions"),
     ],
 )
@@ -19,6 +20,11 @@ def test_the_body_tells_which_api_it_is_of(body, path):
     text = json.dumps(body)
     asked = json.loads(explain_question(text, {"x-session-id": "7"}))
     assert asked == {"path": path, "headers": {"x-session-id": "7"}, "body": text}
+
+
+def test_a_body_without_a_prompt_leaves_nothing_to_explain():
+    with pytest.raises(InputError, match="the body is one for /v1/embeddings, which any replica"):
+        explain_question('{"model": "m", "input": ["x"]}', {})
 
 
 def test_what_is_no_json_goes_to_the_router_which_says_so():

@@ -11,8 +11,12 @@ from promptgroup_cli.base.errors import InputError
 from promptgroup_cli.reach import inputs
 from promptgroup_cli.reach.inputs import InputFormat, InputText
 from promptgroup_router.apis.anthropic import BILLING
+from promptgroup_router.apis.request import ApiKind
 
 BODY = {"model": "m", "messages": [{"role": "system", "content": "Be kind."}, {"role": "user", "content": "Hi"}]}
+ANSWER = {"model": "m", "instructions": "Be kind.", "input": "Hi"}
+EMBED = {"model": "m", "input": ["Hi", "Bye"]}
+NO_BODY = "no body of a request: it has none of messages, prompt, instructions, input"
 MANIFEST = "apiVersion: promptgroup.dev/v1alpha1\nkind: PromptGroup\n"
 
 
@@ -65,6 +69,37 @@ def test_records_around_bodies(tmp_path, wrapped):
     assert systems(read(path)) == [(1, "Be kind."), (3, "Be kind.")]
 
 
+@pytest.mark.parametrize(
+    "record",
+    [ANSWER, {"custom_id": "1", "method": "POST", "url": "/v1/responses", "body": ANSWER}, {"input": ANSWER},
+     {"request": {"body": json.dumps(ANSWER)}}, {"instructions": "Be kind.", "input": json.dumps(BODY)},
+     {"model": "m", "input": [{"role": "developer", "content": "Be kind."}, {"role": "user", "content": "Hi"}]},
+     {"input": [{"role": "system", "content": [{"type": "input_text", "text": "Be kind."}]}]},
+     {"prompt": {"id": "pmpt_1"}, **ANSWER}],
+)  # fmt: skip
+def test_bodies_of_the_responses_api(tmp_path, record):
+    (found,) = read(write(tmp_path, json.dumps(record)))
+    assert (found.problem, found.ask.kind, found.ask.system) == ("", ApiKind.RESPONSES, "Be kind.")
+
+
+def test_an_input_is_what_is_asked_unless_a_body_is_in_it(tmp_path):
+    lines = [{"model": "m", "input": each} for each in ("Hi", '{"a": 1}', "[]", json.dumps(BODY), BODY)]
+    found = read(write(tmp_path, "\n".join(map(json.dumps, lines))))
+    assert [each.ask.kind for each in found] == [ApiKind.RESPONSES] * 3 + [ApiKind.CHAT] * 2
+
+
+@pytest.mark.parametrize("body", [EMBED, {"model": "m", "input": "Hi", "encoding_format": "base64"}])
+def test_bodies_without_a_prompt_that_engines_keep(tmp_path, body):
+    told = {"url": "/v1/embeddings", "body": {"model": "m", "input": "Hi"}}
+    found = read(write(tmp_path, f"{json.dumps(body)}\n{json.dumps(told)}\n"))
+    assert [each.problem for each in found] == ["a request for /v1/embeddings: it has no prompt that engines keep"] * 2
+
+
+def test_a_path_that_no_router_serves_says_nothing(tmp_path):
+    record = {"url": "https://api.example.com/v1/embeddings", "body": BODY}
+    assert systems(read(write(tmp_path, json.dumps(record)))) == [(1, "Be kind.")]
+
+
 def test_lines_that_are_no_request_are_said_and_the_rest_is_read(tmp_path, monkeypatch):
     monkeypatch.setattr(inputs, "MOST_BYTES", 256)
     lines = [json.dumps(BODY), "{", "[]", '{"id": 1}', '{"messages": []}', json.dumps({"body": "{"}), "x" * 1000]
@@ -73,10 +108,10 @@ def test_lines_that_are_no_request_are_said_and_the_rest_is_read(tmp_path, monke
     assert found[-1] == (8, "Be kind.")
     assert [problem for _, problem in found[1:-1]] == [
         "not JSON",
-        "no body of a request: it has neither messages nor prompt",
-        "no body of a request: it has neither messages nor prompt",
+        NO_BODY,
+        NO_BODY,
         "messages is empty, expected a list of at least one message",
-        "no body of a request: it has neither messages nor prompt",
+        NO_BODY,
         "longer than 0 MiB",
     ]
 
@@ -136,7 +171,7 @@ def test_anthropic_and_openai_bodies_of_one_prompt_are_one_prompt(blocks, tools)
         for name, text, schema in tools
     ]
     theirs = {"messages": [{"role": "system", "content": "".join(blocks)}, *hi], "tools": functions}
-    read = [inputs._parsed(body) for body in (ours, ours | {"system": "".join(blocks)}, theirs)]
+    read = [inputs._parsed(body, inputs.path_of(body)) for body in (ours, ours | {"system": "".join(blocks)}, theirs)]
     assert len({(each.system, each.tools) for each in read}) == 1
 
 
@@ -150,6 +185,17 @@ def test_anthropic_and_openai_bodies_of_one_prompt_are_one_prompt(blocks, tools)
         ({"messages": [], "prompt": ""}, "/v1/chat/completions"),
         ({"prompt": "", "system": ""}, "/v1/completions"),
         ({}, "/v1/chat/completions"),
+        ({"instructions": "Be kind.", "input": "Hi"}, "/v1/responses"),
+        ({"instructions": "Be kind."}, "/v1/responses"),
+        ({"input": "Hi"}, "/v1/responses"),
+        ({"input": []}, "/v1/responses"),
+        ({"input": [{"role": "user", "content": "Hi"}]}, "/v1/responses"),
+        ({"input": "Hi", "prompt": {"id": "pmpt_1"}}, "/v1/responses"),
+        ({"input": "Hi", "prompt": "x"}, "/v1/completions"),
+        ({"input": [], "messages": []}, "/v1/chat/completions"),
+        ({"input": ["Hi"]}, "/v1/embeddings"),
+        ({"input": [[1, 2]]}, "/v1/embeddings"),
+        ({"input": "Hi", "dimensions": 8}, "/v1/embeddings"),
     ],
 )
 def test_the_api_of_a_body(body, path):
