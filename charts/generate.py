@@ -181,6 +181,8 @@ POLICIES = "$.Values.networkPolicy.enabled"
 DENIED = "$.Values.networkPolicy.defaultDeny"
 ADMISSION = "$.Values.admissionPolicies.enabled"
 RELEASE = "$.Release.Namespace"
+ENGINES = ("NetworkPolicy", "promptgroup-engines")
+"""Who reaches engines, and what they reach: pickers' engines as well as routers'."""
 CREATED = f'and (include "promptgroup.createNamespaces" $) (ne $namespace {RELEASE})'
 
 
@@ -236,13 +238,29 @@ def _arguments(things: Iterable[Object]) -> list[str]:
     return found
 
 
-def router() -> str:
-    """Return the templates of routers. What rules a whole namespace is there only where the chart creates it."""
+def namespaces() -> str:
+    """Return what each namespace of groups has once, whether routers, pickers or both serve it.
+
+    What rules a whole namespace is there only where the chart creates it; engines are guarded in any.
+    """
     own = {_identity(each) for each in built("router")}
     texts = []
     for each in built("team"):
-        conditions = [] if _identity(each) in own else [CREATED]
-        conditions += _policy(each)
+        if _identity(each) == ENGINES:
+            texts.append(template(each, "$namespace", *_policy(each)))
+        elif _identity(each) not in own:
+            texts.append(template(each, "$namespace", CREATED, *_policy(each)))
+    each_namespace = '{{- range $namespace := include "promptgroup.groupNamespaces" . | fromJsonArray }}'
+    return f"{each_namespace}\n{''.join(texts)}{{{{- end }}}}\n"
+
+
+def router() -> str:
+    """Return the templates of routers."""
+    texts = []
+    for each in built("router"):
+        if _identity(each) == ENGINES:
+            continue
+        conditions = _policy(each)
         if each["metadata"]["name"] == "promptgroup-router-secrets":
             conditions.append("$.Values.router.readSecrets")
         texts.append(template(each, "$namespace", *conditions))
@@ -300,7 +318,7 @@ router:
   enabled: true
   # Namespaces that get routers, each for the groups beside it.
   namespaces: [{router["metadata"]["namespace"]}]
-  # Create those namespaces, with the restricted Pod Security profile. They outlive the release.
+  # Create those namespaces and the pickers', with the restricted Pod Security profile. They outlive the release.
   createNamespaces: true
   # Let routers read Secrets of their namespace by name: needed where prompts are in Secrets.
   readSecrets: true
@@ -376,7 +394,7 @@ def files() -> dict[Path, str]:
     """Return each file of the chart: its path inside the chart → its text."""
     head = "# Made of manifests/ by charts/generate.py: edit those, and run `make generate`.\n"
     made = {Path("values.yaml"): head + values()}
-    for page in (operator, router, picker, monitoring, tracing):
+    for page in (operator, namespaces, router, picker, monitoring, tracing):
         made[Path(f"templates/{page.__name__}.yaml")] = head + page()
     for crd in (ROOT / "crds").glob("prompt*.yaml"):
         made[Path("crds") / crd.name] = crd.read_text()

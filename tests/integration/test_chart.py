@@ -9,6 +9,8 @@ import pytest
 from promptgroup_local import lab
 from support.install import CHART, DIGEST, SYSTEM, TEAM, VARIANTS, Helm, Identity, Object, kustomized, without_helm
 
+ENGINES = ("NetworkPolicy", "promptgroup-engines")
+
 pytestmark = pytest.mark.integration
 
 
@@ -70,6 +72,7 @@ def test_so_they_do_with_pickers(helm: Helm) -> None:
     del wanted["Namespace", "", SYSTEM]
     assert without_helm(helm.template(*VARIANTS["behind gateways"])) == wanted
     wanted = kustomized("../crds") | inside(kustomized("operator-namespaced") | kustomized("picker"), "chat")
+    wanted[ENGINES[0], "chat", ENGINES[1]] = inside(kustomized("router"), "chat")[ENGINES[0], "chat", ENGINES[1]]
     alone = ("operator.namespaced=true", "router.enabled=false", "picker.enabled=true")
     assert without_helm(helm.template(*alone, namespace="chat")) == wanted
 
@@ -112,6 +115,31 @@ def test_pickers_stand_where_they_are_asked_for(helm: Helm) -> None:
     assert ("Role", "search", "promptgroup-picker-secrets") in alone
     unread = helm.template(*VARIANTS["gateways alone"], "picker.readSecrets=false")
     assert [key for key in unread if key[2] == "promptgroup-picker-secrets"] == []
+
+
+@pytest.mark.parametrize(
+    ("values", "served"),
+    [
+        (VARIANTS["gateways alone"], {"search"}),
+        (("picker.enabled=true", "router.enabled=false"), {TEAM}),
+        (("picker.enabled=true", 'picker.namespaces=["search", "promptgroup"]'), {TEAM, "search"}),
+        (("picker.enabled=true", 'picker.namespaces=["search"]', 'router.namespaces=["chat"]'), {"chat", "search"}),
+    ],
+)
+def test_a_namespace_is_made_and_guarded_whoever_serves_it(
+    helm: Helm, values: tuple[str, ...], served: set[str]
+) -> None:
+    made = helm.template(*values)
+    assert {key[2] for key in made if key[0] == "Namespace"} == served
+    wanted = helm.template()
+    for name in ("default-deny", ENGINES[1]):
+        guards = {key[1]: each["spec"] for key, each in made.items() if key[0] == ENGINES[0] and key[2] == name}
+        assert {key: spec for key, spec in guards.items() if key != SYSTEM} == dict.fromkeys(
+            served, wanted[ENGINES[0], TEAM, name]["spec"]
+        )
+    kept = helm.template(*values, "router.createNamespaces=false")
+    assert {key[1] for key in kept if key[2] == ENGINES[1]} == served
+    assert [key for key in kept if key[0] == "Namespace" or (key[1] in served and key[2] == "default-deny")] == []
 
 
 def test_namespaces_outlive_the_release(helm: Helm) -> None:

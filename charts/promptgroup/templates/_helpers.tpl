@@ -20,11 +20,16 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- end }}
 {{- end }}
 
-{{/* Namespaces that get any of the programs, as JSON. */}}
-{{- define "promptgroup.namespaces" -}}
+{{/* Namespaces of groups: those that get routers, pickers or both, as JSON. */}}
+{{- define "promptgroup.groupNamespaces" -}}
 {{- $routers := include "promptgroup.routerNamespaces" . | fromJsonArray }}
 {{- $pickers := include "promptgroup.pickerNamespaces" . | fromJsonArray }}
-{{- concat (list .Release.Namespace) $routers $pickers | uniq | toJson }}
+{{- concat $routers $pickers | uniq | toJson }}
+{{- end }}
+
+{{/* Namespaces that get any of the programs, as JSON. */}}
+{{- define "promptgroup.namespaces" -}}
+{{- concat (list .Release.Namespace) (include "promptgroup.groupNamespaces" . | fromJsonArray) | uniq | toJson }}
 {{- end }}
 
 {{/* Whether the chart creates those namespaces: not where the release's own is all there is. Empty is no. */}}
