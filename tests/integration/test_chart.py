@@ -191,6 +191,16 @@ def test_values_reach_what_they_are_for(helm: Helm) -> None:
         ('operator.image.pullPolicy="Sometimes"', "pullPolicy"),
         ('router.image.digest="latest"', "digest"),
         ('imageRegistry="registry.example.com/"', "imageRegistry"),
+        *((f"{name}=null", f"missing property '{name}'") for name in ("operator", "router", "picker", "tracing")),
+        *(
+            (f"{name}=null", f"missing property '{name}'")
+            for name in ("monitoring", "networkPolicy", "admissionPolicies")
+        ),
+        ("router.image=null", "missing property 'image'"),
+        ("router.image.repository=null", "missing property 'repository'"),
+        ("router.namespaces=null", "missing property 'namespaces'"),
+        ("tracing.port=null", "missing property 'port'"),
+        ("monitoring.namespace=null", "missing property 'namespace'"),
     ],
 )
 def test_a_wrong_value_is_refused_by_its_name(helm: Helm, value: str, said: str) -> None:

@@ -40,6 +40,15 @@ def test_the_schema_has_every_value_and_no_other():
     assert {name for name in names(schema) if name.rpartition(".")[2] != "claims" and name != "global"} == flat
 
 
+def test_the_schema_asks_for_every_block_that_templates_look_into():
+    """A value that is set to null is taken away, and a template would say no more than that a pointer is nil."""
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    blocks = {name for name, each in schema["properties"].items() if "properties" in each}
+    assert set(schema["required"]) == blocks
+    programs = [schema["properties"][name] for name in ("operator", "router", "picker")]
+    assert all({"image", "namespaces"} <= set(each["required"]) for each in programs)
+
+
 def test_one_file_names_the_registry_for_every_way_to_install():
     """Kustomize: no image stands anywhere but in manifests/images, and all programs refer to it."""
     component = document((ROOT / "manifests/images/kustomization.yaml").read_text())
