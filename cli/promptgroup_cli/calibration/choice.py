@@ -14,6 +14,8 @@ from promptgroup_cli.calibration.proportions import at_most
 
 RISK = 0.05
 """Probability that the precision at the chosen threshold is below the wanted one."""
+LEAST_PRECISION, MOST_PRECISION = 0.5, 0.9999
+"""Precisions that can be wanted: a coin has the least, and the most takes 46,050 answers without an error."""
 STEPS = [step / 200 for step in range(200, 99, -1)]
 """Thresholds that are tested: 1 to 0.5."""
 ALLOWED = (0, 1, 3, 7, 15)
@@ -55,7 +57,7 @@ def choose(judged: Sequence[Judged], precision: float) -> AnsweredPairs | None:
 
     Args:
         judged: the pairs for the choice, none of which is held out.
-        precision: the wanted share of right answers among those given, above 0 and below 1.
+        precision: the wanted share of right answers among those given, LEAST_PRECISION to MOST_PRECISION.
     """
     outcomes = [outcome(judged, threshold) for threshold in STEPS]
     best: AnsweredPairs | None = None

@@ -8,7 +8,7 @@ from promptgroup_cli.base import bounded_json
 from promptgroup_cli.base.bounded_json import JsonError
 from promptgroup_cli.base.cluster_choice import cluster_choice
 from promptgroup_cli.base.errors import ExitStatus, InputError, ReachError
-from promptgroup_cli.calibration.choice import choose
+from promptgroup_cli.calibration.choice import LEAST_PRECISION, MOST_PRECISION, choose
 from promptgroup_cli.calibration.pairs import Judged, is_held_out, read_pairs
 from promptgroup_cli.embedding import minilm
 from promptgroup_cli.embedding.endpoint import Embed, from_endpoint
@@ -46,8 +46,9 @@ def run(arguments: argparse.Namespace) -> int:
 def _calibrate(arguments: argparse.Namespace) -> int:
     if arguments.pairs is None:
         raise InputError("calibrate needs a file of pairs: promptgroup responses calibrate pairs.jsonl")
-    if not 0 < arguments.precision < 1:
-        raise InputError(f"--precision is {arguments.precision:g}, expected a number between 0 and 1, such as 0.99")
+    if not LEAST_PRECISION <= arguments.precision <= MOST_PRECISION:
+        given = f"--precision is {arguments.precision:.10g}"
+        raise InputError(f"{given}, expected a share from {LEAST_PRECISION:g} to {MOST_PRECISION:g}, such as 0.99")
     pairs = read_pairs(read_bytes(arguments.pairs, PAIRS_BYTES), shown(arguments.pairs))
     embed = _embedding(arguments)
     texts = sorted({text for pair in pairs for text in (pair.one, pair.other)})

@@ -41,7 +41,7 @@ precision, and what it has on the other half."""
         type=float,
         default=0.99,
         metavar="SHARE",
-        help="wanted share of right answers among those given (default: %(default)s)",
+        help="wanted share of right answers among those given, 0.5 to 0.9999 (default: %(default)s)",
     )
     calibrate.add_argument("--endpoint", metavar="URL", help="URL of an endpoint for embeddings (/v1/embeddings)")
     calibrate.add_argument("--embedding-model", metavar="NAME", help="model that the endpoint is asked for")

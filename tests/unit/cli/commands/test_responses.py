@@ -67,7 +67,10 @@ def test_a_router_that_does_not_answer_is_named(command):
         (("purge",), "--group, --key or --all"),
         (("purge", "pairs.jsonl", "--all"), "takes no file"),
         (("calibrate",), "calibrate pairs.jsonl"),
-        (("calibrate", "pairs.jsonl", "--precision", "1"), "--precision is 1"),
+        *(
+            (("calibrate", "pairs.jsonl", "--precision", each), f"--precision is {each}, expected a share from 0.5 to")
+            for each in ("1", "0", "nan", "1e-300", "0.49", "0.99991", "0.9999999999")
+        ),
         (("calibrate", "pairs.jsonl"), "--endpoint"),
         (("calibrate", "pairs.jsonl", "--endpoint", "http://x/", "--minilm"), "one of"),
         (("calibrate", "pairs.jsonl", "--endpoint", "http://x/"), "--embedding-model"),
@@ -100,3 +103,12 @@ def test_a_threshold_is_chosen_where_one_is_proven(command, tmp_path, monkeypatc
     code, out, _ = command("responses", "calibrate", str(path), "--precision", "0.9999", *words)
     assert code == 1
     assert "No threshold is proven" in out
+
+
+@pytest.mark.parametrize("precision", ["0.5", "0.9999"])
+def test_the_bounds_of_a_precision_can_be_wanted(command, tmp_path, monkeypatch, precision):
+    monkeypatch.setattr(responses, "from_endpoint", lambda *_: lambda texts: [unit([1, 0])] * len(texts))
+    path = tmp_path / "pairs.jsonl"
+    path.write_text('{"a": "x", "b": "y", "same": true}\n{"a": "x", "b": "z", "same": true}\n')
+    words = ("--endpoint", "http://x/", "--embedding-model", "m", "--precision", precision)
+    assert command("responses", "calibrate", str(path), *words)[0] == 1
