@@ -107,7 +107,8 @@ def test_a_release_resolves_its_base_and_names_its_images_by_digest():
     assert any(re.search(r"base=\$base@\$digest", step["run"]) for step in resolved)
     builds = [step for step in steps if step.get("uses", "").startswith("docker/build-push-action@")]
     assert builds
-    assert all("BASE=${{ steps.base.outputs.base }}" in step["with"]["build-args"] for step in builds)
+    assert jobs["check"]["outputs"]["base"] == "${{ steps.base.outputs.base }}"
+    assert all("BASE=${{ needs.check.outputs.base }}" in step["with"]["build-args"] for step in builds)
     assert all(step["with"]["sbom"] and step["with"]["provenance"] for step in builds)
     assert "--operator-digest" in RELEASE
     assert "--router-digest" in RELEASE
