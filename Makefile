@@ -1,7 +1,9 @@
 # Two commands matter on a new machine: `make demo` and `make test`. Both set up what they need.
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
-UV := $(shell command -v uv || echo $(CURDIR)/.cache/uv/bin/uv)
+# uv of the PATH where it writes uv.lock in its present form, else one of this checkout's own
+UV_SINCE := $(shell sed -n 's/^required-version = ">=\([0-9.]*\)".*/\1/p' pyproject.toml)
+UV := $(shell found=$$(command -v uv) && printf '%s\n' $(UV_SINCE) "$$(uv --version | cut -d' ' -f2)" | sort -VC && echo "$$found" || echo $(CURDIR)/.cache/uv/bin/uv)
 RUN := $(UV) run --frozen
 JOBS ?= 2
 # control planes at a time: their tests wait for most of the time, and each takes up to two gigabytes
@@ -16,10 +18,14 @@ unexport PYTHONDONTWRITEBYTECODE
 help: ## Show this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-20s %s\n", $$1, $$2}'
 
-$(CURDIR)/.cache/uv/bin/uv:
+$(CURDIR)/.cache/uv/bin/uv: .cache/uv/since-$(UV_SINCE)
+	@touch $@
+
+.cache/uv/since-$(UV_SINCE):
 	@python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "missing: Python 3.11 or newer as python3"; exit 1; }
+	@echo "no uv of $(UV_SINCE) or newer on the PATH: .cache/uv gets one"
 	@python3 -m venv .cache/uv || { echo "missing: the venv module (Debian, Ubuntu: apt install python3-venv)"; exit 1; }
-	@.cache/uv/bin/pip install --quiet 'uv>=0.9'
+	@.cache/uv/bin/pip install --quiet 'uv>=$(UV_SINCE)' && touch $@
 
 .PHONY: setup
 setup: $(UV) ## Install the locked dependencies into .venv
