@@ -182,7 +182,7 @@ DENIED = "$.Values.networkPolicy.defaultDeny"
 ADMISSION = "$.Values.admissionPolicies.enabled"
 RELEASE = "$.Release.Namespace"
 ENGINES = ("NetworkPolicy", "promptgroup-engines")
-"""Who reaches engines, and what they reach: pickers' engines as well as routers'."""
+"""The policies of who reaches engines and what they reach: pickers' engines as well as routers'."""
 CREATED = f'and (include "promptgroup.createNamespaces" $) (ne $namespace {RELEASE})'
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from promptgroup_cli.base import bounded_json
 from promptgroup_cli.base.bounded_json import JsonError
-from promptgroup_cli.base.errors import InputError, ReachError
+from promptgroup_cli.base.errors import InputError
 from promptgroup_cli.reach.each_router import no_router
 from promptgroup_cli.reach.inputs import path_of
 from promptgroup_router.apis.endpoints import ENDPOINTS
