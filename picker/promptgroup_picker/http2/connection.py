@@ -76,7 +76,7 @@ class Stream:
     """One call."""
 
     __slots__ = ("_connection", "_unread", "allowed", "answered", "call", "ended", "half_closed", "heard", "id", "kept",
-                 "output", "quiet", "reader", "trailers", "waiting", "window")  # fmt: skip
+                 "output", "quiet", "reader", "served", "trailers", "waiting", "window")  # fmt: skip
 
     def __init__(self, connection: "ServerConnection", number: int, window: int, most: int) -> None:
         self._connection = connection
@@ -99,6 +99,8 @@ class Stream:
         """Set once the call has ended: fields that follow the data."""
         self.answered = False
         """True once the fields of the answer are sent."""
+        self.served = False
+        """True once the call has ended well, behind an answer."""
         self.ended = False
         self.half_closed = False
         self._unread = 0
@@ -121,6 +123,7 @@ class Stream:
         """End the call, behind all messages."""
         if not self.ended and self.trailers is None:
             self.trailers = fields.trailers(status, message)
+            self.served = self.answered and status is GrpcStatus.OK
             self._connection.flush(self)
             self._connection.wake()
 
@@ -312,6 +315,8 @@ class ServerConnection:
             if not stream.half_closed:
                 # the peer need not send the rest of a call that is answered (RFC 9113 section 8.1)
                 self._out.append(frames.reset(stream.id, ErrorCode.NO_ERROR))
+            if stream.served:
+                self._pay_back()
             self._close(stream)
         else:
             self._grant(stream)
@@ -439,8 +444,12 @@ class ServerConnection:
             if self._resets > MAX_RESETS:
                 raise Http2Error(ErrorCode.ENHANCE_YOUR_CALM, "too many streams are opened and reset")
         else:
-            self._resets = max(0, self._resets - 1)
+            self._pay_back()
         self._drop(stream)
+
+    def _pay_back(self) -> None:
+        """Forgive the peer an early reset for a call that was served."""
+        self._resets = max(0, self._resets - 1)
 
     def _ping(self, each: Frame) -> None:
         if len(each.payload) != 8:

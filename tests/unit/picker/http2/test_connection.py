@@ -224,6 +224,21 @@ def test_streams_that_are_reset_once_they_are_served_are_no_attack():
     assert not client.server.closed
 
 
+@pytest.mark.parametrize("ends", ["well", "badly", "with nothing"])
+def test_a_call_that_was_served_pays_for_a_client_that_left_early(ends, monkeypatch):
+    monkeypatch.setattr(connection, "MAX_RESETS", 3)
+    client = Client()
+    for number in range(1, 41, 4):
+        client.send(client.head(number), frames.reset(number, ErrorCode.CANCEL), client.head(number + 2))
+        call = client.calls[-1]
+        client.send(client.data(number + 2, b"ask", frames.END_STREAM))
+        if ends != "with nothing":
+            call.stream.send(b"answer")
+        call.stream.finish(GrpcStatus.INTERNAL if ends == "badly" else GrpcStatus.OK)
+        client.hear()
+    assert client.server.closed is (ends != "well")
+
+
 def test_more_streams_than_are_allowed_are_refused(monkeypatch):
     monkeypatch.setattr(connection, "MAX_STREAMS", 2)
     client = Client()
