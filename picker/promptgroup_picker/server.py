@@ -20,6 +20,7 @@ from promptgroup_router.base import build
 from promptgroup_router.base.core_settings import ApiServerAddress
 from promptgroup_router.base.logs import fields
 from promptgroup_router.core import BACKLOG, RoutingCore
+from promptgroup_router.feed.certificate_feed import CertificateError, CertificateFeed, CertificateFiles
 from promptgroup_router.feed.kube_api import KubeApi
 from promptgroup_router.proxy.tls_port import ADDRESS_SHARE, Accepting, Handshakes, TlsPort, copy_of
 from promptgroup_router.reading.body_reader import BodyReader
@@ -68,6 +69,10 @@ class Picker:
             )
         )
         self._pool = Pool(endpoints=settings.endpoints)
+        self._tls: ssl.SSLContext | None = None
+        """What the port for gateways shows; None without TLS."""
+        self._certificate: CertificateFeed | None = None
+        """Reads the certificate again, where one is given."""
         self._servers: list[Accepting] = []
         self.port = 0
         self.health_port = 0
@@ -89,26 +94,54 @@ class Picker:
             OSError: a port cannot be bound, or a certificate cannot be read.
         """
         settings = self._settings
-        secured = None if settings.plaintext else tls.context(settings.tls_cert_file, settings.tls_key_file)
+        if not settings.plaintext:
+            self._begin_tls()
         if not settings.conformance:  # the tests name their endpoints: there is no table
             self.core.load()
         await self.core.listen()
         ports: list[int] = []
-        for listener, port, context in (
-            (self._gateways, settings.port, secured),
-            (self._checks, settings.health_port, None),
+        for listener, port, secured in (
+            (self._gateways, settings.port, not settings.plaintext),
+            (self._checks, settings.health_port, False),
         ):
             bound = await self._loop.create_server(
-                listener.accept, settings.host, port, backlog=BACKLOG, start_serving=context is None
+                listener.accept, settings.host, port, backlog=BACKLOG, start_serving=not secured
             )
             ports.append(bound.sockets[0].getsockname()[1])
-            self._servers.append(bound if context is None else self._secured(bound, context))
+            self._servers.append(self._secured(bound) if secured else bound)
         self.port, self.health_port = ports
-        self.core.follow(*self._pool_feed())
+        self.core.follow(*self._pool_feed(), *([self._certificate.run()] if self._certificate is not None else []))
         about = fields(host=settings.host, port=self.port, admin_port=self.admin_port, **build.about())
         log.info("listening", extra=about)
 
-    def _secured(self, bound: asyncio.Server, context: ssl.SSLContext) -> TlsPort:
+    def _begin_tls(self) -> None:
+        """Read the certificate, or make one.
+
+        Raises:
+            OSError: it cannot be used.
+        """
+        settings = self._settings
+        if settings.tls_cert_file is None or settings.tls_key_file is None:
+            self._tls = tls.own_context()
+            return
+        files = CertificateFiles(settings.tls_cert_file, settings.tls_key_file, None)
+        failed = partial(self.core.state.metrics.key_errors.add, "certificate")
+        self._certificate = CertificateFeed(files, self._renew_tls, failed, protocol=tls.HTTP2)
+        try:
+            self._tls = self._certificate.load()
+        except CertificateError as error:
+            raise OSError(str(error)) from None
+
+    async def _renew_tls(self, context: ssl.SSLContext) -> None:
+        """Accept with another certificate from here on."""
+        self._tls = context
+
+    def _tls_context(self) -> ssl.SSLContext:
+        if self._tls is None:
+            raise RuntimeError("there is no certificate: call _begin_tls first")
+        return self._tls
+
+    def _secured(self, bound: asyncio.Server) -> TlsPort:
         """Accept gateways on the addresses that a server of the loop is bound to, in its place."""
         sockets = [copy_of(each.fileno()) for each in bound.sockets]
         bound.close()
@@ -116,7 +149,7 @@ class Picker:
             each.listen(BACKLOG)
         handshakes = Handshakes(max(1, self._settings.max_connections // ADDRESS_SHARE))
         refused = self.core.state.metrics.handshakes_refused.add
-        return TlsPort(sockets, self._gateways.accept, lambda: context, handshakes, refused)
+        return TlsPort(sockets, self._gateways.accept, self._tls_context, handshakes, refused)
 
     async def drain(self) -> None:
         """Report that this picker is draining, have gateways begin no more calls, and let those that are open end."""

@@ -1,4 +1,4 @@
-"""The TLS of the port for gateways: a certificate from files, or one that the picker makes for itself.
+"""The TLS of the port for gateways, where no certificate is given: the picker makes one for itself.
 
 Gateways do not verify a picker's certificate unless they are told to, so that one without an issuer is what the
 reference picker has, too. It keeps out those who only listen.
@@ -6,37 +6,25 @@ reference picker has, too. It keeps out those who only listen.
 
 import datetime as dt
 import ssl
-import tempfile
-from pathlib import Path
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from promptgroup_router.feed.certificate_feed import server_context
+
 NAME = "promptgroup-picker"
+HTTP2 = "h2"
+"""The protocol of the port, by its name in TLS (ALPN)."""
 VALID = dt.timedelta(days=3650)
 """Longer than any process runs: a new one makes a new certificate."""
 
 
-def context(cert_file: Path | None, key_file: Path | None) -> ssl.SSLContext:
-    """Return the context of the port.
-
-    Raises:
-        OSError: a file cannot be read, or is no certificate or key.
-    """
-    found = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    found.minimum_version = ssl.TLSVersion.TLSv1_2
-    found.set_alpn_protocols(["h2"])
-    if cert_file is not None:
-        found.load_cert_chain(cert_file, key_file)
-        return found
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "picker.pem")
-        path.touch(0o600)
-        path.write_bytes(self_signed(dt.datetime.now(dt.UTC)))
-        found.load_cert_chain(path)
-    return found
+def own_context() -> ssl.SSLContext:
+    """Return the context of a port whose certificate the picker makes for itself."""
+    pem = self_signed(dt.datetime.now(dt.UTC))
+    return server_context(pem, pem, None, protocol=HTTP2)
 
 
 def self_signed(now: dt.datetime) -> bytes:

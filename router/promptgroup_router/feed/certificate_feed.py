@@ -1,4 +1,4 @@
-"""Follows the certificate of the port for requests, in files of a mounted Secret, which are replaced at any time.
+"""Follows the certificate of a port, in files of a mounted Secret, which are replaced at any time.
 
 A new certificate is used for connections that begin after it was read; the others end as they began. What cannot be
 used leaves the last good one in place.
@@ -21,6 +21,7 @@ POLL_SECONDS = 2.0
 """Seconds between looks at the files."""
 MAX_BYTES = 1 << 20
 """Most bytes of each file."""
+HTTP1 = "http/1.1"
 
 
 class CertificateError(Exception):
@@ -49,6 +50,8 @@ class CertificateFeed:
         files: CertificateFiles,
         install: Callable[[ssl.SSLContext], Awaitable[None]],
         failed: Callable[[], None],
+        *,
+        protocol: str = HTTP1,
     ) -> None:
         """Begin with nothing read.
 
@@ -56,10 +59,12 @@ class CertificateFeed:
             files: to follow.
             install: called with each context but the first.
             failed: called when the files cannot be used.
+            protocol: the one that the port speaks, by its name in TLS (ALPN).
         """
         self._files = files
         self._install = install
         self._failed = failed
+        self._protocol = protocol
         self._content: _Content | None = None
         self._said = ""
 
@@ -70,7 +75,7 @@ class CertificateFeed:
             CertificateError: they cannot be used.
         """
         self._content = self._read()
-        return server_context(*self._content)
+        return server_context(*self._content, protocol=self._protocol)
 
     async def run(self) -> None:
         """Follow until cancelled."""
@@ -85,7 +90,7 @@ class CertificateFeed:
             if content == self._content:
                 self._said = ""
                 return
-            context = server_context(*content)
+            context = server_context(*content, protocol=self._protocol)
         except CertificateError as error:
             if str(error) != self._said:
                 self._said = str(error)
@@ -102,8 +107,14 @@ class CertificateFeed:
         return _bytes(files.certificate), _bytes(files.key), ca
 
 
-def server_context(certificate: bytes, key: bytes, client_ca: bytes | None) -> ssl.SSLContext:
-    """Return the TLS settings of a listener: TLS 1.2 or newer, HTTP/1.1, and clients' certificates where there is a CA.
+def server_context(certificate: bytes, key: bytes, client_ca: bytes | None, *, protocol: str = HTTP1) -> ssl.SSLContext:
+    """Return the TLS settings of a listener: TLS 1.2 or newer, and clients' certificates where there is a CA.
+
+    Args:
+        certificate: in PEM, followed by those between it and the authority.
+        key: in PEM.
+        client_ca: authorities of clients' certificates, in PEM; None where clients need none.
+        protocol: the one that is spoken, by its name in TLS (ALPN).
 
     Raises:
         CertificateError: the certificate and the key do not belong together, or one of them is none.
@@ -111,7 +122,7 @@ def server_context(certificate: bytes, key: bytes, client_ca: bytes | None) -> s
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
-    context.set_alpn_protocols(["http/1.1"])
+    context.set_alpn_protocols([protocol])
     try:
         show(context, certificate, key)
         if client_ca is not None:

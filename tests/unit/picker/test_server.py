@@ -2,11 +2,14 @@ import asyncio
 import contextlib
 import ssl
 
+import pytest
+
 from promptgroup_picker.server import Picker
-from promptgroup_router.feed import table_file
+from promptgroup_router.feed import certificate_feed, table_file
 from promptgroup_router.proxy.tls_port import ADDRESS_SHARE
 from support.fakeengine import until
-from support.gateway import settings_of
+from support.gateway import picking, settings_of
+from support.tlsfiles import TlsFiles
 from support.wire import run, started, table_of
 
 
@@ -29,5 +32,51 @@ def test_handshakes_of_one_address_do_not_take_the_places_of_others(tmp_path):
                 "127.0.0.1", picker.port, ssl=trusting, local_addr=("127.0.0.2", 0)
             )
             gateway.transport.abort()
+
+    run(check())
+
+
+def test_a_certificate_that_was_renewed_is_shown_to_gateways_that_come_later(tmp_path, monkeypatch):
+    monkeypatch.setattr(certificate_feed, "POLL_SECONDS", 0.02)
+    files = TlsFiles(tmp_path / "tls")
+
+    async def shown(port: int) -> bytes:
+        trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        trusting.check_hostname, trusting.verify_mode = False, ssl.CERT_NONE
+        trusting.set_alpn_protocols(["http/1.1", "h2"])
+        _, gateway = await asyncio.open_connection("127.0.0.1", port, ssl=trusting)
+        found = gateway.get_extra_info("ssl_object")
+        assert found.selected_alpn_protocol() == "h2"
+        gateway.transport.abort()
+        return found.getpeercert(binary_form=True)
+
+    def written() -> bytes:
+        return ssl.PEM_cert_to_DER_cert(files.cert.read_text())
+
+    async def check():
+        tls = {"plaintext": False, "tls_cert_file": files.cert, "tls_key_file": files.key}
+        async with picking(tmp_path, table_of("10.0.0.1:8000"), **tls) as picker:
+            before = picker._tls
+            assert await shown(picker.port) == written()
+            files.replace()
+            await until(lambda: picker._tls is not before, "the new certificate")
+            renewed = written()
+            assert await shown(picker.port) == renewed
+            files.cert.unlink()
+            errors = picker.core.state.metrics.key_errors
+            await until(lambda: errors.values.get(("certificate",)), "the failure to be counted")
+            assert await shown(picker.port) == renewed
+
+    run(check())
+
+
+def test_a_picker_does_not_start_with_a_certificate_that_cannot_be_read(tmp_path):
+    async def check():
+        missing = tmp_path / "none.pem"
+        with pytest.raises(OSError, match=r"none\.pem cannot be read"):
+            async with picking(
+                tmp_path, table_of("10.0.0.1:8000"), plaintext=False, tls_cert_file=missing, tls_key_file=missing
+            ):
+                pass
 
     run(check())

@@ -2,8 +2,6 @@ import asyncio
 import datetime as dt
 import ssl
 
-import pytest
-
 from promptgroup_picker import tls
 from support.wire import run
 
@@ -12,9 +10,7 @@ NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 
 def test_gateways_agree_on_http2_with_a_certificate_that_nobody_issued():
     async def check():
-        server = await asyncio.start_server(
-            lambda _, writer: writer.close(), "127.0.0.1", 0, ssl=tls.context(None, None)
-        )
+        server = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0, ssl=tls.own_context())
         client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         client.check_hostname, client.verify_mode = False, ssl.CERT_NONE
         client.set_alpn_protocols(["http/1.1", "h2"])
@@ -25,14 +21,6 @@ def test_gateways_agree_on_http2_with_a_certificate_that_nobody_issued():
         server.close()
 
     run(check())
-
-
-def test_a_certificate_from_files(tmp_path):
-    both = tls.self_signed(NOW)
-    (tmp_path / "both.pem").write_bytes(both)
-    assert tls.context(tmp_path / "both.pem", tmp_path / "both.pem")
-    with pytest.raises(OSError):
-        tls.context(tmp_path / "none.pem", tmp_path / "none.pem")
 
 
 def test_each_key_is_new():
