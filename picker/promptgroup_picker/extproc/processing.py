@@ -24,7 +24,7 @@ from copy import copy
 from promptgroup_picker.extproc import messages
 from promptgroup_picker.extproc.large_bodies import TURN_SECONDS, LargeBodies
 from promptgroup_picker.extproc.messages import MODE_BUFFERED, MODE_FULL_DUPLEX, MODE_NONE, MODE_STREAMED
-from promptgroup_picker.http2.connection import Stream
+from promptgroup_picker.http2.connection import FAILED, Stream
 from promptgroup_picker.http2.grpc_messages import GrpcError, GrpcStatus
 from promptgroup_picker.stubs.ext_proc_pb2 import HttpBody, ProcessingRequest
 from promptgroup_router.access.authenticator import KeysAwaitedError
@@ -343,7 +343,7 @@ class Processing:
     def fail(self) -> None:
         """End the call: the picker has a fault."""
         self._leave()
-        self._stream.finish(GrpcStatus.INTERNAL, "the picker failed: its log says why")
+        self._stream.finish(GrpcStatus.INTERNAL, FAILED)
 
     # --- The decision ------------------------------------------------------------------------------------------------
 

@@ -13,10 +13,13 @@ both sides have ended it:
 A connection drains in two steps (RFC 9113 section 6.8): GOAWAY with the highest number there is, and a PING. Calls that
 the peer opened before it read them are taken; its answer to the PING comes behind all of those, and none is taken then.
 
+What a call fails at, its own faults included, ends that call alone.
+
 Everything is bounded: frames, fields, streams, resets, messages, and what waits to be sent. A peer that sends more
 than the window of a stream is cut off, since what waits is bounded by it. `held` is what the connection keeps.
 """
 
+import logging
 from collections import deque
 from collections.abc import Callable
 from typing import Protocol
@@ -25,6 +28,9 @@ from promptgroup_picker.http2 import fields, frames
 from promptgroup_picker.http2.fields import FieldReader
 from promptgroup_picker.http2.frames import ErrorCode, Frame, FrameReader, FrameType, Http2Error
 from promptgroup_picker.http2.grpc_messages import GrpcError, GrpcStatus, MessageReader, framed
+from promptgroup_router.base.logs import fault
+
+log = logging.getLogger("promptgroup.picker")
 
 WINDOW = 2**20
 """Bytes that a peer may send on a stream before it must wait."""
@@ -47,6 +53,8 @@ QUIET_TICKS = 60
 DEFAULT_WINDOW = 65535
 ANY_STREAM = 2**31 - 1
 """The highest number of a stream."""
+FAILED = "the picker failed: its log says why"
+"""The message of a call that ended by a fault of the picker's own."""
 DRAINING = b"draining"
 """The bytes of the PING that follows the first GOAWAY."""
 
@@ -408,16 +416,9 @@ class ServerConnection:
         if stream.half_closed:
             raise Http2Error(ErrorCode.STREAM_CLOSED, f"data behind the end of stream {each.stream}")
         stream.received(len(each.payload))
-        call = stream.call
-        try:
-            for message in stream.reader.feed(frames.content(each)):
-                stream.heard = True
-                if call is not None and not stream.ended:
-                    call.message(message)
-        except GrpcError as error:
-            stream.finish(error.status, str(error))
-            self._abandon(stream)
-            return
+        data = frames.content(each)
+        if stream.trailers is None:  # else the call has ended, and what still comes is dropped
+            self._guard(stream, lambda: self._messages(stream, data))
         if stream.ended:
             return
         kept = stream.reader.waiting
@@ -428,12 +429,36 @@ class ServerConnection:
         else:
             self._grant(stream)
 
+    def _messages(self, stream: Stream, data: bytes) -> None:
+        """Tell a call the messages that the received bytes complete.
+
+        Raises:
+            GrpcError: the call cannot go on.
+        """
+        for message in stream.reader.feed(data):
+            stream.heard = True
+            if stream.call is not None and stream.trailers is None:
+                stream.call.message(message)
+
     def _half_close(self, stream: Stream) -> None:
         if stream.half_closed:
             raise Http2Error(ErrorCode.STREAM_CLOSED, f"stream {stream.id} ends twice")
         stream.half_closed = True
         if stream.call is not None:
-            stream.call.half_closed()
+            self._guard(stream, stream.call.half_closed)
+
+    def _guard(self, stream: Stream, tell: Callable[[], None]) -> None:
+        """Tell a call something. What it fails at ends this call alone: the others of the connection go on."""
+        try:
+            tell()
+        except GrpcError as error:
+            stream.finish(error.status, str(error))
+        except Exception as error:  # noqa: BLE001 # a fault of the picker, which no other call must feel
+            log.error("a call failed", extra=fault(error))  # noqa: TRY400 # the error's message may repeat a prompt
+            stream.finish(GrpcStatus.INTERNAL, FAILED)
+        else:
+            return
+        self._abandon(stream)
 
     def _reset(self, each: Frame) -> None:
         stream = self.streams.get(each.stream)
@@ -517,7 +542,7 @@ class ServerConnection:
         """Tell the call that it ended otherwise than it wanted to."""
         call, stream.call = stream.call, None
         if call is not None:
-            call.lost()
+            self._guard(stream, call.lost)
 
     def _drop(self, stream: Stream) -> None:
         self._close(stream)

@@ -57,6 +57,52 @@ def test_a_message_that_is_too_large_ends_the_call_alone():
     assert not client.server.closed
 
 
+@pytest.mark.parametrize("at", ["message", "half_closed", "lost"])
+def test_a_fault_of_the_picker_ends_the_call_alone_and_its_log_has_no_prompt(at, caplog):
+    class Faulty(Noted):
+        def fail(self, *_):
+            raise RuntimeError("the prompt")
+
+    def opener(_, stream):
+        calls.append(Faulty(stream) if not calls else Noted(stream))
+        if len(calls) == 1:
+            setattr(calls[0], at, calls[0].fail)
+        return calls[-1]
+
+    calls = []
+    client = Client(opener)
+    client.send(client.head(1), client.head(3))
+    reset = at == "lost"
+    end = frames.reset(1, ErrorCode.CANCEL) if reset else client.data(1, b"ask", frames.END_STREAM)
+    found = client.send(end, client.data(3, b"ask"))
+    if not reset:
+        assert client.fields(found[1])["grpc-status"] == str(GrpcStatus.INTERNAL.value)
+        assert calls[0].events[-1] == "lost"
+    assert not client.server.closed
+    assert list(client.server.streams) == [3]
+    assert calls[1].messages == [b"ask"]
+    (line,) = caplog.records
+    assert line.fields["error"] == "RuntimeError"
+    assert ".fail:" in line.fields["at"]
+    assert "the prompt" not in caplog.text
+    assert line.exc_info is None
+
+
+def test_what_comes_for_a_call_that_has_ended_is_dropped():
+    client = Client()
+    client.send(client.head(1), client.data(1, b"ask"))
+    (call,) = client.calls
+    call.stream.send(b"x" * 200_000)
+    call.stream.finish()
+    client.hear()
+    half = frames.frame(FrameType.DATA, 0, 1, framed(b"x" * 1000)[:-1])
+    client.send(client.data(1, b"more"), half)
+    assert call.messages == [b"ask"]
+    assert client.server.held == call.stream.waiting
+    client.send(frames.window_update(1, 2**20), frames.window_update(0, 2**20))
+    assert not client.server.streams
+
+
 @pytest.mark.parametrize("whole", [True, False])
 def test_output_waits_for_the_windows(whole):
     client = Client()
