@@ -134,10 +134,18 @@ class Request:
         self.send(message)
 
     def answer_head(
-        self, status: int = 200, *, end: bool = False, served: str = "", kind: str = "application/json"
+        self,
+        status: int = 200,
+        *,
+        end: bool = False,
+        served: str = "",
+        kind: str = "application/json",
+        first: bool = False,
     ) -> None:
-        """Send the head of the engine's answer."""
+        """Send the head of an answer; the first message of a stream says how bodies are shown."""
         message = external.ProcessingRequest()
+        if first:
+            message.protocol_config.request_body_mode = message.protocol_config.response_body_mode = FULL_DUPLEX
         for name, value in ((":status", str(status)), ("content-type", kind)):
             message.response_headers.headers.headers.add(key=name, raw_value=value.encode())
         message.response_headers.end_of_stream = end

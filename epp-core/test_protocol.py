@@ -328,6 +328,14 @@ def test_answer_trailers_are_answered(request_):
     assert request_.next().WhichOneof("response") == "response_trailers"
 
 
+def test_answer_without_a_request_is_given_back(request_):
+    """A filter of the gateway that refuses a request before the picker sees it shows its answer alone."""
+    request_.answer_head(403, first=True)
+    assert request_.next().WhichOneof("response") == "response_headers"
+    request_.answer_body(b"denied")
+    assert b"".join(each.body for each in request_.parts("response_body")) == b"denied"
+
+
 @pytest.mark.parametrize("served", ["", "192.0.2.1:1"])
 def test_served_endpoint_may_be_missing_or_unknown(request_, served):
     """Gateways need not tell it, and may have used a fallback of their own."""

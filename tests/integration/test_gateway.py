@@ -15,46 +15,15 @@ from support.envoy import needs_envoy
 from support.fakeengine import FakeEngine, engines, until
 from support.fakekube import fake_kube
 from support.forwarder import forwarding
-from support.gateway import gateway, picking, settings_of
+from support.gateway import USAGE, behind, counted, gateway, picking, settings_of
 from support.tables import group, revision, slot, table
 from support.wire import Answer, ask, chat, connected, get, post, routing, run, started, table_of
 
 pytestmark = [pytest.mark.integration, needs_envoy]
 
-USAGE = (
-    b'{"choices":[],"usage":{"prompt_tokens":40,"completion_tokens":3,"prompt_tokens_details":{"cached_tokens":30}}}'
-)
-
-
-async def counted(call) -> None:
-    """Answers with token counts, streamed where it is asked to."""
-    if not call.json.get("stream"):
-        call.answer(USAGE)
-        return
-    call.begin_stream()
-    for text in ("Hel", "lo"):
-        call.chunk(b'data: {"choices":[{"delta":{"content":"%b"}}]}\n\n' % text.encode())
-    call.chunk(b"data: " + USAGE + b"\n\n")
-    call.chunk(b"data: [DONE]\n\n")
-    call.send(b"0\r\n\r\n")
-
 
 async def mirror(call) -> None:
     call.answer(call.request.body)
-
-
-@contextlib.asynccontextmanager
-async def behind(tmp_path, behave=counted, count=2, **fields):
-    """Envoy, a picker, and engines."""
-    async with engines(count, *[behave] * count) as found:
-        addresses = [each.address for each in found]
-        tls = not fields.get("plaintext", True)
-        subset = fields.pop("subset", lambda _: ())(addresses)
-        async with (
-            picking(tmp_path, table_of(*addresses), **fields) as picker,
-            gateway(tmp_path, [picker.port], addresses, tls=tls, subset=subset) as envoy,
-        ):
-            yield envoy, picker, found
 
 
 def session(number: int) -> str:

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import json
 import socket
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,8 +15,8 @@ from promptgroup_router.contract.access import ANYBODY
 from promptgroup_router.contract.table import RoutingTable
 from promptgroup_router.feed import table_file
 from support.envoy import ENVOY
-from support.fakeengine import until
-from support.wire import started
+from support.fakeengine import FakeEngine, engines, until
+from support.wire import started, table_of
 
 _EXTENSIONS = "type.googleapis.com/envoy.extensions"
 _FULL_DUPLEX = {
@@ -44,6 +44,10 @@ _CHECK = {
     "healthy_threshold": 1,
     "grpc_health_check": {"service_name": "envoy.service.ext_proc.v3.ExternalProcessor"},
 }
+
+
+Manage = Callable[[str, dict], None]
+"""Changes how a port is configured: it gets the port's name and its connection manager."""
 
 
 def settings_of(path: Path, **fields: object) -> PickerSettings:
@@ -90,6 +94,40 @@ async def picking(folder: Path, served: RoutingTable, **fields: object) -> Async
         yield picker
 
 
+USAGE = (
+    b'{"choices":[],"usage":{"prompt_tokens":40,"completion_tokens":3,"prompt_tokens_details":{"cached_tokens":30}}}'
+)
+
+
+async def counted(call) -> None:
+    """Answers with token counts, streamed where it is asked to."""
+    if not call.json.get("stream"):
+        call.answer(USAGE)
+        return
+    call.begin_stream()
+    for text in ("Hel", "lo"):
+        call.chunk(b'data: {"choices":[{"delta":{"content":"%b"}}]}\n\n' % text.encode())
+    call.chunk(b"data: " + USAGE + b"\n\n")
+    call.chunk(b"data: [DONE]\n\n")
+    call.send(b"0\r\n\r\n")
+
+
+@contextlib.asynccontextmanager
+async def behind(
+    folder: Path, behave=counted, count: int = 2, *, manage: Manage | None = None, **fields: object
+) -> AsyncIterator[tuple["Gateway", Picker, list[FakeEngine]]]:
+    """Envoy, a picker and engines; `subset` is called with the engines' addresses, other fields are settings."""
+    async with engines(count, *[behave] * count) as found:
+        addresses = [each.address for each in found]
+        tls = not fields.get("plaintext", True)
+        subset = fields.pop("subset", lambda _: ())(addresses)
+        async with (
+            picking(folder, table_of(*addresses), **fields) as picker,
+            gateway(folder, [picker.port], addresses, tls=tls, subset=subset, manage=manage) as envoy,
+        ):
+            yield envoy, picker, found
+
+
 class Gateway:
     """A running Envoy: a port for each way to configure it."""
 
@@ -114,6 +152,7 @@ async def gateway(
     tls: bool = False,
     subset: Sequence[str] = (),
     checks: bool = False,
+    manage: Manage | None = None,
 ) -> AsyncIterator[Gateway]:
     """An Envoy before these engines.
 
@@ -124,10 +163,14 @@ async def gateway(
         tls: whether it speaks TLS to the pickers.
         subset: the endpoints that it tells the picker to choose from.
         checks: whether it checks ten times a second which pickers are ready, as it would learn it from Kubernetes.
+        manage: changes how ports are configured.
     """
     found = Gateway(*free_ports(5))
     path, log = folder / "envoy.json", folder / "envoy.log"
-    path.write_text(json.dumps(_configuration(found, pickers, pool, tls=tls, subset=subset, checks=checks)))
+    configuration = _configuration(found, pickers, pool, tls=tls, subset=subset, checks=checks)
+    for each in configuration["static_resources"]["listeners"] if manage is not None else ():
+        manage(each["name"], each["filter_chains"][0]["filters"][0]["typed_config"])
+    path.write_text(json.dumps(configuration))
     with log.open("wb") as out:
         process = await asyncio.create_subprocess_exec(
             *(ENVOY or "envoy", "-c", str(path), "--concurrency", "1", "--use-dynamic-base-id", "-l", "warning"),
@@ -228,11 +271,14 @@ def _overridden(name: str, addresses: Sequence[str]) -> dict:
 
 
 def _listener(name: str, port: int, route: dict, mode: dict, subset: Sequence[str], *, opens: bool = True) -> dict:
-    filters = [_ext_proc(mode, opens=opens), _filter("router", {"suppress_envoy_headers": True}, "router.v3.Router")]
+    filters = [
+        _ext_proc(mode, opens=opens),
+        http_filter("router", {"suppress_envoy_headers": True}, "router.v3.Router"),
+    ]
     if subset:
         value = {"x-gateway-destination-endpoint-subset": list(subset)}
         hint = {"metadata": [{"metadata_namespace": "envoy.lb.subset_hint", "value": value}]}
-        filters.insert(0, _filter("set_metadata", hint, "set_metadata.v3.Config"))
+        filters.insert(0, http_filter("set_metadata", hint, "set_metadata.v3.Config"))
     forever = {"timeout": "86400s", "idle_timeout": "86400s"}
     hosts = [{"name": "all", "domains": ["*"], "routes": [{"match": {"prefix": "/"}, "route": {**route, **forever}}]}]
     manager = {
@@ -246,7 +292,8 @@ def _listener(name: str, port: int, route: dict, mode: dict, subset: Sequence[st
     return {"name": name, "address": _address(port), "filter_chains": [{"filters": chain}], **held}
 
 
-def _filter(name: str, values: dict, kind: str) -> dict:
+def http_filter(name: str, values: dict, kind: str) -> dict:
+    """A filter of requests, such as `rbac`, whose settings have the type `kind`."""
     typed = {"@type": f"{_EXTENSIONS}.filters.http.{kind}", **values}
     return {"name": f"envoy.filters.http.{name}", "typed_config": typed}
 
@@ -263,4 +310,4 @@ def _ext_proc(mode: dict, *, opens: bool) -> dict:
             "receiving_namespaces": {"untyped": ["envoy.lb"]},
         },
     }
-    return _filter("ext_proc", values, "ext_proc.v3.ExternalProcessor")
+    return http_filter("ext_proc", values, "ext_proc.v3.ExternalProcessor")

@@ -5,6 +5,7 @@
 | head of the request, which ends it   | decide                                                                      |
 | head of the request, a body follows  | wait for the body; a gateway that holds the body is told to go on           |
 | body, trailers                       | keep it; its end: decide                                                    |
+| an answer before the decision        | it is the gateway's own: the request leaves the queue, its charge goes back |
 | head of the answer                   | learn who served it; an error of the gateway's own ejects the slot          |
 | body of the answer                   | give it back; the first token corrects the books                            |
 | end of the answer                    | the books are closed with the engine's token counts                         |
@@ -175,23 +176,25 @@ class Processing:
             GrpcError: it does not follow those before it.
         """
         message = messages.read(data)
-        kind = message.WhichOneof("request")
+        kind = message.WhichOneof("request") or ""
+        if kind.startswith("response") and not self._decided:
+            self._answered_early(message)
         if kind == "request_headers":
             self._request_head(message)
-        elif self._fields is None:
-            raise GrpcError(GrpcStatus.INVALID_ARGUMENT, f"{kind} comes before request_headers")
-        elif kind == "request_body":
-            self._request_body(message.request_body)
-        elif kind == "request_trailers":
-            self._request_trailers()
         elif kind == "response_headers":
             self._answer_head(message)
         elif kind == "response_body":
             self._answer_body(message.response_body)
         elif kind == "response_trailers":
             self._answer_trailers()
-        else:
+        elif not kind:
             raise GrpcError(GrpcStatus.INVALID_ARGUMENT, "a message has none of the parts of a request or an answer")
+        elif self._fields is None:
+            raise GrpcError(GrpcStatus.INVALID_ARGUMENT, f"{kind} comes before request_headers")
+        elif kind == "request_body":
+            self._request_body(message.request_body)
+        else:
+            self._request_trailers()
 
     def half_closed(self) -> None:
         """End the call: the gateway shows nothing more."""
@@ -222,8 +225,8 @@ class Processing:
     # --- The request -------------------------------------------------------------------------------------------------
 
     def _request_head(self, message: ProcessingRequest) -> None:
-        if self._fields is not None:
-            raise GrpcError(GrpcStatus.INVALID_ARGUMENT, "request_headers comes twice")
+        if self._fields is not None or self._decided:
+            raise GrpcError(GrpcStatus.INVALID_ARGUMENT, "request_headers comes twice, or behind the answer")
         headers, self._fields, self._endpoint = message.request_headers.headers, {}, endpoint_of(b"")
         count, size = len(headers.headers), message.ByteSize()
         needs = size + FIELD_BYTES * count
@@ -239,9 +242,7 @@ class Processing:
         if len(found) < count:
             self._repeated = messages.repeated(headers)
         self._subset = messages.subset(message.metadata_context)
-        if message.HasField("protocol_config"):
-            self._mode = message.protocol_config.request_body_mode
-            self._answer_mode = message.protocol_config.response_body_mode
+        self._agree(message)
         self._endpoint = endpoint_of(_path(found), self._picker.state.pass_paths)
         if message.request_headers.end_of_stream:
             self._decide()
@@ -250,6 +251,12 @@ class Processing:
         elif self._mode != MODE_FULL_DUPLEX:
             text = "the gateway does not show the body of requests: set its request_body_mode to FULL_DUPLEX_STREAMED"
             self._refuse(ApiError(500, text, code="not_shown"))
+
+    def _agree(self, message: ProcessingRequest) -> None:
+        """Learn from the first message of a stream how the gateway shows bodies."""
+        if message.HasField("protocol_config"):
+            self._mode = message.protocol_config.request_body_mode
+            self._answer_mode = message.protocol_config.response_body_mode
 
     def _request_body(self, part: HttpBody) -> None:
         if self._decided or self._waits or self._exchange is not None:
@@ -519,9 +526,19 @@ class Processing:
 
     # --- The answer --------------------------------------------------------------------------------------------------
 
+    def _answered_early(self, message: ProcessingRequest) -> None:
+        """Decide nothing any more: the gateway answers by itself.
+
+        One of its filters has refused a request that the picker was not shown, or it gives up one that waits.
+        """
+        if self._fields is None:
+            self._agree(message)
+        self._leave()
+        self._decided = True
+
     def _answer_head(self, message: ProcessingRequest) -> None:
         exchange, route, now = self._exchange, self._route, self._picker.clock()
-        if exchange is None or route is None or not self._decided or self._over:
+        if exchange is None or route is None or self._over:
             self._stream.send(messages.response_headers(()))
             return
         head = messages.fields(message.response_headers.headers)

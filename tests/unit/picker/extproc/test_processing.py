@@ -11,7 +11,7 @@ from promptgroup_router.contract.table import ModelAlias, SlotState
 from promptgroup_router.routing.state import RouterState
 from promptgroup_router.tracing.sampling import Sampling
 from promptgroup_router.tracing.tracer import Tracer
-from support.grpcclient import OneRequest, endpoints_of
+from support.grpcclient import OneRequest, endpoints_of, header_map
 from support.tables import group, revision, slot, table
 from support.wire import chat, table_of
 
@@ -331,7 +331,7 @@ def test_a_stream_on_which_nothing_comes_is_ended_in_time():
     assert not request._client.server.streams
 
 
-@pytest.mark.parametrize("start", ["body", "answer_body", "nothing", "twice"])
+@pytest.mark.parametrize("start", ["body", "trailers", "nothing", "twice", "behind the answer"])
 def test_messages_out_of_order_end_the_call(start):
     request = shown()
     match start:
@@ -341,8 +341,13 @@ def test_messages_out_of_order_end_the_call(start):
         case "nothing":
             request.head()
             request.show(ProcessingRequest())
+        case "behind the answer":
+            request.answer_head()
+            request.head()
+        case "trailers":
+            request.trailers()
         case _:
-            getattr(request, start)(b"x")
+            request.body(b"x")
     assert not request._client.server.streams
     assert not request.picker.open
 
@@ -353,6 +358,63 @@ def test_an_answer_to_what_was_refused_changes_nothing():
     assert len(request.answer_head(404)) == 1
     assert len(request.answer_body(b"x")) == 1
     assert in_flight(request) == 0
+
+
+@pytest.mark.parametrize("mode", [processing.MODE_STREAMED, processing.MODE_BUFFERED, processing.MODE_FULL_DUPLEX])
+def test_an_answer_without_a_request_is_given_back_as_it_is(mode):
+    """A filter before the picker has answered: the picker is shown that alone."""
+    request = shown()
+    head = header_map(ProcessingRequest(), "response_headers", {":status": "403"}, end=False)
+    head.protocol_config.response_body_mode = mode
+    (first,) = request.show(head)
+    assert not first.response_headers.response.header_mutation.set_headers
+    (part,) = request.answer_body(b"denied", end=False)
+    given_back = part.response_body.response.body_mutation.streamed_response.body
+    assert given_back == (b"denied" if mode == processing.MODE_FULL_DUPLEX else b"")
+    assert [each.WhichOneof("response") for each in request.trailers("response_trailers")] == ["response_trailers"]
+    assert not request.picker.open
+    (end,) = request.close()
+    assert request._client.fields(end)["grpc-status"] == "0"
+
+
+EARLY = {
+    "head": lambda request: request.answer_head(504),
+    "body": lambda request: request.answer_body(b"timeout"),
+    "trailers": lambda request: request.trailers("response_trailers"),
+}
+
+
+@pytest.mark.parametrize("part", EARLY)
+@pytest.mark.parametrize("mode", [processing.MODE_BUFFERED, processing.MODE_FULL_DUPLEX])
+def test_an_answer_while_the_request_waits_takes_it_out_of_the_queue(part, mode, monkeypatch):
+    request = shown()
+    state = request.picker.state
+    with monkeypatch.context() as full:
+        full.setattr(state.balancer, "pick", lambda *_: None)
+        request.head(mode=mode)
+        request.body(CHAT)
+        assert len(EARLY[part](request)) == 1
+    assert not state.admission_queue
+    state.admit_waiting(request.now)
+    state.expire_waiting(request.now + 9)
+    assert request.heard() == []
+    assert in_flight(request) == 0
+    assert request.picker.bodies.used == 0
+    request.close()
+    assert not request._client.server.streams
+
+
+@pytest.mark.parametrize("part", EARLY)
+def test_an_answer_while_the_body_comes_ends_the_request(part):
+    request = shown()
+    request.head()
+    request.body(CHAT[:10], end=False)
+    assert len(EARLY[part](request)) == 1
+    assert request.body(CHAT[10:]) == []
+    request.picker.tick(request.now + processing.READ_SECONDS + 1)
+    assert request.heard() == []
+    assert not request.picker.open
+    assert request.picker.bodies.used == 0
 
 
 def test_what_the_operator_alone_may_say_is_taken_away():
