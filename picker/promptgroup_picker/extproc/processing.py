@@ -3,13 +3,15 @@
 | message from the gateway             | effect                                                                      |
 |--------------------------------------|-----------------------------------------------------------------------------|
 | head of the request, which ends it   | decide                                                                      |
-| head of the request, a body follows  | wait for the body; a gateway that holds the body is told to go on           |
-| body, trailers                       | keep it; its end: decide                                                    |
+| head of the request, a body follows  | wait for the body                                                           |
+| body, trailers                       | keep it; once it is whole: decide                                           |
 | an answer before the decision        | it is the gateway's own: the request leaves the queue, its charge goes back |
 | head of the answer                   | learn who served it; an error of the gateway's own ejects the slot          |
 | body of the answer                   | give it back; the first token corrects the books                            |
 | end of the answer                    | the books are closed with the engine's token counts                         |
 | end of the stream before that        | the load is released: the client left                                       |
+
+What the gateway is owed for each message of the request is said by `request_side`.
 
 A large body is read by another process, and decided by its digest once that has come. A request whose token is
 signed with a key that is not known waits until its issuer was asked, as it does in a router.
@@ -25,6 +27,7 @@ from copy import copy
 from promptgroup_picker.extproc import messages
 from promptgroup_picker.extproc.large_bodies import TURN_SECONDS, LargeBodies
 from promptgroup_picker.extproc.messages import MODE_BUFFERED, MODE_FULL_DUPLEX, MODE_NONE, MODE_STREAMED
+from promptgroup_picker.extproc.request_side import Choice, RequestSide
 from promptgroup_picker.http2.connection import FAILED, Stream
 from promptgroup_picker.http2.grpc_messages import GrpcError, GrpcStatus
 from promptgroup_picker.stubs.ext_proc_pb2 import HttpBody, ProcessingRequest
@@ -116,9 +119,8 @@ class Processing:
 
     __slots__ = (
         "_answer_mode", "_body", "_came", "_decided", "_endpoint", "_exchange", "_fallbacks", "_fields", "_head_held",
-        "_held",
-        "_mode", "_opening", "_over", "_picker", "_reading", "_record", "_relays", "_repeated", "_rewriter", "_route",
-        "_since", "_status", "_stream", "_subset", "_tail", "_ticket", "_trailers", "_whole",
+        "_held", "_opening", "_over", "_picker", "_reading", "_record", "_relays", "_repeated", "_rewriter", "_route",
+        "_side", "_since", "_status", "_stream", "_subset", "_tail", "_ticket", "_whole",
     )  # fmt: skip
 
     def __init__(self, picker: PickerState, stream: Stream) -> None:
@@ -126,7 +128,7 @@ class Processing:
         self._stream = stream
         self._since = self._came = picker.clock()
         """The times at which the request came, and at which it came whole."""
-        self._mode = MODE_FULL_DUPLEX
+        self._side = RequestSide()
         self._answer_mode = MODE_FULL_DUPLEX
         self._fields: dict[bytes, bytes] | None = None
         """The head of the request, once it has come."""
@@ -141,8 +143,6 @@ class Processing:
         """Bytes of the body, taken from the budget."""
         self._head_held = 0
         """Memory of its header fields, taken from the same budget."""
-        self._trailers = False
-        """True if trailers end the request."""
         self._decided = False
         """True once the picker has said where the request goes, or has refused it."""
         self._reading = False
@@ -246,16 +246,17 @@ class Processing:
         self._endpoint = endpoint_of(_path(found), self._picker.state.pass_paths)
         if message.request_headers.end_of_stream:
             self._decide()
-        elif self._mode == MODE_BUFFERED:
-            self._stream.send(messages.UNCHANGED["request_headers"])
-        elif self._mode != MODE_FULL_DUPLEX:
+        elif not self._side.shows_bodies:
             text = "the gateway does not show the body of requests: set its request_body_mode to FULL_DUPLEX_STREAMED"
             self._refuse(ApiError(500, text, code="not_shown"))
+        else:
+            for each in self._side.headed():
+                self._stream.send(each)
 
     def _agree(self, message: ProcessingRequest) -> None:
         """Learn from the first message of a stream how the gateway shows bodies."""
         if message.HasField("protocol_config"):
-            self._mode = message.protocol_config.request_body_mode
+            self._side.mode = message.protocol_config.request_body_mode
             self._answer_mode = message.protocol_config.response_body_mode
 
     def _request_body(self, part: HttpBody) -> None:
@@ -270,15 +271,18 @@ class Processing:
         else:
             self._held = size
             self._body.append(part.body)
-            if part.end_of_stream:
+            if self._side.is_whole(part):
                 self._decide()
 
     def _request_trailers(self) -> None:
         if self._decided:
             self._stream.send(messages.UNCHANGED["request_trailers"])
             return
-        self._trailers = True
-        if not self._waits and self._exchange is None:
+        self._side.trailers = True
+        if self._side.is_late:
+            text = "a request that has trailers and no body cannot be routed by this gateway, which holds bodies"
+            self._refuse(ApiError(400, f"{text}: send it without trailers", code="trailers_alone"))
+        elif not self._waits and self._exchange is None:
             self._decide()
 
     @property
@@ -440,7 +444,7 @@ class Processing:
     def _send_to(self, member: Member) -> None:
         """Name the replica, and give the body back."""
         self._decided = True
-        route, exchange, send = self._route, self._begun(), self._stream.send
+        route, exchange = self._route, self._begun()
         if route is None:
             raise RuntimeError("the request was not routed: call _decide first")
         dropped, given = engine_fields(self._picker.state.authenticator, route, member)
@@ -455,17 +459,9 @@ class Processing:
         # all get the same header fields, and so the same credential
         self._fallbacks = [each for each in fallbacks if each.credential == member.credential]
         endpoints = ",".join([member.address, *(each.address for each in self._fallbacks)])
-        if self._mode == MODE_BUFFERED and self._held:
-            send(messages.picked_with_body(endpoints, body if body is not self._whole else None, removed, more))
-            return
-        # what one request alone has would push the others' messages out of what is kept
-        write = messages.picked.__wrapped__ if self._record.sampled else messages.picked
-        send(write(endpoints, removed, more))
-        if self._held or self._trailers:
-            for part in messages.request_body(body, end=not self._trailers):
-                send(part)
-        if self._trailers:
-            send(messages.UNCHANGED["request_trailers"])
+        choice = Choice(endpoints, removed, more, once=self._record.sampled)
+        for each in self._side.chosen(choice, body, changed=body is not self._whole):
+            self._stream.send(each)
 
     def _new_tail(self, route: Route, *, streamed: bool) -> Tail:
         # of an answer that is not shown no events are counted, and what was reserved for it stays charged

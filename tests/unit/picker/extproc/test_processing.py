@@ -88,6 +88,23 @@ def test_a_gateway_that_holds_the_body_gets_its_choice_with_it():
     assert not response.request_body.response.HasField("body_mutation")  # as it was
 
 
+def test_a_held_body_is_decided_before_its_trailers_come():
+    """The gateway holds them until the body is answered."""
+    request = shown()
+    request.head(mode=processing.MODE_BUFFERED)
+    (response,) = request.body(CHAT, end=False)
+    assert response.WhichOneof("response") == "request_body"
+    assert [each.WhichOneof("response") for each in request.trailers()] == ["request_trailers"]
+    assert in_flight(request) == 1
+
+
+def test_trailers_without_a_body_that_is_held_are_refused():
+    request = shown()
+    request.head(mode=processing.MODE_BUFFERED)
+    assert refusal(request.trailers())[:2] == (400, "trailers_alone")
+    assert not request.picker.open
+
+
 def test_a_gateway_that_shows_no_body_is_told_so():
     status, code, _ = refusal(shown().head(mode=0))
     assert (status, code) == (500, "not_shown")

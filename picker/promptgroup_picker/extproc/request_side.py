@@ -1,0 +1,87 @@
+"""Which messages a gateway is owed for its request, by the way in which it shows the body. Does no I/O.
+
+| the gateway shows               | a body in full duplex                | a body that it holds (buffered)          |
+|---------------------------------|--------------------------------------|------------------------------------------|
+| head, and nothing follows       | the choice                           | the choice                               |
+| head, a body or trailers follow | nothing yet                          | at once: go on                           |
+| part of the body                | nothing yet; the last makes it whole | it is whole: the choice with it          |
+| trailers                        | choice, body if any, the trailers    | go on; without a body there is no choice |
+
+A gateway waits for each of them, and takes no others: whether a part of a body came decides what is owed, not whether
+the part had bytes.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from promptgroup_picker.extproc import messages
+from promptgroup_picker.extproc.messages import MODE_BUFFERED, MODE_FULL_DUPLEX
+from promptgroup_picker.stubs.ext_proc_pb2 import HttpBody
+
+
+class Choice(NamedTuple):
+    """Where a request goes."""
+
+    endpoints: str
+    """`host:port`, or several with commas, in the order in which they are to be tried."""
+    removed: tuple[str, ...]
+    """Names of fields that engines do not get."""
+    more: tuple[tuple[str, str], ...]
+    """Fields that they get as well."""
+    once: bool = False
+    """True if no other request has the same fields."""
+
+
+class RequestSide:
+    """What a gateway has shown of a request."""
+
+    __slots__ = ("mode", "parts", "trailers")
+
+    def __init__(self) -> None:
+        self.mode = MODE_FULL_DUPLEX
+        """The way in which it shows the body."""
+        self.parts = False
+        """True once a part of the body has come, with or without bytes."""
+        self.trailers = False
+        """True once trailers have come that nobody has answered."""
+
+    @property
+    def shows_bodies(self) -> bool:
+        """True if the gateway shows the body in a way that a choice can follow."""
+        return self.mode in (MODE_BUFFERED, MODE_FULL_DUPLEX)
+
+    @property
+    def is_late(self) -> bool:
+        """True if nothing is left that a choice could go with: a held head went on, and no body came behind it."""
+        return self.mode == MODE_BUFFERED and self.trailers and not self.parts
+
+    def headed(self) -> Iterator[bytes]:
+        """Yield what is owed at once for a head that does not end the request."""
+        if self.mode == MODE_BUFFERED:
+            yield messages.UNCHANGED["request_headers"]
+
+    def is_whole(self, part: HttpBody) -> bool:
+        """Take a part of the body. Return True if the body is whole with it."""
+        self.parts = True
+        return self.mode == MODE_BUFFERED or part.end_of_stream
+
+    def chosen(self, choice: Choice, body: bytes, *, changed: bool) -> Iterator[bytes]:
+        """Yield what is owed once the choice is made.
+
+        Args:
+            choice: where the request goes.
+            body: the body that the engine gets.
+            changed: whether it is another one than the gateway has shown.
+        """
+        endpoints, removed, more, once = choice
+        if self.mode == MODE_BUFFERED and self.parts:
+            yield messages.picked_with_body(endpoints, body if changed else None, removed, more)
+        else:
+            # what one request alone has would push the others' messages out of what is kept
+            write = messages.picked.__wrapped__ if once else messages.picked
+            yield write(endpoints, removed, more)
+            if self.parts:
+                yield from messages.request_body(body, end=not self.trailers)
+        if self.trailers:
+            self.trailers = False
+            yield messages.UNCHANGED["request_trailers"]
