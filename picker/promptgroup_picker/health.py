@@ -21,6 +21,14 @@ class HealthCheck:
         self._state = state
         self._stream = stream
 
+    def begun(self, size: int) -> None:
+        """Refuse a message that no check has.
+
+        Raises:
+            GrpcError: always.
+        """
+        raise GrpcError(GrpcStatus.RESOURCE_EXHAUSTED, f"a HealthCheckRequest has {size} bytes")
+
     def message(self, data: bytes) -> None:
         """Answer.
 

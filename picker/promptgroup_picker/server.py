@@ -10,6 +10,7 @@ from typing import Any
 from promptgroup_picker import tls
 from promptgroup_picker.extproc.conformance import ConformanceCall, Pool
 from promptgroup_picker.extproc.large_bodies import LargeBodies
+from promptgroup_picker.extproc.messages import MAX_BESIDE
 from promptgroup_picker.extproc.processing import PickerState, Processing
 from promptgroup_picker.health import CHECK, HealthCheck
 from promptgroup_picker.http2.connection import Call, Stream
@@ -30,7 +31,7 @@ log = logging.getLogger("promptgroup.picker")
 
 PROCESS = "/envoy.service.ext_proc.v3.ExternalProcessor/Process"
 MAX_MESSAGE = 2**22
-"""Most bytes of one message, as of gRPC's own servers: gateways send bodies in parts of at most 1 MiB."""
+"""Bytes of one message that a picker takes at least, as gRPC's own servers do."""
 
 
 class Picker:
@@ -58,7 +59,8 @@ class Picker:
             GrpcListener(
                 opener,
                 core.clock,
-                max_message=MAX_MESSAGE,
+                # a gateway that holds a body sends it whole
+                max_message=max(MAX_MESSAGE, settings.max_body_bytes + MAX_BESIDE),
                 max_connections=settings.max_connections,
                 max_held=held,
             )

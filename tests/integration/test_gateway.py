@@ -122,6 +122,7 @@ def test_large_bodies_arrive_whole(tmp_path, size):
             for port in (envoy.strict, envoy.held):
                 answer = await ask(port, body)
                 assert answer.status == 200
+                assert answer.served_by  # not past the picker, where the gateway fails open
                 assert len(answer.body) > size
                 assert answer.json["messages"][1]["content"] == "x" * size
             assert sum(heard(found)) == 2
@@ -138,9 +139,25 @@ def test_a_client_that_names_the_group_gets_its_prompt_put_in_front(tmp_path, si
             for port in (envoy.strict, envoy.held):
                 body = chat("x" * size, model="support", system="")
                 answer = await ask(port, post(body, "X-Promptgroup-Warmup: 1"))
+                assert answer.served_by
                 assert answer.json["model"] == "llama"
                 assert answer.json["messages"][0]["content"].startswith("You are the support assistant")
                 assert answer.json["messages"][1]["content"] == "x" * size
+
+    run(check())
+
+
+@pytest.mark.parametrize("size", [1_100_000, 5_000_000])
+def test_a_body_above_the_limit_is_refused_and_does_not_pass_a_gateway_that_fails_open(tmp_path, size):
+    async def check():
+        async with behind(tmp_path, max_body_bytes=2**20, body_memory_bytes=2**24) as (envoy, picker, found):
+            for port in (envoy.strict, envoy.lenient, envoy.held):
+                answer = await ask(port, post(chat("x" * size)))
+                assert (answer.status, answer.json["error"]["code"]) == (413, "body_too_large")
+                assert (await ask(port, post(chat()))).served_by
+            assert sum(heard(found)) == 3
+            assert not picker._calls.open
+            assert picker.core.bodies.used == 0
 
     run(check())
 

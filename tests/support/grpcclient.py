@@ -24,6 +24,9 @@ class Noted:
         self.messages: list[bytes] = []
         self.events: list[str] = []
 
+    def begun(self, size: int) -> None:
+        self.events.append(f"{size} bytes begun")
+
     def message(self, data: bytes) -> None:
         self.messages.append(data)
 
@@ -116,6 +119,11 @@ class OneRequest:
 
     def show(self, message: ProcessingRequest) -> list[ProcessingResponse]:
         self._client.send(self._client.data(self._number, message.SerializeToString()))
+        return self.heard()
+
+    def begin_message(self, size: int) -> list[ProcessingResponse]:
+        """Send the beginning of a message of so many bytes."""
+        self._client.send(frames.frame(FrameType.DATA, 0, self._number, b"\0" + size.to_bytes(4, "big")))
         return self.heard()
 
     def heard(self) -> list[ProcessingResponse]:

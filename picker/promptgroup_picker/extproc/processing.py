@@ -26,7 +26,7 @@ from copy import copy
 
 from promptgroup_picker.extproc import messages
 from promptgroup_picker.extproc.large_bodies import TURN_SECONDS, LargeBodies
-from promptgroup_picker.extproc.messages import MODE_BUFFERED, MODE_FULL_DUPLEX, MODE_NONE, MODE_STREAMED
+from promptgroup_picker.extproc.messages import MAX_BESIDE, MODE_BUFFERED, MODE_FULL_DUPLEX, MODE_NONE, MODE_STREAMED
 from promptgroup_picker.extproc.request_side import Choice, RequestSide
 from promptgroup_picker.http2.connection import FAILED, Stream
 from promptgroup_picker.http2.grpc_messages import GrpcError, GrpcStatus
@@ -118,9 +118,9 @@ class Processing:
     """A request and its answer, as a gateway shows them."""
 
     __slots__ = (
-        "_answer_mode", "_body", "_came", "_decided", "_endpoint", "_exchange", "_fallbacks", "_fields", "_head_held",
-        "_held", "_opening", "_over", "_picker", "_reading", "_record", "_relays", "_repeated", "_rewriter", "_route",
-        "_side", "_since", "_status", "_stream", "_subset", "_tail", "_ticket", "_whole",
+        "_answer_mode", "_body", "_came", "_coming", "_decided", "_endpoint", "_exchange", "_fallbacks", "_fields",
+        "_head_held", "_held", "_opening", "_over", "_picker", "_reading", "_record", "_relays", "_repeated",
+        "_rewriter", "_route", "_side", "_since", "_status", "_stream", "_subset", "_tail", "_ticket", "_whole",
     )  # fmt: skip
 
     def __init__(self, picker: PickerState, stream: Stream) -> None:
@@ -143,6 +143,8 @@ class Processing:
         """Bytes of the body, taken from the budget."""
         self._head_held = 0
         """Memory of its header fields, taken from the same budget."""
+        self._coming = 0
+        """Bytes of a large message that is not whole yet, taken from the same budget."""
         self._decided = False
         """True once the picker has said where the request goes, or has refused it."""
         self._reading = False
@@ -169,12 +171,31 @@ class Processing:
 
     # --- Events of the stream --------------------------------------------------------------------------------------
 
+    def begun(self, size: int) -> None:
+        """Take the memory of a large message before it comes: a body that a gateway holds is one message.
+
+        Raises:
+            GrpcError: the head is yet to come, which is never as large, or there is no memory for what is no body of a
+                request.
+        """
+        if self._fields is None and not self._decided:
+            raise GrpcError(GrpcStatus.RESOURCE_EXHAUSTED, f"the first message has {size} bytes, at most {MAX_BESIDE}")
+        if not self._takes_body:
+            if not self._picker.bodies.take(size, size):
+                raise GrpcError(GrpcStatus.RESOURCE_EXHAUSTED, "the picker has no memory for a message: retry")
+            self._coming = size
+        elif self._has_room(size, self._held + size, self._held + size - MAX_BESIDE):
+            self._coming = size
+        else:
+            self._stream.finish()  # nobody needs the rest
+
     def message(self, data: bytes) -> None:
         """Take a message of the gateway.
 
         Raises:
             GrpcError: it does not follow those before it.
         """
+        self._come()
         message = messages.read(data)
         kind = message.WhichOneof("request") or ""
         if kind.startswith("response") and not self._decided:
@@ -260,19 +281,31 @@ class Processing:
             self._answer_mode = message.protocol_config.response_body_mode
 
     def _request_body(self, part: HttpBody) -> None:
-        if self._decided or self._waits or self._exchange is not None:
+        if not self._takes_body:
             return  # the last part can come twice, and more of what was refused may be on its way
         size, more = self._held + len(part.body), len(part.body)
-        if size > self._picker.max_body:
+        if self._has_room(more, size, size):
+            self._held = size
+            self._body.append(part.body)
+            if self._side.is_whole(part):
+                self._decide()
+
+    def _has_room(self, more: int, size: int, body: int) -> bool:
+        """Take `more` bytes of memory for a body, or refuse the request.
+
+        Args:
+            more: bytes to take.
+            size: bytes that are held with them.
+            body: bytes that the body has at least.
+        """
+        if body > self._picker.max_body:
             text = f"the body has more than {self._picker.max_body} bytes (--max-body-bytes): send less"
             self._refuse(ApiError(413, text, code="body_too_large"))
         elif not self._picker.bodies.take(more, size):
             self._refuse(ApiError(503, "the picker has no memory for another body: retry", code="body_memory"))
         else:
-            self._held = size
-            self._body.append(part.body)
-            if self._side.is_whole(part):
-                self._decide()
+            return True
+        return False
 
     def _request_trailers(self) -> None:
         if self._decided:
@@ -284,6 +317,11 @@ class Processing:
             self._refuse(ApiError(400, f"{text}: send it without trailers", code="trailers_alone"))
         elif not self._waits and self._exchange is None:
             self._decide()
+
+    @property
+    def _takes_body(self) -> bool:
+        """True until the request is whole, or nobody needs its body any more."""
+        return not (self._decided or self._waits or self._exchange is not None)
 
     @property
     def _waits(self) -> bool:
@@ -668,6 +706,7 @@ class Processing:
 
     def _leave(self) -> None:
         """Close the books of a request whose answer has not ended."""
+        self._come()
         if self._over:
             return
         state, now, exchange = self._picker.state, self._picker.clock(), self._exchange
@@ -701,9 +740,15 @@ class Processing:
         self._held = self._head_held = 0
         self._whole = b""
 
+    def _come(self) -> None:
+        """Return the memory that a message took before it came: its parts are counted by themselves."""
+        self._picker.bodies.give_back(self._coming)
+        self._coming = 0
+
     def _close(self) -> None:
         self._over = True
         self._free()
+        self._come()
         self._body.clear()
         self._picker.open.discard(self)
         self._picker.awaiting.pop(self, None)

@@ -62,6 +62,13 @@ DRAINING = b"draining"
 class Call(Protocol):
     """The handler of a stream."""
 
+    def begun(self, size: int) -> None:
+        """Learn, before it comes, that a message has so many bytes, more than `LARGE`.
+
+        Raises:
+            GrpcError: the call takes none of that size.
+        """
+
     def message(self, data: bytes) -> None:
         """Take a message.
 
@@ -92,7 +99,7 @@ class Stream:
         self.call: Call | None = None
         self.window = window
         """Bytes that may be sent."""
-        self.reader = MessageReader(most)
+        self.reader = MessageReader(most, self._begun)
         self.kept = 0
         """Bytes of a message that is not whole."""
         self.heard = False
@@ -120,6 +127,10 @@ class Stream:
     def peer(self) -> str:
         """The address that the call came from; empty if it is not known."""
         return self._connection.peer
+
+    def _begun(self, size: int) -> None:
+        if self.call is not None:
+            self.call.begun(size)
 
     def send(self, message: bytes) -> None:
         """Send a message."""

@@ -1,9 +1,11 @@
 """gRPC's messages within a stream: each has a length before it (gRPC over HTTP/2). Does no I/O."""
 
 import enum
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 PREFIX_BYTES = 5
+LARGE = 2**17
+"""A message of more bytes is told before it is kept."""
 
 
 class GrpcStatus(enum.IntEnum):
@@ -28,11 +30,21 @@ class GrpcError(Exception):
 class MessageReader:
     """Splits the bytes of a stream into messages."""
 
-    __slots__ = ("_buffer", "_most")
+    __slots__ = ("_begun", "_buffer", "_most", "_told")
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, begun: Callable[[int], None] = lambda _: None) -> None:
+        """Begin with nothing read.
+
+        Args:
+            most: the most bytes of a message.
+            begun: told the bytes of each message above `LARGE`, once and before it is kept; what it raises ends the
+                stream.
+        """
         self._buffer = bytearray()
         self._most = most
+        self._begun = begun
+        self._told = False
+        """True once the message that is not whole was told."""
 
     @property
     def waiting(self) -> int:
@@ -43,12 +55,13 @@ class MessageReader:
         """Yield the messages that the received bytes complete.
 
         Raises:
-            GrpcError: a message is compressed or too large.
+            GrpcError: a message is compressed or too large, or `begun` has refused it.
         """
         buffer = self._buffer
         if not buffer and len(data) >= PREFIX_BYTES and int.from_bytes(data[1:5], "big") == len(data) - PREFIX_BYTES:
             # one message in one frame, as nearly all are
             self._check(data)
+            self._told = False
             yield data[PREFIX_BYTES:]
             return
         buffer += data
@@ -58,8 +71,10 @@ class MessageReader:
                 end = at + PREFIX_BYTES + self._check(buffer[at : at + PREFIX_BYTES])
                 if len(buffer) < end:
                     return
-                message = bytes(buffer[at + PREFIX_BYTES : end])
+                with memoryview(buffer) as view:  # a slice of the buffer itself would be another copy
+                    message = bytes(view[at + PREFIX_BYTES : end])
                 at = end
+                self._told = False
                 yield message
         finally:
             del buffer[:at]
@@ -69,6 +84,9 @@ class MessageReader:
         if prefix[0]:
             raise GrpcError(GrpcStatus.UNIMPLEMENTED, "a message is compressed: send it as it is")
         length = int.from_bytes(prefix[1:5], "big")
+        if length > LARGE and not self._told:
+            self._told = True
+            self._begun(length)
         if length > self._most:
             raise GrpcError(GrpcStatus.RESOURCE_EXHAUSTED, f"a message has {length} bytes, at most {self._most}")
         return length

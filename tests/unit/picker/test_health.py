@@ -30,5 +30,12 @@ def test_it_lives_without_a_table():
     assert asked(RouterState(), "liveness") == [1]
 
 
+def test_a_large_message_is_no_check():
+    client = Client(lambda _, stream: HealthCheck(RouterState(), stream))
+    client.send(client.head(1, CHECK), client.data(1, b"x" * 200_000))
+    assert not client.server.streams
+    assert client.server.held == 0
+
+
 def test_a_service_that_there_is_not():
     assert asked(RouterState(), "other") == []

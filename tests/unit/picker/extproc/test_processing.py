@@ -313,6 +313,72 @@ def test_bodies_are_bounded_alone_and_together():
     assert request.picker.bodies.used == 0
 
 
+def test_a_large_message_is_counted_before_it_comes():
+    """A gateway that holds a body sends it in one message."""
+    request = shown(max_body=400_000)
+    request.head(mode=processing.MODE_BUFFERED)
+    before = request.picker.bodies.used
+    request.begin_message(300_000)
+    assert request.picker.bodies.used == before + 300_000
+    request.reset()
+    assert request.picker.bodies.used == 0
+    assert not request.picker.open
+
+
+def test_a_held_body_that_is_too_large_is_refused_before_it_comes():
+    request = shown(max_body=400_000)
+    request.head(mode=processing.MODE_BUFFERED)
+    assert refusal(request.begin_message(400_001 + messages.MAX_BESIDE))[:2] == (413, "body_too_large")
+    assert not request._client.server.streams
+    assert not request.picker.open
+    request.begin()
+    request.picker.bodies.limit = 100_000
+    request.head(mode=processing.MODE_BUFFERED)
+    assert refusal(request.begin_message(300_000))[:2] == (503, "body_memory")
+    assert request.picker.bodies.used == 0
+
+
+def test_a_held_body_that_is_a_little_too_large_is_refused_when_it_has_come():
+    request = shown(max_body=400_000)
+    request.head(mode=processing.MODE_BUFFERED)
+    assert refusal(request.body(b"x" * 400_001))[:2] == (413, "body_too_large")
+    assert request.picker.bodies.used == 0
+
+
+@pytest.mark.parametrize("room", [True, False])
+def test_a_large_part_of_an_answer_is_counted_while_it_comes(room):
+    request = shown(max_body=1000)
+    request.head(answer=processing.MODE_BUFFERED)
+    request.body(CHAT)
+    request.answer_head()
+    if not room:
+        request.picker.bodies.limit = 100_000
+    request.begin_message(300_000)
+    assert request.picker.bodies.used == (300_000 if room else 0)
+    assert bool(request._client.server.streams) is room
+    request.reset()
+    assert request.picker.bodies.used == 0
+    assert in_flight(request) == 0
+
+
+def test_a_first_message_is_never_large():
+    request = shown()
+    request.begin_message(300_000)
+    assert not request._client.server.streams
+    assert not request.picker.open
+
+
+def test_a_large_message_for_a_request_that_waits_does_not_leave_it_in_the_queue(monkeypatch):
+    request = shown()
+    monkeypatch.setattr(request.picker.state.balancer, "pick", lambda *_: None)
+    request.head()
+    request.body(CHAT)
+    request.picker.bodies.limit = 100_000
+    request.begin_message(300_000)
+    assert not request.picker.state.admission_queue
+    assert not request.picker.open
+
+
 def test_header_fields_are_bounded_and_counted_with_the_bodies():
     request = shown()
     assert request.head(**{f"x_{number}": "1" for number in range(processing.MAX_FIELDS - 2)}) == []
