@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import re
 import socket
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
@@ -35,6 +36,10 @@ _UNSEEN = {
     "response_body_mode": "NONE",
     "response_trailer_mode": "SKIP",
 }
+
+GUIDE = Path(__file__).parents[2] / "docs" / "how-to" / "gateways.md"
+(HELD_TIMEOUT,) = re.findall(r"^message_timeout: (\d+s)$", GUIDE.read_text(), re.MULTILINE)
+"""The time limit that the guide names for gateways that hold bodies; the others have Envoy's own, 200 ms."""
 
 _CHECK = {
     "timeout": "1s",
@@ -302,7 +307,6 @@ def _ext_proc(mode: dict, *, opens: bool) -> dict:
     values = {
         "grpc_service": {"envoy_grpc": {"cluster_name": "picker", "authority": "localhost"}},
         "failure_mode_allow": opens,
-        "message_timeout": "5s",
         "processing_mode": mode,
         "response_attributes": ["upstream.address"],
         "metadata_options": {
@@ -310,4 +314,6 @@ def _ext_proc(mode: dict, *, opens: bool) -> dict:
             "receiving_namespaces": {"untyped": ["envoy.lb"]},
         },
     }
+    if mode is _HELD:
+        values["message_timeout"] = HELD_TIMEOUT
     return http_filter("ext_proc", values, "ext_proc.v3.ExternalProcessor")
