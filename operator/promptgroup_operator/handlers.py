@@ -17,7 +17,7 @@ import kopf
 
 from promptgroup_operator.base.errors import ClusterError
 from promptgroup_operator.base.settings import Settings
-from promptgroup_operator.engines.engine import EngineClient
+from promptgroup_operator.engines.group_engines import GroupEngines
 from promptgroup_operator.kube.api_server import KubeClient, connect
 from promptgroup_operator.kube.leader_election import LeaderElector, Term
 from promptgroup_operator.kube.read import ClusterReader
@@ -49,7 +49,7 @@ class Operator:
     def __init__(self, settings: Settings) -> None:
         self.metrics = OperatorMetrics()
         client = KubeClient(connect(settings), self.metrics.api_requests)
-        self._engines = EngineClient()
+        self._engines = GroupEngines()
         self.queue = WorkQueue(workers=settings.workers)
         self.term = Term(until=float("-inf") if settings.lease else float("inf"))
         self.elector = _elector(settings, client, self.term) if settings.lease else None

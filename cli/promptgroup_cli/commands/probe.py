@@ -20,7 +20,6 @@ from promptgroup_operator.base.errors import EngineError
 from promptgroup_operator.engines.connections import EngineAccess
 from promptgroup_operator.engines.dialect import DIALECTS, Dialect
 from promptgroup_operator.engines.engine import EngineClient
-from promptgroup_operator.world.snapshot import Key
 
 MOST_OF_CACHE = 0.1
 """Share of a replica's KV cache that the prompts may take."""
@@ -44,11 +43,10 @@ def run(arguments: argparse.Namespace) -> int:
     dialect = DIALECTS[EngineType(arguments.type)]
     # the lengths in turn: a machine that gets busier must not look like prompts that get longer
     prompts = {prompt(tokens): tokens for _ in range(arguments.repeat) for tokens in arguments.tokens}
-    with contextlib.closing(EngineClient()) as client:
-        if arguments.key_file is not None:
-            key = read_bytes(str(arguments.key_file), KEY_BYTES).decode("ascii", "replace").strip()
-            addresses = filter(None, (arguments.engine, arguments.copy_to))
-            client.authorize(Key("", ""), dict.fromkeys(addresses, EngineAccess(key)))
+    key = ""
+    if arguments.key_file is not None:
+        key = read_bytes(str(arguments.key_file), KEY_BYTES).decode("ascii", "replace").strip()
+    with contextlib.closing(EngineClient(EngineAccess(key))) as client:
         try:
             found, busy = _measure(client, dialect, arguments, prompts)
         except EngineError as error:

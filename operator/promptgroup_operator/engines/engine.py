@@ -19,7 +19,7 @@ from promptgroup_operator.engines import engine_metrics
 from promptgroup_operator.engines.connections import PLAIN, EngineAccess, EnginePools
 from promptgroup_operator.engines.dialect import Dialect
 from promptgroup_operator.world.engine_facts import prefill_rate
-from promptgroup_operator.world.snapshot import Key, Reading, Spent
+from promptgroup_operator.world.snapshot import Reading, Spent
 from promptgroup_operator.world.warming import Evidence, RefreshAnswer
 from promptgroup_router.contract.names import HEADER_WARMUP
 from promptgroup_router.contract.table import Prompt
@@ -44,6 +44,9 @@ BUSY = 400
 HELD = b'{"success":false}'
 """vLLM's answer, without spaces, to a reset while blocks are held; its status is 200."""
 
+_PARSING = threading.Lock()
+"""Held while an answer is parsed: an answer takes up to twenty times its size then."""
+
 
 class TimedAnswer(NamedTuple):
     """One request."""
@@ -58,31 +61,20 @@ class TimedAnswer(NamedTuple):
 
 
 class EngineClient:
-    """A client of engines. Safe to use from many threads."""
+    """A client of engines that ask for the same. Safe to use from many threads.
 
-    def __init__(self) -> None:
-        self._pools = EnginePools()
-        self._accesses: dict[Key, Mapping[str, EngineAccess]] = {}
-        """Group → address of an engine → what it asks for."""
-        self._parsing = threading.Lock()
-        """Held while an answer is parsed: an answer takes up to twenty times its size then."""
+    Args:
+        access: what the engines ask for: each request has the credential, and is sent as the trust says.
+        pools: the connections to use, where others use them, too.
+    """
+
+    def __init__(self, access: EngineAccess = PLAIN, pools: EnginePools | None = None) -> None:
+        self._access = access
+        self._pools = pools if pools is not None else EnginePools()
 
     def close(self) -> None:
         """Close the idle connections."""
         self._pools.close()
-
-    def authorize(self, group: Key, accesses: Mapping[str, EngineAccess]) -> None:
-        """Replace what the engines of a group ask for, by address; empty for a group that is gone."""
-        before = self._accesses.get(group)
-        if accesses:
-            self._accesses[group] = accesses
-        else:
-            self._accesses.pop(group, None)
-        if before != accesses:
-            self._pools.keep({each.trust for known in list(self._accesses.values()) for each in known.values()})
-
-    def _access(self, address: str) -> EngineAccess:
-        return next((known[address] for known in list(self._accesses.values()) if address in known), PLAIN)
 
     def read(self, address: str, dialect: Dialect) -> Reading:
         """Return the engine's counters.
@@ -257,7 +249,7 @@ class EngineClient:
     ) -> dict[str, Any]:
         raw = self._request(method, address, path, body, seconds=seconds, limit=limit)
         try:
-            with self._parsing:
+            with _PARSING:
                 answer = json.loads(raw)
         except (ValueError, RecursionError):
             raise EngineError(f"{path}: the answer is not JSON") from None  # the cause would quote the answer
@@ -269,17 +261,16 @@ class EngineClient:
         self, method: str, address: str, path: str, body: Mapping[str, Any] | None, *, seconds: float, limit: int
     ) -> bytes:
         """Send a request and return the answer's body, all of it within `seconds` and `limit` bytes."""
-        access = self._access(address)
         headers = {"content-type": "application/json", HEADER_WARMUP: "1"}
-        if access.credential:
-            headers["authorization"] = f"Bearer {access.credential}"
+        if self._access.credential:
+            headers["authorization"] = f"Bearer {self._access.credential}"
         try:
             with deadline.within(seconds, limit):
                 response = self._pools.request(
                     method,
                     address,
                     path,
-                    access.trust,
+                    self._access.trust,
                     body=_encoded(body) if body is not None else None,
                     headers=headers,
                     timeout=urllib3.Timeout(connect=min(ASK_SECONDS, seconds), read=seconds),

@@ -10,9 +10,9 @@ from promptgroup_operator.base.errors import ClusterError, EngineError, StoredSp
 from promptgroup_operator.base.fair_pool import FairPool
 from promptgroup_operator.base.settings import Settings
 from promptgroup_operator.engines import tiers
-from promptgroup_operator.engines.connections import PLAIN, EngineAccess, Trust
+from promptgroup_operator.engines.connections import EngineAccess, Trust
 from promptgroup_operator.engines.dialect import DIALECTS, Dialect
-from promptgroup_operator.engines.engine import EngineClient
+from promptgroup_operator.engines.group_engines import GroupEngines
 from promptgroup_operator.engines.pool_monitor import PoolMonitor
 from promptgroup_operator.kube.read import ClusterReader, ClusterState
 from promptgroup_operator.kube.work_queue import WorkQueue
@@ -111,7 +111,7 @@ class Reconciler:
         self,
         reader: ClusterReader,
         writer: ClusterWriter,
-        engines: EngineClient,
+        engines: GroupEngines,
         *,
         queue: WorkQueue,
         settings: Settings,
@@ -128,12 +128,12 @@ class Reconciler:
         self._prometheus = Prometheus(settings, self._engine_history) if settings.prometheus_url else None
         self._source: LoadSource = self._prometheus or ScrapedLoad(self._engine_history, self._router_history)
         self._readers = FairPool(READERS, "read")
-        self._pools = PoolMonitor(engines.text, self._readers)
+        self._pools = PoolMonitor(engines.plain.text, self._readers)
         self._warmups = WarmupRunner(engines, settings.warmups, self._report_warmup, self._spend)
         self._refreshes = RefreshRunner(engines, self._report_refresh, self._spend, metrics.touches)
         self._router_scraper = RouterScraper(
             reader.list_routers,
-            lambda address, limit: engines.text(address, limit=limit),
+            lambda address, limit: engines.plain.text(address, limit=limit),
             reader.has_group,
             settings.router_namespaces,
             self._readers,
@@ -294,11 +294,17 @@ class Reconciler:
     def _with_refusal(self, key: Key, pools: SeenPools) -> SeenPools:
         return replace(pools, problem=pools.problem or self._pool_refusals.get(key))
 
-    def _accesses(self, state: ClusterState) -> dict[str, EngineAccess]:
-        """Return address of an engine → what it asks for. Pods of before may ask for another than the spec says."""
-        pods = (pod for revision in state.revisions for pod in revision.pods if pod.address)
-        found = {pod.address: self._access(state.group.key, pod) for pod in pods if pod.credential or pod.tls}
-        return {address: access for address, access in found.items() if access != PLAIN}
+    def _accesses(self, state: ClusterState) -> dict[ContainerId, EngineAccess]:
+        """Return container of an engine that runs → what it asks for, which may be another than the spec says by now.
+
+        A pod that ends keeps its address in its status, while the cluster may give the address to another pod.
+        """
+        pods = (pod for revision in state.revisions for pod in revision.pods)
+        return {
+            pod.container_id: self._access(state.group.key, pod)
+            for pod in pods
+            if pod.container_id != NO_CONTAINER and not pod.deleting
+        }
 
     def _access(self, key: Key, pod: Pod) -> EngineAccess:
         secret, _, secret_key = pod.credential.partition("/")
@@ -323,7 +329,8 @@ class Reconciler:
             and (pod.draining_since is not None or self._engine_history.due(pod.container_id, now))
         ]
         dialect = DIALECTS[state.group.spec.engine.type]
-        found = self._readers.map(state.group.key.namespace, lambda pod: self._reading(pod, dialect), due, READ_SECONDS)
+        key = state.group.key
+        found = self._readers.map(key.namespace, lambda pod: self._reading(key, pod, dialect), due, READ_SECONDS)
         return {
             pod.container_id: (pod.fingerprint, reading)
             for pod, reading in zip(due, found, strict=True)
@@ -336,9 +343,9 @@ class Reconciler:
             return None
         return self._pools.ask(cache.pool, state.group.key.namespace)
 
-    def _reading(self, pod: Pod, dialect: Dialect) -> Reading | None:
+    def _reading(self, key: Key, pod: Pod, dialect: Dialect) -> Reading | None:
         try:
-            return self._engines.read(pod.address, dialect)
+            return self._engines.of(key, pod.container_id).read(pod.address, dialect)
         except EngineError as error:
             logger.debug("pod %s: %s", pod.name, error)
             return None

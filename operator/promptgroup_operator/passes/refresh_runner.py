@@ -16,7 +16,7 @@ from prometheus_client import Counter
 from promptgroup_operator.base.errors import EngineError
 from promptgroup_operator.base.fair_pool import FairPool
 from promptgroup_operator.engines.dialect import DIALECTS
-from promptgroup_operator.engines.engine import EngineClient
+from promptgroup_operator.engines.group_engines import GroupEngines
 from promptgroup_operator.warmth import refresh
 from promptgroup_operator.world.snapshot import ContainerId, Key, LastSeen, Pod, Reading, Spent
 from promptgroup_operator.world.warming import Outcome, Refresh, RefreshAnswer, WarmReason
@@ -36,7 +36,7 @@ class RefreshRunner:
     """Starts refreshes, and reports each outcome that a replica's condition must say. Safe to use from many threads.
 
     Args:
-        engines: client of the engines.
+        engines: clients of the engines.
         report: called with group, refresh and outcome, from a worker thread.
         spend: called with the container and what a refresh added to its counters, before `runs` says that it ended.
         ended: a counter of refreshes by result.
@@ -44,7 +44,7 @@ class RefreshRunner:
 
     def __init__(
         self,
-        engines: EngineClient,
+        engines: GroupEngines,
         report: Callable[[Key, Refresh, Outcome], None],
         spend: Callable[[ContainerId, Spent], None],
         ended: Counter,
@@ -95,7 +95,7 @@ class RefreshRunner:
 
     def _run(self, key: Key, due: Refresh) -> None:
         try:
-            outcome = self._refresh(due)
+            outcome = self._refresh(key, due)
             if outcome is not None:
                 self._report(key, due, outcome)
         except Exception:
@@ -104,11 +104,11 @@ class RefreshRunner:
             with self._lock:
                 self._running.discard(due.container_id)
 
-    def _refresh(self, due: Refresh) -> Outcome | None:
+    def _refresh(self, key: Key, due: Refresh) -> Outcome | None:
         spent, seen, outcome = UNKNOWN_SPENT, replace(due.last_seen, at=datetime.now(UTC)), None
         result, began = WarmReason.UNREACHABLE, time.monotonic()
         try:
-            found = self._engines.refresh(
+            found = self._engines.of(key, due.container_id).refresh(
                 due.address, DIALECTS[due.engine], due.model, due.prompt, due.needed, any_tier=due.any_tier
             )
         except EngineError as error:

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 
 from promptgroup_operator.base.errors import EngineError
 from promptgroup_operator.engines.dialect import DIALECTS
-from promptgroup_operator.engines.engine import EngineClient
+from promptgroup_operator.engines.group_engines import GroupEngines
 from promptgroup_operator.passes.warmup_queue import WarmupQueue
 from promptgroup_operator.warmth import warmup
 from promptgroup_operator.world.snapshot import ContainerId, Key, Spent
@@ -24,7 +24,7 @@ class WarmupRunner:
     """Starts warm-ups and reports their outcomes. Safe to use from many threads.
 
     Args:
-        engines: client of the engines.
+        engines: clients of the engines.
         workers: most warm-ups that run at the same time.
         report: called with group, warm-up and outcome, from a worker thread.
         spend: called with the container and what a warm-up added to its counters.
@@ -32,7 +32,7 @@ class WarmupRunner:
 
     def __init__(
         self,
-        engines: EngineClient,
+        engines: GroupEngines,
         workers: int,
         report: Callable[[Key, Warmup, Outcome], None],
         spend: Callable[[ContainerId, Spent], None],
@@ -64,7 +64,7 @@ class WarmupRunner:
     def _run(self, key: Key, job: Warmup) -> None:
         outcome = Outcome(WarmReason.UNREACHABLE, "the warm-up did not finish")
         try:
-            outcome = self._prove(job)
+            outcome = self._prove(key, job)
             self._report(key, job, warmup.settle(outcome, job, datetime.now(UTC)))
         except Exception:
             logger.exception("warm-up of pod %s/%s failed", key.namespace, job.pod)
@@ -74,10 +74,11 @@ class WarmupRunner:
                 self._queue.finished(key, job, now, warm=outcome.warm)
                 self._begin(now)
 
-    def _prove(self, job: Warmup) -> Outcome:
+    def _prove(self, key: Key, job: Warmup) -> Outcome:
         dialect = DIALECTS[job.engine]
         try:
-            evidence = self._engines.prove(job.address, dialect, job.model, job.prompt)
+            engine = self._engines.of(key, job.container_id)
+            evidence = engine.prove(job.address, dialect, job.model, job.prompt)
         except EngineError as error:
             if error.untrusted:
                 return Outcome(WarmReason.UNTRUSTED, f"the engine's certificate is not trusted: {error}")

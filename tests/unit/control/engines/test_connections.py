@@ -8,12 +8,13 @@ import threading
 import pytest
 
 from promptgroup_operator.base.errors import EngineError
-from promptgroup_operator.engines.connections import EngineAccess, EnginePools, Trust
+from promptgroup_operator.engines.connections import PLAIN, EngineAccess, EnginePools, Trust
 from promptgroup_operator.engines.engine import EngineClient
-from promptgroup_operator.world.snapshot import Key
+from promptgroup_operator.engines.group_engines import GroupEngines
+from promptgroup_operator.world.snapshot import ContainerId, Key
 from support.enginecerts import NAME, EngineCerts
 
-GROUP = Key("chat", "support")
+GROUP, CONTAINER = Key("chat", "support"), ContainerId("containerd://a")
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -48,9 +49,8 @@ def engine(context):
 
 
 @contextlib.contextmanager
-def client(address, access):
-    found = EngineClient()
-    found.authorize(GROUP, {address: access} if access is not None else {})
+def client(access):
+    found = EngineClient(access)
     try:
         yield found
     finally:
@@ -61,7 +61,7 @@ def test_an_engine_is_asked_over_tls_with_its_credential(tmp_path):
     certs = EngineCerts(tmp_path)
     with (
         engine(certs.server()) as (address, asked),
-        client(address, EngineAccess("key", Trust(certs.ca, NAME))) as engines,
+        client(EngineAccess("key", Trust(certs.ca, NAME))) as engines,
     ):
         assert [engines.text(address) for _ in range(2)] == ["ok", "ok"]
         assert asked == ["Bearer key"] * 2
@@ -69,7 +69,7 @@ def test_an_engine_is_asked_over_tls_with_its_credential(tmp_path):
 
 def test_without_a_declared_name_the_certificate_must_have_the_engines_address(tmp_path):
     certs = EngineCerts(tmp_path, hosts=(), addresses=("127.0.0.1",))
-    with engine(certs.server()) as (address, _), client(address, EngineAccess("", Trust(certs.ca, ""))) as engines:
+    with engine(certs.server()) as (address, _), client(EngineAccess("", Trust(certs.ca, ""))) as engines:
         assert engines.text(address) == "ok"
 
 
@@ -82,7 +82,7 @@ def test_an_engine_that_is_not_trusted_gets_nothing(tmp_path, case):
         "no authority": Trust("", NAME),
         "garbage": Trust("garbage", NAME),
     }[case]
-    with engine(certs.server()) as (address, asked), client(address, EngineAccess("key", trust)) as engines:
+    with engine(certs.server()) as (address, asked), client(EngineAccess("key", trust)) as engines:
         with pytest.raises(EngineError) as found:
             engines.text(address)
         assert found.value.untrusted
@@ -91,7 +91,7 @@ def test_an_engine_that_is_not_trusted_gets_nothing(tmp_path, case):
 
 def test_an_engine_that_speaks_plain_http_gets_nothing(tmp_path):
     certs = EngineCerts(tmp_path)
-    with engine(None) as (address, asked), client(address, EngineAccess("key", Trust(certs.ca, NAME))) as engines:
+    with engine(None) as (address, asked), client(EngineAccess("key", Trust(certs.ca, NAME))) as engines:
         with pytest.raises(EngineError, match="does not speak TLS") as found:
             engines.text(address)
         assert not found.value.untrusted
@@ -99,7 +99,7 @@ def test_an_engine_that_speaks_plain_http_gets_nothing(tmp_path):
 
 
 def test_an_engine_that_asks_for_nothing_is_asked_by_plain_http():
-    with engine(None) as (address, asked), client(address, None) as engines:
+    with engine(None) as (address, asked), client(PLAIN) as engines:
         assert engines.text(address) == "ok"
         assert asked == [None]
 
@@ -108,12 +108,12 @@ def test_an_authority_that_is_withdrawn_ends_kept_connections(tmp_path):
     certs, other = EngineCerts(tmp_path / "certs"), EngineCerts(tmp_path / "other")
     with (
         engine(certs.server()) as (address, asked),
-        client(address, EngineAccess("", Trust(certs.ca, NAME))) as engines,
+        contextlib.closing(GroupEngines()) as engines,
     ):
-        assert engines.text(address) == "ok"
-        engines.authorize(GROUP, {address: EngineAccess("", Trust(other.ca, NAME))})
-        with pytest.raises(EngineError):
-            engines.text(address)
+        for authority, fails in ((certs.ca, False), (other.ca, True)):
+            engines.authorize(GROUP, {CONTAINER: EngineAccess("", Trust(authority, NAME))})
+            with pytest.raises(EngineError) if fails else contextlib.nullcontext():
+                assert engines.of(GROUP, CONTAINER).text(address) == "ok"
         assert len(asked) == 1
 
 
@@ -122,7 +122,7 @@ def test_an_engine_that_never_ends_its_handshake_is_given_up(tmp_path, monkeypat
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
         access = EngineAccess("", Trust(EngineCerts(tmp_path).ca, NAME))
-        with client(address, access) as engines, pytest.raises(EngineError):
+        with client(access) as engines, pytest.raises(EngineError):
             engines.text(address)
 
 

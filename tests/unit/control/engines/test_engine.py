@@ -8,10 +8,9 @@ import pytest
 
 from promptgroup_operator.base.errors import EngineError
 from promptgroup_operator.engines import engine, engine_metrics
-from promptgroup_operator.engines.connections import EngineAccess
 from promptgroup_operator.engines.dialect import SGLANG, TENSORRT_LLM, VLLM
 from promptgroup_operator.engines.engine import EngineClient, _bodies, _cached_tokens, _grown
-from promptgroup_operator.world.snapshot import Key, Spent
+from promptgroup_operator.world.snapshot import Spent
 from promptgroup_operator.world.warming import RefreshAnswer
 from promptgroup_router.contract.table import Prompt
 from support.builders import reading
@@ -313,26 +312,6 @@ def test_an_answer_is_never_decompressed():
 def test_a_count_of_tokens_that_no_engine_made_is_unknown(count):
     assert _cached_tokens(VLLM, {"prompt_tokens_details": {"cached_tokens": count}}) == [None]
     assert engine._prompt_tokens({"prompt_tokens": count}) == 0
-
-
-def test_an_engine_gets_the_credential_that_it_asks_for_and_no_other_does(monkeypatch):
-    client, sent = EngineClient(), []
-
-    def request(_method, address, _path, trust, *, headers, **_):
-        assert trust is None
-        sent.append((address, headers.get("authorization")))
-        raise OSError
-
-    monkeypatch.setattr(client._pools, "request", request)
-    client.authorize(Key("chat", "support"), {"10.0.0.1:8000": EngineAccess("engine-key")})
-    for address in ("10.0.0.1:8000", "10.0.0.2:8000"):
-        with pytest.raises(EngineError):
-            client.text(address)
-    client.authorize(Key("chat", "support"), {})
-    with pytest.raises(EngineError):
-        client.text("10.0.0.1:8000")
-    assert [each for _, each in sent] == ["Bearer engine-key", None, None]
-    client.close()
 
 
 # --- KV tiers ----------------------------------------------------------------------------------------------

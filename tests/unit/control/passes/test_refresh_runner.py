@@ -24,6 +24,9 @@ class Scripted:
     def __init__(self, answer):
         self.answer, self.may, self.asked = answer, threading.Event(), 0
 
+    def of(self, group, container):
+        return self
+
     def refresh(self, address, dialect, model, prompt, needed, *, any_tier=False):
         self.asked += 1
         assert self.may.wait(5)
