@@ -46,7 +46,7 @@ def _covers(field: str, live: Any, wanted: Any) -> bool:
         return True
     if isinstance(wanted, Mapping):
         return isinstance(live, Mapping) and all(
-            _covers(_quantities(field) or key, live[key], value) if key in live else _is_empty(value)
+            _covers(_quantities(field) or key, live[key], value) if key in live else _is_dropped(key, value)
             for key, value in wanted.items()
         )
     if isinstance(wanted, list):
@@ -59,8 +59,31 @@ def _covers(field: str, live: Any, wanted: Any) -> bool:
     return field in _QUANTITIES and _same_quantity(live, wanted)
 
 
-def _is_empty(value: Any) -> bool:
-    """Return True for what the API server drops: what is empty or the zero value of its type (omitempty)."""
+_ZERO_IS_DROPPED = frozenset(
+    {
+        "chapAuthDiscovery",
+        "chapAuthSession",
+        "hostIPC",
+        "hostNetwork",
+        "hostPID",
+        "hostPort",
+        "initialDelaySeconds",
+        "partition",
+        "readOnly",
+        "sslEnabled",
+        "stdin",
+        "stdinOnce",
+        "tty",
+    }
+)
+"""Fields of a pod template whose `false` or 0 the API server drops: in k8s.io/api they are no pointers, and omitempty.
+Of all others `false` and 0 are values that stand, such as those which take rights away from a container."""
+
+
+def _is_dropped(field: str, value: Any) -> bool:
+    """Return True if the API server drops the value of a field: what is empty, and some zeros."""
+    if isinstance(value, bool | int | float):
+        return not value and field in _ZERO_IS_DROPPED
     return not value
 
 

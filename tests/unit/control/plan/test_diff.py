@@ -1,9 +1,13 @@
 from copy import deepcopy
+from functools import reduce
+from operator import getitem
 
 import pytest
 
 from promptgroup_operator.plan.diff import must_write, stamped
+from promptgroup_operator.plan.plan import decide
 from promptgroup_router.contract.names import ANNOTATION_APPLIED
+from support.builders import NOW, pod, revision, world
 
 
 def manifest(spec, **metadata):
@@ -87,12 +91,60 @@ def test_the_hash_does_not_depend_on_the_order_of_keys():
         ({"env": [{"name": "A", "value": ""}]}, {"env": [{"name": "A"}]}),
         ({"emptyDir": {}}, {}),
         ({"hostNetwork": False}, {}),
+        (
+            {"containers": [{"name": "a", "tty": False, "volumeMounts": [{"mountPath": "/", "readOnly": False}]}]},
+            {"containers": [{"name": "a", "volumeMounts": [{"mountPath": "/"}]}]},
+        ),
+        ({"readinessProbe": {"initialDelaySeconds": 0}}, {"readinessProbe": {}}),
         ({"args": []}, {}),
         ({"nothing": None}, {}),
     ],
 )
 def test_what_the_server_drops_because_it_is_empty_is_no_drift(wanted, stands):
     assert not must_write({"spec": stands}, {"spec": wanted})
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        {"automountServiceAccountToken": False},
+        {"enableServiceLinks": False},
+        {"replicas": 0},
+        {"securityContext": {"allowPrivilegeEscalation": False}},
+        {"securityContext": {"runAsUser": 0}},
+        {"strategy": {"rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}},
+    ],
+)
+def test_what_is_wanted_false_or_zero_and_was_removed_is_drift(wanted):
+    def without(value):
+        if isinstance(value, dict):
+            return {key: without(each) for key, each in value.items() if each is not False and each != 0}
+        return value
+
+    assert must_write({"spec": without(wanted)}, {"spec": wanted})
+    assert not must_write({"spec": wanted}, {"spec": wanted})
+
+
+def test_every_field_that_somebody_removes_from_what_the_operator_makes_comes_back():
+    todo = decide(world([revision(pods=[pod()])]), NOW)
+    left = []
+    for wanted in (*todo.objects, todo.route):
+        for path in scalars(wanted):
+            found = deepcopy(wanted)
+            *above, last = path
+            del reduce(getitem, above, found)[last]
+            if not must_write(found, wanted):
+                left.append((wanted["kind"], *path))
+    assert left == []
+
+
+def scalars(value, path=()):
+    """The path of each field of an object whose value is a text, a number or a boolean."""
+    for key, each in value.items() if isinstance(value, dict) else enumerate(value):
+        if isinstance(each, dict | list):
+            yield from scalars(each, (*path, key))
+        else:
+            yield *path, key
 
 
 def test_an_item_of_a_keyed_list_may_stand_anywhere():
