@@ -1,4 +1,7 @@
-"""The queue against a model of it: what is added is taken, once, when it is due, and never twice at a time."""
+"""The queue against a model of it: what is added is taken, once, when it is due, and never twice at a time.
+
+What failed is taken no sooner than the server asked, and what was added while it ran does not hasten it.
+"""
 
 from datetime import timedelta
 
@@ -23,6 +26,7 @@ class Queue(RuleBasedStateMachine):
         self.queue = WorkQueue(lambda: self.now)
         self.queue._condition.wait = lambda _=None: setattr(self.queue, "_closed", True)
         self.due = {}
+        self.not_before = {}
         self.running = set()
 
     def take(self):
@@ -49,11 +53,16 @@ class Queue(RuleBasedStateMachine):
 
     @rule()
     def take_one(self):
-        ready = {key: due for key, due in self.due.items() if key not in self.running and due <= self.now}
+        ready = {
+            key: due
+            for key, due in self.due.items()
+            if key not in self.running and due <= self.now and self.not_before.get(key, self.now) <= self.now
+        }
         taken = self.take()
         assert taken == min(ready, key=lambda key: (ready[key], key), default=None)
         if taken is not None:
             del self.due[taken]
+            self.not_before.pop(taken, None)
             self.running.add(taken)
 
     @precondition(lambda self: self.running)
@@ -72,7 +81,9 @@ class Queue(RuleBasedStateMachine):
         self.running.remove(key)
         after = self.queue.failed(key, timedelta(seconds=seconds))
         assert after >= timedelta(seconds=seconds)
-        self.plan(key, after.total_seconds())
+        self.due[key] = self.now + after.total_seconds()
+        if seconds:
+            self.not_before[key] = self.now + seconds
 
     @invariant()
     def what_waits_is_what_was_added(self):

@@ -1,7 +1,14 @@
 """A queue of groups to reconcile: each is in it once, and never runs twice at the same time.
 
-It behaves as client-go's workqueue: a key that is added while its pass runs is run again when the pass ends. Adding
-never waits. Namespaces share the workers as `base.fair_pool` says, so that slow passes of one keep no other waiting.
+It behaves as client-go's rate-limited workqueue: a key that is added while its pass runs is run again when the pass
+ends; one whose pass failed is run again after a back-off, or at once when it is added after the failure, since what
+changed then, such as the spec, may be what mends it. It differs in two points, so that no key that fails spins:
+
+    added while a pass ran that failed      waits for the back-off: most likely the pass's own first write came back
+    added before `Retry-After` has passed   waits for it: the server asked for quiet, whatever has changed
+
+Adding never waits. Namespaces share the workers as `base.fair_pool` says, so that slow passes of one keep no other
+waiting.
 """
 
 import random
@@ -44,6 +51,8 @@ class WorkQueue:
         self._workers = workers
         self._condition = threading.Condition()
         self._due: dict[Key, float] = {}
+        self._not_before: dict[Key, float] = {}
+        """Key whose pass was refused with `Retry-After` → the end of that time; each of them is due, too."""
         self._running: set[Key] = set()
         self._of_namespace: Counter[str] = Counter()
         """Namespace → its passes that run."""
@@ -51,7 +60,10 @@ class WorkQueue:
         self._closed = False
 
     def add(self, key: Key, after: timedelta = timedelta(), *, ahead: bool = False) -> None:
-        """Run the key no later than `after` from now, and before all keys that are not `ahead`."""
+        """Run the key no later than `after` from now, and before all keys that are not `ahead`.
+
+        One that a server refused with `Retry-After` waits for that first.
+        """
         due = self._clock() + after.total_seconds() - (AHEAD if ahead else 0.0)
         with self._condition:
             if due < self._due.get(key, float("inf")):
@@ -62,17 +74,22 @@ class WorkQueue:
         """Wait for the next key that is due and may run, and return it; None once the queue is closed."""
         with self._condition:
             while not self._closed:
-                waiting = [(due, key) for key, due in self._due.items() if self._may_run(key)]
-                due, key = min(waiting, default=(None, None))
-                wait = due - self._clock() if due is not None else None
-                if key is None or wait is None or wait > 0:
-                    self._condition.wait(wait)
+                now = self._clock()
+                waiting = [(self._wait(key, now), due, key) for key, due in self._due.items() if self._may_run(key)]
+                _, key = min(((due, key) for wait, due, key in waiting if wait <= 0), default=(None, None))
+                if key is None:
+                    self._condition.wait(min((wait for wait, _, _ in waiting), default=None))
                     continue
                 del self._due[key]
+                self._not_before.pop(key, None)
                 self._running.add(key)
                 self._of_namespace[key.namespace] += 1
                 return key
             return None
+
+    def _wait(self, key: Key, now: float) -> float:
+        """Return the seconds until a key may be taken; 0 or less if it may be now."""
+        return max(self._due[key], self._not_before.get(key, float("-inf"))) - now
 
     def _may_run(self, key: Key) -> bool:
         if key in self._running:
@@ -90,14 +107,21 @@ class WorkQueue:
     def failed(self, key: Key, retry_after: timedelta = timedelta()) -> timedelta:
         """Note that the key's pass failed, and run it again after a back-off, no sooner than the server asked.
 
+        Args:
+            key: the group.
+            retry_after: time for which the server asked; nothing that is added makes the key due before.
+
         Returns:
-            Time until then.
+            Time until the next try, if nothing is added until then.
         """
         with self._condition:
-            self._ended(key)
             self._failures[key] = failures = self._failures.get(key, 0) + 1
-        after = max(retry_after, backoff(failures, random.random()))  # noqa: S311 - spreads load, guards nothing
-        self.add(key, after)
+            after = max(retry_after, backoff(failures, random.random()))  # noqa: S311 - spreads load, guards nothing
+            now = self._clock()
+            self._due[key] = now + after.total_seconds()
+            if retry_after > timedelta():
+                self._not_before[key] = now + retry_after.total_seconds()
+            self._ended(key)
         return after
 
     def _ended(self, key: Key) -> None:
@@ -111,7 +135,7 @@ class WorkQueue:
         """Return the number of keys that are due and not running."""
         now = self._clock()
         with self._condition:
-            return sum(due <= now and key not in self._running for key, due in self._due.items())
+            return sum(self._wait(key, now) <= 0 and key not in self._running for key in self._due)
 
     def closed(self) -> bool:
         """Return True if the queue gives out no more keys."""

@@ -138,6 +138,55 @@ def test_a_failed_key_is_taken_at_once_when_something_new_happened(queue):
     assert drained(queue) == [A]
 
 
+def test_a_failed_key_that_was_added_while_it_ran_waits_for_the_back_off(queue, clock):
+    queue.add(A)
+    queue.take()
+    queue.add(A)  # its own first write, say
+    queue.add(A, ahead=True)
+    wait = queue.failed(A).total_seconds()
+    assert drained(queue) == []
+    queue._closed = False
+    clock.seconds = wait
+    assert drained(queue) == [A]
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+def test_nothing_makes_a_key_due_before_the_server_asked(queue, clock, ahead):
+    queue.add(A)
+    queue.take()
+    queue.add(A, ahead=ahead)
+    queue.failed(A, timedelta(seconds=30))
+    clock.seconds = 1
+    queue.add(A, ahead=ahead)
+    clock.seconds = 29.9
+    assert drained(queue) == []
+    assert queue.depth() == 0
+    queue._closed = False
+    clock.seconds = 30
+    assert queue.depth() == 1
+    assert drained(queue) == [A]
+
+
+def test_the_time_that_a_server_asked_for_holds_for_the_next_pass_only(queue, clock):
+    queue.add(A)
+    queue.take()
+    queue.failed(A, timedelta(seconds=30))
+    clock.seconds = 30
+    assert queue.take() == A
+    queue.done(A, SOON)
+    queue.add(A)
+    assert drained(queue) == [A]
+
+
+def test_a_key_that_waits_for_a_server_keeps_no_other_waiting(queue, clock):
+    queue.add(A)
+    queue.take()
+    queue.failed(A, timedelta(seconds=30))
+    queue.add(A, ahead=True)
+    queue.add(B)
+    assert drained(queue) == [B]
+
+
 def test_closing_wakes_everybody_who_waits():
     queue = WorkQueue()
     taken = []
