@@ -519,25 +519,30 @@ EVENT_CONDITIONS = (
     "GatewayProgrammed",
     "AliasesServed",
 )
-"""Conditions whose change is worth an event."""
+"""Conditions whose change is worth an event. Of several that change for one reason, the first tells it: its message is
+that of the cause, where later ones may say only what follows from it."""
 
 
 def events(group: GroupObject, facts: Sequence[Condition]) -> list[Event]:
-    """Return an event for every change of a condition that is worth one."""
-    last_reason = []
-    for fact in facts:
+    """Return an event for every reason of a condition that changed and is worth one: a cause is told once a pass."""
+    told: dict[str, Event] = {}
+    for fact in sorted((each for each in facts if each.type in EVENT_CONDITIONS), key=_rank):
         old = _old(group, fact.type)
-        if fact.type not in EVENT_CONDITIONS or not _notable(fact, old.get("status"), old.get("reason")):
+        if not _notable(fact, old.get("status"), old.get("reason")):
             continue
         bad = (
             fact.status
             if fact.type == "Degraded"
             else fact.status is False and fact.reason not in {*SELF_MENDING, *RELEASING, *EXPECTED}
         ) or fact.reason == WarmReason.PRESSED
-        last_reason.append(
-            Event("Warning" if bad else "Normal", fact.reason, f"{fact.type}={_word(fact.status)}: {fact.message}")
-        )
-    return last_reason
+        event = Event("Warning" if bad else "Normal", fact.reason, f"{fact.type}={_word(fact.status)}: {fact.message}")
+        if fact.reason not in told or (bad and told[fact.reason].type == "Normal"):
+            told[fact.reason] = event
+    return list(told.values())
+
+
+def _rank(fact: Condition) -> int:
+    return EVENT_CONDITIONS.index(fact.type)
 
 
 def _notable(fact: Condition, status: str | None, reason: str | None) -> bool:

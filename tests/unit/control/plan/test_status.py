@@ -688,3 +688,27 @@ def test_a_pool_that_goes_and_comes_back_is_an_event():
     assert told(("True", "PoolReady"), (False, "PoolUnreachable")) == [("Warning", "PoolUnreachable")]
     assert told(("False", "PoolUnreachable"), (True, "PoolReady")) == [("Normal", "PoolReady")]
     assert told(("True", "PoolReady"), (True, "PoolReady")) == []
+
+
+CAUSE = "container engine: CrashLoopBackOff"
+
+
+@pytest.mark.parametrize(
+    ("changed", "expected"),
+    [
+        ({"PrefixWarm": False, "Ready": False, "Degraded": True}, [("Warning", f"Ready=False: {CAUSE}")]),
+        ({"PrefixWarm": False, "Degraded": True}, [("Warning", f"Degraded=True: {CAUSE}")]),
+        ({"PrefixWarm": False}, [("Warning", f"PrefixWarm=False: {CAUSE}")]),
+        ({}, []),
+    ],
+)
+def test_a_cause_is_one_event_of_the_condition_that_says_most(changed, expected):
+    facts = [Condition(kind, value, "PodNotStarting", CAUSE) for kind, value in changed.items()]
+    found = events(group(status={}), [*facts, Condition("Accepted", True, "Accepted", "the spec is valid")])
+    assert [(each.type, each.message) for each in found] == expected
+
+
+def test_causes_that_come_together_are_told_each():
+    facts = [Condition("Degraded", True, "RolledBack", "worse"), Condition("Ready", False, "Warming", "1 of 2")]
+    found = events(group(status={}), facts)
+    assert [(each.type, each.reason) for each in found] == [("Normal", "Warming"), ("Warning", "RolledBack")]
