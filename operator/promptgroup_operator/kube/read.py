@@ -2,7 +2,7 @@
 
 import base64
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from time import monotonic
 from urllib.parse import quote
@@ -15,7 +15,7 @@ from promptgroup_operator.kube.api_server import KubeClient, collection_path, li
 from promptgroup_operator.kube.decode import fingerprint_of, group_of, pod_of, prompt_ref, revision_of, router_of
 from promptgroup_operator.kube.get_cache import KEPT_SECONDS, GetCache
 from promptgroup_operator.kube.store import Store
-from promptgroup_operator.plan import prompt, prompt_route, references, validate
+from promptgroup_operator.plan import desired, prompt_route, references, validate
 from promptgroup_operator.world.kept import DIGEST, SHORTENED, WRITTEN, digest, whole, with_template
 from promptgroup_operator.world.snapshot import (
     NO_POOLS,
@@ -26,6 +26,7 @@ from promptgroup_operator.world.snapshot import (
     OtherGroup,
     Pod,
     Problem,
+    PromptText,
     RevisionState,
     SeenPools,
     Sibling,
@@ -51,7 +52,8 @@ class ClusterState:
     """State of the API server for one group, before its engines are read."""
 
     group: GroupObject
-    values: prompt.Values
+    prompt: PromptText | Problem
+    """The prompt that it declares, or why it cannot be served."""
     revisions: tuple[RevisionState, ...]
     siblings: tuple[Sibling, ...]
     live: Mapping[tuple[str, str], Manifest]
@@ -111,21 +113,23 @@ class ClusterReader:
         for kind in ("PodDisruptionBudget", "PromptRoute"):
             for each in self._stores[kind].list_group(key):
                 live[kind, each["metadata"]["name"]] = each
+        values = {
+            (kind, object_name): self.values(key, kind, object_name)
+            for kind, object_name in references.references(group.spec)
+        }
+        text = references.resolve(group.spec, values)
+        standing = prompt_route.standing(live.get(("PromptRoute", key.name)))
         deployments = self._deployments(group)
+        deployments += self._unlabelled(group, text, standing, {each["metadata"]["name"] for each in deployments})
         live |= {("Deployment", each["metadata"]["name"]): each for each in deployments}
         pods = [pod_of(each, group.spec.engine.port) for each in self._stores["Pod"].list_group(key)]
-        standing = prompt_route.standing(live.get(("PromptRoute", key.name)))
         revisions = []
         for deployment in deployments:
             deleting = "deletionTimestamp" in deployment["metadata"]
             if not deleting and validate.is_owned(group, deployment) and fingerprint_of(deployment):
                 revisions.append(self._revision(group, deployment, pods, standing, live))
-        values = {
-            (kind, object_name): self.values(key, kind, object_name)
-            for kind, object_name in references.references(group.spec)
-        }
         pools = self._inference_pools(group)
-        return ClusterState(group, values, tuple(revisions), self._siblings(group), live, pools, self._others(group))
+        return ClusterState(group, text, tuple(revisions), self._siblings(group), live, pools, self._others(group))
 
     def has_group(self, key: Key) -> bool:
         """Return True if there is a PromptGroup of this name."""
@@ -187,6 +191,20 @@ class ClusterReader:
             self._with_template(group.key, each) if validate.is_owned(group, each) else each
             for each in self._stores["Deployment"].list_group(group.key)
         )
+        return [each for each in found if each is not None]
+
+    def _unlabelled(
+        self, group: GroupObject, text: PromptText | Problem, standing: Collection[Fingerprint], listed: Collection[str]
+    ) -> list[Manifest]:
+        """Return the Deployments that have names of the group's revisions and not its label, which no watch shows.
+
+        The revisions are known from the spec, the route and the status. One whose label somebody removed must not seem
+        to be gone, with all that it serves: it is observed like the others, and the pass restores the label.
+        """
+        known = {Fingerprint(each.get("fingerprint", "")) for each in group.status.get("revisions", [])}
+        known |= {*standing, *([text.fingerprint] if isinstance(text, PromptText) else [])}
+        missing = {desired.name(group, each) for each in known if each} - set(listed)
+        found = (self.get_cached(group.key, "Deployment", each, seconds=0) for each in sorted(missing))
         return [each for each in found if each is not None]
 
     def _with_template(self, key: Key, deployment: Manifest) -> Manifest | None:

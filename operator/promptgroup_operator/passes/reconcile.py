@@ -28,7 +28,7 @@ from promptgroup_operator.passes.lending import Lending
 from promptgroup_operator.passes.refresh_runner import RefreshRunner
 from promptgroup_operator.passes.router_grants import RouterGrants
 from promptgroup_operator.passes.warmup_runner import WarmupRunner
-from promptgroup_operator.plan import desired, plan, references, router_secrets, status
+from promptgroup_operator.plan import desired, plan, router_secrets, status
 from promptgroup_operator.plan.plan import Plan
 from promptgroup_operator.sizing import recommend
 from promptgroup_operator.telemetry.collector import PassSummary, summarize
@@ -237,14 +237,13 @@ class Reconciler:
         state = self._reader.observe(key)
         if state is None:
             return None
-        text = references.resolve(state.group.spec, state.values)
         self._engines.authorize(key, self._accesses(state))
         return Readings(
             state=state,
-            text=text,
+            text=state.prompt,
             engines=self._read_engines(state, now),
             routers=self._read_routers(state, now),
-            name_collisions=self._name_collisions(state, text),
+            name_collisions=self._name_collisions(state),
             peers_key=self._reader.get_cached(key, "Secret", names.SECRET_PEERS) is not None,
             pool=self._ask_pool(state),
         )
@@ -357,13 +356,17 @@ class Reconciler:
             return {}
         return self._router_scraper.read(state.group.key.namespace, now, RELEASE_PERIOD if often else PERIOD)
 
-    def _name_collisions(self, state: ClusterState, text: object) -> dict[tuple[str, str], Manifest]:
-        """Read the objects that have the names which the target's objects shall have, without the group's label."""
+    def _name_collisions(self, state: ClusterState) -> dict[tuple[str, str], Manifest]:
+        """Read the objects that have the names which the target's objects shall have, without the group's label.
+
+        Its Deployment is observed with those of all revisions.
+        """
+        text = state.prompt
         if not isinstance(text, PromptText):
             return {}
         name = desired.name(state.group, text.fingerprint)
         found = {}
-        for kind in ("Deployment", "PodDisruptionBudget", "Secret" if text.secret else "ConfigMap"):
+        for kind in ("PodDisruptionBudget", "Secret" if text.secret else "ConfigMap"):
             if (kind, name) not in state.live:
                 raw = self._reader.get_cached(state.group.key, kind, name, seconds=0)
                 if raw is not None:

@@ -19,7 +19,9 @@ class Pages:
     def __init__(self, *pages):
         self.pages, self.asked = list(pages), []
 
-    def request(self, method, path, *, query, accept):
+    def request(self, method, path, *, query=None, accept=""):
+        if query is None:
+            raise ClusterError("none", status=404)
         self.asked.append((query.get("limit"), query.get("continue")))
         items = self.pages.pop(0)
         rest = {"continue": f"token-{len(self.pages)}"} if self.pages else {}
@@ -112,7 +114,7 @@ class ApiServer:
         self.deployment, self.reads = deployment, 0
 
     def request(self, method, path, **_):
-        if "deployments" in path:
+        if path.endswith("/deployments/support-ffffffff"):
             self.reads += 1
             if self.deployment is not None:
                 return self.deployment

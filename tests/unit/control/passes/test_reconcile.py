@@ -1,17 +1,19 @@
 """Passes over stores that a test fills, with a client of the API server that knows the same objects by name."""
 
 import contextlib
+from copy import deepcopy
 
 import pytest
 
 from promptgroup_operator.base.errors import ClusterError, EngineError
 from promptgroup_operator.base.settings import Settings
+from promptgroup_operator.engines.engine import EngineClient
 from promptgroup_operator.engines.group_engines import GroupEngines
 from promptgroup_operator.kube.read import ClusterReader
 from promptgroup_operator.kube.store import KINDS, Store
 from promptgroup_operator.kube.work_queue import WorkQueue
 from promptgroup_operator.passes.reconcile import Reconciler
-from promptgroup_operator.plan import desired
+from promptgroup_operator.plan import desired, plan
 from promptgroup_operator.telemetry.metrics import OperatorMetrics
 from promptgroup_operator.telemetry.pass_spans import PassSpans
 from promptgroup_operator.world.kept import kept
@@ -23,6 +25,7 @@ from support.builders import group as group_object
 
 KEY = Key("chat", "support")
 GROUP = group_object(replicas=2)
+NAME = desired.name(GROUP, FINGERPRINT)
 
 
 class Cluster:
@@ -47,6 +50,12 @@ class Cluster:
             found = [each for (of, _), each in self.objects.items() if of == kind]
             listed = [each for each in found if not label or label in each["metadata"].get("labels", {})]
             self.stores[kind].replace("", [kept(each, kind) for each in listed], str(self.version))
+
+    def apply(self, todo):
+        """Perform a pass's writes of objects and of the route."""
+        for each in deepcopy((*todo.objects, todo.route)):
+            known = self.objects.get((each["kind"], each["metadata"]["name"]), {})
+            self.put({**known, **each})
 
     def request(self, method, path, query=None, accept=None, **_):
         if query is not None:
@@ -81,8 +90,21 @@ def a_pod(name, *, phase="Running", running=True, **metadata):
     }
 
 
+def a_warm_pod(name, slot):
+    """Plain HTTP and no key, so that nothing is read for it; its engine does not answer."""
+    found = a_pod(name)
+    del found["metadata"]["annotations"][names.ANNOTATION_CREDENTIAL]
+    found["metadata"]["annotations"][names.ANNOTATION_WARMED] = f"containerd://{name}"
+    found["metadata"]["labels"] |= {names.LABEL_SLOT: str(slot)}
+    conditions = [
+        {"type": kind, "status": "True", "reason": "PrefixCached", "lastTransitionTime": CREATED}
+        for kind in ("ContainersReady", "Ready", names.CONDITION_PREFIX_WARM)
+    ]
+    return {**found, "status": {**found["status"], "conditions": conditions}}
+
+
 def a_deployment(replicas=2):
-    source = PromptRef("ConfigMap", desired.name(GROUP, FINGERPRINT))
+    source = PromptRef("ConfigMap", NAME)
     return desired.deployment(GROUP, FINGERPRINT, replicas, source, records={})
 
 
@@ -95,9 +117,14 @@ def cluster():
 
 
 @pytest.fixture
-def engines():
+def engines(monkeypatch):
+    monkeypatch.setattr(EngineClient, "_request", unanswered)
     with contextlib.closing(GroupEngines()) as found:
         yield found
+
+
+def unanswered(*_, **__):
+    raise EngineError("nobody answers")
 
 
 @pytest.fixture
@@ -107,6 +134,54 @@ def reconciler(cluster, engines):
     found = Reconciler(reader, None, engines, **told)
     yield found
     found.close()
+
+
+# --- labels that somebody removes -----------------------------------------------------------------------------
+
+
+LOST = {
+    "removed": lambda labels: labels.pop(names.LABEL_GROUP),
+    "changed": lambda labels: labels.update({names.LABEL_GROUP: "other"}),
+    "all removed": lambda labels: labels.clear(),
+}
+
+
+@pytest.mark.parametrize("how", LOST)
+@pytest.mark.parametrize("spec", [{"replicas": 2}, {"replicas": None, "sizing": {"minReplicas": 1, "maxReplicas": 9}}])
+@pytest.mark.parametrize("later", [{}, {"prompt": {"system": "Another prompt."}}], ids=["the target", "an earlier one"])
+def test_a_deployment_that_lost_its_label_serves_on_and_gets_it_back(cluster, reconciler, spec, later, how):
+    spec = {key: value for key, value in spec.items() if value is not None}
+    cluster.put(a_group(**spec))
+    for number in range(2):
+        cluster.put(a_warm_pod(f"p{number}", number))
+    cluster.tell()
+    cluster.apply(plan.decide(reconciler.observe(KEY, NOW), NOW))
+    cluster.put(a_group(**spec | later))
+    cluster.tell()
+    before = plan.decide(reconciler.observe(KEY, NOW), NOW)
+    assert before.route["spec"]["revisions"][0]["weight"] > 0
+
+    standing = deepcopy(cluster.objects["Deployment", NAME])
+    LOST[how](standing["metadata"]["labels"])
+    cluster.put(standing)
+    cluster.tell()
+    world = reconciler.observe(KEY, NOW)
+    after = plan.decide(world, NOW)
+    assert (after.objects, after.route, after.deletions) == (before.objects, before.route, before.deletions)
+    assert (after.pod_updates, after.size and after.size.value) == (
+        before.pod_updates,
+        before.size and before.size.value,
+    )
+    assert NAME in [each["metadata"]["name"] for each in plan.unwritten(world, after) if each["kind"] == "Deployment"]
+
+
+def test_a_deployment_of_somebody_else_is_no_revision_whatever_its_name(cluster, reconciler):
+    cluster.objects["Deployment", NAME]["metadata"]["labels"].clear()
+    cluster.objects["Deployment", NAME]["metadata"]["ownerReferences"][0]["uid"] = "another"
+    cluster.tell()
+    world = reconciler.observe(KEY, NOW)
+    assert world.revisions == ()
+    assert plan.decide(world, NOW).objects == ()
 
 
 # --- what engines ask for ------------------------------------------------------------------------------------
