@@ -72,7 +72,7 @@ class Picker:
         )
         self._pool = Pool(endpoints=settings.endpoints)
         self._tls: ssl.SSLContext | None = None
-        """What the port for gateways shows; None without TLS."""
+        """The certificate that the port for gateways shows; None without TLS."""
         self._certificate: CertificateFeed | None = None
         """Reads the certificate again, where one is given."""
         self._servers: list[Accepting] = []

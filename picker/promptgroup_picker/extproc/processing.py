@@ -27,7 +27,7 @@ from copy import copy
 from promptgroup_picker.extproc import messages
 from promptgroup_picker.extproc.large_bodies import TURN_SECONDS, LargeBodies
 from promptgroup_picker.extproc.messages import MAX_BESIDE, MODE_BUFFERED, MODE_FULL_DUPLEX, MODE_NONE, MODE_STREAMED
-from promptgroup_picker.extproc.request_side import Choice, RequestSide
+from promptgroup_picker.extproc.request_side import EndpointChoice, RequestSide
 from promptgroup_picker.http2.connection import FAILED, Stream
 from promptgroup_picker.http2.grpc_messages import GrpcError, GrpcStatus
 from promptgroup_picker.stubs.ext_proc_pb2 import HttpBody, ProcessingRequest
@@ -497,7 +497,7 @@ class Processing:
         # all get the same header fields, and so the same credential
         self._fallbacks = [each for each in fallbacks if each.credential == member.credential]
         endpoints = ",".join([member.address, *(each.address for each in self._fallbacks)])
-        choice = Choice(endpoints, removed, more, once=self._record.sampled)
+        choice = EndpointChoice(endpoints, removed, more, once=self._record.sampled)
         for each in self._side.chosen(choice, body, changed=body is not self._whole):
             self._stream.send(each)
 

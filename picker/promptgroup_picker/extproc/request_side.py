@@ -1,4 +1,4 @@
-"""Which messages a gateway is owed for its request, by the way in which it shows the body. Does no I/O.
+"""Says which messages a gateway is owed for its request, by the way in which it shows the body. Does no I/O.
 
 | the gateway shows               | a body in full duplex                | a body that it holds (buffered)          |
 |---------------------------------|--------------------------------------|------------------------------------------|
@@ -19,8 +19,8 @@ from promptgroup_picker.extproc.messages import MODE_BUFFERED, MODE_FULL_DUPLEX
 from promptgroup_picker.stubs.ext_proc_pb2 import HttpBody
 
 
-class Choice(NamedTuple):
-    """Where a request goes."""
+class EndpointChoice(NamedTuple):
+    """The endpoints that a request goes to, and the fields that it has there."""
 
     endpoints: str
     """`host:port`, or several with commas, in the order in which they are to be tried."""
@@ -33,7 +33,7 @@ class Choice(NamedTuple):
 
 
 class RequestSide:
-    """What a gateway has shown of a request."""
+    """The messages that a gateway has shown of a request."""
 
     __slots__ = ("mode", "parts", "trailers")
 
@@ -65,7 +65,7 @@ class RequestSide:
         self.parts = True
         return self.mode == MODE_BUFFERED or part.end_of_stream
 
-    def chosen(self, choice: Choice, body: bytes, *, changed: bool) -> Iterator[bytes]:
+    def chosen(self, choice: EndpointChoice, body: bytes, *, changed: bool) -> Iterator[bytes]:
         """Yield what is owed once the choice is made.
 
         Args:

@@ -1,10 +1,10 @@
 import pytest
 
 from promptgroup_picker.extproc.messages import MODE_BUFFERED, MODE_FULL_DUPLEX, MODE_NONE, MODE_STREAMED
-from promptgroup_picker.extproc.request_side import Choice, RequestSide
+from promptgroup_picker.extproc.request_side import EndpointChoice, RequestSide
 from promptgroup_picker.stubs.ext_proc_pb2 import HttpBody, ProcessingResponse
 
-CHOICE = Choice("10.0.0.1:8000", (), ())
+CHOICE = EndpointChoice("10.0.0.1:8000", (), ())
 
 
 def side(mode: int) -> RequestSide:
