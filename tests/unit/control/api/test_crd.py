@@ -74,7 +74,7 @@ def test_rules_say_what_to_do():
 def test_columns_answer_at_a_glance():
     version = CRDS["promptgroups.yaml"]["spec"]["versions"][0]
     shown = [column["name"] for column in version["additionalPrinterColumns"] if not column.get("priority")]
-    assert shown == ["Ready", "Fingerprint", "Warm", "Replicas", "Hit rate", "Age"]
+    assert shown == ["Ready", "Revision", "Warm", "Replicas", "Hit rate", "Age"]
     assert version["subresources"]["scale"]["specReplicasPath"] == ".spec.replicas"
 
 
