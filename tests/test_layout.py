@@ -27,7 +27,7 @@ LARGEST_FOLDER = 13
 UNTESTED_ALONE = {
     # sockets, threads, processes, the API server: integration tests drive them, whole
     "control": {"__main__", "passes/warmup_runner"},
-    "router": {"__main__", "contract/names"},  # names: constants
+    "router": {"__main__"},
     "picker": {"__main__"},
     "cli": {"__main__"},
 }

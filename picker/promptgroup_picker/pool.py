@@ -7,7 +7,8 @@ from urllib.parse import quote
 
 from promptgroup_picker.extproc.conformance import Pool, PoolError, labels, members
 from promptgroup_router.base.logs import fields
-from promptgroup_router.feed.kube_api import KubeApi, KubeError
+from promptgroup_router.contract.names import INFERENCE_GROUP
+from promptgroup_router.feed.kube_api import KubeApi, KubeError, object_path
 
 log = logging.getLogger("promptgroup.picker")
 
@@ -19,9 +20,8 @@ class PoolFeed:
     """Keeps the endpoints of a pool as they were when it was last read."""
 
     def __init__(self, api: KubeApi, namespace: str, name: str, pool: Pool, on_read: Callable[[], None]) -> None:
-        place = quote(namespace, safe="")
-        self._path = f"/apis/inference.networking.k8s.io/v1/namespaces/{place}/inferencepools/{quote(name, safe='')}"
-        self._pods = f"/api/v1/namespaces/{place}/pods"
+        self._namespace, self._name = namespace, name
+        self._pods = f"/api/v1/namespaces/{quote(namespace, safe='')}/pods"
         self._api = api
         self._pool = pool
         self._on_read = on_read
@@ -30,7 +30,8 @@ class PoolFeed:
         """Read until cancelled."""
         while True:
             try:
-                found = await self._api.get(self._path)
+                path = object_path(f"/apis/{INFERENCE_GROUP}/v1", self._namespace, "inferencepools", self._name)
+                found = await self._api.get(path)
                 pods = await self._api.get(f"{self._pods}?labelSelector={quote(labels(found))}")
                 self._pool.members = members(found, pods)
                 self._on_read()

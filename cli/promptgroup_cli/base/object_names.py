@@ -1,10 +1,9 @@
 """Names of Kubernetes objects."""
 
 import argparse
-import re
 
-NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*", re.ASCII)
-"""A DNS subdomain (RFC 1123): what the API server takes as a name."""
+from promptgroup_router.contract.names import is_object_name
+
 MOST_OF_GROUP = 50
 """Characters of a PromptGroup's name at most; repeated here since the models that define it take long to import."""
 
@@ -15,7 +14,7 @@ def group_name(text: str) -> str:
     Raises:
         argparse.ArgumentTypeError: the API server would refuse it.
     """
-    if not NAME.fullmatch(text) or len(text) > MOST_OF_GROUP:
+    if not is_object_name(text) or len(text) > MOST_OF_GROUP:
         raise argparse.ArgumentTypeError(
             f"{text!r} is not a name of a PromptGroup: write at most {MOST_OF_GROUP} lower-case letters, digits and '-'"
         )

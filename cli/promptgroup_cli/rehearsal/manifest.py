@@ -17,7 +17,6 @@ from pydantic import BaseModel, ValidationError
 
 from promptgroup_cli.base import bounded_yaml
 from promptgroup_cli.base.bounded_yaml import YamlError
-from promptgroup_cli.base.object_names import NAME
 from promptgroup_cli.rehearsal import cel_rules
 from promptgroup_operator.api import crd
 from promptgroup_operator.api.prompt_group import PromptGroup, PromptGroupSpec, PromptSpec
@@ -168,7 +167,7 @@ def _groups(objects: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
 def _key(raw: Mapping[str, Any], namespace: str) -> Key:
     metadata = raw.get("metadata")
     name = metadata.get("name") if isinstance(metadata, dict) else None
-    if not isinstance(name, str) or NAME.fullmatch(name) is None:
+    if not isinstance(name, str) or not names.is_object_name(name):
         raise ManifestError(f"metadata.name: {_value(name)} is not a name: write lower-case letters, digits and '-'")
     return Key(_namespace(raw, namespace), name)
 

@@ -4,11 +4,9 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from promptgroup_operator.api.model import ApiModel, rule, rules
+from promptgroup_operator.api.model import ApiModel, ObjectName, rule, rules
 from promptgroup_router.contract.access import Access, AccessType
 
-Name = Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$")]
-"""Name of a Secret."""
 CallerName = Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9._@][A-Za-z0-9._@:/+|-]*$")]
 Text = Annotated[str, Field(min_length=1, max_length=512)]
 
@@ -16,7 +14,7 @@ Text = Annotated[str, Field(min_length=1, max_length=512)]
 class ApiKeyAccess(ApiModel):
     """Callers by API keys."""
 
-    secrets: Annotated[list[Name], Field(min_length=1, max_length=16)]
+    secrets: Annotated[list[ObjectName], Field(min_length=1, max_length=16)]
     """Secrets of the group's namespace. Each of their keys is a caller's name, and its value that caller's keys, one
     a line: at least 16 printable characters each. Routers notice a change within 15 seconds."""
 

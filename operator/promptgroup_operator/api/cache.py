@@ -5,7 +5,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from promptgroup_operator.api.model import ApiModel, rule, rules
+from promptgroup_operator.api.model import ApiModel, ObjectName, rule, rules
 
 Address = Annotated[
     str,
@@ -24,7 +24,7 @@ class OffloadSpec(ApiModel):
     memory: Annotated[str, Field(max_length=6, pattern=r"^[1-9][0-9]{0,3}Gi$")]
     """Main memory of each replica for KV that its GPU evicts, over all GPUs of the replica, such as 64Gi. The engine's
     container needs as much beside what it takes anyway."""
-    claim_name: Annotated[str, Field(min_length=1, max_length=253)] | None = None
+    claim_name: ObjectName | None = None
     """PersistentVolumeClaim whose volume is a tier behind the memory. All replicas mount it, so its access mode is
     ReadWriteMany. No engine deletes anything there: bound it by the storage, or by a job of yours."""
 

@@ -8,6 +8,7 @@ from pydantic.alias_generators import to_camel
 from pydantic.config import JsonDict
 
 from promptgroup_operator.base import durations
+from promptgroup_router.contract import names
 
 HOLDS: dict[str, Callable[[Any], bool]] = {}
 """CEL rule → its twin: True if a model keeps it. A rule of the whole object gets a value with `name` and `spec`."""
@@ -44,12 +45,16 @@ Duration = Annotated[str, Field(pattern=durations.PATTERN, max_length=32)]
 """A span of time; its description in the CRD says how one is written."""
 
 
+ObjectName = Annotated[str, Field(pattern=names.OBJECT_NAME, max_length=names.LONGEST_NAME)]
+"""Name of an object that the field refers to: one that an object can have, since it becomes a part of paths."""
+
+
 class KeyRef(ApiModel):
     """A key of a ConfigMap or Secret in the group's namespace."""
 
-    name: Annotated[str, Field(min_length=1, max_length=253)]
+    name: ObjectName
     """Name of the object."""
-    key: Annotated[str, Field(min_length=1, max_length=253)]
+    key: Annotated[str, Field(pattern="^[-._a-zA-Z0-9]+$", max_length=253)]
     """Key whose value is the text."""
 
 

@@ -19,7 +19,7 @@ from promptgroup_operator.api.access import AccessSpec, asks_callers
 from promptgroup_operator.api.cache import CacheSpec, CacheStatus, PoolType, PrefixCaching
 from promptgroup_operator.api.gateway import FailureMode, GatewaySpec
 from promptgroup_operator.api.limits import LimitsSpec
-from promptgroup_operator.api.model import ApiModel, Duration, KeyRef, rule, rule_of_change, rules
+from promptgroup_operator.api.model import ApiModel, Duration, KeyRef, ObjectName, rule, rule_of_change, rules
 from promptgroup_operator.api.responses import ResponsesSpec
 from promptgroup_operator.base import durations
 from promptgroup_router.contract.access import AccessType
@@ -170,7 +170,7 @@ class AuthoritySource(TextSource):
 class EngineTlsSpec(ApiModel):
     """TLS towards the engines: operator and routers use https, and verify certificate and name."""
 
-    secret_name: Annotated[str, Field(min_length=1, max_length=253)] | None = None
+    secret_name: ObjectName | None = None
     """Secret of type kubernetes.io/tls with the engines' certificate. It is mounted; vLLM and SGLang are started with
     it, and read it again when it is renewed. Leave it out where something else in the pod serves TLS on the port."""
     ca_from: AuthoritySource
@@ -759,7 +759,7 @@ class RoutePromptRef(ApiModel):
     """The immutable object that holds a revision's text."""
 
     kind: Literal["ConfigMap", "Secret"]
-    name: str
+    name: ObjectName
 
 
 class RouteEngine(ApiModel):
@@ -874,7 +874,7 @@ class RouteAccess(ApiModel):
     type: AccessType
     callers: list[str] | None = None
     """Names of those who may; absent for everybody who is known."""
-    secrets: list[str] | None = None
+    secrets: list[ObjectName] | None = None
     """Names of Secrets that hold API keys; the keys themselves are in no PromptRoute."""
     header: str | None = None
     """Header that has the caller's name."""
@@ -937,7 +937,7 @@ class PromptRoute(ApiModel):
 
 
 def parse_spec(raw: Any) -> PromptGroupSpec:
-    """Parse the spec of a PromptGroup. An object that the API server accepted always parses.
+    """Parse the spec of a PromptGroup.
 
     Raises:
         pydantic.ValidationError: the object was stored under an older schema and misses what this one asks for.

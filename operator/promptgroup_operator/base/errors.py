@@ -22,6 +22,13 @@ class AnswerTooLongError(ClusterError):
         super().__init__(f"{request}: the answer is longer than {limit} bytes")
 
 
+class ImpossibleNameError(ClusterError):
+    """No object can have such a name, so that none is there (404): nothing was sent."""
+
+    def __init__(self, kind: str, name: str) -> None:
+        super().__init__(f"{kind}: no object or namespace can be named {name[:80]!r}", status=404)
+
+
 class NotLeadingError(ClusterError):
     """Another process is the leader, or may be: nothing was sent."""
 

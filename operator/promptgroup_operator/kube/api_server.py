@@ -22,7 +22,7 @@ from kubernetes.config import incluster_config
 from prometheus_client import Counter
 
 from promptgroup_operator.base import deadline, unreachable
-from promptgroup_operator.base.errors import AnswerTooLongError, ClusterError
+from promptgroup_operator.base.errors import AnswerTooLongError, ClusterError, ImpossibleNameError
 from promptgroup_operator.base.settings import Settings
 from promptgroup_operator.telemetry.metrics import NO_ANSWER, WATCH
 from promptgroup_router.contract import names
@@ -81,9 +81,29 @@ _BROKEN_CONFIG = (
 
 
 def collection_path(kind: str, namespace: str) -> str:
-    """Return the path of a kind's objects in a namespace, or in all namespaces if `namespace` is empty."""
+    """Return the path of a kind's objects in a namespace, or in all namespaces if `namespace` is empty.
+
+    Raises:
+        ImpossibleNameError: no namespace can have this name.
+    """
     prefix, plural = _KINDS[kind]
-    return f"{prefix}/namespaces/{quote(namespace)}/{plural}" if namespace else f"{prefix}/{plural}"
+    return f"{prefix}/namespaces/{_segment(kind, namespace)}/{plural}" if namespace else f"{prefix}/{plural}"
+
+
+def object_path(kind: str, namespace: str, name: str) -> str:
+    """Return the path of an object. Every request for an object gets its path here.
+
+    Raises:
+        ImpossibleNameError: no object can have this name, or no namespace can have its own.
+    """
+    return f"{collection_path(kind, namespace)}/{_segment(kind, name)}"
+
+
+def _segment(kind: str, name: str) -> str:
+    """Return a name as one segment of a path, which leads to nothing but what has the name."""
+    if not names.is_object_name(name):
+        raise ImpossibleNameError(kind, name)
+    return quote(name, safe="")
 
 
 class KubeconfigChoice(NamedTuple):
@@ -220,7 +240,7 @@ class KubeClient:
         Raises:
             ClusterError: there was no answer, or a refusal by the API server or the pod.
         """
-        proxied = f"{collection_path('Pod', namespace)}/{quote(pod)}:{port}/proxy{path}"
+        proxied = f"{object_path('Pod', namespace, pod)}:{port}/proxy{path}"
         method, headers = ("GET", {}) if data is None else ("POST", {"Content-Type": "application/json"})
         return self._whole(method, proxied, headers=headers, seconds=REQUEST_SECONDS, data=data, limit=MAX_PROXIED)
 

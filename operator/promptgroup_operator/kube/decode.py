@@ -59,7 +59,8 @@ def fingerprint_of(deployment: Manifest) -> Fingerprint:
 def prompt_ref(deployment: Manifest) -> PromptRef:
     """Return a reference to the object that holds the prompt of a Deployment's revision."""
     metadata = deployment["metadata"]
-    return PromptRef(metadata.get("annotations", {}).get(names.ANNOTATION_PROMPT, "ConfigMap"), metadata["name"])
+    secret = metadata.get("annotations", {}).get(names.ANNOTATION_PROMPT) == "Secret"
+    return PromptRef("Secret" if secret else "ConfigMap", metadata["name"])
 
 
 def revision_of(

@@ -14,7 +14,7 @@ from time import monotonic
 
 from promptgroup_operator.base.errors import ClusterError, NotLeadingError
 from promptgroup_operator.kube import lease
-from promptgroup_operator.kube.api_server import KubeClient, collection_path
+from promptgroup_operator.kube.api_server import KubeClient, collection_path, object_path
 from promptgroup_operator.kube.lease import LeaseAction, LeaseObservation, LeaseRecord
 
 logger = logging.getLogger(__name__)
@@ -171,7 +171,7 @@ class LeaderElector:
 
     def _read(self) -> LeaseRecord | None:
         try:
-            path = f"{collection_path('Lease', self._namespace)}/{self._name}"
+            path = object_path("Lease", self._namespace, self._name)
             return lease.decode(self._server.request("GET", path, limit=lease.REQUEST))
         except ClusterError as error:
             if error.status == 404:

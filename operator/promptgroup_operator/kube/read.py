@@ -5,13 +5,12 @@ import logging
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from time import monotonic
-from urllib.parse import quote
 
 from pydantic import ValidationError
 
 from promptgroup_operator.base.errors import ClusterError, StoredSpecError
 from promptgroup_operator.gateway import inference_pool
-from promptgroup_operator.kube.api_server import KubeClient, collection_path, list_objects
+from promptgroup_operator.kube.api_server import KubeClient, collection_path, list_objects, object_path
 from promptgroup_operator.kube.decode import fingerprint_of, group_of, pod_of, prompt_ref, revision_of, router_of
 from promptgroup_operator.kube.get_cache import KEPT_SECONDS, GetCache
 from promptgroup_operator.kube.store import Store
@@ -272,7 +271,7 @@ class ClusterReader:
             found, _ = list_objects(self._client, path, query, lambda each: whole(each, ""))
             return {**found[0], "kind": kind} if found else None
         try:
-            return whole(self._client.request("GET", f"{collection_path(kind, namespace)}/{quote(name)}"), kind)
+            return whole(self._client.request("GET", object_path(kind, namespace, name)), kind)
         except ClusterError as error:
             if error.status == 404:
                 return None

@@ -4,11 +4,10 @@ import threading
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
-from urllib.parse import quote
 
 from promptgroup_operator.base.errors import ClusterError
 from promptgroup_operator.base.timestamps import rfc3339
-from promptgroup_operator.kube.api_server import KubeClient, collection_path
+from promptgroup_operator.kube.api_server import KubeClient, collection_path, object_path
 from promptgroup_operator.kube.events import EventAggregator
 from promptgroup_operator.kube.get_cache import GetCache
 from promptgroup_operator.kube.leader_election import Term
@@ -65,7 +64,7 @@ class ClusterWriter:
         if seen is not None:
             manifest = {**manifest, "metadata": {**metadata, "resourceVersion": seen["metadata"]["resourceVersion"]}}
             query["force"] = "true"
-        path = f"{collection_path(manifest['kind'], metadata['namespace'])}/{quote(metadata['name'])}"
+        path = object_path(manifest["kind"], metadata["namespace"], metadata["name"])
         try:
             self._record(manifest["kind"], self._request("PATCH", path, manifest, _APPLY, query))
         except ClusterError:
@@ -83,7 +82,7 @@ class ClusterWriter:
 
     def delete(self, namespace: str, deletion: Deletion) -> None:
         """Delete the object that was seen, and no other that has its name since."""
-        path = f"{collection_path(deletion.kind, namespace)}/{quote(deletion.name)}"
+        path = object_path(deletion.kind, namespace, deletion.name)
         body = {"preconditions": {"uid": deletion.uid}, "propagationPolicy": "Background"}
         self._request("DELETE", path, body, "application/json", gone_is_fine=True)
         self._cache.drop(deletion.kind, namespace, deletion.name)
@@ -150,7 +149,7 @@ class ClusterWriter:
         status restores spec, deletion and owners only). Null removes a field.
         """
         body = {"metadata": metadata} | ({"status": {"conditions": conditions}} if conditions else {})
-        url = f"{collection_path('Pod', namespace)}/{pod}/status"
+        url = f"{object_path('Pod', namespace, pod)}/status"
         query = {"fieldManager": FIELD_MANAGER}
         self._record("Pod", self._request("PATCH", url, body, _STRATEGIC, query, gone_is_fine=True))
 
@@ -162,7 +161,7 @@ class ClusterWriter:
             "metadata": {"name": key.name, "namespace": key.namespace},
             "status": status,
         }
-        path = f"{collection_path('PromptGroup', key.namespace)}/{quote(key.name)}/status"
+        path = f"{object_path('PromptGroup', key.namespace, key.name)}/status"
         query = {"fieldManager": FIELD_MANAGER, "force": "true"}
         self._record("PromptGroup", self._request("PATCH", path, body, _APPLY, query, gone_is_fine=True))
 

@@ -1,5 +1,6 @@
 """Names that operator, router, users and dashboards share. Changing one is a breaking change."""
 
+import re
 from typing import Final
 
 API_GROUP: Final = "promptgroup.dev"
@@ -8,6 +9,23 @@ GROUP_PLURAL: Final = "promptgroups"
 ROUTE_PLURAL: Final = "promptroutes"
 INFERENCE_GROUP: Final = "inference.networking.k8s.io"
 """API group of InferencePools, which belongs to Gateway API's Inference Extension."""
+
+# --- Names of objects ----------------------------------------------------------------------------------------
+OBJECT_NAME: Final = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"
+"""Pattern of the names that objects can have (DNS subdomains, RFC 1123), which schemas carry, too."""
+LONGEST_NAME: Final = 253
+"""Most characters of a name."""
+_OBJECT_NAME: Final = re.compile(OBJECT_NAME, re.ASCII)
+
+
+def is_object_name(text: str) -> bool:
+    """Return True if an object or a namespace can have this name.
+
+    A name that stands in another object is what somebody wrote there, and a slash or `..` in a path would lead to
+    another object than the one that is meant: so every path asks this of every name.
+    """
+    return len(text) <= LONGEST_NAME and _OBJECT_NAME.fullmatch(text) is not None
+
 
 # --- Labels on what the operator creates -------------------------------------------------------------------
 LABEL_GROUP: Final = "promptgroup.dev/group"

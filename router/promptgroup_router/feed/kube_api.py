@@ -11,6 +11,7 @@ import orjson
 
 from promptgroup_router.base.core_settings import ApiServerAddress
 from promptgroup_router.base.errors import HttpError
+from promptgroup_router.contract import names
 from promptgroup_router.http11.framing import Chunked
 from promptgroup_router.http11.http1 import Framing, encode, lines_of
 from promptgroup_router.http11.reader import ResponseReader
@@ -46,6 +47,24 @@ class KubeError(Exception):
 
 class _TooLongError(KubeError):
     """The answer is longer than any that is read."""
+
+
+def object_path(group: str, namespace: str, plural: str, name: str) -> str:
+    """Return the path of an object, such as a Secret that a PromptRoute names. Every such path is made here.
+
+    Args:
+        group: path of the API group and version.
+        namespace: of the object.
+        plural: kind of the object, as paths have it.
+        name: of the object.
+
+    Raises:
+        KubeError: no object or namespace can have such a name, so that none is there (404).
+    """
+    for each in (namespace, name):
+        if not names.is_object_name(each):
+            raise KubeError(f"no object or namespace can be named {each[:80]!r}", 404)
+    return f"{group}/namespaces/{quote(namespace, safe='')}/{plural}/{quote(name, safe='')}"
 
 
 class KubeApi:

@@ -15,7 +15,7 @@ from promptgroup_router.base.logs import fields
 from promptgroup_router.contract import names
 from promptgroup_router.contract.messages import read_messages
 from promptgroup_router.contract.table import MESSAGES_KEY, SYSTEM_KEY, TOOLS_KEY, Prompt, RoutingTable, TableError
-from promptgroup_router.feed.kube_api import KubeApi, KubeError
+from promptgroup_router.feed.kube_api import KubeApi, KubeError, object_path
 from promptgroup_router.feed.prompt_routes import Expired, RouteChange, Routes, RouteSource
 from promptgroup_router.feed.publish import Publisher
 from promptgroup_router.feed.slot_address import Network
@@ -144,9 +144,9 @@ class KubernetesFeed:
         """Fetch a prompt's text while a route names it."""
         backoff = FIRST_BACKOFF
         plural = _PLURALS.get(source.ref.kind, "")
-        path = f"/api/v1/namespaces/{quote(source.namespace, safe='')}/{plural}/{quote(source.ref.name, safe='')}"
         while source in self._routes.missing():
             try:
+                path = object_path("/api/v1", source.namespace, plural, source.ref.name)
                 self._routes.learn(source, prompt_of(source, await self._api.get(path)))
                 self._changed.set()
             except (KubeError, TableError) as error:

@@ -14,16 +14,16 @@ import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple, Protocol
-from urllib.parse import quote
 
 from promptgroup_router.access.keyring import SecretRef
 from promptgroup_router.base.authorities import BundleRef, bundle_of
 from promptgroup_router.base.logs import fields
 from promptgroup_router.contract.access import Access
 from promptgroup_router.contract.engine_tls import CONFIG_MAP, SECRET
+from promptgroup_router.contract.names import is_object_name
 from promptgroup_router.contract.table import RoutingTable
 from promptgroup_router.feed.key_copy import KeyCopy
-from promptgroup_router.feed.kube_api import KubeApi, KubeError
+from promptgroup_router.feed.kube_api import KubeApi, KubeError, object_path
 from promptgroup_router.routing.state import RouterState
 
 log = logging.getLogger("promptgroup.access")
@@ -79,9 +79,8 @@ class KubeSecrets:
     async def read(self, ref: SecretRef, kind: str = SECRET) -> Mapping[str, bytes] | None:
         """Return the data of an object, as `SecretSource.read` does."""
         plural = "configmaps" if kind == CONFIG_MAP else "secrets"
-        path = f"/api/v1/namespaces/{quote(ref.namespace, safe='')}/{plural}/{quote(ref.name, safe='')}"
         try:
-            found = await self._api.get(path)
+            found = await self._api.get(object_path("/api/v1", ref.namespace, plural, ref.name))
         except KubeError as error:
             if error.status == 404:
                 return None
@@ -105,6 +104,8 @@ class FolderSecrets:
 
     async def read(self, ref: SecretRef, kind: str = SECRET) -> Mapping[str, bytes] | None:
         """Return the data of an object, as `SecretSource.read` does."""
+        if not (is_object_name(ref.namespace) and is_object_name(ref.name)):
+            return None  # it would lead out of the folder
         folder = self._folder / ref.namespace / ref.name
         data: dict[str, bytes] = {}
         left = MAX_BYTES

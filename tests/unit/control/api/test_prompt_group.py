@@ -48,6 +48,18 @@ BAD = {
     "an empty alias": {"modelAliases": [""]},
     "a long alias": {"modelAliases": ["x" * 254]},
     "too many aliases": {"modelAliases": [f"a{number}" for number in range(17)]},
+    "a reference that leads elsewhere": {
+        "prompt": {"systemFrom": {"secretKeyRef": {"name": "../../victim/secrets/db", "key": "password"}}}
+    },
+    "a reference with a key that no object has": {
+        "prompt": {"systemFrom": {"configMapKeyRef": {"name": "prompts", "key": "a/b"}}}
+    },
+    "a credential that leads elsewhere": {"engine": {"image": "i", "credentialFrom": {"name": "a/b", "key": "key"}}},
+    "a certificate that leads elsewhere": {
+        "engine": {"image": "i", "tls": {"secretName": "..", "caFrom": {"secretKeyRef": {"name": "a", "key": "b"}}}}
+    },
+    "keys that lead elsewhere": {"access": {"type": "APIKey", "apiKey": {"secrets": ["a..b"]}}},
+    "a claim that leads elsewhere": {"cache": {"offload": {"memory": "1Gi", "claimName": "../a"}}},
     "an empty model": {"model": ""},
     "negative replicas": {"replicas": -1},
     "an unknown sharing": {"routing": {"sharing": "pool"}},

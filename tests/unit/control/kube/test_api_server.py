@@ -7,10 +7,10 @@ import pytest
 import yaml
 from prometheus_client import Counter
 
-from promptgroup_operator.base.errors import ClusterError
+from promptgroup_operator.base.errors import ClusterError, ImpossibleNameError
 from promptgroup_operator.base.settings import Settings
 from promptgroup_operator.kube import api_server
-from promptgroup_operator.kube.api_server import KubeClient, collection_path
+from promptgroup_operator.kube.api_server import KubeClient, collection_path, object_path
 from support.hostile import HOSTILE, hostile_server
 from support.rawobjects import kubeconfig
 from support.scriptedkube import Answer, refusal, scripted_kube
@@ -41,6 +41,14 @@ def counted(server):
 def test_a_collection_is_a_namespaces_or_the_clusters():
     assert collection_path("Lease", "a") == "/apis/coordination.k8s.io/v1/namespaces/a/leases"
     assert collection_path("Pod", "") == "/api/v1/pods"
+
+
+@pytest.mark.parametrize(("namespace", "name"), [("a", "../../b/secrets/c"), ("a", ""), ("a/b", "c"), ("..", "c")])
+def test_no_path_is_made_of_a_name_that_no_object_can_have(namespace, name):
+    assert object_path("Secret", "a", "b.c") == "/api/v1/namespaces/a/secrets/b.c"
+    with pytest.raises(ImpossibleNameError, match="can be named") as refused:
+        object_path("Secret", namespace, name)
+    assert refused.value.status == 404
 
 
 def test_a_request_carries_its_form_its_query_and_its_body(kube, server):

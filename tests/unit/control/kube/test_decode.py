@@ -9,11 +9,14 @@ from promptgroup_operator.kube.decode import (
     fingerprint_of,
     group_of,
     pod_of,
+    prompt_ref,
     revision_of,
     router_of,
 )
 from promptgroup_operator.world.engine_facts import UNKNOWN, Measured
 from promptgroup_operator.world.snapshot import GroupObject, Key
+from promptgroup_router.contract import names
+from promptgroup_router.contract.table import PromptRef
 
 SPEC = {"model": "m", "prompt": {"system": "x"}, "engine": {"image": "i", "port": 8001}}
 METADATA = {"uid": "u", "generation": 3, "creationTimestamp": "2026-01-01T00:00:00Z"}
@@ -27,6 +30,13 @@ def a_group() -> GroupObject:
 def a_pod(metadata=None, **status):
     base = {"name": "p", "uid": "p1", "creationTimestamp": "2026-01-01T00:00:00Z"}
     return pod_of({"metadata": base | (metadata or {}), "status": status}, a_group().spec.engine.port)
+
+
+@pytest.mark.parametrize(("told", "kind"), [("Secret", "Secret"), ("Lease", "ConfigMap"), (None, "ConfigMap")])
+def test_a_prompt_is_in_a_secret_or_a_configmap_whatever_an_annotation_says(told, kind):
+    annotations = {names.ANNOTATION_PROMPT: told} if told is not None else {}
+    found = prompt_ref({"metadata": {"name": "support-1", "annotations": annotations}})
+    assert found == PromptRef(kind, "support-1")
 
 
 def test_a_group_without_status_has_an_empty_one():

@@ -75,6 +75,16 @@ def test_a_group_that_an_older_version_stored_names_the_field_and_never_its_valu
     assert refused.value.__cause__ is None
 
 
+def test_a_reference_that_leads_to_another_namespace_is_that_groups_fault_and_nothing_is_read():
+    stores = {kind: Store(kind, lambda _: None) for kind in KINDS}
+    reference = {"secretKeyRef": {"name": "../../victim/secrets/db", "key": "password"}}
+    stores["PromptGroup"].replace("", [kept(group(systemFrom=reference), "PromptGroup")], "1")
+    pages = Pages()
+    with pytest.raises(StoredSpecError, match=r"systemFrom\.secretKeyRef\.name: String should match pattern"):
+        ClusterReader(pages, stores).observe(KEY)
+    assert not pages.asked
+
+
 def group(generation=1, version=1, **prompt):
     metadata = {"namespace": "chat", "name": "support", "uid": "u", "creationTimestamp": CREATED}
     spec = {"model": "m", "prompt": prompt, "engine": {"image": "i"}, "replicas": 1}

@@ -155,6 +155,23 @@ def test_a_folder_has_secrets_as_kubelets_mount_them(tmp_path):
     run(test())
 
 
+@pytest.mark.parametrize(("namespace", "name"), [("chat", "../../etc"), ("chat", ".."), ("..", "etc"), ("", "keys")])
+def test_no_name_leads_out_of_the_folder_or_the_namespace(tmp_path, namespace, name):
+    async def test():
+        api = Api({"data": {}})
+        for folder in ("chat", "etc"):
+            (tmp_path / "secrets" / folder).mkdir(parents=True)
+        (tmp_path / "etc").mkdir()
+        for place in ("etc", "secrets/etc", "secrets", "."):
+            (tmp_path / place / "password").write_text("secret")
+        ref = SecretRef(namespace, name)
+        assert await FolderSecrets(tmp_path / "secrets").read(ref) is None
+        assert await secret_feed.KubeSecrets(api).read(ref) is None
+        assert not api.paths
+
+    run(test())
+
+
 def test_a_folder_that_is_too_large_is_not_read(tmp_path, monkeypatch):
     async def test():
         monkeypatch.setattr(secret_feed, "MAX_BYTES", 10)
