@@ -12,7 +12,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, JsonValue
+from pydantic import AfterValidator, Field, JsonValue
 from pydantic.config import JsonDict
 
 from promptgroup_operator.api.access import AccessSpec, asks_callers
@@ -63,7 +63,35 @@ FreeForm = Annotated[
     dict[str, JsonValue],
     Field(json_schema_extra={"x-kubernetes-preserve-unknown-fields": True, "additionalProperties": None}),
 ]
-Quantity = Annotated[int | str, Field(json_schema_extra={"x-kubernetes-int-or-string": True, "anyOf": None})]
+IntOrText = Annotated[int | str, Field(json_schema_extra={"x-kubernetes-int-or-string": True, "anyOf": None})]
+
+_QUANTITY = r"^[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]{1,2})?$"
+"""What Kubernetes takes for a quantity, with exponents that one can have: the largest is 2^63-1."""
+_QUANTITY_CHARACTERS = 32
+
+
+def _is_quantity(value: int | str) -> int | str:
+    if isinstance(value, int):
+        fits = -(2**63) <= value < 2**63
+    else:
+        fits = len(value) <= _QUANTITY_CHARACTERS and re.fullmatch(_QUANTITY, value, re.ASCII) is not None
+    if not fits:
+        raise ValueError("it is no quantity of Kubernetes: write a number such as 2, 500m or 64Gi")
+    return value
+
+
+Quantity = Annotated[
+    int | str,
+    AfterValidator(_is_quantity),
+    Field(
+        json_schema_extra={
+            "x-kubernetes-int-or-string": True,
+            "pattern": _QUANTITY,
+            "maxLength": _QUANTITY_CHARACTERS,
+            "anyOf": None,
+        }
+    ),
+]
 
 
 # --- PromptGroup: prompt -----------------------------------------------------------------------------------
@@ -452,7 +480,7 @@ class RolloutSpec(ApiModel):
     auto_promote: bool = True
     """With true the new revision takes over by itself after the last step. With false it waits until this is set to
     true."""
-    max_surge: Quantity = 1
+    max_surge: IntOrText = 1
     """Replicas that all revisions together may have above the wanted number: a number, or a percentage of it such as
     25%, rounded up."""
     retire_after: Duration = "30m"

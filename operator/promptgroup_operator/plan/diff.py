@@ -93,6 +93,10 @@ _QUANTITIES = frozenset({"limits", "requests", "sizeLimit", "divisor"})
 """Fields of a pod template that hold a quantity, or a map of quantities."""
 
 _QUANTITY = re.compile(r"([+-]?[0-9.]+(?:[eE][+-]?[0-9]+)?)(n|u|m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?", re.ASCII)
+LONGEST_QUANTITY = 64
+"""Most characters of a quantity; the API server writes no longer one."""
+_LARGEST = Decimal(2**63 - 1)
+"""Largest quantity: Kubernetes takes larger ones for this, and 9e999999 would take minutes to become a whole number."""
 _SUFFIXES = {
     **{suffix: Decimal(1000) ** (i - 3) for i, suffix in enumerate(("n", "u", "m", "", "k", "M", "G", "T", "P", "E"))},
     **{suffix: Decimal(1024) ** (i + 1) for i, suffix in enumerate(("Ki", "Mi", "Gi", "Ti", "Pi", "Ei"))},
@@ -110,16 +114,18 @@ def _same_quantity(live: Any, wanted: Any) -> bool:
 
 
 def _number(value: Any) -> Decimal | None:
-    match = _QUANTITY.fullmatch(str(value))
+    """Return a quantity, which costs no more to compute with than any other; None for what is none."""
+    text = str(value) if isinstance(value, int | float | str) else ""
+    match = _QUANTITY.fullmatch(text) if len(text) <= LONGEST_QUANTITY else None
     if match is None:
         return None
     try:
-        return Decimal(match[1]) * _SUFFIXES[match[2] or ""]
-    except ArithmeticError:
+        return max(-_LARGEST, min(Decimal(match[1]) * _SUFFIXES[match[2] or ""], _LARGEST))
+    except ArithmeticError:  # an exponent that no number has
         return None
 
 
 def quantity(value: Any) -> int | None:
-    """Return a quantity of bytes, rounded down; None for what is none."""
+    """Return a quantity of bytes, rounded down; None for what is none. What is larger than 2^63-1 is that."""
     number = _number(value)
     return int(number) if number is not None else None

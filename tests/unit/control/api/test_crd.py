@@ -57,7 +57,9 @@ def test_a_status_begins_by_saying_that_nobody_has_looked():
 def test_free_form_fields_take_anything():
     engine = schema("promptgroups.yaml")["properties"]["spec"]["properties"]["engine"]["properties"]
     assert engine["template"]["x-kubernetes-preserve-unknown-fields"] is True
-    assert engine["resources"]["properties"]["limits"]["additionalProperties"] == {"x-kubernetes-int-or-string": True}
+    limit = engine["resources"]["properties"]["limits"]["additionalProperties"]
+    assert limit["x-kubernetes-int-or-string"] is True
+    assert limit["maxLength"] == 32
 
 
 def test_required_fields():

@@ -81,6 +81,21 @@ def test_what_the_schema_refuses(case):
         parse_spec(LEAST | BAD[case])
 
 
+@pytest.mark.parametrize("limit", [1, "1", "0.5", "500m", "64Gi", "1e3", "1E-3", ".5", "+1.", "9" * 19])
+def test_a_quantity_is_written_as_kubernetes_takes_it(limit):
+    assert parse_spec(LEAST | resources(limit)).engine.resources.limits == {"memory": limit}
+
+
+@pytest.mark.parametrize("limit", ["", "x", "1.2.3", "1 Gi", "1gi", "9e999999", "9" * 33, "1e1.5", 2**63, 1.5, None])
+def test_what_is_no_quantity_or_none_that_can_be_is_refused(limit):
+    with pytest.raises(ValidationError, match=r"limits\.memory(.|\n)*(no quantity|should be a valid)"):
+        parse_spec(LEAST | resources(limit))
+
+
+def resources(limit):
+    return {"engine": {"image": "i", "resources": {"limits": {"memory": limit}}}}
+
+
 def test_a_model_cannot_be_changed_after_it_was_read():
     with pytest.raises(ValidationError):
         parse_spec(LEAST).replicas = 3

@@ -1,13 +1,16 @@
+import time
 from copy import deepcopy
 from functools import reduce
 from operator import getitem
 
 import pytest
 
-from promptgroup_operator.plan.diff import must_write, stamped
+from promptgroup_operator.plan.diff import must_write, quantity, stamped
 from promptgroup_operator.plan.plan import decide
 from promptgroup_router.contract.names import ANNOTATION_APPLIED
 from support.builders import NOW, pod, revision, world
+
+LARGEST = 2**63 - 1
 
 
 def manifest(spec, **metadata):
@@ -192,6 +195,40 @@ def test_a_quantity_in_the_servers_spelling_is_no_drift(wanted, stands):
 )
 def test_another_quantity_is_drift(wanted, stands):
     assert must_write({"resources": {"requests": {"cpu": stands}}}, {"resources": {"requests": {"cpu": wanted}}})
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("1Ki", 1024),
+        ("1.9", 1),
+        (7, 7),
+        ("9e18", 9 * 10**18),
+        ("9e999999", LARGEST),
+        ("9e999999999999999999999", None),
+        ("9e-999999", 0),
+        ("1Ei", 2**60),
+        ("9" * 64, LARGEST),
+        ("9" * 65, None),
+        ("9" * 1_000_000, None),
+        ("0." + "0" * 1_000_000 + "1", None),
+        ("-9e999999", -LARGEST),
+        ([1], None),
+        ({"a": 1}, None),
+        (None, None),
+        (True, None),
+    ],
+)
+def test_a_quantity_is_bounded_before_it_becomes_a_whole_number(text, expected):
+    began = time.process_time()
+    assert quantity(text) == expected
+    must_write({"resources": {"limits": {"memory": "1"}}}, {"resources": {"limits": {"memory": text}}})
+    assert time.process_time() - began < 0.5
+
+
+def test_what_the_api_server_takes_for_the_largest_quantity_is_no_drift():
+    stands, wanted = {"limits": {"memory": str(LARGEST)}}, {"limits": {"memory": "9e999"}}
+    assert not must_write(stands, wanted)
 
 
 def test_a_volumes_size_is_a_quantity_too():
