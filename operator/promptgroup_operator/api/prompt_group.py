@@ -12,7 +12,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, JsonValue
+from pydantic import AfterValidator, BeforeValidator, Field, JsonValue
 from pydantic.config import JsonDict
 
 from promptgroup_operator.api.access import AccessSpec, asks_callers
@@ -21,7 +21,7 @@ from promptgroup_operator.api.gateway import FailureMode, GatewaySpec
 from promptgroup_operator.api.limits import LimitsSpec
 from promptgroup_operator.api.model import ApiModel, Duration, KeyRef, ObjectName, rule, rule_of_change, rules
 from promptgroup_operator.api.responses import ResponsesSpec
-from promptgroup_operator.base import durations
+from promptgroup_operator.base import durations, nesting
 from promptgroup_router.contract.access import AccessType
 from promptgroup_router.contract.caller_rules import SALTS, CachedTokens, EngineField, Isolation, Priority
 from promptgroup_router.contract.fingerprint import Fingerprint
@@ -59,8 +59,19 @@ def _increase(weights: list[int]) -> bool:
     return weights == sorted(set(weights))
 
 
+FREE_LEVELS = 64
+"""Most levels of objects and lists in a free-form field: half of what the operator reads of any object."""
+
+
+def _is_shallow(value: Any) -> Any:
+    if nesting.is_deeper(value, FREE_LEVELS):
+        raise ValueError(f"it nests more than {FREE_LEVELS} levels deep, and no more are read: make it flatter")
+    return value
+
+
 FreeForm = Annotated[
     dict[str, JsonValue],
+    BeforeValidator(_is_shallow),
     Field(json_schema_extra={"x-kubernetes-preserve-unknown-fields": True, "additionalProperties": None}),
 ]
 IntOrText = Annotated[int | str, Field(json_schema_extra={"x-kubernetes-int-or-string": True, "anyOf": None})]

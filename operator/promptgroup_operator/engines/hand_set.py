@@ -76,7 +76,9 @@ def tier(engine: EngineSpec) -> HandSetTier | None:
         return None
     own = config.get("kv_connector_extra_config")
     extra: Mapping[str, Any] = own if isinstance(own, Mapping) else {}
-    size = int(_float(str(extra.get("cpu_bytes_to_use", "")))) * copies if names == ["OffloadingConnector"] else 0
+    told = extra.get("cpu_bytes_to_use")
+    known = names == ["OffloadingConnector"] and isinstance(told, int | str)
+    size = int(_float(str(told))) * copies if known else 0
     return HandSetTier(setting, size)
 
 

@@ -21,7 +21,7 @@ from kubernetes import client, config
 from kubernetes.config import incluster_config
 from prometheus_client import Counter
 
-from promptgroup_operator.base import deadline, unreachable
+from promptgroup_operator.base import deadline, nesting, unreachable
 from promptgroup_operator.base.errors import AnswerTooLongError, ClusterError, ImpossibleNameError
 from promptgroup_operator.base.settings import Settings
 from promptgroup_operator.telemetry.metrics import NO_ANSWER, WATCH
@@ -36,14 +36,14 @@ RETRY_AFTER = 300.0
 PAGE = 500
 """Most objects in one page of a list, as kubectl asks for them. Fewer are asked for where they are large."""
 
-MAX_ANSWER = 8 << 20
-"""Most bytes of an answer: etcd holds objects of up to 1.5 MiB. Parsed, an answer takes up to six times its size, and
-all kinds are listed at the same time."""
+MAX_ANSWER = 10 << 20
+"""Most bytes of an answer: etcd holds objects of up to 1.5 MiB, and the API server writes six bytes for a `<` of them.
+Parsed, an answer takes up to six times its size, and all kinds are listed at the same time."""
 
 MAX_PROXIED = 64 << 20
 """Most bytes of a pod's answer: the metrics of a router with a thousand groups have 5 MiB."""
 
-MAX_EVENT = 8 << 20
+MAX_EVENT = 10 << 20
 """Most bytes of an event of a watch, which has one object."""
 
 GONE = 410
@@ -390,8 +390,8 @@ def _body(response: urllib3.BaseHTTPResponse, limit: int) -> bytes | None:
 
 def _json_object(data: bytes, what: str) -> dict[str, Any]:
     try:
-        answer = json.loads(data)
-    except (ValueError, RecursionError):
+        answer = nesting.parse(data)
+    except ValueError:
         answer = None
     if not isinstance(answer, dict):
         raise ClusterError(f"{what}: the answer is not a JSON object; a proxy may have answered for the API server")

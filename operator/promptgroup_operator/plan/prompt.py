@@ -10,7 +10,15 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from promptgroup_operator.api.model import KeyRef
-from promptgroup_operator.api.prompt_group import MAX_MESSAGES, MAX_PROMPT, PromptSpec, TextSource, take_turns
+from promptgroup_operator.api.prompt_group import (
+    FREE_LEVELS,
+    MAX_MESSAGES,
+    MAX_PROMPT,
+    PromptSpec,
+    TextSource,
+    take_turns,
+)
+from promptgroup_operator.base import nesting
 from promptgroup_operator.base.timestamps import parse_time
 from promptgroup_operator.world.snapshot import GroupObject, Problem, PromptText, Sibling
 from promptgroup_router.contract import names
@@ -191,6 +199,8 @@ def _listed(
         listed = json.loads(text)
         if not isinstance(listed, list) or not is_expected(listed):
             return Problem(reason, f"{_at(ref)} is not {expected}")
+        if nesting.is_deeper(listed, 1 + FREE_LEVELS):  # as deep as what stands in the spec
+            return Problem(reason, f"{_at(ref)} is nested too deeply to be read")
         canonical_tools(listed).encode()
     except json.JSONDecodeError as error:
         where = f"{error.msg} at line {error.lineno} column {error.colno}"

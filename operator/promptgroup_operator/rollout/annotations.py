@@ -66,10 +66,11 @@ def rolled_back(annotations: Mapping[str, str]) -> RolledBack | None:
         data = json.loads(annotations.get(ROLLED_BACK, ""))
     except (ValueError, RecursionError):
         return None
-    at = parse_time(str(data.get("at"))) if isinstance(data, dict) else None
+    texts = {key: text for key, text in data.items() if isinstance(text, str)} if isinstance(data, dict) else {}
+    at = parse_time(texts.get("at"))
     if at is None:
         return None
-    reason, message, settings = (str(data.get(key, "")) for key in ("reason", "message", "settings"))
+    reason, message, settings = (texts.get(key, "") for key in ("reason", "message", "settings"))
     return RolledBack(at, settings, Problem(reason, message))
 
 

@@ -62,6 +62,12 @@ def test_free_form_fields_take_anything():
     assert limit["maxLength"] == 32
 
 
+def test_a_route_has_no_field_that_could_nest_deeper_than_routers_read():
+    free = [path for kind, path, node in NODES if node.get("x-kubernetes-preserve-unknown-fields")]
+    assert free == [".spec.prompt.tools[]", ".spec.engine.template"]
+    assert {kind for kind, path, _ in NODES if path in free} == {"promptgroups.yaml"}
+
+
 def test_required_fields():
     assert schema("promptgroups.yaml")["required"] == ["spec"]
     assert schema("promptgroups.yaml")["properties"]["spec"]["required"] == ["model", "prompt", "engine"]

@@ -106,6 +106,21 @@ def test_a_template_is_kept_as_written():
     assert parse_spec(LEAST | {"engine": {"image": "i", "template": template}}).engine.template == template
 
 
+@pytest.mark.parametrize("levels", [64, 65, 200, 5_000])
+@pytest.mark.parametrize("field", ["template", "tools"])
+def test_a_free_form_field_nests_as_deeply_as_every_reader_reads(field, levels):
+    value = {"a": 1}
+    for _ in range(levels - 1):
+        value = {"a": value}
+    spec = {"engine": {"image": "i", "template": value}} if field == "template" else {}
+    spec = spec or {"prompt": {"system": "x", "tools": [{}, value]}}
+    if levels == 64:
+        assert parse_spec(LEAST | spec)
+    else:
+        with pytest.raises(ValidationError, match=rf"{field}(.|\n)*more than 64 levels deep"):
+            parse_spec(LEAST | spec)
+
+
 def test_a_status_of_before_is_read():
     assert (
         PromptGroup.model_validate({"spec": LEAST, "status": {"observedGeneration": 3}}).status.observed_generation == 3

@@ -37,6 +37,10 @@ TIERS = {
     ),
     "a size that is none": (engine("--kv-offloading-size", "--enforce-eager"), ("--kv-offloading-size", 0)),
     "the offloading connector": (engine(transfer("OffloadingConnector", cpu_bytes_to_use=GIB)), (JSON, GIB)),
+    "a size that nests": (
+        engine(transfer("OffloadingConnector", cpu_bytes_to_use=[[GIB]])),
+        (JSON, 0),
+    ),
     "JSON in the next word": (engine(JSON, '{"kv_connector":"LMCacheMPConnector"}'), (JSON, 0)),
     "what cannot be read": (engine(f"{JSON}={{"), (JSON, 0)),
     "nothing that can be read": (engine(f"{JSON}=" + "[" * 5000), (JSON, 0)),

@@ -250,6 +250,17 @@ def test_what_an_answer_without_end_takes_is_bounded_by_its_limit(hostile, monke
     assert peak < 4 << 20
 
 
+@pytest.mark.parametrize("character", ["<", "\u0001", "\u2028"])
+def test_the_largest_object_of_etcd_is_read_however_it_is_written(kube, server, character):
+    text = character * (3 * (1 << 19) // len(character.encode()))  # Go writes six bytes for each of these
+    found = json.dumps({"text": text}).replace("<", "\\u003c").encode()
+    kube.answers = [Answer(200, b'{"metadata":{"resourceVersion":"1"},"items":[' + found + b"]}")]
+    assert api_server.list_objects(server, "/x", {})[0] == [{"text": text}]
+    kube.answers = [Answer(200, found + b"\n", watch=True)]
+    kube.watches_end = True
+    assert list(server.watch("/x", {"watch": "true"}, 15)) == [{"text": text}]
+
+
 @pytest.mark.heavy
 def test_pages_of_large_objects_are_smaller(kube, server, monkeypatch):
     monkeypatch.setattr(api_server, "MAX_ANSWER", 4000)

@@ -1,13 +1,20 @@
+import json
 import queue
 import threading
 from datetime import timedelta
 
 import pytest
+from kubernetes import client
+from prometheus_client import Counter
 
-from promptgroup_operator.base.errors import ClusterError
+from promptgroup_operator.base.errors import ClusterError, StoredSpecError
+from promptgroup_operator.kube.api_server import KubeClient
+from promptgroup_operator.kube.read import ClusterReader
 from promptgroup_operator.kube.reflector import SILENT_SECONDS, Failures, RateLimit, Reflector, Reflectors
-from promptgroup_operator.kube.store import Store
+from promptgroup_operator.kube.store import KINDS, Store
 from promptgroup_operator.world.snapshot import Key
+from support.builders import CREATED
+from support.scriptedkube import Answer, scripted_kube
 
 PATH = "/api/v1/pods"
 
@@ -89,6 +96,42 @@ def test_the_next_watch_goes_on_from_the_last_event_whatever_ended_the_one_befor
     reflector.watch()
     assert since(server) == ["5", "9", "11"]
     assert len(store.versions()) == 2
+
+
+def deep_group(name, depth):
+    """A PromptGroup whose template nests, as the API server sends it."""
+    metadata = {"namespace": "chat", "name": name, "uid": name, "generation": 1, "creationTimestamp": CREATED}
+    spec = {"model": "m", "prompt": {"system": name}, "engine": {"image": "i", "template": "nested"}}
+    text = json.dumps({"metadata": {**metadata, "resourceVersion": "7"}, "spec": spec})
+    return text.replace('"nested"', '{"a":' * depth + "1" + "}" * depth)
+
+
+@pytest.mark.parametrize("depth", [65, 129, 950, 1100, 3000])
+@pytest.mark.parametrize("how", ["listed", "watched"])
+def test_a_group_that_nests_too_deeply_keeps_no_other_from_being_read(tmp_path, depth, how):
+    groups = [deep_group("evil", depth), deep_group("plain", 64)]
+    events = "".join(f'{{"type":"ADDED","object":{each}}}\n' for each in groups)
+    listed = groups if how == "listed" else []
+
+    def serve(method, path):
+        if "watch=true" in path:
+            return Answer(200, events.encode() if how == "watched" else b"", watch=True)
+        return Answer(200, f'{{"metadata":{{"resourceVersion":"5"}},"items":[{",".join(listed)}]}}'.encode())
+
+    with scripted_kube(tmp_path) as kube:
+        kube.serve, kube.watches_end = serve, True
+        configuration = client.Configuration()
+        configuration.host, configuration.ssl_ca_cert = f"https://127.0.0.1:{kube.port}", str(tmp_path / "ca.crt")
+        server = KubeClient(client.ApiClient(configuration), Counter("r", "R.", ["verb", "code"], registry=None))
+        stores = {kind: Store(kind, lambda _: None) for kind in KINDS}
+        reflector = Reflector(server, "PromptGroup", "", stores["PromptGroup"])
+        reflector.list()
+        reflector.watch()
+        reader = ClusterReader(server, stores)
+        assert reader.observe(Key("chat", "plain")).group.spec.prompt.system == "plain"
+        with pytest.raises(StoredSpecError, match=r"spec\.engine\.template: .*more than 64 levels deep"):
+            reader.observe(Key("chat", "evil"))
+        server.close()
 
 
 def test_an_expired_version_ends_the_watch_with_its_status(server, reflector):

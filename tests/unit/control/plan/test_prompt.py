@@ -109,6 +109,10 @@ BAD_TOOLS = {
     "a number of too many digits": (f'[{{"a": {"1" * 5000}}}]', "holds a number or a character that JSON"),
     "half a surrogate pair": (r'[{"a": "\ud800"}]', "holds a number or a character that JSON does not allow"),
     "nested too deeply": ("[" * 200_000, "is nested too deeply to be read"),
+    "nested more deeply than in a spec": (
+        '[{"a":' + "[" * 64 + "]" * 64 + "}]",
+        "is nested too deeply to be read",
+    ),
 }
 
 

@@ -26,7 +26,10 @@ def test_what_is_not_there_is_not_written():
     ) == (None,) * 4
 
 
-@pytest.mark.parametrize("text", ["", "soon", "-1", "1e3", "[]", "{}", '{"at": 3}', "٣", "9" * 30, "[" * 9999])
+NESTED = '{"at":' + "[" * 900 + "]" * 900 + "}"
+
+
+@pytest.mark.parametrize("text", ["", "soon", "-1", "1e3", "[]", "{}", '{"at": 3}', "٣", "9" * 30, "[" * 9999, NESTED])
 def test_what_somebody_else_wrote_is_as_good_as_not_there(text):
     names = (
         annotations.SUPERSEDED,
