@@ -5,7 +5,9 @@ from copy import deepcopy
 from hypothesis import given
 from hypothesis import strategies as st
 
-from promptgroup_operator.plan.merge import merge
+from promptgroup_operator.plan import desired
+from promptgroup_operator.plan.merge import MERGE_KEYS, merge
+from support.builders import group
 
 NAMES = st.sampled_from(["a", "b", "c"])
 FIELDS = st.sampled_from(["x", "y", "z"])
@@ -87,3 +89,26 @@ def nulls(value):
     if isinstance(value, dict):
         return any(nulls(each) for each in value.values())
     return value is None
+
+
+SHAPES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from([*MERGE_KEYS, *MERGE_KEYS.values(), "spec", "$patch", "x"]), inner, max_size=4
+        )
+    ),
+    max_leaves=20,
+)
+LABELS = st.fixed_dictionaries({}, optional={"app.kubernetes.io/name": SHAPES, "promptgroup.dev/x": SHAPES})
+TEMPLATES = st.fixed_dictionaries(
+    {},
+    optional={"metadata": st.fixed_dictionaries({}, optional={"labels": LABELS | SHAPES}) | SHAPES, "spec": SHAPES},
+)
+
+
+@given(TEMPLATES)
+def test_a_template_of_any_shape_is_merged_or_a_problem_of_its_own_group(template):
+    problem = desired.template_problem(group(engine={"template": template}))
+    assert problem is None or problem.reason == "InvalidTemplate"

@@ -33,7 +33,7 @@ def merge(base: dict[str, Any], patch: dict[str, Any]) -> dict[str, Any]:
     """Return `base` with `patch` merged over it; neither is changed.
 
     Raises:
-        ValueError: an item of a list that merges by key has no such key; the message names both.
+        ValueError: an item of a list that merges by key has no text or number there; the message names both.
     """
     if patch.get(_DIRECTIVE) == "replace":
         base = {}
@@ -60,9 +60,10 @@ def _merge_lists(field: str, base: list[Any], patch: list[Any]) -> list[Any]:
     key = MERGE_KEYS[field]
     merged = {item[key]: item for item in base}
     for item in patch:
-        if not isinstance(item, dict) or key not in item:
+        name = item.get(key) if isinstance(item, dict) else None
+        named = isinstance(name, str | int | float)
+        if not named:
             raise ValueError(f"an item of {field} has no {key}, which names the item that it is merged with")
-        name = item[key]
         if item.get(_DIRECTIVE) == "delete":
             merged.pop(name, None)
         else:

@@ -36,7 +36,7 @@ def reserved(template: Mapping[str, Any], allowed: Container[str] = ()) -> str:
                     f"{where} is reserved for the operator: keys of {names.API_GROUP} identify its pods. Use a domain "
                     "of your own"
                 )
-            if field == "labels" and key == LABEL_NAME and value in OWN_NAMES:
+            if field == "labels" and key == LABEL_NAME and str(value) in OWN_NAMES:
                 return f"{where} is {value!r}, by which the product's own pods are found: use another value"
     return ""
 

@@ -2,7 +2,7 @@ from copy import deepcopy
 
 import pytest
 
-from promptgroup_operator.plan.merge import merge
+from promptgroup_operator.plan.merge import MERGE_KEYS, merge
 
 CASES = {
     "an empty patch changes nothing": ({"a": {"b": 1}}, {}, {"a": {"b": 1}}),
@@ -93,3 +93,11 @@ def test_merge(case):
 def test_a_list_item_without_its_merge_key_is_refused_with_the_field_and_the_key(item):
     with pytest.raises(ValueError, match=r"containers.*name"):
         merge({"containers": [{"name": "engine"}]}, {"containers": [item]})
+
+
+@pytest.mark.parametrize("field", MERGE_KEYS)
+@pytest.mark.parametrize("value", [{}, [], {"a": 1}, ["engine"], None])
+def test_a_merge_key_that_names_nothing_is_refused_with_the_field_and_the_key(field, value):
+    key = MERGE_KEYS[field]
+    with pytest.raises(ValueError, match=rf"{field}.*has no {key}, which names"):
+        merge({field: [{key: "engine"}]}, {field: [{key: value}]})

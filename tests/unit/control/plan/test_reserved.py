@@ -49,3 +49,8 @@ def test_a_group_whose_engines_would_join_the_routers_service_is_not_accepted():
     problem = desired.template_problem(group(engine=engine))
     assert problem.reason == "InvalidTemplate"
     assert problem.message.startswith("spec.engine.template: metadata.labels[app.kubernetes.io/name]")
+
+
+@pytest.mark.parametrize("value", [{}, [], [names.ROUTER], {"a": 1}, None, 7])
+def test_a_label_that_is_no_text_is_nobodys_name(value):
+    assert reserved({"metadata": {"labels": {"app.kubernetes.io/name": value}}}) == ""
