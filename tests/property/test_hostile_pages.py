@@ -4,17 +4,26 @@ that grows with its length and no faster."""
 import contextlib
 import json
 import time
+from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from promptgroup_operator.api.prompt_group import EngineType
 from promptgroup_operator.base.errors import EngineError
 from promptgroup_operator.engines import exposition
+from promptgroup_operator.engines.dialect import DIALECTS
 from promptgroup_operator.engines.engine_metrics import reading
 from promptgroup_operator.engines.metric_names import SGLANG, TENSORRT_LLM, VLLM
 from promptgroup_operator.load import promql, router_metrics
+from promptgroup_operator.load.engine_history import EngineHistory
+from promptgroup_operator.plan.plan import decide
+from promptgroup_operator.world.engine_facts import Measured
+from promptgroup_operator.world.snapshot import Key, LastSeen
 from promptgroup_router.contract import names
+from support.builders import NOW, group, pod, revision, world
 from support.examples import examples
 from support.hostile_pages import NAME, QUERIES, ROUTER, SHAPES
 
@@ -81,6 +90,42 @@ def test_any_page_of_an_engine_is_a_reading_of_finite_numbers_or_an_error(page, 
         return
     for value in (found.queries, found.hits, found.running, found.usage, found.kv_tokens, *found.first_token.counts):
         assert 0 <= value < float("inf")
+
+
+FIGURES = st.sampled_from(["0", "1", "0.5", "1e-9", "1e-300", "3.7", "16", "400000", "999999999999999", "1e15"])
+LABELS = st.sampled_from(["0", "1", "16", "None", "0016", "999999999999"])
+
+
+@st.composite
+def figures(draw, engine):
+    """A page with figures that no honest engine has, for some of what is read."""
+    lines = [f"{name} {draw(FIGURES)}" for name in draw(st.sets(st.sampled_from(sorted(engine.spelled()))))]
+    known = {*engine.step_labels, engine.kv_tokens_label, engine.blocks_label, engine.block_size_label} - {""}
+    labels = ",".join(f'{label}="{draw(LABELS)}"' for label in sorted(known))
+    return "\n".join([f"{engine.queries[0]} {draw(FIGURES)}", *lines, f"{engine.info}{{{labels}}} 1"]) + "\n"
+
+
+@examples(200)
+@given(data=st.data())
+@pytest.mark.parametrize("kind", list(EngineType))
+def test_no_figures_of_an_engine_end_the_pass_of_its_group(data, kind):
+    engine = DIALECTS[kind].metrics
+    then, last = (reading(data.draw(figures(engine)), engine) for _ in range(2))
+    assert min(then.step, last.step) >= 1
+    measured = data.draw(st.sampled_from([Measured(), Measured(1, 1, 1, 1), Measured(10**12, 10**12, 10**12, 10**12)]))
+    seen = LastSeen(NOW - timedelta(minutes=2), then, last)
+    replica = replace(pod("a", 0, last_seen=seen, measured=measured), in_flight=last.busy)
+    rev = revision(pods=[replica])
+    key, history = Key("chat", "support"), EngineHistory()
+    for seconds, each in ((40, then), (5, last)):
+        history.add(replica.container_id, each, NOW - timedelta(seconds=seconds), (key, rev.fingerprint))
+    found = history.found([replica.container_id])
+    load = history.load((key, rev.fingerprint), {replica.container_id: NOW - timedelta(hours=1)}, measured, NOW)
+    sizing = data.draw(st.sampled_from([{"replicas": 1}, {"replicas": None, "sizing": {"maxReplicas": 5}}]))
+    hit_rate, tier_hit_rate = found.rates
+    told = world([rev], of=group(engine={"type": kind.value}, **sizing))
+    rates = {"hit_rate": hit_rate, "tier_hit_rate": tier_hit_rate, "tier_hit_rates": found.rates_by_source}
+    assert decide(replace(told, load=load, **rates), NOW).status
 
 
 ROUTER_LINES = st.builds(

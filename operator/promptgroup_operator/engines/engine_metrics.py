@@ -88,7 +88,7 @@ def reading(page: str, names: MetricNames) -> Reading:
         evicted=(total(names.evicted) or 0.0) if names.evicted else None,
         active=active,
         first_token=histogram(buckets) if buckets else Histogram(),
-        step=_step(info, names) or int(total(names.block_size) or 1),
+        step=_step(info, names) or max(1, int(total(names.block_size) or 1)),
         caching=_caching(info, names),
         kv_tokens=sum(_kv_tokens(labels, names) for labels in info)
         or int(total(names.kv_tokens) or (total(names.blocks) or 0.0) * (total(names.block_size) or 0.0)),

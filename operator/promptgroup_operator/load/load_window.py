@@ -223,16 +223,26 @@ class FoundTokens:
 
     @property
     def rates(self) -> tuple[float | None, float | None]:
-        """Share of the prompt tokens that was found, and the part of it that KV tiers brought; None for no tokens."""
-        return (self.hits / self.queries, self.tiered / self.queries) if self.queries > 0 else (None, None)
+        """Share of the prompt tokens that was found, and the part of it that KV tiers brought; None for no tokens.
+
+        Both are from 0 to 1, whatever an engine counts.
+        """
+        if self.queries <= 0:
+            return None, None
+        found = _share(self.hits, self.queries)
+        return found, min(found, _share(self.tiered, self.queries))
 
     @property
     def rates_by_source(self) -> dict[str, float]:
         """The parts of what KV tiers brought, by where it was."""
-        brought = sum(self.sources.values())
-        if self.queries <= 0 or brought <= 0:
+        brought, tiered = sum(self.sources.values()), self.rates[1]
+        if tiered is None or brought <= 0:
             return {}
-        return {source: self.tiered / self.queries * part / brought for source, part in sorted(self.sources.items())}
+        return {source: tiered * (part / brought) for source, part in sorted(self.sources.items())}
+
+
+def _share(part: float, whole: float) -> float:
+    return min(1.0, max(0.0, part / whole))
 
 
 def client_hits(entries: Sequence[Entry]) -> FoundTokens:

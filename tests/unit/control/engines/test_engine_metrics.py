@@ -294,3 +294,15 @@ def test_the_other_engines_say_whether_prefixes_are_reused_and_what_was_computed
     assert engine_metrics.reading(page, TENSORRT_LLM).caching is False
     page = "sglang:prompt_tokens_total 100\nsglang:uncached_prompt_tokens_histogram_sum 40\n"
     assert engine_metrics.reading(page, SGLANG).computed == 40
+
+
+@pytest.mark.parametrize(
+    ("names", "page"),
+    [
+        (SGLANG, "sglang:prompt_tokens_total 10\nsglang:page_size 0.5\n"),
+        (TENSORRT_LLM, f"{TENSORRT_LLM.queries[0]} 10\ntrtllm_kv_cache_tokens_per_block 0.5\n"),
+    ],
+    ids=["sglang", "trtllm"],
+)
+def test_no_engine_caches_in_steps_of_less_than_a_token(names, page):
+    assert engine_metrics.reading(page, names).step == 1

@@ -4,7 +4,7 @@ from datetime import timedelta
 import pytest
 
 from promptgroup_operator.load import load_window
-from promptgroup_operator.load.load_window import GAP, Entry, OwnRequests
+from promptgroup_operator.load.load_window import GAP, Entry, FoundTokens, OwnRequests
 from promptgroup_operator.world.engine_facts import UNKNOWN, Measured
 from promptgroup_operator.world.samples import Histogram
 from support.builders import NOW, reading
@@ -24,6 +24,24 @@ def entries(*readings):
 def engines(histories, serving=None, known=UNKNOWN):
     serving = serving if serving is not None else dict.fromkeys(histories, NOW - timedelta(hours=1))
     return load_window.engines(histories, serving, SINCE, known)
+
+
+@pytest.mark.parametrize(
+    ("hits", "queries", "tiered", "expected"),
+    [
+        (1e15, 1e-300, 1e15, (1.0, 1.0)),
+        (1e15, 1.0, 0.0, (1.0, 0.0)),
+        (-5.0, 10.0, 3.0, (0.0, 0.0)),
+        (5.0, 10.0, 8.0, (0.5, 0.5)),
+        (5.0, 10.0, 1.0, (0.5, 0.1)),
+        (5.0, 0.0, 1.0, (None, None)),
+        (5.0, -1.0, 1.0, (None, None)),
+    ],
+)
+def test_shares_of_what_was_found_are_from_0_to_1_whatever_an_engine_counts(hits, queries, tiered, expected):
+    found = FoundTokens(queries, hits, tiered, {"memory": 1e15, "pool": 1e-300})
+    assert found.rates == expected
+    assert sum(found.rates_by_source.values()) == pytest.approx(expected[1] or 0.0)
 
 
 def test_rates_are_of_the_whole_window_and_of_all_replicas():
