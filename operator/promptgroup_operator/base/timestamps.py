@@ -2,15 +2,19 @@
 
 from datetime import UTC, datetime
 
+FIRST, LAST = datetime(2000, 1, 1, tzinfo=UTC), datetime(2200, 1, 1, tzinfo=UTC)
+"""The times that are believed: to each of them, and from it, any duration of the API can be counted."""
+
 
 def parse_time(text: str | None) -> datetime | None:
-    """Parse a time as Kubernetes writes it; None where there is none, or none that can be read."""
+    """Parse a time as Kubernetes writes it; None where there is none, or none from FIRST to LAST that can be read."""
     if not text:
         return None
     try:
-        return datetime.fromisoformat(text).astimezone(UTC)
-    except ValueError:
+        at = datetime.fromisoformat(text).astimezone(UTC)
+    except (ValueError, OverflowError):
         return None
+    return at if FIRST <= at <= LAST else None
 
 
 def rfc3339(at: datetime) -> str:
