@@ -5,6 +5,7 @@ Values of a group's status are read from it at the scrape; other findings of a p
 hold no text of a prompt.
 """
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -15,6 +16,7 @@ from prometheus_client.metrics_core import Metric
 
 from promptgroup_operator.sizing.model import Model
 from promptgroup_operator.sizing.recommend import SizingDecision
+from promptgroup_operator.world.kept import GPU
 from promptgroup_operator.world.snapshot import Key, Manifest, Reading, World, holders
 from promptgroup_router.contract.fingerprint import ShortFingerprint, short
 
@@ -89,6 +91,9 @@ SOURCE_HELP: Final = (
 )
 SOURCE_LABELS: Final = (*LABELS, "source")
 
+_DEVICES: Final = re.compile(r"[0-9]{1,6}", re.ASCII)
+"""A number of devices; no machine has more, and one of thousands of digits is no number for Python."""
+
 _Read: TypeAlias = Callable[[Manifest, PassSummary | None], float | None]
 
 
@@ -154,7 +159,8 @@ def _identity(key: Key, group: Manifest) -> dict[str, str]:
 def _gpus(group: Manifest) -> int:
     """Return the GPUs that an engine of a group asks for: whole devices, which are named `gpu`."""
     limits = group["spec"].get("engine", {}).get("resources", {}).get("limits", {})
-    return sum(int(count) for name, count in limits.items() if name.endswith("/gpu") and str(count).isdecimal())
+    counts = (str(count) for name, count in limits.items() if name.endswith(GPU))
+    return sum(int(count) for count in counts if _DEVICES.fullmatch(count))
 
 
 # --- numbers -----------------------------------------------------------------------------------------------

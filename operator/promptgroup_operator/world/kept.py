@@ -29,6 +29,14 @@ ITEMS = 32
 LONGEST = 4_096
 """Most characters that are kept of a text: of an annotation, or a message. What the operator writes is shorter."""
 
+GPU = "/gpu"
+"""End of the names of resources that are GPUs, as in `nvidia.com/gpu`."""
+
+LONGEST_RESOURCE = 317
+"""Most characters of a resource's name, by Kubernetes: a domain, a slash and a name."""
+LONGEST_COUNT = 32
+"""Most characters of its number, by the schema."""
+
 SHORTENED = "shortened"
 """Key of a PromptGroup that lacks most of its spec, and of a Deployment that lacks its template."""
 WRITTEN = "written"
@@ -88,10 +96,20 @@ def _group(found: Manifest) -> dict[str, Any]:
     if not _is_long(json.dumps(spec)):
         return told
     summary = _picked(spec, ("model", "modelAliases", "replicas"))
-    summary["engine"] = _picked(spec.get("engine", {}), ("type",))
+    engine = spec.get("engine", {})
+    summary["engine"] = _picked(engine, ("type",))
+    if gpus := _gpus(engine):
+        summary["engine"]["resources"] = {"limits": gpus}
     if sizing := spec.get("sizing"):
         summary["sizing"] = _picked(sizing, ("minReplicas", "maxReplicas"))
     return {**told, "spec": summary, SHORTENED: True}
+
+
+def _gpus(engine: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the limits of an engine's GPUs, by which an hour of it has a price."""
+    limits = (engine.get("resources") or {}).get("limits") or {}
+    gpus = [(name, count) for name, count in limits.items() if name.endswith(GPU) and len(name) <= LONGEST_RESOURCE]
+    return {name: count for name, count in gpus[:ITEMS] if isinstance(count, int) or len(count) <= LONGEST_COUNT}
 
 
 def _deployment(found: Manifest) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from promptgroup_operator.sizing.model import fit
 from promptgroup_operator.sizing.recommend import SizingDecision, SizingInput, replicas
 from promptgroup_operator.telemetry.collector import NUMBERS, OF_REPLICAS, PassSummary, families, summarize
+from promptgroup_operator.world.kept import SHORTENED, WHOLE_CHARACTERS, kept
 from promptgroup_operator.world.load import GroupLoad
 from promptgroup_operator.world.sizing_history import NEW
 from promptgroup_operator.world.snapshot import Key, LastSeen
@@ -178,6 +179,10 @@ def test_no_text_of_a_prompt_is_told(told):
     [
         ({"nvidia.com/gpu": 4, "memory": "8Gi"}, 2.5, [10.0]),
         ({"nvidia.com/gpu": "2"}, 2.5, [5.0]),
+        ({"nvidia.com/gpu": 1, "amd.com/gpu": "1"}, 2.5, [5.0]),
+        ({"nvidia.com/gpu": "9" * 5000}, 2.5, []),
+        ({"nvidia.com/gpu": "9" * 5000, "amd.com/gpu": 1}, 2.5, [2.5]),
+        ({"nvidia.com/gpu": "\u0663"}, 2.5, []),
         ({"nvidia.com/mig-1g.5gb": 1}, 2.5, []),
         ({}, 2.5, []),
         ({"nvidia.com/gpu": 4}, 0.0, []),
@@ -186,3 +191,13 @@ def test_no_text_of_a_prompt_is_told(told):
 def test_a_replica_costs_what_its_gpus_cost_where_a_price_is_given(limits, price, told_price):
     group = stored(engine={"type": "vLLM", "resources": {"limits": limits}})
     assert Told([group], {}, price)("promptgroup_replica_hour_price", namespace="chat", name="support") == told_price
+
+
+@pytest.mark.parametrize("characters", [100, WHOLE_CHARACTERS + 1])
+def test_a_replica_costs_the_same_however_long_its_prompt_is(characters):
+    limits = {"nvidia.com/gpu": 2, "memory": "8Gi"}
+    engine = {"type": "vLLM", "image": "i", "resources": {"limits": limits}}
+    group = stored(prompt={"system": "x" * characters}, engine=engine)
+    in_store = kept(group, "PromptGroup")
+    assert (SHORTENED in in_store) == (characters > WHOLE_CHARACTERS)
+    assert Told([in_store], {}, 2.5)("promptgroup_replica_hour_price", namespace="chat", name="support") == [5.0]

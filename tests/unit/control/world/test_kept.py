@@ -7,7 +7,9 @@ from promptgroup_operator.kube.decode import pod_of
 from promptgroup_operator.plan import desired, diff
 from promptgroup_operator.world.kept import (
     DIGEST,
+    ITEMS,
     LAST_APPLIED,
+    LONGEST_RESOURCE,
     SHORTENED,
     TEMPLATE,
     WHOLE_CHARACTERS,
@@ -231,3 +233,18 @@ def test_an_object_of_any_size_takes_at_most_a_bounded_amount(kind):
     found = {"metadata": grown_metadata(), **HOSTILE[kind]}
     assert len(json.dumps(found)) > 500_000
     assert memory(found, kind, 3) < 128 * 1024
+
+
+def test_of_a_long_group_the_numbers_of_its_gpus_are_kept_and_these_are_bounded():
+    limits = {f"{number}.example.com/gpu": "1" for number in range(ITEMS + 1)}
+    limits |= {"a" * LONGEST_RESOURCE + "/gpu": 1, "memory": "1Gi"}
+
+    def gpus(limits):
+        spec = {"model": "m", "prompt": {"system": "a" * WHOLE_CHARACTERS}, "engine": {"resources": {"limits": limits}}}
+        in_store = kept({"metadata": {"name": "a"}, "spec": spec}, "PromptGroup")
+        return in_store["spec"]["engine"].get("resources", {"limits": {}})["limits"]
+
+    assert gpus({"nvidia.com/gpu": 2, "memory": "1Gi"}) == {"nvidia.com/gpu": 2}
+    assert gpus({"nvidia.com/gpu": "9" * 5000}) == {}
+    assert gpus(None) == {}
+    assert len(gpus(limits)) == ITEMS
