@@ -163,7 +163,9 @@ def check_at_rest(model: Model) -> None:
     history = {(kind, each["metadata"]["name"]) for each in kept for kind in ("Deployment", "ConfigMap")}
     assert all(model.by_hand and kind == "ConfigMap" for kind, _ in set(model.live) - wanted - history)
     assert model.live["Deployment", name]["spec"]["replicas"] == replicas
-    assert annotations.SUPERSEDED not in model.live["Deployment", name]["metadata"]["annotations"]
+    noted = model.live["Deployment", name]["metadata"]["annotations"]
+    assert annotations.SUPERSEDED not in noted
+    assert annotations.STEP not in noted or not replicas
     slots = sorted(pod.slot for pod in model.pods)
     assert len(set(slots)) == replicas
     assert set(slots) <= set(range(MOST)), "a free number is taken before a new one"
@@ -311,6 +313,32 @@ def test_a_revision_that_never_warms_takes_no_traffic_and_goes_when_it_is_not_wa
     model.edit(prompt={"system": "text a"})
     model.settle(RETIRE_AFTER * 2)
     check_at_rest(model)
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("rollout", [{}, {"paused": True}, {"autoPromote": False}, {"steps": TWO}])
+def test_the_pods_that_serve_are_replaced_while_the_new_prompt_cannot_be_warmed(rollout):
+    """Whether one or all of them go, the old prompt serves again as soon as a replica of it is warm."""
+    for count in (1, 2):
+        model = Model(datetime(2026, 11, 3, 12, tzinfo=UTC), SPEC | {"replicas": count})
+        model.settle(timedelta(seconds=10))
+        old = target_of(model)
+        model.edit(prompt={"system": "text b"}, rollout={"retireAfter": "2m", **rollout})
+        for turn in range(60):
+            if turn == 20:
+                for pod in [each for each in model.pods if each.fingerprint == old]:
+                    model.kill(pod, at_once=True)
+            model.operate()
+            model.control()
+            for pod in list(model.pods):
+                model.kubelet(pod)
+            for job in list(model.jobs.values()):
+                model.finish_warmup(job, proven=job.prompt.system == "text a")
+            model.pass_time(timedelta(seconds=10))
+        route = decode_group("chat", "support", model.live["PromptRoute", "support"]["spec"])
+        served = {each.fingerprint: each for each in route.revisions}
+        assert served[old].weight == 100
+        assert [slot.state for slot in served[old].slots] == [SlotState.READY] * count
 
 
 @pytest.mark.slow

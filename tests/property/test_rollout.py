@@ -89,6 +89,23 @@ def test_a_release_says_what_it_waits_for_and_only_a_release_does(found, aim):
         assert release.steps[aim.target].weight <= before or release.waits is None
 
 
+@given(revisions(), GOALS)
+def test_nobody_who_served_loses_all_to_one_that_is_cold_or_held(found, aim):
+    """One that took over, and from which nothing has taken over, serves whatever became of its pods."""
+    steps = rollout.decide(found, aim).steps
+    incumbents = [each for each in found if each.progress is None and (each.weight or each.superseded_at is None)]
+    wanted = next((each for each in found if each.fingerprint == aim.target), None)
+    others = [each for each in incumbents if each is not wanted]
+    if not others or (wanted in incumbents and wanted.weight == 100):
+        return
+    held = aim.policy.paused or aim.policy.weights[-1] < 100
+    if held or (aim.replicas and (wanted is None or not wanted.ready)):
+        assert steps[aim.target].phase is not RevisionPhase.SERVING
+        serving = [each for each in others if steps[each.fingerprint].phase is RevisionPhase.SERVING]
+        assert len(serving) == 1
+        assert steps[serving[0].fingerprint].superseded_at is None
+
+
 @pytest.mark.heavy
 @given(revisions(), GOALS)
 def test_only_what_nobody_misses_retires(found, aim):

@@ -162,6 +162,8 @@ class Model:
     of it, and the engines' work counts."""
     use: dict[str, dict[int, SlotUse]] = field(default_factory=dict)
     """Fingerprint → slot → what the routers say that it holds and works on."""
+    served: set[str] = field(default_factory=set)
+    """Fingerprints that once had all new sessions and a replica that routers could send them to."""
     by_hand: bool = False
     """Whether somebody deleted a Deployment, the record of a revision: its prompt object then stays to the end."""
     _count: Iterator[int] = field(default_factory=lambda: itertools.count(1))
@@ -399,6 +401,11 @@ class Model:
         group = decode_group("chat", "support", route["spec"])
         ready = ((each, slot) for each in group.revisions for slot in each.slots if slot.state == "Ready")
         self.published.append((self.now, {slot.pod: (each.fingerprint, slot.incarnation) for each, slot in ready}))
+        self.served |= {
+            each.fingerprint
+            for each in group.revisions
+            if each.weight == 100 and any(slot.state == "Ready" for slot in each.slots)
+        }
 
     # --- what must never happen ----------------------------------------------------------------------------
 
@@ -484,6 +491,7 @@ class Model:
         target = target_of(self, world)
         if target in ready and sum(each.weight for each in after.revisions) != 100:
             raise ViolationError("the weights do not add up")
+        self._check_take_over(world, weights, {each.fingerprint: each.weight for each in after.revisions}, ready)
         named = rollout.named(world.traffic)
         for each in after.revisions:
             heirs = any(ready[other] and weights.get(other) for other in ready if other != each.fingerprint)
@@ -513,6 +521,18 @@ class Model:
         )
         if left < min(serving, wanted - given_up) and not alone:
             raise ViolationError(f"{left} replicas serve of {wanted} wanted: {serving} did")
+
+    def _check_take_over(
+        self, world: World, before: Mapping[str, int], after: Mapping[str, int], ready: Mapping[str, int]
+    ) -> None:
+        """Nobody who served loses all to one that never did: while that has nothing warm, or the release is held."""
+        spec, target = world.group.spec, target_of(self, world)
+        losers = [each for each in self.served if before.get(each) and not after.get(each, 100)]
+        if target in self.served or after.get(target) != 100 or before.get(target) == 100 or not losers:
+            return
+        held = spec.rollout.paused or not spec.rollout.auto_promote
+        if held or (spec.replicas and not ready[target]):
+            raise ViolationError(f"{losers} served and would lose all to {target} (held: {held})")
 
     def _check_leaving(self, pod: ModelPod, why: str) -> None:
         """No replica that serves goes before the routers have left it and its requests have ended.

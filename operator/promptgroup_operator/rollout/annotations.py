@@ -15,7 +15,7 @@ from promptgroup_operator.world.snapshot import Problem, Progress, RolledBack
 SUPERSEDED = "promptgroup.dev/superseded-at"
 """Time at which another revision took its place."""
 STEP = "promptgroup.dev/release-step"
-"""Index of the step that its release is at; there until it took over."""
+"""Index of the step that its release is at; there from its creation until it took over with a warm replica."""
 STEP_SINCE = "promptgroup.dev/release-step-since"
 """Time at which that step's weight stood in the route."""
 ROLLED_BACK = "promptgroup.dev/rolled-back"

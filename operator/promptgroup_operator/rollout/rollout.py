@@ -9,8 +9,9 @@ for those who still send the old text until `retireAfter` has passed and its eng
 
 A step is a weight. The weight rises to it no faster than warm replicas can carry it, and `replica_split` lets replicas
 follow the traffic; without steps the one step is the take-over. What must be remembered stands where any pass finds
-it: on the coming Deployment its step and since when, on the old one since when it is superseded, in the PromptRoute
-who has the traffic.
+it: on the Deployment of a revision that never took over its step and since when, on the old one since when it is
+superseded, in the PromptRoute who has the traffic. The first revision of a group takes over with its first warm
+replica, so that one which served is told from one which never could.
 
 Does no I/O and reads no clock.
 """
@@ -34,15 +35,16 @@ NOTHING = Flow()
 
 def decide(revisions: Sequence[RevisionState], goal: Goal) -> Release:
     """Return a step for every revision that has a Deployment and for the target. `replica_split` adds the sizes."""
-    target, replicas = goal.target, goal.replicas
+    target = goal.target
     wanted = next((each for each in revisions if each.fingerprint == target), None)
     others = [each for each in revisions if each.fingerprint != target]
-    stable = _stable(others, wanted)
+    stable = _stable(others)
     mark = wanted.rolled_back if wanted is not None else None
     if stable is not None and wanted is not None and mark is not None and mark.settings == goal.settings:
         release = _taken_back(wanted, mark, goal)
-    elif stable is None or (replicas == 0 and not stable.alive) or (wanted is not None and _has_all(wanted)):
-        release = Release({target: RevisionStep(target, RevisionPhase.SERVING, ALL)}, replicas, None)
+    elif stable is None or _takes_over(wanted, stable, goal):
+        step = RevisionStep(target, RevisionPhase.SERVING, ALL, progress=_until_warm(wanted))
+        release = Release({target: step}, goal.replicas, None)
         stable = None
     else:
         release = _released(wanted, stable, goal)
@@ -66,31 +68,51 @@ def decide(revisions: Sequence[RevisionState], goal: Goal) -> Release:
     return replace(release, steps=plan)
 
 
-def _has_all(revision: RevisionState) -> bool:
-    return revision.weight == ALL and revision.superseded_at is None
-
-
 # --- The one that serves -----------------------------------------------------------------------------------
 
 
-def _stable(others: Sequence[RevisionState], wanted: RevisionState | None) -> RevisionState | None:
+def _stable(others: Sequence[RevisionState]) -> RevisionState | None:
     """Return the revision that serves until the target does: it took over once, and nothing has taken over from it.
 
     The route says who has the traffic: a revision that was marked superseded in a pass which then ended before the
-    route was written serves still. One that never had a warm replica has nothing to lose.
+    route was written serves still. One that never had a warm replica has nothing to lose. One that had serves whatever
+    became of its pods: those that come in their place are not warm yet, and will be.
     """
-    judged = wanted is not None and wanted.rolled_back is not None
     candidates = [
         each
         for each in others
-        if (each.weight > 0 or each.superseded_at is None)
-        and (each.ready > 0 or any(pod.warmed for pod in each.pods if not pod.deleting) or (judged and each.weight > 0))
+        if (each.weight > 0 or each.superseded_at is None) and (each.progress is None or _was_warm(each))
     ]
     return max(
         candidates,
         key=lambda each: (each.progress is None, each.weight, each.superseded_at is None, each.created),
         default=None,
     )
+
+
+def _takes_over(wanted: RevisionState | None, stable: RevisionState, goal: Goal) -> bool:
+    """Return True if nothing is left to wait for: the others are superseded for good.
+
+    It keeps what it has taken, warm or not. To take it, it needs a warm replica, or a group that serves nothing: no
+    replica is wanted, and what served has none.
+    """
+    may = not goal.policy.paused and goal.policy.weights[-1] == ALL
+    if may and goal.replicas == 0 and not stable.alive:
+        return True
+    if wanted is None or wanted.weight < ALL or wanted.superseded_at is not None:
+        return False
+    return wanted.progress is None or (may and wanted.ready > 0)
+
+
+def _until_warm(wanted: RevisionState | None) -> Progress | None:
+    """Return the progress of a target that has all traffic: the mark of one that never had a warm replica."""
+    if wanted is None:
+        return Progress(0, None)
+    return None if _was_warm(wanted) else wanted.progress
+
+
+def _was_warm(revision: RevisionState) -> bool:
+    return revision.ready > 0 or any(pod.warmed for pod in revision.pods if not pod.deleting)
 
 
 # --- The one that comes ------------------------------------------------------------------------------------
@@ -124,6 +146,8 @@ def _released(wanted: RevisionState | None, stable: RevisionState, goal: Goal) -
                 passed = Problem(result.reason, f"{short(target)} passed {at}: {result.message}")
             index, since, result = index + 1, None, None
     weight = min(weights[index], carried(wanted, goal))
+    if returns:  # proven before: it loses nothing while its replicas are replaced
+        weight = max(weight, wanted.weight)
     if policy.paused:
         weight = min(weight, wanted.weight)
     step = RevisionStep(

@@ -274,7 +274,7 @@ class RevisionState:
     use: Mapping[int, SlotUse] = field(default_factory=dict)
     """Slot → what routers say that it works on and holds; empty when nothing is known."""
     progress: Progress | None = None
-    """Set from its creation beside a revision that serves until it takes over."""
+    """Set from its creation until it takes over, which takes a warm replica: None says that it served once."""
     rolled_back: RolledBack | None = None
     size: int | None = None
     """Replicas that the group wanted when the Deployment was last written; known where the operator decides it."""

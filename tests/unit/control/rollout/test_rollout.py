@@ -8,7 +8,7 @@ from promptgroup_operator.rollout.release import RevisionPhase
 from promptgroup_operator.world.samples import Flow, Stratum, StratumKey, Traffic
 from promptgroup_operator.world.snapshot import Problem, Progress, RolledBack
 from promptgroup_router.contract.fingerprint import fingerprint, short
-from support.builders import NOW, SETTINGS, ago, goal, pod, restarted, revision, starting
+from support.builders import NOW, SETTINGS, ago, cold, goal, pod, restarted, revision, starting
 
 A, B, C = (fingerprint(text) for text in "abc")
 SERVING, COMING, CANARY, SUPERSEDED = (
@@ -78,9 +78,54 @@ PHASES = {
         {B: (SERVING, 100), A: (SUPERSEDED, 0)},
     ),
     "it takes over at once when the old one never served": (
-        [serves("a", [starting("p")])],
+        [serves("a", [starting("p")], progress=Progress(0, None))],
         "b",
         {B: (SERVING, 100), A: (SUPERSEDED, 0)},
+    ),
+    "an old one whose pods are all replaced serves on": (
+        [serves("a", [starting("p")]), comes("b", [cold("q", reason="WarmupRefused")])],
+        "b",
+        {B: (COMING, 0), A: (SERVING, 100)},
+    ),
+    "so does one that has no pod at all": (
+        [serves("a", [], replicas=1), comes("b", [cold("q", reason="WarmupRefused")])],
+        "b",
+        {B: (COMING, 0), A: (SERVING, 100)},
+    ),
+    "whoever is warm first serves when both have lost their pods": (
+        [serves("a", [starting("p")], weight=50), comes("b", warm(1), weight=50)],
+        "b",
+        {B: (CANARY, 50), A: (SERVING, 50)},
+    ),
+    "one that has lost its replicas before it took over gives all back": (
+        [serves("a", warm(2), weight=0), comes("b", [starting("q")], weight=100)],
+        "b",
+        {B: (COMING, 0), A: (SERVING, 100)},
+    ),
+    "and waits when the old one lost them, too": (
+        [serves("a", [starting("p")], weight=0), comes("b", [starting("q")], weight=100)],
+        "b",
+        {B: (COMING, 0), A: (SERVING, 100)},
+    ),
+    "one that took over keeps its traffic without a warm replica": (
+        [old("a", warm(2)), serves("b", [starting("q")])],
+        "b",
+        {B: (SERVING, 100), A: (SUPERSEDED, 0)},
+    ),
+    "so it does when the route is lost": (
+        [old("a", warm(2)), serves("b", warm(2), weight=0, slots={})],
+        "b",
+        {B: (SERVING, 100), A: (SUPERSEDED, 0)},
+    ),
+    "A to B to A without a warm replica of A: it loses nothing": (
+        [serves("a", [starting("p")], weight=60), comes("b", warm(1), weight=40)],
+        "a",
+        {A: (CANARY, 60), B: (SERVING, 40)},
+    ),
+    "a canary that served is no heir while the one that took over is there": (
+        [serves("a", [starting("p")], weight=40), comes("b", warm(1), weight=60)],
+        "c",
+        {C: (COMING, 0), A: (SERVING, 100), B: (SUPERSEDED, 0)},
     ),
     "an old one whose container restarts serves on": (
         [serves("a", [restarted("p")]), comes("b", warm(1))],
@@ -120,6 +165,45 @@ def test_phases(case):
     revisions, target, expected = PHASES[case]
     assert found(revisions, of=goal(target)) == expected
     assert sum(weight for _, weight in expected.values()) == 100
+
+
+HELD = {
+    "paused": {"paused": True},
+    "awaits promotion": {"autoPromote": False},
+    "awaits promotion after its steps": {"autoPromote": False, "steps": STEPS},
+}
+
+
+@pytest.mark.parametrize("case", HELD)
+@pytest.mark.parametrize("pods", [[], [starting("p")], [cold("p", 0)]], ids=["gone", "starting", "cold"])
+def test_a_release_that_is_held_supersedes_nobody(case, pods):
+    """Whatever became of the pods that serve, and however far the new revision had come."""
+    for weight, new, replicas in ((0, [cold("q")], 2), (0, warm(2), 2), (100, warm(2), 2), (0, [], 0)):
+        revisions = [serves("a", pods if replicas else [], weight=100 - weight), comes("b", new, weight=weight)]
+        steps = rollout.decide(revisions, goal("b", replicas, **HELD[case])).steps
+        assert steps[A].phase is SERVING
+        assert steps[A].superseded_at is None
+        assert steps[B].progress is not None
+
+
+def test_a_group_of_no_replicas_changes_its_prompt_at_once():
+    assert found([serves("a", [])], of=goal("b", 0)) == {B: (SERVING, 100), A: (RETIRED, 0)}
+    assert found([serves("a", warm(1))], of=goal("b", 0)) == {B: (COMING, 0), A: (SERVING, 100)}
+
+
+def test_the_first_revision_has_taken_over_when_something_of_it_was_warm():
+    def told(pods):
+        return rollout.decide([serves("a", pods, progress=Progress(0, None))], goal("a")).steps[A].progress
+
+    assert rollout.decide([], goal("a")).steps[A].progress == told([]) == told([cold("p", 0)]) == Progress(0, None)
+    assert told(warm(1)) is told([restarted("p")]) is None
+    assert rollout.decide([serves("a", [starting("p")])], goal("a")).steps[A].progress is None
+
+
+def test_one_that_never_took_over_is_known_as_such_and_begins_anew():
+    revisions = [serves("a", warm(2)), comes("b", warm(1), 1, ago(minutes=3), weight=0)]
+    assert rollout.decide(revisions, goal("c", steps=STEPS)).steps[B].progress == Progress(0, None)
+    assert rollout.decide([serves("b", warm(2)), old("a", warm(2))], goal("b")).steps[A].progress is None
 
 
 STAGES = {
