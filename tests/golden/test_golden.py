@@ -178,8 +178,8 @@ def read_revision(given, now, settings):
     if "use" in given:
         fields["use"] = {slot: SlotUse(*use) for slot, use in given["use"].items()}
     if "step" in given:
-        index, since = given["step"]
-        fields["progress"] = Progress(index, now - ago(since) if since is not None else None)
+        weight, since = given["step"]
+        fields["progress"] = Progress(weight, now - ago(since) if since is not None else None)
     made = builders.revision(system, [read_pod(each, now, settings) for each in given.get("pods", [])], **fields)
     if given.get("kept") == "nowhere":
         return replace(made, prompt=None)

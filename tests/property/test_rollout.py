@@ -35,7 +35,7 @@ def revisions(draw):
                 superseded_at=draw(TIMES),
                 quiet_since=draw(TIMES),
                 replicas=draw(st.integers(0, 5)),
-                progress=draw(st.none() | st.builds(Progress, st.integers(0, 4), TIMES)),
+                progress=draw(st.none() | st.builds(Progress, st.sampled_from([0, 20, 40, 60, 100]), TIMES)),
                 rolled_back=draw(st.sampled_from([None, None, MARK])),
                 created=f"2026-11-03T11:00:0{draw(st.integers(0, 3))}Z",
             )
@@ -104,6 +104,25 @@ def test_nobody_who_served_loses_all_to_one_that_is_cold_or_held(found, aim):
         serving = [each for each in others if steps[each.fingerprint].phase is RevisionPhase.SERVING]
         assert len(serving) == 1
         assert steps[serving[0].fingerprint].superseded_at is None
+
+
+@given(st.lists(st.integers(1, 99), max_size=4, unique=True), st.integers(0, 99), TIMES, GOALS, traffics())
+def test_an_edit_of_steps_promotes_nobody(weights, come_to, since, aim, traffic):
+    """Whatever the steps become: the release is at one of them, with a pause and an analysis of its own or its own."""
+    weights = sorted(weights) or [50]
+    paused = replace(aim.policy, weights=(*weights, 100), pauses=(timedelta(minutes=30),) * len(weights))
+    new = revision("b", [pod(f"n{i}", i) for i in range(5)], weight=come_to, progress=Progress(come_to, since))
+    found = [revision("a", [pod(f"a{i}", i) for i in range(5)], weight=100 - come_to), new]
+    aim = replace(aim, target=new.fingerprint, policy=paused)
+    step = rollout.decide(found, replace(aim, traffic=traffic)).steps[new.fingerprint]
+    if come_to not in weights and step.progress is not None:
+        assert step.weight <= max(come_to, next((each for each in weights if each >= come_to), weights[-1]))
+        assert step.progress.weight < 100
+        assert step.progress.since in (None, aim.now)
+    elif step.progress is not None and step.progress.weight == 100:
+        assert come_to == weights[-1]
+        assert since is not None
+        assert aim.now - since >= timedelta(minutes=30)
 
 
 @pytest.mark.heavy

@@ -117,7 +117,7 @@ def cluster() -> ClusterReading:
                 "metadata": {
                     "name": f"code-{short(CODE_NEW)}",
                     "annotations": {
-                        "promptgroup.dev/release-step": "1",
+                        "promptgroup.dev/release-step": "30",
                         "promptgroup.dev/release-step-since": "2026-11-22T14:09:00Z",
                     },
                 }

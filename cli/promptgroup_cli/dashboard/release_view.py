@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from promptgroup_operator.base.timestamps import rfc3339
 from promptgroup_operator.rollout import annotations
-from promptgroup_operator.rollout.release import RevisionPhase
+from promptgroup_operator.rollout.release import ALL, RevisionPhase, step_at
 from promptgroup_operator.world.samples import Stratum, mean, quantile
 from promptgroup_operator.world.snapshot import Manifest
 from promptgroup_router.contract.fingerprint import Fingerprint, ShortFingerprint, short
@@ -75,7 +75,8 @@ def release_view(
     progress, back = annotations.progress(noted), annotations.rolled_back(noted)
     rollout = group["spec"].get("rollout", {})
     serving = next(each for each in group["status"]["revisions"] if each.get("phase") == RevisionPhase.SERVING)
-    at = progress.step if progress is not None else 0
+    weights = [*(int(step["weight"]) for step in rollout.get("steps", [])), ALL]
+    at = step_at(weights, progress.weight) if progress is not None else 0
     return {
         "phase": str(coming["phase"]),
         "paused": bool(rollout.get("paused", False)),

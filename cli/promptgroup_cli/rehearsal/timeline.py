@@ -8,7 +8,7 @@ from typing import Any
 from promptgroup_cli.rehearsal.simulate import Moment
 from promptgroup_operator.api.prompt_group import StepSpec
 from promptgroup_operator.plan import desired
-from promptgroup_operator.rollout.release import RevisionPhase
+from promptgroup_operator.rollout.release import ALL, RevisionPhase, step_at
 from promptgroup_operator.world.snapshot import Manifest, Pod, RevisionState, World
 from promptgroup_router.contract.fingerprint import Fingerprint, short
 
@@ -164,11 +164,12 @@ def _step(old: RevisionState | None, new: RevisionState, steps: Sequence[StepSpe
     before, after = old.progress if old is not None else None, new.progress
     if not steps or after is None or after == before:
         return
-    if after.step >= len(steps):
+    index = step_at([*(step.weight for step in steps), ALL], after.weight)
+    if index >= len(steps):
         yield f"{short(new.fingerprint)} passed its steps and takes over as its replicas become warm"
     elif after.since is not None:
-        pause = steps[after.step].pause
-        yield f"{short(new.fingerprint)}: step {after.step + 1} of {len(steps)} begins and lasts at least {pause}"
+        pause = steps[index].pause
+        yield f"{short(new.fingerprint)}: step {index + 1} of {len(steps)} begins and lasts at least {pause}"
 
 
 def _phases(old: World, new: World) -> Iterator[str]:

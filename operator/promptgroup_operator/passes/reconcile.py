@@ -499,7 +499,7 @@ class Reconciler:
 def _step(revisions: Iterable[RevisionState]) -> list[tuple[Fingerprint, int, bool]]:
     """Return what identifies the step of a release: samples begin anew when it changes."""
     return sorted(
-        (each.fingerprint, each.progress.step, each.progress.since is not None)
+        (each.fingerprint, each.progress.weight, each.progress.since is not None)
         for each in revisions
         if each.progress is not None
     )

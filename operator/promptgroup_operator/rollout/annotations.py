@@ -15,9 +15,10 @@ from promptgroup_operator.world.snapshot import Problem, Progress, RolledBack
 SUPERSEDED = "promptgroup.dev/superseded-at"
 """Time at which another revision took its place."""
 STEP = "promptgroup.dev/release-step"
-"""Index of the step that its release is at; there from its creation until it took over with a warm replica."""
+"""Weight of the step that its release has come to, 0 before the first; there from its creation until it took over with
+a warm replica."""
 STEP_SINCE = "promptgroup.dev/release-step-since"
-"""Time at which that step's weight stood in the route."""
+"""Time at which that weight stood in the route."""
 ROLLED_BACK = "promptgroup.dev/rolled-back"
 """JSON: when and why it was taken back (`at`, `reason`, `message`), and with which engine `settings`. Remove it to try
 the revision again."""
@@ -33,7 +34,7 @@ def encode(
     if superseded_at is not None:
         found[SUPERSEDED] = rfc3339(superseded_at)
     if progress is not None:
-        found[STEP] = str(progress.step)
+        found[STEP] = str(progress.weight)
         if progress.since is not None:
             found[STEP_SINCE] = rfc3339(progress.since)
     if rolled_back is not None:
@@ -56,8 +57,8 @@ def superseded_at(annotations: Mapping[str, str]) -> datetime | None:
 
 def progress(annotations: Mapping[str, str]) -> Progress | None:
     """Return the progress of its release; None when none is under way."""
-    step = _whole(annotations.get(STEP, ""))
-    return Progress(step, parse_time(annotations.get(STEP_SINCE))) if step is not None else None
+    weight = _whole(annotations.get(STEP, ""))
+    return Progress(weight, parse_time(annotations.get(STEP_SINCE))) if weight is not None else None
 
 
 def rolled_back(annotations: Mapping[str, str]) -> RolledBack | None:

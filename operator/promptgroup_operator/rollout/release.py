@@ -2,7 +2,7 @@
 
 import enum
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -59,6 +59,22 @@ def policy(spec: RolloutSpec, replicas: int) -> RolloutPolicy:
         history=spec.revision_history_limit,
         judge=spec.judge,
     )
+
+
+def step_at(weights: Sequence[int], come_to: int) -> int:
+    """Return the index of the step that a release is at: the first with the weight that it has come to, or more.
+
+    Where the steps were edited so that all are behind it, it is at the last one: only an analysis leads from there to
+    the take-over.
+
+    Args:
+        weights: those of the steps, and `ALL` for the take-over where it may follow, in percent; at least one.
+        come_to: `Progress.weight`.
+    """
+    last = len(weights) - 1
+    if weights[last] == ALL and come_to < ALL:
+        last = max(0, last - 1)
+    return next((index for index in range(last) if weights[index] >= come_to), last)
 
 
 def _surge(spec: int | str, replicas: int) -> int:

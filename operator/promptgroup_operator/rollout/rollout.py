@@ -24,7 +24,7 @@ from datetime import datetime, timedelta
 from promptgroup_operator.base import timestamps
 from promptgroup_operator.rollout import retirement
 from promptgroup_operator.rollout.analysis import AnalysisOutcome, AnalysisResult, analyse
-from promptgroup_operator.rollout.release import ALL, Goal, Release, RevisionPhase, RevisionStep
+from promptgroup_operator.rollout.release import ALL, Goal, Release, RevisionPhase, RevisionStep, step_at
 from promptgroup_operator.world.samples import Flow, Traffic
 from promptgroup_operator.world.snapshot import Problem, Progress, RevisionState, RolledBack
 from promptgroup_router.contract.fingerprint import Fingerprint, short
@@ -124,15 +124,16 @@ def _released(wanted: RevisionState | None, stable: RevisionState, goal: Goal) -
     returns = wanted is not None and wanted.progress is None and wanted.superseded_at is None and wanted.weight > 0
     weights = (ALL,) if returns else policy.weights
     progress = (wanted.progress if wanted is not None else None) or Progress(0, None)
-    index = min(progress.step, len(weights) - 1)
-    since = progress.since if index == progress.step and index < len(policy.pauses) else None
+    index = step_at(weights, progress.weight)
+    since = progress.since if 0 < weights[index] == progress.weight < ALL else None
     if wanted is None:
         step = RevisionStep(target, RevisionPhase.COMING, 0, progress=Progress(0, None))
         return Release({target: step}, _most(weights[0], goal.replicas), _warming(target))
     if since is None and weights[index] < ALL and wanted.weight >= weights[index] > 0:
         since = now
     result = passed = None
-    if since is not None and index < len(policy.pauses):
+    come_to = weights[index] if since is not None else progress.weight
+    if since is not None:
         result = _judged(wanted, stable, since, goal)
         if result.outcome is AnalysisOutcome.FAIL:
             mark = RolledBack(now, goal.settings, Problem(result.reason, result.message))
@@ -145,15 +146,16 @@ def _released(wanted: RevisionState | None, stable: RevisionState, goal: Goal) -
                 at = f"step {index + 1} of {len(policy.pauses)}"
                 passed = Problem(result.reason, f"{short(target)} passed {at}: {result.message}")
             index, since, result = index + 1, None, None
+            come_to = weights[index]
     weight = min(weights[index], carried(wanted, goal))
     if returns:  # proven before: it loses nothing while its replicas are replaced
         weight = max(weight, wanted.weight)
     if policy.paused:
         weight = min(weight, wanted.weight)
     step = RevisionStep(
-        target, RevisionPhase.CANARY if weight else RevisionPhase.COMING, weight, progress=Progress(index, since)
+        target, RevisionPhase.CANARY if weight else RevisionPhase.COMING, weight, progress=Progress(come_to, since)
     )
-    waits = _waits(wanted, step, weights[index], result, goal)
+    waits = _waits(wanted, step, index, weights[index], result=result, goal=goal)
     step = replace(step, progress=None) if returns else step
     return Release({target: step}, _most(weights[index], goal.replicas), waits, passed)
 
@@ -205,20 +207,31 @@ def _warming(target: Fingerprint) -> Problem:
     return Problem("RevisionComing", f"no replica of {short(target)} is warm yet")
 
 
-def _waits(wanted: RevisionState, step: RevisionStep, most: int, result: AnalysisResult | None, goal: Goal) -> Problem:
-    """Return what the release waits for, and where it is not time alone, the way out."""
-    policy, progress = goal.policy, step.progress or Progress(0, None)
+def _waits(
+    wanted: RevisionState, step: RevisionStep, index: int, most: int, *, result: AnalysisResult | None, goal: Goal
+) -> Problem:
+    """Return what the release waits for, and where it is not time alone, the way out.
+
+    Args:
+        wanted: the target as it stands.
+        step: the state that it is given.
+        index: of the step that its release is at.
+        most: weight of that step, in percent.
+        result: of the step's analysis; None where there is none.
+        goal: what the group wants.
+    """
+    policy, since = goal.policy, step.progress.since if step.progress is not None else None
     has = f"{short(wanted.fingerprint)} has weight {step.weight}"
-    at = f"step {progress.step + 1} of {len(policy.pauses)}"
+    at = f"step {index + 1} of {len(policy.pauses)}"
     if not wanted.ready:
         return _warming(wanted.fingerprint)
     if policy.paused:
         return Problem("Paused", f"{has} and the release is paused: set rollout.paused to false to continue")
     if most == 0:
         return Problem("AwaitsPromotion", f"{has} and is warm: set rollout.autoPromote to true to let it take over")
-    if step.weight < most or progress.since is None:
+    if step.weight < most or since is None:
         return Problem("RevisionGrowing", f"{has} of {most}; it gets more as its replicas become warm")
-    left = progress.since + policy.pauses[progress.step] - goal.now
+    left = since + policy.pauses[index] - goal.now
     if result is not None and result.outcome is AnalysisOutcome.WAIT:
         out = "; set rollout.steps to [] to let it take over without analysis" if left <= timedelta() else ""
         return Problem(result.reason, f"{has} at {at}: {result.message}{out}")

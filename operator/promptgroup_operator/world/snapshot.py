@@ -234,10 +234,11 @@ def by_claim(pods: Iterable[Pod]) -> list[Pod]:
 class Progress:
     """Progress of a revision under release."""
 
-    step: int
-    """Index of the step; one past the last step is the take-over."""
+    weight: int
+    """Percent: the weight of the last step that stood in the route, or that may since the one before was passed; 0
+    before the first. A release goes on from here when its steps are edited."""
     since: datetime | None
-    """Time at which the step's weight stood in the route; None while it does not yet."""
+    """Time at which that weight stood in the route; None while it does not yet."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -113,11 +113,11 @@ def test_steps_begin_and_end():
         return builders.world([builders.revision("new", weight=0, progress=progress)], of=of)
 
     name = short(NEW)
-    coming, first, second = at(Progress(0, None)), at(Progress(0, NOW)), at(Progress(1, NOW))
-    assert told(coming, coming) == told(first, first) == told(first, at(Progress(1, None))) == []
+    coming, first, second = at(Progress(0, None)), at(Progress(5, NOW)), at(Progress(50, NOW))
+    assert told(coming, coming) == told(first, first) == told(first, at(Progress(50, None))) == []
     assert told(coming, first) == [f"{name}: step 1 of 2 begins and lasts at least 7m"]
     assert told(first, second) == [f"{name}: step 2 of 2 begins and lasts at least 10m"]
-    assert told(second, at(Progress(2, None))) == [
+    assert told(second, at(Progress(100, None))) == [
         f"{name} passed its steps and takes over as its replicas become warm"
     ]
 

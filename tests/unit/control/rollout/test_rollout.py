@@ -29,8 +29,8 @@ def serves(text, pods, **fields):
     return revision(text, pods, **{"weight": 100, **fields})
 
 
-def comes(text, pods, step=0, since=None, **fields):
-    return revision(text, pods, **{"weight": 0, "progress": Progress(step, since), **fields})
+def comes(text, pods, come_to=0, since=None, **fields):
+    return revision(text, pods, **{"weight": 0, "progress": Progress(come_to, since), **fields})
 
 
 def old(text, pods, **fields):
@@ -201,51 +201,92 @@ def test_the_first_revision_has_taken_over_when_something_of_it_was_warm():
 
 
 def test_one_that_never_took_over_is_known_as_such_and_begins_anew():
-    revisions = [serves("a", warm(2)), comes("b", warm(1), 1, ago(minutes=3), weight=0)]
+    revisions = [serves("a", warm(2)), comes("b", warm(1), 40, ago(minutes=3), weight=0)]
     assert rollout.decide(revisions, goal("c", steps=STEPS)).steps[B].progress == Progress(0, None)
     assert rollout.decide([serves("b", warm(2)), old("a", warm(2))], goal("b")).steps[A].progress is None
 
 
 STAGES = {
-    # step, since, weight in the route, traffic, fields of spec.rollout → weight, step, whether its time runs, reason
+    # come to, since, weight in the route, traffic, fields of spec.rollout → weight, come to, since when, reason
     "the first weight": (0, None, 0, None, {}, (10, 0, None, "RevisionGrowing")),
-    "its time runs once the route has it": (0, None, 10, counted(), {}, (10, 0, NOW, "StepPause")),
-    "the pause is not over": (0, ago(minutes=9), 10, counted(), {}, (10, 0, ago(minutes=9), "StepPause")),
+    "its time runs once the route has it": (0, None, 10, counted(), {}, (10, 10, NOW, "StepPause")),
+    "the pause is not over": (10, ago(minutes=9), 10, counted(), {}, (10, 10, ago(minutes=9), "StepPause")),
     "the next weight, as far as it is carried": (
-        0, ago(minutes=10), 10, counted(), {}, (25, 1, None, "RevisionGrowing"),
+        10, ago(minutes=10), 10, counted(), {}, (25, 40, None, "RevisionGrowing"),
     ),
     "too few requests": (
-        0, ago(hours=9), 10, counted(Stratum(49)), {}, (10, 0, ago(hours=9), "TooFewRequests"),
+        10, ago(hours=9), 10, counted(Stratum(49)), {}, (10, 10, ago(hours=9), "TooFewRequests"),
     ),
-    "no router to ask": (0, ago(hours=9), 10, None, {}, (10, 0, ago(hours=9), "NoMetrics")),
-    "paused": (0, ago(hours=9), 10, counted(), {"paused": True}, (10, 0, ago(hours=9), "Paused")),
+    "no router to ask": (10, ago(hours=9), 10, None, {}, (10, 10, ago(hours=9), "NoMetrics")),
+    "paused": (10, ago(hours=9), 10, counted(), {"paused": True}, (10, 10, ago(hours=9), "Paused")),
     "paused before it had anything": (0, None, 0, None, {"paused": True}, (0, 0, None, "Paused")),
-    "after the last step it takes over": (1, ago(hours=1), 40, counted(), {}, (25, 2, None, "RevisionGrowing")),
+    "after the last step it takes over": (40, ago(hours=1), 40, counted(), {}, (25, 100, None, "RevisionGrowing")),
     "but not by itself": (
-        1, ago(hours=1), 40, counted(), {"autoPromote": False}, (25, 1, ago(hours=1), "RevisionGrowing"),
+        40, ago(hours=1), 40, counted(), {"autoPromote": False}, (25, 40, ago(hours=1), "RevisionGrowing"),
     ),
-    "steps were taken away": (7, ago(hours=1), 40, counted(), {"steps": STEPS[:1]}, (25, 1, None, "RevisionGrowing")),
     "without steps it waits for consent at no weight": (
         0, None, 0, None, {"steps": [], "autoPromote": False}, (0, 0, None, "AwaitsPromotion"),
     ),
     "who brings the prompt needs no weight": (
-        2, None, 25, counted(named=0.0), {}, (100, 2, None, "RevisionGrowing"),
+        100, None, 25, counted(named=0.0), {}, (100, 100, None, "RevisionGrowing"),
     ),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("case", STAGES)
 def test_steps_of_a_canary_with_one_of_four_replicas(case):
-    step, since, weight, traffic, fields, expected = STAGES[case]
-    revisions = [serves("a", warm(4), weight=100 - weight), comes("b", warm(1), step, since, weight=weight)]
+    come_to, since, weight, traffic, fields, expected = STAGES[case]
+    revisions = [serves("a", warm(4), weight=100 - weight), comes("b", warm(1), come_to, since, weight=weight)]
     release = rollout.decide(revisions, goal("b", 4, traffic=traffic, **{"steps": STEPS, **fields}))
     there = release.steps[B]
-    assert (there.weight, there.progress.step, there.progress.since, release.waits.reason) == expected
+    assert (there.weight, there.progress.weight, there.progress.since, release.waits.reason) == expected
     assert release.steps[A].weight == 100 - there.weight
 
 
+def steps(*weights):
+    return [{"weight": each, "pause": "10m"} for each in weights]
+
+
+EDITS = {
+    # steps before, weight that it has come to, steps after → weight, come to, since when
+    "nothing": ((5, 25), 25, (5, 25), (25, 25, ago(minutes=9))),
+    "the first one is taken away": ((5, 25), 25, (25,), (25, 25, ago(minutes=9))),
+    "one is put in front": ((5, 25), 25, (1, 5, 25), (25, 25, ago(minutes=9))),
+    "others behind": ((5, 25), 25, (5, 25, 50), (25, 25, ago(minutes=9))),
+    "all become one of a greater weight": ((10, 50), 50, (90,), (90, 50, None)),
+    "one between": ((5, 25), 5, (10, 25), (10, 5, None)),
+    "its own is taken away": ((5, 25, 50), 25, (5, 50), (50, 25, None)),
+    "only lesser ones are left": ((5, 25, 50), 50, (5, 25), (25, 25, NOW)),
+    "after the last it takes over whatever they are": ((5, 25), 100, (90,), (100, 100, None)),
+    "there were none": ((), 0, (5, 25), (5, 5, NOW)),
+    "all are taken away, which is consent": ((5, 25), 25, (), (100, 25, None)),
+}
+
+
+@pytest.mark.parametrize("case", EDITS)
+def test_an_edit_of_steps_leads_to_the_step_of_the_same_weight_or_the_next(case):
+    before, come_to, after, expected = EDITS[case]
+    stood = 50 if come_to == 0 else min(come_to, 50)
+    new = comes("b", warm(10), come_to, ago(minutes=9) if come_to in before else None, weight=stood)
+    revisions = [serves("a", warm(10), weight=100 - stood), new]
+    step = rollout.decide(revisions, goal("b", 10, traffic=counted(), steps=steps(*after))).steps[B]
+    assert (step.weight, step.progress.weight, step.progress.since) == expected
+
+
+def test_a_step_that_only_edits_led_to_is_analysed_like_any_other():
+    """Steps become fewer again and again, and each time the last one begins anew."""
+    revisions = [serves("a", warm(10), weight=50), comes("b", warm(10), 50, ago(hours=9), weight=50)]
+    for weights in ((5, 25, 40), (5, 25), (5,)):
+        release = rollout.decide(revisions, goal("b", 10, traffic=counted(), steps=steps(*weights)))
+        step = release.steps[B]
+        assert (step.weight, step.progress, release.waits.reason) == (
+            weights[-1], Progress(weights[-1], NOW), "StepPause",
+        )  # fmt: skip
+        revisions[1] = replace(revisions[1], weight=step.weight, progress=step.progress)
+
+
 def test_a_step_that_is_passed_says_its_figures_once():
-    revisions = [serves("a", warm(4), weight=90), comes("b", warm(1), 0, ago(minutes=10), weight=10)]
+    revisions = [serves("a", warm(4), weight=90), comes("b", warm(1), 10, ago(minutes=10), weight=10)]
     passed = rollout.decide(revisions, goal("b", 4, traffic=counted(), steps=STEPS)).passed
     assert passed == Problem(
         "NotWorse",
@@ -261,7 +302,7 @@ BAD = counted(Stratum(200, 50))
 
 
 def canary(**fields):
-    return [serves("a", warm(4), weight=90), comes("b", warm(1), 0, ago(minutes=2), weight=10, **fields)]
+    return [serves("a", warm(4), weight=90), comes("b", warm(1), 10, ago(minutes=2), weight=10, **fields)]
 
 
 @pytest.mark.parametrize("paused", [False, True])
@@ -310,13 +351,13 @@ def test_a_revision_that_all_have_left_for_the_new_one_is_not_waited_for():
     revisions[0] = serves("a", warm(4), weight=90, quiet_since=ago(hours=1))
     few = counted(Stratum(3), Stratum(0), named=0.0)
     busy = rollout.decide(revisions, goal("b", 4, traffic=few, steps=STEPS))
-    assert busy.steps[B].progress.step == 0, "its engines were read before that"
+    assert busy.steps[B].progress.weight == 10, "its engines were read before that"
     few = replace(few, flows={short(B): Flow(3, 0)})
     release = rollout.decide(revisions, goal("b", 4, traffic=few, steps=STEPS))
-    assert (release.steps[B].weight, release.steps[B].progress.step) == (100, 2)
+    assert (release.steps[B].weight, release.steps[B].progress.weight) == (100, 100)
     nobody = Traffic(True, {}, {})
     still = rollout.decide(revisions, goal("b", 4, traffic=nobody, steps=STEPS))
-    assert still.steps[B].progress.step == 0, "nobody came to the new one either"
+    assert still.steps[B].progress.weight == 10, "nobody came to the new one either"
 
 
 @pytest.mark.parametrize(("replicas", "weights"), [(1, [100]), (2, [50, 100]), (3, [34, 67, 100]), (40, [3, 5, 8])])
@@ -326,8 +367,8 @@ def test_weight_rises_with_the_replicas(replicas, weights):
 
 
 def test_how_many_replicas_a_step_may_have():
-    for step, most in ((0, 1), (1, 2), (2, 4)):
-        revisions = [serves("a", warm(4)), comes("b", warm(1), step)]
+    for come_to, most in ((0, 1), (10, 1), (11, 2), (40, 2), (100, 4)):
+        revisions = [serves("a", warm(4)), comes("b", warm(1), come_to)]
         assert rollout.decide(revisions, goal("b", 4, steps=STEPS)).most == most
 
 
@@ -354,10 +395,10 @@ def test_idle_revisions_make_room_for_what_serves_after_a_roll_back(minutes, pha
 
 
 def test_a_replica_gone_lowers_the_weight_and_keeps_the_step():
-    revisions = [serves("a", warm(2), weight=60), comes("b", [restarted("p")], 1, ago(minutes=3), weight=40)]
+    revisions = [serves("a", warm(2), weight=60), comes("b", [restarted("p")], 40, ago(minutes=3), weight=40)]
     release = rollout.decide(revisions, goal("b", 2, steps=STEPS, traffic=counted()))
     assert (release.steps[B].phase, release.steps[B].weight) == (COMING, 0)
-    assert release.steps[B].progress == Progress(1, ago(minutes=3))
+    assert release.steps[B].progress == Progress(40, ago(minutes=3))
 
 
 def test_waiting_says_the_way_out():
