@@ -139,14 +139,13 @@ def _released(wanted: RevisionState | None, stable: RevisionState, goal: Goal) -
             mark = RolledBack(now, goal.settings, Problem(result.reason, result.message))
             return _taken_back(wanted, mark, goal)
         done = result.outcome is AnalysisOutcome.PASS and now - since >= policy.pauses[index]
-        if weights[-1] == ALL and _deserted(wanted, stable, goal):
-            done, index, result = True, len(weights) - 2, None
-        if done and index + 1 < len(weights) and not policy.paused:
-            if result is not None:
+        deserted = weights[-1] == ALL and _deserted(wanted, stable, goal)
+        if not policy.paused and (deserted or (done and index + 1 < len(weights))):
+            if not deserted:
                 at = f"step {index + 1} of {len(policy.pauses)}"
                 passed = Problem(result.reason, f"{short(target)} passed {at}: {result.message}")
-            index, since, result = index + 1, None, None
-            come_to = weights[index]
+            index = len(weights) - 1 if deserted else index + 1
+            come_to, since, result = weights[index], None, None
     weight = min(weights[index], carried(wanted, goal))
     if returns:  # proven before: it loses nothing while its replicas are replaced
         weight = max(weight, wanted.weight)

@@ -360,6 +360,20 @@ def test_a_revision_that_all_have_left_for_the_new_one_is_not_waited_for():
     assert still.steps[B].progress.weight == 10, "nobody came to the new one either"
 
 
+def test_a_pause_holds_a_release_whose_old_revision_all_have_left():
+    """It stays at its step, with that step's replicas, and goes on from there if clients of the old one come back."""
+    three = steps(10, 40, 70)
+    revisions = canary()
+    revisions[0] = serves("a", warm(4), weight=90, quiet_since=ago(hours=1))
+    left = replace(counted(Stratum(30), Stratum(0), named=0.0), flows={short(B): Flow(30, 0)})
+    held = rollout.decide(revisions, goal("b", 4, traffic=left, steps=three, paused=True))
+    assert (held.steps[B].weight, held.steps[B].progress, held.most) == (10, Progress(10, ago(minutes=2)), 1)
+    assert held.waits.reason == "Paused"
+    goes_on = rollout.decide(revisions, goal("b", 4, traffic=left, steps=three))
+    assert (goes_on.steps[B].weight, goes_on.steps[B].progress, goes_on.most) == (100, Progress(100, None), 4)
+    assert goes_on.passed is None, "it was not analysed"
+
+
 @pytest.mark.parametrize(("replicas", "weights"), [(1, [100]), (2, [50, 100]), (3, [34, 67, 100]), (40, [3, 5, 8])])
 def test_weight_rises_with_the_replicas(replicas, weights):
     for count, weight in enumerate(weights, 1):
