@@ -34,6 +34,9 @@ on noise; less than one, so that it gets there."""
 def wanted(revisions: Sequence[RevisionState], target: Fingerprint) -> int | None:
     """Return how many replicas the group wanted, as noted: a release or a drain leaves no Deployment with so many.
 
+    Where nothing is noted, since `spec.replicas` decided so far, it is what all revisions have: the surge of a release
+    may be among them, but none that is needed is left out. None for a group without replicas.
+
     Args:
         revisions: the revisions that have a Deployment.
         target: fingerprint that the group wants to serve.
@@ -41,8 +44,7 @@ def wanted(revisions: Sequence[RevisionState], target: Fingerprint) -> int | Non
     noted = {each.fingerprint: each.size for each in revisions if each.size is not None}
     if noted:
         return noted.get(target, max(noted.values()))
-    alive = [each.replicas for each in revisions if each.replicas]
-    return alive[0] if len(alive) == 1 else None
+    return sum(each.replicas for each in revisions) or None
 
 
 def allot(revisions: Sequence[RevisionState], release: Release, goal: Goal) -> dict[Fingerprint, RevisionStep]:

@@ -7,7 +7,7 @@ from promptgroup_operator.plan import plan
 from promptgroup_operator.plan.plan import MOVING, REFERENCED, SETTLED, WAITING, decide, route_unwritten, unwritten
 from promptgroup_operator.world.effects import PodUpdate
 from promptgroup_operator.world.sizing_history import History, Past, Recommendation
-from promptgroup_operator.world.snapshot import LastSeen, PoolAnswers, Problem, RolledBack
+from promptgroup_operator.world.snapshot import LastSeen, PoolAnswers, Problem, Progress, RolledBack
 from promptgroup_router.contract.table import Prompt, PromptRef
 from support.builders import (
     FINGERPRINT,
@@ -248,6 +248,18 @@ def test_after_a_roll_back_the_group_is_ready_once_what_serves_has_all_of_its_re
     todo = decide(world(revisions, of=group(replicas=3), prompt=NEXT), NOW)
     assert {each["type"]: each["status"] for each in todo.status["conditions"]}["Ready"] == ready
     assert (todo.status["fingerprint"], todo.status["warm"]) == (FINGERPRINT, f"{serving}/3")
+
+
+def test_sizing_that_begins_while_two_revisions_have_replicas_takes_none_away():
+    sized = group(replicas=None, sizing={"minReplicas": 2, "maxReplicas": 12})
+    serves = revision(pods=[pod(f"a{i}", i) for i in range(8)])
+    before = revision("the text before", [pod("b", 0)], weight=0, superseded_at=ago(minutes=5))
+    todo = decide(world([serves, before], of=sized), NOW)
+    assert todo.size.value >= 8
+    assert deployments(todo)[NAME] >= 8
+    assert not [each for each in todo.events if each.reason == "SuccessfulRescale"]
+    comes = revision("the next prompt", [pod("c", 0), pod("d", 1)], weight=30, progress=Progress(30, ago(minutes=1)))
+    assert decide(world([replace(serves, weight=70), comes], of=sized, prompt=NEXT), NOW).size.value == 10
 
 
 def test_a_release_is_put_on_record_with_the_new_one():

@@ -10,11 +10,12 @@ from support.builders import NOW, SETTINGS, ago, cold, goal, pod, restarted, rev
 A, B = fingerprint("a"), fingerprint("b")
 
 
-def test_what_a_group_wanted_is_what_was_noted_then_what_its_one_revision_has():
+def test_what_a_group_wanted_is_what_was_noted_then_what_its_revisions_have():
     assert wanted([], A) is None
     assert wanted([revision("a", replicas=3)], A) == 3
     assert wanted([revision("a", replicas=3), revision("b", replicas=0)], B) == 3
-    assert wanted([revision("a", replicas=3), revision("b", replicas=1)], B) is None
+    assert wanted([revision("a", replicas=0), revision("b", replicas=0)], B) is None
+    assert wanted([revision("a", replicas=5), revision("b", replicas=2)], B) == 7
 
 
 def test_neither_a_drain_nor_a_release_changes_what_it_wanted():
