@@ -70,6 +70,22 @@ def test_bounds_hold_and_policies_too(seen, current, low, more, data):
         seen, now = data.draw(loads | st.none()), now + timedelta(minutes=data.draw(st.integers(1, 10)))
 
 
+quiet = st.builds(load, st.just(0), running=st.just(0.0), usage=st.just(0.0), sessions=st.just(0), p95=st.none())
+
+
+@pytest.mark.heavy
+@given(
+    st.integers(1, 40),
+    st.lists(st.tuples(loads | quiet | st.none(), st.integers(1, 10), st.booleans()), min_size=2, max_size=6),
+)
+def test_the_number_does_not_fall_while_several_revisions_have_replicas(current, looks):
+    history, now = NEW, NOW
+    for seen, minutes, releasing in looks:
+        verdict = decide(SIZING, SizingInput(current, current, "a", seen, releasing=releasing), history, now)
+        assert verdict.value >= current or not releasing
+        current, history, now = verdict.value, verdict.history, now + timedelta(minutes=minutes)
+
+
 @given(loads, st.integers(1, 40))
 def test_unknown_never_changes_the_number(seen, current):
     unknown = seen.stale != "" or seen.engines.coverage < 0.5 or (prefill_rate(seen) == 0 and seen.engines.queries > 0)

@@ -211,6 +211,10 @@ def _advice(
 ) -> _Advice:
     if _quiet(load):
         low = sizing.min_replicas
+        if current > low and group.releasing:
+            return _Advice(
+                current, "Quiet", "no request arrived; the number stands while several revisions have replicas"
+            )
         return _Advice(low, "Quiet" if current > low else "WithinTarget", "no request arrived")
     ttft = durations.parse(sizing.targets.ttft).total_seconds() if sizing.targets.ttft is not None else None
     there = max(1, current)

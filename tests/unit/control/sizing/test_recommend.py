@@ -87,6 +87,19 @@ def test_the_next_look_comes_when_a_window_ends_if_that_is_sooner():
     assert (verdict.value, verdict.requeue_after) == (4, timedelta(seconds=5))
 
 
+def test_a_quiet_revision_shrinks_no_group_in_which_others_have_replicas():
+    """The load is that of one revision, and the sessions may still be those of another."""
+    past = Past((Recommendation(2, ago(minutes=9), ago(seconds=15)),))
+    quiet = load(0, running=0, usage=0, sessions=0, p95=None)
+    held = replicas(spec(**BOUNDS), group(4, quiet, releasing=True), History(past), NOW)
+    assert (held.value, held.asked, held.active) == (4, 4, True)
+    assert held.message == "no request arrived; the number stands while several revisions have replicas"
+    at_rest = replicas(spec(**BOUNDS), group(4, quiet), History(past), NOW)
+    assert (at_rest.value, at_rest.asked, at_rest.reason) == (3, 2, "Quiet")
+    least = replicas(spec(**BOUNDS), group(2, quiet, releasing=True), NEW, NOW)
+    assert (least.value, least.reason) == (2, "WithinTarget")
+
+
 def test_a_quiet_group_keeps_its_least_number():
     """One replica would do for what little there is."""
     past = Past((Recommendation(1, ago(minutes=20), ago(seconds=5)),))
