@@ -203,7 +203,7 @@ def _plan(world: World, target: Fingerprint, text: PromptText | None, problem: P
             *group_status.tier(_tier_use(world)),
         ]
         if problem is None
-        else group_status.rejected(world, problem)
+        else group_status.rejected(world, problem, group_status.prefix_warm(world, steps[serving], size, ready))
     )
     conditions += group_status.gateway(pool.verdict, router_features.decide(group.spec))
     mergeable = desired.template_problem(group) is None

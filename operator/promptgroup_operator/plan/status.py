@@ -74,8 +74,14 @@ class Condition:
     message: str
 
 
-def rejected(world: World, problem: Problem) -> list[Condition]:
-    """Return the conditions of a group whose spec cannot be acted on; what already serves goes on."""
+def rejected(world: World, problem: Problem, warm: Condition | None = None) -> list[Condition]:
+    """Return the conditions of a group whose spec cannot be acted on; what already serves goes on.
+
+    Args:
+        world: what the pass saw.
+        problem: why the spec cannot be acted on.
+        warm: `prefix_warm` of the revision that is kept meanwhile; None where there is none.
+    """
     accepted = Condition("Accepted", True, "Accepted", "the spec is valid")
     resolved = Condition("ResolvedRefs", True, "ResolvedRefs", "all objects that the spec refers to exist")
     if problem.reason in REFERENCE_PROBLEMS:
@@ -92,7 +98,7 @@ def rejected(world: World, problem: Problem) -> list[Condition]:
         Condition("Degraded", True, problem.reason, problem.message),
         accepted,
         resolved,
-        Condition("PrefixWarm", False, problem.reason, "no replica can be warmed for this prompt"),
+        warm or Condition("PrefixWarm", False, problem.reason, "no replica can be warmed for this prompt"),
         routed,
     ]
 
@@ -120,22 +126,15 @@ def conditions(
         ready: fingerprint → slots that the route has Ready.
         waits: what the release of the target waits for, or why it was rolled back; None when none is under way.
     """
-    step = plan[serving]
-    revision = next((each for each in world.revisions if each.fingerprint == serving), None)
-    pods = revision.pods if revision is not None else ()
-    warm = ready.get(serving, 0)
+    revision = _find(world, serving)
     routed = any(ready.get(each.fingerprint, 0) for each in plan.values() if each.weight > 0)
     mark = plan[target].rolled_back
     back = mark.why if mark is not None else None
-    there = {serving: warm} if back is not None else ready
+    there = {serving: ready.get(serving, 0)} if back is not None else ready
     missing = max(0, size.value - sum(min(count, _available(world, each)) for each, count in there.items()))
-    count = f"{warm} of {size.value} replicas of {short(serving)} are warm"
-    if len(ready) > 1:
-        count += f"; {sum(ready.values())} replicas are warm over all revisions"
+    count = _count(serving, ready, size)
     released = waits if back is None else None
-    cause = _worst(pods)
-    if revision is not None and revision.failure:
-        cause = Problem("ReplicaFailure", revision.failure)
+    cause = _cause(revision)
     fault = cause if cause is not None and cause.reason not in SELF_MENDING else None
     if back is not None:
         fault = Problem("RolledBack", f"{short(target)}: {back.reason}: {back.message}")
@@ -147,7 +146,7 @@ def conditions(
         Condition("Degraded", True, fault.reason, fault.message)
         if fault is not None
         else Condition("Degraded", False, "AsExpected", "nothing keeps the group from its desired state"),
-        _prefix_warm(pods, cause, max(0, step.replicas - warm), count),
+        prefix_warm(world, plan[serving], size, ready),
         Condition("RouterProgrammed", True, "Programmed", "routers can send requests to a warm replica")
         if routed
         else Condition(
@@ -213,7 +212,7 @@ def _available(world: World, fingerprint: Fingerprint) -> int:
     `kubectl rollout status` and the group then say the same: the Deployment's controller counts a pod a moment after
     its readiness gate turns True.
     """
-    revision = next((each for each in world.revisions if each.fingerprint == fingerprint), None)
+    revision = _find(world, fingerprint)
     live = world.live.get(("Deployment", revision.deployment)) if revision is not None else None
     status = live.get("status", {}) if live is not None else {}
     return int(status.get("availableReplicas", 0)) if "observedGeneration" in status else MANY
@@ -257,8 +256,19 @@ def _moving(
     return "ReplicasDraining" if revision is not None and revision.replicas > plan[serving].replicas else ""
 
 
-def _prefix_warm(pods: Sequence[Pod], cause: Problem | None, missing: int, count: str) -> Condition:
-    """Return whether the prefix is proven warm; the message says where no proof is possible."""
+def prefix_warm(world: World, step: RevisionStep, size: SizingDecision, ready: Mapping[Fingerprint, int]) -> Condition:
+    """Return whether the prefix of a revision is proven warm; the message says where no proof is possible.
+
+    Args:
+        world: what the pass saw.
+        step: of the revision that serves.
+        size: replicas wanted of it.
+        ready: fingerprint → slots that the route has Ready.
+    """
+    revision = _find(world, step.fingerprint)
+    pods = revision.pods if revision is not None else ()
+    cause, count = _cause(revision), _count(step.fingerprint, ready, size)
+    missing = step.replicas - ready.get(step.fingerprint, 0)
     said = {pod.warm.reason: pod.warm.message for pod in pods if pod.is_warm and pod.warm is not None}
     if WarmReason.PROCEEDED in said:
         return Condition("PrefixWarm", False, WarmReason.PROCEEDED, said[WarmReason.PROCEEDED])
@@ -269,6 +279,23 @@ def _prefix_warm(pods: Sequence[Pod], cause: Problem | None, missing: int, count
         if reason in said:
             return Condition("PrefixWarm", True, reason, said[reason])
     return Condition("PrefixWarm", True, WarmReason.PROVEN, count)
+
+
+def _find(world: World, fingerprint: Fingerprint) -> RevisionState | None:
+    return next((each for each in world.revisions if each.fingerprint == fingerprint), None)
+
+
+def _count(fingerprint: Fingerprint, ready: Mapping[Fingerprint, int], size: SizingDecision) -> str:
+    """Return how many replicas of a revision are warm, for a message."""
+    count = f"{ready.get(fingerprint, 0)} of {size.value} replicas of {short(fingerprint)} are warm"
+    return f"{count}; {sum(ready.values())} replicas are warm over all revisions" if len(ready) > 1 else count
+
+
+def _cause(revision: RevisionState | None) -> Problem | None:
+    """Return why not all replicas of a revision serve; None when all do."""
+    if revision is not None and revision.failure:
+        return Problem("ReplicaFailure", revision.failure)
+    return _worst(revision.pods) if revision is not None else None
 
 
 def _worst(pods: Sequence[Pod]) -> Problem | None:

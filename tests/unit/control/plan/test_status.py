@@ -4,6 +4,7 @@ from datetime import timedelta
 import pytest
 
 from promptgroup_operator.plan import status
+from promptgroup_operator.plan.plan import decide
 from promptgroup_operator.plan.status import Condition, build, conditions, events, rejected, rescaled
 from promptgroup_operator.rollout.release import RevisionPhase, RevisionStep
 from promptgroup_operator.sizing.diagnosis import Diagnosis
@@ -262,6 +263,31 @@ def test_a_rejected_spec_beside_a_revision_that_serves():
     facts = {each.type: each for each in rejected(world([revision(pods=[pod()])]), Problem("Conflict", "x"))}
     assert (facts["RouterProgrammed"].status, facts["RouterProgrammed"].reason) == (True, "EarlierRevision")
     assert not facts["Ready"].status
+
+
+GONE = Problem("PromptNotFound", "the ConfigMap is gone")
+
+
+@pytest.mark.parametrize(
+    ("pods", "expected"),
+    [
+        ([pod("a", 0), pod("b", 1)], (True, "PrefixCached", f"2 of 2 replicas of {FINGERPRINT[:8]} are warm")),
+        ([pod("a", 0), cold("b", 1)], (False, "Warming", "a reason")),
+        ([], (False, "WaitingForContainers", f"0 of 2 replicas of {FINGERPRINT[:8]} are warm")),
+    ],
+)
+def test_the_warmth_of_what_is_kept_is_told_while_its_prompt_is_gone(pods, expected):
+    todo = decide(world([revision(pods=pods, replicas=2)], of=group(replicas=2), prompt=GONE), NOW)
+    facts = {each["type"]: each for each in todo.status["conditions"]}
+    found = facts["PrefixWarm"]
+    assert (found["status"] == "True", found["reason"], found["message"]) == expected
+    assert facts["RouterProgrammed"]["status"] == str(any(each.is_warm for each in pods))
+    assert {facts[kind]["reason"] for kind in ("Ready", "Progressing", "Degraded", "ResolvedRefs")} == {GONE.reason}
+
+
+def test_where_nothing_is_kept_nothing_can_be_warmed():
+    facts = {each["type"]: each for each in decide(world(prompt=GONE), NOW).status["conditions"]}
+    assert facts["PrefixWarm"]["message"] == "no replica can be warmed for this prompt"
 
 
 # --- the object --------------------------------------------------------------------------------------------
