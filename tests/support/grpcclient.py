@@ -43,7 +43,9 @@ class Client:
     def __init__(self, opener=None, most: int = 2**22) -> None:
         self.calls: list[Call] = []
         self.wakes = 0
-        self.server = ServerConnection(opener or self._open, most, self._wake)
+        self.faults: list[Exception] = []
+        """The picker's own faults."""
+        self.server = ServerConnection(opener or self._open, most, self._wake, self.faults.append)
         self._encoder = Encoder()
         self._decoder = Decoder()
         self._reader = FrameReader()

@@ -19,7 +19,6 @@ Everything is bounded: frames, fields, streams, resets, messages, and what waits
 than the window of a stream is cut off, since what waits is bounded by it. `held` is what the connection keeps.
 """
 
-import logging
 from collections import deque
 from collections.abc import Callable
 from typing import Protocol
@@ -28,9 +27,6 @@ from promptgroup_picker.http2 import fields, frames
 from promptgroup_picker.http2.fields import FieldReader
 from promptgroup_picker.http2.frames import ErrorCode, Frame, FrameReader, FrameType, Http2Error
 from promptgroup_picker.http2.grpc_messages import GrpcError, GrpcStatus, MessageReader, framed
-from promptgroup_router.base.logs import fault
-
-log = logging.getLogger("promptgroup.picker")
 
 WINDOW = 2**20
 """Bytes that a peer may send on a stream before it must wait."""
@@ -169,14 +165,22 @@ class Stream:
 class ServerConnection:
     """The server's side of one connection."""
 
-    def __init__(self, opener: Opener, max_message: int, wake: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        opener: Opener,
+        max_message: int,
+        wake: Callable[[], None],
+        failed: Callable[[Exception], None] = lambda _error: None,
+    ) -> None:
         """Make a connection.
 
         Args:
             opener: finds what handles a call.
             max_message: the most bytes of a message.
             wake: called when a call has left output to be taken.
+            failed: called with the error of a call that ended by a fault of the picker's own.
         """
+        self._failed = failed
         self._opener = opener
         self.wake = wake
         self._max_message = max_message
@@ -465,7 +469,7 @@ class ServerConnection:
         except GrpcError as error:
             stream.finish(error.status, str(error))
         except Exception as error:  # noqa: BLE001 # a fault of the picker, which no other call must feel
-            log.error("a call failed", extra=fault(error))  # noqa: TRY400 # the error's message may repeat a prompt
+            self._failed(error)
             stream.finish(GrpcStatus.INTERNAL, FAILED)
         else:
             return

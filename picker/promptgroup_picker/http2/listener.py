@@ -1,10 +1,14 @@
 """Accepts gateways' connections, and moves bytes between their transports and `ServerConnection`."""
 
 import asyncio
+import logging
 from collections.abc import Callable
 
 from promptgroup_picker.http2.connection import Opener, ServerConnection
 from promptgroup_picker.http2.frames import HEADER_BYTES, MAX_FRAME
+from promptgroup_router.base.logs import fault
+
+log = logging.getLogger("promptgroup.picker")
 
 UNSENT_BYTES = 2**24
 """Bytes that a connection may leave unread before nothing more is read from it."""
@@ -125,7 +129,7 @@ class GrpcConnection(asyncio.Protocol):
 
     def __init__(self, listener: GrpcListener) -> None:
         self._listener = listener
-        self._http2 = ServerConnection(listener.opener, listener.max_message, self.flush)
+        self._http2 = ServerConnection(listener.opener, listener.max_message, self.flush, _log_fault)
         self._transport: asyncio.Transport
         self._receiving = False
         self.seen = listener.clock()
@@ -239,3 +243,7 @@ class GrpcConnection(asyncio.Protocol):
             self.weigh()
             if self._listener.held > self._listener.max_held:
                 self._listener.relieve()
+
+
+def _log_fault(error: Exception) -> None:
+    log.error("a call failed", extra=fault(error))

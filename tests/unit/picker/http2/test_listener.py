@@ -194,3 +194,18 @@ def test_a_check_that_asks_nothing_does_not_last():
     for _ in range(QUIET_TICKS + 1):
         port.later(1)
     assert (connection.calls, transport.closed) == (0, False)
+
+
+def test_the_log_of_a_fault_has_its_place_and_no_prompt(caplog):
+    class Faulty(Noted):
+        def message(self, data):
+            raise RuntimeError(data.decode())
+
+    port, client = Port(), Client()
+    port.listener.opener = lambda _, stream: Faulty(stream)
+    port.connect(BEGINNING + client.head(1) + client.data(1, b"the prompt"))
+    (line,) = caplog.records
+    assert line.fields["error"] == "RuntimeError"
+    assert ".message:" in line.fields["at"]
+    assert "the prompt" not in caplog.text
+    assert line.exc_info is None
