@@ -14,7 +14,7 @@ from promptgroup_operator.kube.reflector import SILENT_SECONDS, Failures, RateLi
 from promptgroup_operator.kube.store import KINDS, Store
 from promptgroup_operator.world.snapshot import Key
 from support.builders import CREATED
-from support.scriptedkube import Answer, scripted_kube
+from support.scriptedkube import Answer, refusal, scripted_kube
 
 PATH = "/api/v1/pods"
 
@@ -114,6 +114,8 @@ def test_a_group_that_nests_too_deeply_keeps_no_other_from_being_read(tmp_path, 
     listed = groups if how == "listed" else []
 
     def serve(method, path):
+        if "/promptgroups" not in path:
+            return refusal(404)
         if "watch=true" in path:
             return Answer(200, events.encode() if how == "watched" else b"", watch=True)
         return Answer(200, f'{{"metadata":{{"resourceVersion":"5"}},"items":[{",".join(listed)}]}}'.encode())
