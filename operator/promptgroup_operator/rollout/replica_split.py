@@ -83,7 +83,7 @@ def _wishes(found: Mapping[Fingerprint, RevisionState], release: Release, goal: 
     wishes = {}
     serving = None
     for name, step in release.steps.items():
-        if step.phase in GOING or replicas == 0:
+        if step.phase in GOING:
             wishes[name] = 0
         elif step.phase is RevisionPhase.SERVING and name != target:
             serving = name

@@ -184,6 +184,8 @@ def test_a_group_at_rest_behind_a_gateway_writes_nothing():
     snapshot = replace(snapshot, inference_pools=seen(live))
     todo = plan.decide(snapshot, NOW)
     assert not pool_unwritten(snapshot, todo)
+    assert pool_unwritten(replace(snapshot, inference_pools=seen()), todo)
+    assert not pool_unwritten(snapshot, replace(todo, pool=None))
     assert not todo.pod_updates
     assert [each for each in todo.deletions if each.kind == "InferencePool"] == []
     condition = next(each for each in todo.status["conditions"] if each["type"] == "GatewayProgrammed")

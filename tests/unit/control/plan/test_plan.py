@@ -7,7 +7,7 @@ from promptgroup_operator.plan import plan
 from promptgroup_operator.plan.plan import MOVING, REFERENCED, SETTLED, WAITING, decide, route_unwritten, unwritten
 from promptgroup_operator.world.effects import PodUpdate
 from promptgroup_operator.world.sizing_history import History, Past, Recommendation
-from promptgroup_operator.world.snapshot import LastSeen, PoolAnswers, Problem, Progress, RolledBack
+from promptgroup_operator.world.snapshot import LastSeen, PoolAnswers, Problem, Progress, RolledBack, SeenPools
 from promptgroup_router.contract.table import Prompt, PromptRef
 from support.builders import (
     FINGERPRINT,
@@ -248,6 +248,35 @@ def test_after_a_roll_back_the_group_is_ready_once_what_serves_has_all_of_its_re
     todo = decide(world(revisions, of=group(replicas=3), prompt=NEXT), NOW)
     assert {each["type"]: each["status"] for each in todo.status["conditions"]}["Ready"] == ready
     assert (todo.status["fingerprint"], todo.status["warm"]) == (FINGERPRINT, f"{serving}/3")
+
+
+def test_nobody_is_named_who_holds_no_room_that_the_target_needs():
+    steps = [{"weight": 50, "pause": "1m"}]
+    held = revision("the text before", [pod("c", 0)], weight=0, superseded_at=ago(minutes=5), quiet_since=NOW)
+    comes = revision("the next prompt", [pod("b", 0)], weight=50, progress=Progress(0, None))
+    old = revision(pods=[pod("a0", 0)], weight=50)
+    todo = decide(world([old, comes, held], of=group(replicas=2, rollout={"steps": steps}), prompt=NEXT), NOW)
+    assert deployments(todo)[NEXT_NAME] == 1
+    assert "no room" not in {each["type"]: each["message"] for each in todo.status["conditions"]}["Progressing"]
+
+
+@pytest.mark.parametrize(("sized", "seen", "told"), [
+    (False, None, None), (True, None, "FailedGetMetrics"), (False, load(), "Healthy"), (True, load(), "Healthy"),
+])  # fmt: skip
+def test_caches_are_explained_where_a_load_is_observed_or_needed(sized, seen, told):
+    of = group(replicas=None, sizing={"minReplicas": 1, "maxReplicas": 4}) if sized else group()
+    todo = decide(replace(world([revision(pods=[pod("a", 0), pod("b", 1)])], of=of), load=seen), NOW)
+    reasons = {each["type"]: each["reason"] for each in todo.status["conditions"]}
+    assert reasons.get("CacheEffective") == told
+
+
+@pytest.mark.parametrize(("gateway", "reason", "again"), [
+    ({}, "NoCRD", WAITING), ({}, "PoolRefused", SETTLED), ({}, None, SETTLED), (None, "NoCRD", SETTLED),
+])  # fmt: skip
+def test_inference_pools_that_cannot_be_seen_are_looked_for_again_soon_where_one_is_asked_for(gateway, reason, again):
+    snapshot = world([revision(pods=[pod("a", 0)])], of=group(replicas=1, gateway=gateway))
+    pools = SeenPools({}, Problem(reason, "why") if reason is not None else None)
+    assert decide(standing(replace(snapshot, inference_pools=pools)), NOW).requeue_after == again
 
 
 def test_sizing_that_begins_while_two_revisions_have_replicas_takes_none_away():

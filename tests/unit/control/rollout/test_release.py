@@ -3,7 +3,7 @@ from datetime import timedelta
 import pytest
 
 from promptgroup_operator.api.prompt_group import RolloutSpec
-from promptgroup_operator.rollout.release import policy
+from promptgroup_operator.rollout.release import policy, step_at
 
 
 @pytest.mark.parametrize(
@@ -22,3 +22,21 @@ def test_the_take_over_follows_the_steps_where_it_may():
     assert policy(RolloutSpec.model_validate({"steps": steps, "autoPromote": False}), 2).weights == (5, 25)
     assert policy(RolloutSpec(), 2).weights == (100,)
     assert policy(RolloutSpec(auto_promote=False), 2).weights == (0,)
+
+
+@pytest.mark.parametrize(
+    ("weights", "come_to", "expected"),
+    [
+        ((100,), 0, 0),
+        ((100,), 100, 0),
+        ((0,), 40, 0),
+        ((5, 25, 100), 0, 0),
+        ((5, 25, 100), 5, 0),
+        ((5, 25, 100), 6, 1),
+        ((5, 25, 100), 99, 1),
+        ((5, 25, 100), 100, 2),
+        ((5, 25), 100, 1),
+    ],
+)
+def test_a_release_is_at_the_first_step_with_the_weight_that_it_has_come_to(weights, come_to, expected):
+    assert step_at(weights, come_to) == expected

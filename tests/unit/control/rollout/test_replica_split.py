@@ -90,6 +90,20 @@ def test_a_replica_that_will_not_serve_again_is_not_waited_for():
     assert allotted([restarted("p0", 0), pod("p1", 1)], 1, replicas=2)[A].ring == {1}
 
 
+def test_a_replica_that_time_mends_is_waited_for_unless_its_prompt_is_lost():
+    def sizes(**fields):
+        revisions = [
+            revision("a", [*warm(2), cold("p2", 2)], **fields),
+            revision("b", warm(1), weight=0, progress=Progress(0, None)),
+        ]
+        aim = goal("b", 3, traffic=told(1.0))
+        steps = allot(revisions, rollout.decide(revisions, aim), aim)
+        return steps[A].replicas, steps[B].replicas
+
+    assert sizes() == (2, 1)
+    assert sizes(prompt=None) == (1, 1)
+
+
 def test_the_old_one_gives_up_the_slot_whose_loss_costs_least():
     use = {0: SlotUse(tokens=9), 1: SlotUse(tokens=2), 2: SlotUse(tokens=7), 3: SlotUse(tokens=8)}
     assert allotted(4, 1, told(0.25), use=use)[A].ring == {0, 2, 3}
@@ -105,6 +119,9 @@ def test_a_group_alone_does_as_it_is_told():
 
 def test_of_a_group_of_no_replicas_nothing_stays():
     assert sizes(2, 1, replicas=0) == (0, 0)
+    revisions = [revision("a", warm(2)), revision("c", warm(1), weight=0, superseded_at=ago(seconds=9))]
+    steps = allot(revisions, rollout.decide(revisions, goal("a", 0)), goal("a", 0))
+    assert [step.replicas for step in steps.values()] == [0, 0]
 
 
 def test_a_revision_that_goes_leaves_when_the_others_serve():

@@ -206,6 +206,23 @@ def test_one_that_never_took_over_is_known_as_such_and_begins_anew():
     assert rollout.decide([serves("b", warm(2)), old("a", warm(2))], goal("b")).steps[A].progress is None
 
 
+RETURNS = {
+    "it takes back what it carries, whatever the steps are": ({"weight": 60}, (CANARY, 100), None),
+    "one that was marked superseded takes the steps": (
+        {"weight": 60, "superseded_at": ago(seconds=1)}, (CANARY, 10), Progress(10, NOW),
+    ),
+    "so does one that has lost all": ({"weight": 0}, (CANARY, 10), Progress(0, None)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", RETURNS)
+def test_who_comes_back_before_another_took_over(case):
+    fields, expected, progress = RETURNS[case]
+    revisions = [serves("a", warm(2), **fields), comes("b", warm(1), weight=100 - fields["weight"])]
+    step = rollout.decide(revisions, goal("a", traffic=counted(), steps=STEPS)).steps[A]
+    assert ((step.phase, step.weight), step.progress) == (expected, progress)
+
+
 STAGES = {
     # come to, since, weight in the route, traffic, fields of spec.rollout → weight, come to, since when, reason
     "the first weight": (0, None, 0, None, {}, (10, 0, None, "RevisionGrowing")),
@@ -395,6 +412,15 @@ def test_idle_revisions_make_room_for_a_release_the_oldest_first():
     busy = [serves("a", warm(2)), old("c", warm(1), superseded_at=ago(minutes=3), quiet_since=ago(seconds=59))]
     assert found(busy, of=goal("b", 2))[C] == (SUPERSEDED, 0)
     assert found(busy, of=goal("a", 2))[C] == (SUPERSEDED, 0)
+
+
+def test_one_that_is_superseded_in_this_pass_takes_no_room_from_those_before():
+    revisions = [
+        serves("a", warm(1), weight=0),
+        comes("b", warm(2), weight=100),
+        old("c", warm(1), superseded_at=ago(minutes=3)),
+    ]
+    assert found(revisions, of=goal("b", 2)) == {B: (SERVING, 100), A: (SUPERSEDED, 0), C: (SUPERSEDED, 0)}
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,8 @@ from datetime import timedelta
 import pytest
 
 from promptgroup_operator.sizing.recommend import SizingInput, replicas
-from promptgroup_operator.world.load import PERIOD
-from promptgroup_operator.world.sizing_history import NEW, Cause, History, Past, Recommendation
+from promptgroup_operator.world.load import PERIOD, Departure
+from promptgroup_operator.world.sizing_history import NEW, Cause, History, Past, Recommendation, Wave
 from support.builders import NOW, ago, spec
 from support.loads import load
 
@@ -85,6 +85,18 @@ def test_the_next_look_comes_when_a_window_ends_if_that_is_sooner():
     quiet = load(0, usage=0, sessions=0, p95=None)
     verdict = replicas(spec(**BOUNDS), group(4, quiet), History(past), NOW)
     assert (verdict.value, verdict.requeue_after) == (4, timedelta(seconds=5))
+
+
+def test_drift_is_the_reason_only_where_the_load_asks_for_more():
+    four = spec(replicas=None, sizing={"minReplicas": 2, "maxReplicas": 9})
+    drifts = Departure(0.5, 100, 32_000)
+    calm = replicas(four, group(4, load(4, departure=drifts), releasing=True), NEW, NOW)
+    assert (calm.value, calm.reason) == (4, "WithinTarget")
+    heavy = load(16, hit_rate=0.5, departure=drifts)
+    assert replicas(four, group(4, heavy), NEW, NOW).reason == "PromptDrift"
+    own = History(wave=Wave(Cause.SCALING, ago(minutes=1), 0.94))
+    dips = replicas(four, group(4, load(16, hit_rate=0.5)), own, NOW)
+    assert (dips.value, dips.reason) == (4, "ScalingWave")
 
 
 def test_a_quiet_revision_shrinks_no_group_in_which_others_have_replicas():
