@@ -77,7 +77,7 @@ FreeForm = Annotated[
 IntOrText = Annotated[int | str, Field(json_schema_extra={"x-kubernetes-int-or-string": True, "anyOf": None})]
 
 _QUANTITY = r"^[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]{1,2})?$"
-"""What Kubernetes takes for a quantity, with exponents that one can have: the largest is 2^63-1."""
+"""The form of what Kubernetes takes for a quantity, with exponents that one can have: the largest is 2^63-1."""
 _QUANTITY_CHARACTERS = 32
 
 
