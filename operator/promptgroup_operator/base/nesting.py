@@ -14,7 +14,7 @@ LEVELS = 128
 """Levels of objects and lists that are read, those of a list of objects included."""
 
 _CONTAINERS = frozenset({dict, list})
-"""The types that a parser makes, and no subclass of them: a look at every value of a long list costs a quarter of its parse."""
+"""The types that a parser makes, and no subclass: a look at every value of a long list costs a quarter of its parse."""
 _BRACKETS = re.compile(rb'(?:[^\[\]{}"]++|"[^"\\]*+(?:\\.[^"\\]*+)*+"?)*+([\[{]++|[\]}]++|\Z)', re.DOTALL)
 """Matches what is no bracket, strings with brackets of their own included, and the brackets of one kind that follow in
 a row, or the end of the text. The last string of a text that was cut has no end of its own."""
