@@ -24,17 +24,15 @@ def superseded(revision: RevisionState, goal: Goal) -> RevisionStep:
     since = revision.superseded_at or goal.now
     if retires(revision, goal):
         return retiring(revision, since)
-    return RevisionStep(
-        revision.fingerprint, RevisionPhase.SUPERSEDED, 0, superseded_at=since, progress=_anew(revision)
-    )
+    return RevisionStep(revision.fingerprint, RevisionPhase.SUPERSEDED, 0, superseded_at=since, progress=anew(revision))
 
 
 def retiring(revision: RevisionState, since: datetime | None) -> RevisionStep:
     """Return the step of a revision that is being scaled to zero."""
-    return RevisionStep(revision.fingerprint, gone(revision), 0, superseded_at=since, progress=_anew(revision))
+    return RevisionStep(revision.fingerprint, gone(revision), 0, superseded_at=since, progress=anew(revision))
 
 
-def _anew(revision: RevisionState) -> Progress | None:
+def anew(revision: RevisionState) -> Progress | None:
     """Return the mark of a revision that never took over: wanted again, it begins with the first step."""
     return Progress(0, None) if revision.progress is not None else None
 

@@ -99,7 +99,7 @@ def _takes_over(wanted: RevisionState | None, stable: RevisionState, goal: Goal)
     may = not goal.policy.paused and goal.policy.weights[-1] == ALL
     if may and goal.replicas == 0 and not stable.alive:
         return True
-    if wanted is None or wanted.weight < ALL or wanted.superseded_at is not None:
+    if wanted is None or wanted.weight < ALL:
         return False
     return wanted.progress is None or (may and wanted.ready > 0)
 
@@ -112,7 +112,7 @@ def _until_warm(wanted: RevisionState | None) -> Progress | None:
 
 
 def _was_warm(revision: RevisionState) -> bool:
-    return revision.ready > 0 or any(pod.warmed for pod in revision.pods if not pod.deleting)
+    return any(pod.warmed for pod in revision.pods)
 
 
 # --- The one that comes ------------------------------------------------------------------------------------
@@ -121,7 +121,7 @@ def _was_warm(revision: RevisionState) -> bool:
 def _released(wanted: RevisionState | None, stable: RevisionState, goal: Goal) -> Release:
     """Return the release of the target, with the target's own step only."""
     target, policy, now = goal.target, goal.policy, goal.now
-    returns = wanted is not None and wanted.progress is None and wanted.superseded_at is None and wanted.weight > 0
+    returns = wanted is not None and wanted.progress is None and wanted.weight > 0
     weights = (ALL,) if returns else policy.weights
     progress = (wanted.progress if wanted is not None else None) or Progress(0, None)
     index = step_at(weights, progress.weight)
@@ -244,5 +244,7 @@ def _taken_back(wanted: RevisionState, mark: RolledBack, goal: Goal) -> Release:
     since = wanted.superseded_at or mark.at
     since_then = replace(wanted, superseded_at=since)
     phase = retirement.gone(since_then) if retirement.retires(since_then, goal) else RevisionPhase.ROLLED_BACK
-    step = RevisionStep(wanted.fingerprint, phase, 0, superseded_at=since, rolled_back=mark)
+    step = RevisionStep(
+        wanted.fingerprint, phase, 0, superseded_at=since, progress=retirement.anew(wanted), rolled_back=mark
+    )
     return Release({wanted.fingerprint: step}, goal.replicas, mark.why)

@@ -196,7 +196,7 @@ def test_the_first_revision_has_taken_over_when_something_of_it_was_warm():
         return rollout.decide([serves("a", pods, progress=Progress(0, None))], goal("a")).steps[A].progress
 
     assert rollout.decide([], goal("a")).steps[A].progress == told([]) == told([cold("p", 0)]) == Progress(0, None)
-    assert told(warm(1)) is told([restarted("p")]) is None
+    assert told(warm(1)) is told([restarted("p")]) is told([pod("p", deleting=True)]) is None
     assert rollout.decide([serves("a", [starting("p")])], goal("a")).steps[A].progress is None
 
 
@@ -208,10 +208,11 @@ def test_one_that_never_took_over_is_known_as_such_and_begins_anew():
 
 RETURNS = {
     "it takes back what it carries, whatever the steps are": ({"weight": 60}, (CANARY, 100), None),
-    "one that was marked superseded takes the steps": (
-        {"weight": 60, "superseded_at": ago(seconds=1)}, (CANARY, 10), Progress(10, NOW),
+    "so does one that was marked superseded before the route was written": (
+        {"weight": 60, "superseded_at": ago(seconds=1)}, (CANARY, 100), None,
     ),
-    "so does one that has lost all": ({"weight": 0}, (CANARY, 10), Progress(0, None)),
+    "one that has all serves": ({"weight": 100, "superseded_at": ago(seconds=1)}, (SERVING, 100), None),
+    "one that has lost all takes the steps": ({"weight": 0}, (CANARY, 10), Progress(0, None)),
 }  # fmt: skip
 
 
@@ -238,6 +239,9 @@ STAGES = {
     "paused": (10, ago(hours=9), 10, counted(), {"paused": True}, (10, 10, ago(hours=9), "Paused")),
     "paused before it had anything": (0, None, 0, None, {"paused": True}, (0, 0, None, "Paused")),
     "after the last step it takes over": (40, ago(hours=1), 40, counted(), {}, (25, 100, None, "RevisionGrowing")),
+    "a time that somebody noted for the take-over": (
+        100, ago(hours=1), 25, counted(), {}, (25, 100, None, "RevisionGrowing"),
+    ),
     "but not by itself": (
         40, ago(hours=1), 40, counted(), {"autoPromote": False}, (25, 40, ago(hours=1), "RevisionGrowing"),
     ),
@@ -328,6 +332,7 @@ def test_a_worse_revision_is_rolled_back_with_both_figures(paused):
     assert found(canary(), of=goal("b", 4, traffic=BAD, steps=STEPS)) == {B: (ROLLED_BACK, 0), A: (SERVING, 100)}
     mark = release.steps[B].rolled_back
     assert (mark.at, mark.settings, mark.why.reason) == (NOW, SETTINGS, "ErrorRate")
+    assert release.steps[B].progress == Progress(0, None), "it never took over"
     assert "25.0% of requests failed, 0.0% with the old revision" in mark.why.message
 
 
