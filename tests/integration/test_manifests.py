@@ -65,9 +65,10 @@ def pages() -> Iterator[Path]:
 
 
 def shown(page: Path) -> list[dict[str, Any]]:
-    """Return the whole objects in a page's blocks of YAML."""
+    """Return the whole objects in a page's blocks of YAML. A kustomization is none: it is a file of Kustomize's."""
     blocks = re.findall(r"^( *)```yaml\n(.*?)^\1```", page.read_text(), re.MULTILINE | re.DOTALL)
-    return [each for _, text in blocks if "--8<--" not in text for each in documents(dedent(text))]
+    found = [each for _, text in blocks if "--8<--" not in text for each in documents(dedent(text))]
+    return [each for each in found if not each["apiVersion"].startswith("kustomize.config.k8s.io/")]
 
 
 def groups() -> Iterator[tuple[str, dict[str, Any]]]:
