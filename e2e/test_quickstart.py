@@ -36,7 +36,7 @@ def test_from_nothing_to_a_warm_answer_in_two_minutes(cluster: Cluster, images: 
     assert answer.cached >= prefix // 16 * 16 > 0
     assert took < SECONDS
     columns = team.run("get", "promptgroups").stdout.splitlines()
-    assert columns[0].split() == ["NAME", "READY", "FINGERPRINT", "WARM", "REPLICAS", "HIT", "RATE", "AGE"]
+    assert columns[0].split() == ["NAME", "READY", "REVISION", "WARM", "REPLICAS", "HIT", "RATE", "AGE"]
     assert columns[1].split()[1] == "True"
     assert "fingerprint" in team.run("explain", "promptgroup.spec.prompt").stdout
 
