@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from promptgroup_operator.plan.validate import taken_aliases
 from promptgroup_operator.world.snapshot import OtherGroup
 from promptgroup_router.contract.table import Group, ModelAlias
-from promptgroup_router.rings.aliases import settle
 from support.builders import CREATED, group, world
+from support.tables import settled
 
 NAMES = ("gpt", "qwen", "alpha", "chat/alpha", "chat/support")
 TIMES = ("2020-01-01T00:00:00Z", CREATED, "2030-01-01T00:00:00Z")
@@ -31,6 +31,6 @@ def test_operator_and_routers_agree_on_who_keeps_a_name(theirs: list[OtherGroup]
         )
         for each in (mine, *theirs)
     ]
-    told = {each.alias: each.keeper for each in settle(table).conflicts if each.group == "chat/support"}
+    told = {each.alias: each.keeper for each in settled(table).conflicts if each.group == "chat/support"}
     state = replace(world(of=group(modelAliases=aliases)), others=tuple(theirs))
     assert {alias: f"chat/{keeper}" for alias, keeper in taken_aliases(state).items()} == told

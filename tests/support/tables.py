@@ -6,6 +6,8 @@ from typing import Any
 from promptgroup_router.contract.fingerprint import hash_prefix
 from promptgroup_router.contract.messages import canonical_messages
 from promptgroup_router.contract.table import Group, Prompt, Revision, RoutingTable, Slot, SlotState
+from promptgroup_router.rings.aliases import Aliases, settle
+from promptgroup_router.rings.names import NameKeepers
 
 SYSTEM = "You are the support assistant of Example Ltd."
 
@@ -52,3 +54,8 @@ def group(name: str = "support", *revisions: Revision, **fields: Any) -> Group:
 def table(*groups: Group, version: str = "v1") -> RoutingTable:
     """A table; one group unless given."""
     return RoutingTable(groups or (group(),), version)
+
+
+def settled(groups: Sequence[Group]) -> Aliases:
+    """What the aliases of the groups stand for."""
+    return settle(groups, NameKeepers(groups))

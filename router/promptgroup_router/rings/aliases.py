@@ -59,13 +59,17 @@ class Aliases:
 NO_ALIASES = Aliases({}, {}, ())
 
 
-def settle(groups: Sequence[Group]) -> Aliases:
-    """Return what the aliases of these groups stand for."""
+def settle(groups: Sequence[Group], everywhere: NameKeepers) -> Aliases:
+    """Return what the aliases of these groups stand for.
+
+    Args:
+        groups: the groups of a table.
+        everywhere: those of them that keep names other than aliases.
+    """
     if not any(group.aliases for group in groups):
         return NO_ALIASES
     oldest_first = sorted(groups, key=by_age)
     owners: dict[tuple[str, str], Group] = {}
-    everywhere = NameKeepers(groups)
     labels = {full_name(group): group for group in groups}
     for group in oldest_first:
         for name in (group.model, group.name):

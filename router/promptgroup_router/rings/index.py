@@ -282,7 +282,7 @@ def build_index(table: RoutingTable) -> RoutingIndex:
     models = {model: _build_model(table, model, found, keepers, conflicts) for model, found in by_model.items()}
     accesses = tuple(dict.fromkeys((group.access, group.namespace) for group in table.groups))
     most = max((each.messages for group in table.groups for each in group.revisions), default=0)
-    aliases = settle(table.groups)
+    aliases = settle(table.groups, keepers)
     models |= {name: _build_alias(name, aliases, models, by_model) for name in aliases.meanings}
     ahead = {name: labels[aliases.meanings[name][of].group].group for name, of in aliases.first.items()}
     return RoutingIndex(

@@ -11,8 +11,8 @@ from promptgroup_operator.world.snapshot import OtherGroup, Problem, Progress, P
 from promptgroup_router.contract import names
 from promptgroup_router.contract.encoding import decode_group
 from promptgroup_router.contract.table import Group, ModelAlias
-from promptgroup_router.rings.aliases import settle
 from support.builders import CREATED, FINGERPRINT, NOW, TEXT, group, pod, revision, starting, text, world
+from support.tables import settled
 
 NAME = f"support-{FINGERPRINT[:8]}"
 
@@ -191,7 +191,7 @@ def test_aliases_that_something_else_has(case):
     mine = Group("chat", "support", "llama", CREATED, (), aliases=(ModelAlias("gpt", CREATED),))
     listed = tuple(ModelAlias(each, CREATED) for each in other.aliases)
     theirs = Group("chat", other.name, other.model, other.created, (), aliases=listed)
-    found = settle([mine, theirs]).conflicts
+    found = settled([mine, theirs]).conflicts
     assert {each.alias: each.keeper for each in found if each.group == "chat/support"} == {
         alias: f"chat/{keeper}" for alias, keeper in expected.items()
     }

@@ -1,9 +1,9 @@
 import pytest
 
 from promptgroup_router.contract.table import ModelAlias
-from promptgroup_router.rings.aliases import NO_ALIASES, settle
+from promptgroup_router.rings.aliases import NO_ALIASES
 from promptgroup_router.rings.index import build_index
-from support.tables import group, revision, table
+from support.tables import group, revision, settled, table
 
 EARLY, CREATED, LATER = "2026-11-01T00:00:00Z", "2026-11-03T11:00:00Z", "2026-11-09T00:00:00Z"
 
@@ -14,7 +14,7 @@ def aliased(name, *aliases, since=LATER, **fields):
 
 def meant(*groups):
     """Namespace → model, of each alias; and the namespace of requests that name none."""
-    found = settle(groups)
+    found = settled(groups)
     return (
         {
             name: {namespace: meaning.model for namespace, meaning in sorted(meanings.items())}
@@ -27,7 +27,7 @@ def meant(*groups):
 
 
 def test_a_table_without_aliases_costs_nothing():
-    assert settle([group("a"), group("b")]) is NO_ALIASES
+    assert settled([group("a"), group("b")]) is NO_ALIASES
 
 
 def test_an_alias_stands_for_the_model_of_its_group():
@@ -41,7 +41,7 @@ def test_an_alias_stands_for_the_model_of_its_group():
 def test_groups_of_one_model_may_have_one_alias():
     groups = [aliased("a", "gpt", since=LATER), aliased("b", "gpt", since=EARLY)]
     assert meant(*groups) == ({"gpt": {"chat": "llama"}}, {"gpt": "chat"}, [])
-    assert settle(groups).meanings["gpt"]["chat"].age == (False, EARLY)
+    assert settled(groups).meanings["gpt"]["chat"].age == (False, EARLY)
 
 
 @pytest.mark.parametrize("other", [group("gpt", model="x"), group("b", model="gpt")], ids=["group", "model"])
@@ -87,9 +87,9 @@ def test_of_an_alias_and_what_another_namespace_has_itself_the_first_keeps_the_n
 
 def test_an_alias_of_unknown_age_comes_last():
     groups = [aliased("a", "gpt", since=""), aliased("b", "gpt", since=LATER, namespace="x")]
-    assert settle(groups).first == {"gpt": "x"}
-    assert settle([groups[0], group("b", model="gpt", namespace="x", created=LATER)]).first == {}
-    assert settle(groups[:1]).first == {"gpt": "chat"}
+    assert settled(groups).first == {"gpt": "x"}
+    assert settled([groups[0], group("b", model="gpt", namespace="x", created=LATER)]).first == {}
+    assert settled(groups[:1]).first == {"gpt": "chat"}
 
 
 def test_an_alias_has_the_replicas_of_its_model_under_the_same_name():
