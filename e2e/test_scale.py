@@ -38,5 +38,6 @@ def test_one_replica_more_moves_few_sessions_and_fails_no_request(
     assert set(seen.served) == set(after)
     for session, ring in rings(kubectl, three, SAMPLED).items():
         assert [slot for slot in ring if slot in before] == homes[session]
-    # a session also leaves its replica because that is slow for a moment: the node is busy with many pods
-    assert seen.moved() <= plan.at_once / 2
+    # a session also leaves its replica because that is slow for a moment: the node is busy with many pods; by chance
+    # three of four turns would
+    assert seen.moved() <= plan.at_once / 4 + seen.requests / 8

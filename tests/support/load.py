@@ -26,6 +26,13 @@ PAUSE = 0.5
 with two cores room for the control plane."""
 
 
+BUSY = 1 / 8
+"""Share of turns that may leave their replica without a fault: by design they do where a busy machine slows it.
+
+By chance half of them or more would. Who must move when replicas come and go is shown by rings, which are exact.
+"""
+
+
 @dataclass(slots=True)
 class Seen:
     """What became of the requests that ended while something was done; filled in at its end."""
@@ -49,6 +56,10 @@ class Seen:
     def moved(self, besides: Collection[str] = ()) -> int:
         """Moves between slots, without those from or to some."""
         return sum(count for ends, count in self.moves.items() if not set(ends) & set(besides))
+
+    def stayed(self, besides: Collection[str] = (), forced: float = 0) -> bool:
+        """Whether sessions kept their replicas, but for those from or to some, so many that had to go, and a few."""
+        return self.moved(besides) <= forced + self.requests * BUSY
 
 
 def _revision(slot: str) -> str:
