@@ -25,7 +25,9 @@ class FileFeed:
         self._path = path
         self._publisher = publisher
         self._read: _Stamp | None = None
+        """The file that was read last, good or bad; None to read it whatever it is."""
         self._problem = ""
+        """The reason why the table of the file is not in use; empty while it is in use."""
         self._wake = asyncio.Event()
 
     def reload(self) -> None:
@@ -43,18 +45,27 @@ class FileFeed:
             self._wake.clear()
 
     def look(self) -> None:
-        """Read the file if it has changed; if it cannot be read, log that and keep the last good table."""
+        """Read the file if it has changed; if it cannot be read or holds no table, log that and keep the last good one.
+
+        The table in use is confirmed only while it is that of the file.
+        """
         try:
             status = self._path.stat()
             stamp = (status.st_mtime_ns, status.st_ino, status.st_size)
             if stamp == self._read:
-                self._publisher.confirm()
+                if not self._problem:
+                    self._publisher.confirm()
                 return
-            self._read = stamp
             table = table_file.read(self._path)
-        except (OSError, TableError) as error:
+        except OSError as error:
+            self._read = None  # as without a free descriptor, which says nothing of the file: read it again
             self._failed(str(error))
             return
+        except TableError as error:
+            self._read = stamp
+            self._failed(str(error))
+            return
+        self._read = stamp
         self._problem = ""
         self._publisher.publish(table, "file")
         self._publisher.confirm()

@@ -1,4 +1,5 @@
 import asyncio
+import errno
 import json
 import os
 
@@ -60,6 +61,39 @@ def test_a_bad_file_keeps_the_last_good_table_and_is_told_once(tmp_path, caplog)
     table_file.write(case.path, table(version="v3"))
     case.feed.look()
     assert case.version == "v3"
+
+
+def test_a_bad_file_does_not_confirm_the_table_in_use(tmp_path):
+    case = Case(tmp_path / "table.json")
+    table_file.write(case.path, table())
+    case.feed.look()
+    case.path.write_text("no table")
+    for case.now in (5.0, 6.0):
+        case.feed.look()
+    assert case.state.confirmed == 0.0
+    table_file.write(case.path, table())
+    case.now = 7.0
+    case.feed.look()
+    assert case.state.confirmed == 7.0
+
+
+def test_a_file_that_could_not_be_read_for_a_moment_is_read_again(tmp_path, monkeypatch):
+    case = Case(tmp_path / "table.json")
+    table_file.write(case.path, table(version="v1"))
+    case.feed.look()
+    table_file.write(case.path, table(version="v2"))
+    case.now = 5.0
+
+    def fail(_path):
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with monkeypatch.context() as full:
+        full.setattr(table_file, "read", fail)
+        case.feed.look()
+        case.feed.look()
+    assert (case.version, case.state.confirmed, case.errors()) == ("v1", 0.0, 1)
+    case.feed.look()
+    assert (case.version, case.state.confirmed) == ("v2", 5.0)
 
 
 def test_the_feed_follows_and_sighup_makes_it_look_at_once(tmp_path):
