@@ -12,6 +12,10 @@ from promptgroup_router.contract.caller_rules import EngineField
 
 _ALL = frozenset(field.value for field in EngineField)
 NONE: frozenset[str] = frozenset()
+CACHE_FIELD = "cache"
+"""LiteLLM's field for the response cache."""
+TO_ROUTER = frozenset((CACHE_FIELD,))
+"""Fields that are for the router, in groups that keep answers."""
 
 
 def without_engine_fields(

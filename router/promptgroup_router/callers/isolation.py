@@ -8,7 +8,7 @@ from collections.abc import Set as AbstractSet
 from promptgroup_router.access.caller import Caller
 from promptgroup_router.apis.request import ApiKind, ParsedRequest
 from promptgroup_router.base.errors import ApiError, shown
-from promptgroup_router.callers.engine_fields import with_text_field, without_engine_fields, without_media_ids
+from promptgroup_router.callers.engine_fields import NONE, with_text_field, without_engine_fields, without_media_ids
 from promptgroup_router.callers.salts import SHARED, CacheDomain, Salts
 from promptgroup_router.contract.caller_rules import SALTS, EngineField
 
@@ -51,11 +51,13 @@ def cache_domain(
     return salts.of(namespace, caller)
 
 
-def for_engine(ask: ParsedRequest, allowed: frozenset[EngineField], domain: CacheDomain) -> ParsedRequest:
-    """Return a request without what its client may not say."""
+def for_engine(
+    ask: ParsedRequest, allowed: frozenset[EngineField], domain: CacheDomain, further: frozenset[str] = NONE
+) -> ParsedRequest:
+    """Return a request without what its client may not say, and without further fields."""
     if not domain.salt:
-        return without_engine_fields(ask, allowed)
-    return without_media_ids(without_engine_fields(ask, allowed - SALTS, OWN_IDS))
+        return without_engine_fields(ask, allowed, further)
+    return without_media_ids(without_engine_fields(ask, allowed - SALTS, OWN_IDS | further))
 
 
 def salted_body(body: bytes, domain: CacheDomain, salted: AbstractSet[str], kind: ApiKind, *, cached: bool) -> bytes:

@@ -159,9 +159,7 @@ def _arrive(
         structure.check(content, endpoint.values)
         ask = endpoint.parse(content)
         found = _by_body(state, endpoint, headers, ask, len(body), now=now, identify=identify, rewrites=rewrites)
-        # an answer that also explains the engine's cache is of an engine
-        shared = found.candidates.responses is not None and found.question is None
-        if shared:
+        if found.candidates.responses is not None:
             found.ask = ask
         return found
     stored = parse_path(path) if endpoint is None else None

@@ -11,6 +11,7 @@ from promptgroup_router.apis.usage import Tail, Usage
 from promptgroup_router.base.errors import ApiError
 from promptgroup_router.base.metrics import Metrics
 from promptgroup_router.callers.answer_events import tail_of
+from promptgroup_router.callers.engine_fields import CACHE_FIELD
 from promptgroup_router.callers.limiter import Charge, Limiter
 from promptgroup_router.contract import names
 from promptgroup_router.contract.caller_rules import EngineField
@@ -36,7 +37,7 @@ from promptgroup_router.response_cache import cache_status, freshness
 from promptgroup_router.response_cache.answer import MOST_BYTES, KeptAnswer
 from promptgroup_router.response_cache.cacheable import Bypass, bypass
 from promptgroup_router.response_cache.canonical import CacheKey, cache_key
-from promptgroup_router.response_cache.directives import FIELD, Directives, read_directives
+from promptgroup_router.response_cache.directives import Directives, read_directives
 from promptgroup_router.response_cache.memory import Memory
 from promptgroup_router.response_cache.purge import Purge, Purges
 from promptgroup_router.response_cache.wholeness import is_whole
@@ -123,17 +124,15 @@ class SharedAnswers:
         ask, endpoint = found.ask, endpoint_of(request.head.path)
         if caching is None or ask is None:
             raise RuntimeError(f"{found.group} keeps no answers: check before the call")
-        try:
-            asked = read_directives(pairs(request.head.headers), ask.doc.get(FIELD))
-        except ApiError:
-            if found.charge is not None:
-                self._give_back(found.charge)
-            raise
+        asked = self._asked(request, found, ask)
         sharers = _sharers(caching, found, request.head.fields)
         allowed = found.rewrite.allowed
-        reason = (
-            _reason(ask, caching, settings, allowed, asked=asked, sharers=sharers) if endpoint.cached else Bypass.API
-        )
+        if found.question is not None:
+            reason: Bypass | None = Bypass.QUESTION
+        elif endpoint.cached:
+            reason = _reason(ask, caching, settings, allowed, asked=asked, sharers=sharers)
+        else:
+            reason = Bypass.API
         named = partial(
             cache_key,
             path=request.head.path,
@@ -158,11 +157,38 @@ class SharedAnswers:
         except ApiError:  # nested too deeply to be written again
             reason, wanted = reason or Bypass.REQUEST, None
         if wanted is None:
-            if asked.only_if_cached:
-                raise self._not_kept(found)
-            self.metrics.responses.add(found.group, "bypass")
-            return begin(client, request, found, cache_status.of_bypass(reason or Bypass.CALLER))
+            return begin(client, request, found, self._past(found, asked, reason or Bypass.CALLER))
         return self._answer(client, wanted, from_peer=from_peer)
+
+    def pass_by(self, request: HttpRequest, found: Route, ask: ParsedRequest) -> Headers:
+        """Let a request past the cache, of whose body there is a digest alone.
+
+        Args:
+            request: the request.
+            found: where it goes.
+            ask: the digest.
+
+        Returns:
+            What its answer says of the cache.
+
+        Raises:
+            ApiError: as `start` does.
+        """
+        return self._past(found, self._asked(request, found, ask), Bypass.LARGE)
+
+    def _asked(self, request: HttpRequest, found: Route, ask: ParsedRequest) -> Directives:
+        try:
+            return read_directives(pairs(request.head.headers), ask.doc.get(CACHE_FIELD))
+        except ApiError:
+            if found.charge is not None:
+                self._give_back(found.charge)
+            raise
+
+    def _past(self, found: Route, asked: Directives, reason: Bypass) -> Headers:
+        if asked.only_if_cached:
+            raise self._not_kept(found)
+        self.metrics.responses.add(found.group, "bypass")
+        return cache_status.of_bypass(reason)
 
     def _answer(self, client: ClientConnection, wanted: WantedAnswer, *, from_peer: bool) -> ActiveRequest:
         key, group, asked = wanted.key, wanted.route.group, wanted.asked
@@ -418,15 +444,14 @@ def _sharers(caching: ResponseCaching, found: Route, fields: dict[bytes, bytes])
 
 
 def _engine_body(ask: ParsedRequest, found: Route) -> bytes | bytearray:
-    """Return the body for an engine: without `cache`, and written from what the key was made from.
+    """Return the body for an engine, written from what the key was made from.
 
     What was received could be read in another way by an engine, as where it names a field twice.
     """
     as_received = found.body is ask.raw
-    if not (as_received or found.domain.salt or FIELD in ask.doc):
+    if not (as_received or found.domain.salt):
         return found.body
-    doc = ask.doc if as_received else read_object(bytes(found.body))[0]
-    return encoded({name: value for name, value in doc.items() if name != FIELD})
+    return encoded(ask.doc if as_received else read_object(bytes(found.body))[0])
 
 
 def _tail_of(wanted: WantedAnswer) -> Tail:

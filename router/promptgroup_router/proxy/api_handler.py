@@ -50,6 +50,16 @@ class AnswerSharing(Protocol):
             ApiError: the request is refused.
         """
 
+    def pass_by(self, request: HttpRequest, found: Route, ask: ParsedRequest) -> Headers:
+        """Let a request past the cache, of whose body there is a digest alone.
+
+        Returns:
+            What its answer says of the cache.
+
+        Raises:
+            ApiError: the request is refused.
+        """
+
 
 class ApiHandler:
     """The handler of the port for requests, and of the one for other routers' requests."""
@@ -159,6 +169,16 @@ class ApiHandler:
         except Exception as error:  # noqa: BLE001 # a fault of the router, after which the client gets an answer
             log.error("a request could not be read", extra=fault(error))  # noqa: TRY400 # a traceback may repeat a prompt
             raise internal_error() from None
+
+    def pass_cache(self, found: Route, request: HttpRequest, ask: ParsedRequest) -> Headers:
+        """Let a request past the response cache, by the digest of its body; return what its answer says of that.
+
+        Raises:
+            ApiError: its client wants a kept answer only, or says of the cache what cannot be meant.
+        """
+        if found.candidates.responses is None or self._sharing is None:
+            return NO_NOTES
+        return self._sharing.pass_by(request, found, ask)
 
     def withdraw(self, found: Route) -> None:
         """Give back what the caller of a request was charged for: no engine will see it."""

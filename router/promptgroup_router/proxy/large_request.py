@@ -11,6 +11,7 @@ from promptgroup_router.base.errors import ApiError
 from promptgroup_router.base.logs import fault
 from promptgroup_router.decision.arrival import ModelsAnswer
 from promptgroup_router.decision.cache_diagnosis import HEADER
+from promptgroup_router.http11.http1 import Headers
 from promptgroup_router.http11.reader import HttpRequest
 from promptgroup_router.proxy.downstream import ClientConnection
 from promptgroup_router.proxy.relay import Relay
@@ -34,7 +35,10 @@ class Steps(Protocol):
     ) -> Route | ModelsAnswer:
         """Decide where a request may go, by the digest of its body; raises ApiError."""
 
-    def relay(self, found: Route, client: ClientConnection, request: HttpRequest) -> Relay:
+    def pass_cache(self, found: Route, request: HttpRequest, ask: ParsedRequest) -> Headers:
+        """Let a request past the response cache; return what its answer says of that, raises ApiError."""
+
+    def relay(self, found: Route, client: ClientConnection, request: HttpRequest, notes: Headers) -> Relay:
         """Return what relays the request."""
 
     def withdraw(self, found: Route) -> None:
@@ -63,6 +67,8 @@ class LargeRequest:
         self._client = client
         self._request = request
         self._relay: Relay | None = None
+        self._notes: Headers = []
+        """Header fields that say more of the answer."""
         self._over = False
         """True once the client is gone or has an answer: what is on its way is read to its end, and dropped."""
         self._waits = True
@@ -107,7 +113,7 @@ class LargeRequest:
             return
         if found is None:
             return
-        self._relay = relay = self._steps.relay(found, self._client, self._request)
+        self._relay = relay = self._steps.relay(found, self._client, self._request, self._notes)
         if self._paused:
             relay.pause()
         relay.begin()
@@ -125,6 +131,7 @@ class LargeRequest:
             found = self._steps.arrive(self._client, self._request, ask)
             if isinstance(found, ModelsAnswer):
                 raise TypeError("a list of models is asked for without a body")
+            self._notes = self._steps.pass_cache(found, self._request, ask)
             goes = False
             try:
                 found.body = await reader.written(found.rewrite, ask, body)

@@ -84,7 +84,7 @@ class BodyReader:
         preamble, order = rewrite.preamble, rewrite.ordered and not ask.tools_in_order
         unasked = without_question(ask) is not ask
         changed = preamble is not None or order or bool(salt) or unasked or rewrite.metered or bool(rewrite.model)
-        if not changed and without_engine_fields(ask, rewrite.allowed) is ask:
+        if not changed and without_engine_fields(ask, rewrite.allowed, rewrite.further) is ask:
             return body
         prompt = None
         if preamble is not None:
@@ -99,6 +99,7 @@ class BodyReader:
             "ordered": rewrite.ordered,
             "model": rewrite.model,
             "metered": rewrite.metered,
+            "keeps": rewrite.keeps,
             "unasked": unasked,
         }
         return (await self._ask(told)).content

@@ -22,6 +22,7 @@ from promptgroup_router.apis.session_key import (
     words_of,
 )
 from promptgroup_router.apis.structure import LARGE_BYTES
+from promptgroup_router.callers.engine_fields import CACHE_FIELD
 from promptgroup_router.callers.longest_answer import MOST, SAYING, answers
 from promptgroup_router.callers.unasked_usage import options_of
 from promptgroup_router.contract.caller_rules import EngineField
@@ -104,6 +105,8 @@ def _fields(ask: ParsedRequest, declared: int) -> dict[str, Any]:
     kept |= {field.value: None for field in EngineField if field.value in doc and field.value not in kept}
     kept |= options_of(doc)
     kept |= _question(doc)
+    if CACHE_FIELD in doc:
+        kept[CACHE_FIELD] = told if len(encoded(told := doc[CACHE_FIELD])) <= MOST_QUESTION else True
     kept |= {name: doc[name] for name in SAYING if isinstance(doc.get(name), int) and abs(doc[name]) <= MOST}
     if (several := answers(ask.kind, doc)) > 1:
         kept["n"] = several  # of each prompt, which are not told

@@ -76,6 +76,7 @@ class BodyProgram:
             preamble=put,
             model=order["model"],
             metered=order.get("metered", False),
+            keeps=order.get("keeps", False),
         )
         return written(without_question(ask) if order.get("unasked") else ask, rewrite)
 

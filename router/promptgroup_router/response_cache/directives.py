@@ -8,13 +8,12 @@ from typing import NamedTuple
 
 from promptgroup_router.apis.request import wrong
 from promptgroup_router.base.errors import ApiError
+from promptgroup_router.callers.engine_fields import CACHE_FIELD
 
 MAX_NAMESPACE = 256
 """Longest `cache.namespace`, in characters."""
 MAX_SECONDS = 2**31
 """RFC 9111 section 1.2.2: a larger number of seconds means this one."""
-FIELD = "cache"
-"""The body field, which engines never see."""
 
 
 class Directives(NamedTuple):
@@ -71,11 +70,11 @@ def _age(text: str) -> int:
 
 def _with_field(found: Directives, field: object) -> Directives:
     if not isinstance(field, dict):
-        raise wrong(FIELD, FIELD, field, 'an object such as {"ttl": 600}')
+        raise wrong(CACHE_FIELD, CACHE_FIELD, field, 'an object such as {"ttl": 600}')
     told = (found.max_age, _seconds(field, "s-maxage"), _seconds(field, "s-max-age"))
     namespace = field.get("namespace")
     if namespace is not None and not (isinstance(namespace, str) and len(namespace) <= MAX_NAMESPACE):
-        raise wrong(f"{FIELD}.namespace", FIELD, namespace, f"a text of at most {MAX_NAMESPACE} characters")
+        raise wrong(f"{CACHE_FIELD}.namespace", CACHE_FIELD, namespace, f"a text of at most {MAX_NAMESPACE} characters")
     return found._replace(
         no_cache=found.no_cache or _flag(field, "no-cache"),
         no_store=found.no_store or _flag(field, "no-store"),
@@ -88,7 +87,7 @@ def _with_field(found: Directives, field: object) -> Directives:
 def _flag(field: dict[str, object], name: str) -> bool:
     value = field.get(name, False)
     if value is not None and not isinstance(value, bool):
-        raise wrong(f"{FIELD}.{name}", FIELD, value, "true or false")
+        raise wrong(f"{CACHE_FIELD}.{name}", CACHE_FIELD, value, "true or false")
     return bool(value)
 
 
@@ -99,8 +98,8 @@ def _seconds(field: dict[str, object], name: str) -> int | None:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= MAX_SECONDS:
         raise ApiError(
             400,
-            f"{FIELD}.{name} is no number of seconds from 0 to {MAX_SECONDS}: send one, or leave it out",
-            param=FIELD,
+            f"{CACHE_FIELD}.{name} is no number of seconds from 0 to {MAX_SECONDS}: send one, or leave it out",
+            param=CACHE_FIELD,
             code="invalid_value",
         )
     return int(value)

@@ -25,6 +25,7 @@ from promptgroup_router.apis.session_key import (
 from promptgroup_router.apis.tokens import Tokens
 from promptgroup_router.base.errors import NO_REPLICA_SECONDS, ApiError, shown
 from promptgroup_router.callers.answer_events import SeenEvents
+from promptgroup_router.callers.engine_fields import NONE, TO_ROUTER
 from promptgroup_router.callers.isolation import cache_domain, for_engine, salted_body
 from promptgroup_router.callers.limiter import Charge
 from promptgroup_router.callers.salts import SHARED, CacheDomain, Salts
@@ -76,6 +77,13 @@ class Rewrite:
     """The model to name instead of the one that the client names; empty to leave that."""
     metered: bool = False
     """True if the engine is asked for the usage of a stream whose client did not ask."""
+    keeps: bool = False
+    """True in a group that keeps answers, whose router the field `cache` is for."""
+
+    @property
+    def further(self) -> frozenset[str]:
+        """The fields that engines do not get, beside those of their operator."""
+        return TO_ROUTER if self.keeps else NONE
 
 
 @dataclass(slots=True)
@@ -213,6 +221,7 @@ def _cached_route(
                 ordered=True,
                 model="" if ask.model == model else model,
                 metered=unasked,
+                keeps=claim.candidates.responses is not None,
             )
             messages = claim.revision.messages
             header, declared = claim.group.session_header, claim.revision.system_bytes
@@ -248,6 +257,7 @@ def _cached_route(
                 preamble=prompt,
                 model=group.group.model,
                 metered=metered and _is_unasked(revision.candidates, ask, caller),
+                keeps=revision.candidates.responses is not None,
             )
             rate = tokens.per_byte(group.group.model)
             inside = size_of(ask.tools)
@@ -369,7 +379,7 @@ def written(ask: ParsedRequest, rewrite: Rewrite) -> bytes:
     Raises:
         ApiError: 400, the request cannot be combined with the declared prompt.
     """
-    sent = for_engine(ask, rewrite.allowed, rewrite.domain)
+    sent = for_engine(ask, rewrite.allowed, rewrite.domain, rewrite.further)
     if rewrite.model and rewrite.preamble is None:
         sent = renamed(sent, rewrite.model)
     body = sent.raw

@@ -48,6 +48,19 @@ def test_a_request_that_was_answered_before_gets_the_same_answer_without_an_engi
     served(tmp_path, test)
 
 
+def test_who_asks_about_the_engines_cache_goes_past_this_one(tmp_path):
+    async def test(router, _oracle, engine):
+        body, asks = exact(cache={"ttl": 60}), "x-promptgroup-diagnostics: "
+        answer = await ask(router.port, post(body, asks))
+        assert (answer.status, answer.headers[STATUS]) == (200, b"promptgroup; fwd=bypass; detail=diagnostics")
+        assert b"x-promptgroup-cache-miss" in answer.headers
+        assert orjson.loads(engine.requests[0].body) == exact()
+        kept_only = await ask(router.port, post(body, asks, "Cache-Control: only-if-cached"))
+        assert (kept_only.status, kept_only.json["error"]["code"], len(engine.requests)) == (504, "not_cached", 1)
+
+    served(tmp_path, test)
+
+
 @pytest.mark.parametrize("streamed", [False, True])
 def test_an_answer_that_is_given_again_has_a_new_id_and_marks_its_tokens_as_cached(tmp_path, streamed):
     async def test(router, _oracle, _engine):

@@ -13,6 +13,7 @@ from promptgroup_router.apis.endpoints import ENDPOINTS
 from promptgroup_router.contract.caller_rules import CallerLimits, CallerRules
 from promptgroup_router.contract.table import ModelAlias
 from promptgroup_router.proxy import large_request
+from support.answered import keeping
 from support.fakeengine import Call, engines
 from support.tables import SYSTEM, group, revision, slot, table
 from support.wire import ask, chat, connected, get, post, routing, run, table_of
@@ -56,6 +57,24 @@ def test_a_large_body_is_forwarded_byte_for_byte(tmp_path, form):
             assert (answer.status, answer.served_by[:13]) == (200, "chat/support/")
             assert engine.requests[0].body == body
             assert reader_of(router).pid is not None
+
+    run(check())
+
+
+@pytest.mark.heavy
+def test_a_large_body_goes_past_the_response_cache_and_says_so(tmp_path):
+    async def check():
+        async with engines(1) as (engine,), routing(tmp_path, keeping(engine.address)) as router:
+            body = large(temperature=0, cache={"ttl": 60})
+            answer = await ask(router.port, post(body))
+            assert (answer.status, answer.headers[b"cache-status"]) == (200, b"promptgroup; fwd=bypass; detail=large")
+            assert orjson.loads(engine.requests[0].body) == large(temperature=0)
+            kept_only = await ask(router.port, post(body, "Cache-Control: only-if-cached"))
+            assert (kept_only.status, kept_only.json["error"]["code"]) == (504, "not_cached")
+            wrong = await ask(router.port, post(body | {"cache": {"ttl": "long"}}))
+            assert (wrong.status, wrong.json["error"]["param"]) == (400, "cache")
+            assert len(engine.requests) == 1
+            assert router.state.metrics.responses.values == {("chat/support", "bypass"): 1}
 
     run(check())
 
