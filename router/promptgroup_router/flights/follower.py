@@ -80,7 +80,8 @@ class Follower:
         self._ended = ended
         self._began = clock()
         self._minor = request.head.minor
-        self._keep = client.keeps_alive
+        self._keep = False
+        """True if the head of the answer says that the connection stays."""
         self._at = 0
         """Number of the piece that is sent next."""
         self._begun = False
@@ -162,6 +163,7 @@ class Follower:
         """Write the head."""
         self._begun = True
         source = self._source
+        self._keep = self._client.keeps_alive
         headers = [*source.headers, *self.fields, (REQUEST_ID, self._request_id)]
         if source.streamed:
             self._chunked = self._minor > 0

@@ -23,7 +23,7 @@ from promptgroup_router.decision.record import RequestRecord
 from promptgroup_router.http11 import http1
 from promptgroup_router.http11.framing import Chunked
 from promptgroup_router.http11.http1 import Framing, Headers, ResponseHead
-from promptgroup_router.http11.reader import HttpRequest
+from promptgroup_router.http11.reader import MAX_INTERIM, HttpRequest
 from promptgroup_router.proxy.request_ids import RequestIds
 from promptgroup_router.proxy.response import (
     REQUEST_ID,
@@ -94,6 +94,7 @@ class Relay:
         "_exchange",
         "_held",
         "_ids",
+        "_interims",
         "_keep",
         "_moved",
         "_notes",
@@ -157,6 +158,8 @@ class Relay:
         self._pending = b""
         """The client's head, until it is sent together with the first byte of the body."""
         self._keep = False
+        self._interims = 0
+        """Interim answers that the client got, from all engines: no more than one may send."""
         # of a kept answer others would learn what its first asker used
         self._tells = told_usage.asks(request.head.fields) and route.candidates.responses is None
         """True if the client is told what the request used; of an answer that has begun, if a comment ends it."""
@@ -192,7 +195,8 @@ class Relay:
     def interim_answer(self, head: ResponseHead) -> None:
         """Relay an interim answer, which changes nothing of the request's state (RFC 9110 section 15.2)."""
         # the router does not wait for 100 before it sends a body, and no interim answer exists in HTTP/1.0
-        if head.status != CONTINUE and self._request.head.minor == 1:
+        if head.status != CONTINUE and self._request.head.minor == 1 and self._interims < MAX_INTERIM:
+            self._interims += 1
             self._client.write(interim_head(head))
 
     def answer_began(self, head: ResponseHead) -> None:

@@ -103,3 +103,13 @@ def test_pieces_that_all_have_are_dropped_from_the_front():
     source.shared.append(b"two")
     served.advance()
     assert client.sent.endswith(b"3\r\none\r\n3\r\ntwo\r\n")
+
+
+def test_a_router_that_has_begun_to_drain_says_that_the_connection_ends():
+    client, source = TakenAnswer(), Source()
+    served = follower(source, client)
+    client.keeps_alive = False
+    source.state, source.pieces, source.shared = SourceState.WHOLE, [b"body"], [b"body"]
+    assert served.advance()
+    assert b"connection: close\r\n" in client.sent
+    assert client.ended == "closed"

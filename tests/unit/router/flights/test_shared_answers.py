@@ -10,6 +10,7 @@ import pytest
 from promptgroup_router.contract.caller_rules import CallerRules, EngineField
 from promptgroup_router.contract.table import CacheScope, Engine, ModelAlias, OwnInstructions
 from promptgroup_router.http11.http1 import MAX_HEAD
+from promptgroup_router.http11.reader import MAX_INTERIM
 from promptgroup_router.response_cache.purge import Purge
 from support.accesslog import access_lines
 from support.answered import CACHING, Oracle, exact, keeping, said
@@ -525,3 +526,28 @@ def test_a_prompt_that_a_request_brings_and_one_that_is_put_in_front_of_it_are_t
 def prompt_of(request):
     sent = orjson.loads(request.body)
     return sent.get("prompt") or sent["messages"]
+
+
+def test_interim_answers_of_several_engines_are_no_more_than_one_may_send(tmp_path):
+    hints = b"HTTP/1.1 103 Early Hints\r\n\r\n" * MAX_INTERIM
+
+    async def dying(call):
+        call.send(hints)
+        await call.writer.drain()
+        call.writer.close()
+
+    async def living(call):
+        call.send(hints)
+        call.answer()
+
+    async def check():
+        turns = iter((dying, living))
+
+        async def behave(call):
+            await next(turns)(call)
+
+        async with engines(2, behave, behave) as both, routing(tmp_path, keeping(*(e.address for e in both))) as router:
+            answer = await ask(router.port, post(exact()))
+            assert (answer.status, answer.headers[STATUS]) == (200, b"promptgroup; fwd=miss")
+
+    run(check())
