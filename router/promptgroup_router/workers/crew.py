@@ -8,6 +8,10 @@ from promptgroup_router.base.metrics import Metrics
 from promptgroup_router.workers import pages, plan
 from promptgroup_router.workers.process import NoAnswerError, WorkerProcess
 
+PAGE_SECONDS = 2.0
+"""Time for the pages of all workers. The operator waits for 3 s and Prometheus for 10 s: neither would hear of the
+others while one hangs."""
+
 
 class Crew:
     """The workers, as the supervisor keeps them and its admin port asks them."""
@@ -59,8 +63,14 @@ class Crew:
 
     async def page(self, form: TextFormat = PROMETHEUS) -> str:
         """Return one page of metrics for all workers, those that have ended included."""
-        workers = list(self.running)
-        await asyncio.gather(*(worker.read_page() for worker in workers), return_exceptions=True)
+        reading = [asyncio.ensure_future(worker.read_page()) for worker in self.running]
+        try:
+            if reading:
+                await asyncio.wait(reading, timeout=PAGE_SECONDS)
+        finally:
+            for each in reading:
+                each.cancel()
+            await asyncio.gather(*reading, return_exceptions=True)
         own = pages.parse("\n".join(self._ends.lines()))
         # one that ended meanwhile is among those that have; one that did not answer counts as it did last
         still = [worker.counted() for worker in self.running]

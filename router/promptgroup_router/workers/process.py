@@ -19,7 +19,7 @@ from promptgroup_router.workers.worker import VARIABLE, Inheritance
 log = logging.getLogger("promptgroup.workers")
 
 ANSWER_SECONDS = 10.0
-"""Time for a worker to answer: as long as Prometheus waits for a page. One that takes longer hangs."""
+"""Time for a worker to answer. One that takes longer hangs."""
 ANSWER_BYTES = 64 * 2**20
 """Most bytes of an answer or a last page: several times the page of 1,000 groups."""
 LOOPBACK = "127.0.0.1"

@@ -1,6 +1,7 @@
 import asyncio
 
 from promptgroup_router.base.metrics import Metrics
+from promptgroup_router.workers import crew as crew_module
 from promptgroup_router.workers import pages
 from promptgroup_router.workers.crew import Crew
 from promptgroup_router.workers.process import NoAnswerError
@@ -94,6 +95,20 @@ def test_one_that_hangs_counts_as_it_did_last_and_one_that_died_for_ever():
         crew.lose(second, unasked=True)
         page = await crew.page()
         assert (shown(page, "requests_total"), shown(page, "worker_ends_total")) == (8, 1)
+
+    run(check())
+
+
+def test_a_page_does_not_wait_for_one_that_hangs(monkeypatch):
+    async def check():
+        first, second = FakeWorker(0, requests=5), FakeWorker(1, requests=3)
+        crew = crew_of(first, second)
+        assert shown(await crew.page(), "requests_total") == 8
+        first.metrics.requests.add("chat/support", "200")
+        stopped = asyncio.Event()
+        monkeypatch.setattr(second, "read_page", stopped.wait)
+        monkeypatch.setattr(crew_module, "PAGE_SECONDS", 0.05)
+        assert shown(await crew.page(), "requests_total") == 9
 
     run(check())
 
