@@ -95,24 +95,29 @@ class Router:
         if settings.keep_samples:
             core.admin.samples = self.answers.similar.samples
         core.admin.purge = lambda what: self.answers.purge_everywhere(parse_purge(what))
+        handlers = (
+            ApiHandler(
+                core.state,
+                self._connections,
+                self._reader,
+                core.clock,
+                settings.request_timeout,
+                sharing=self.answers,
+                from_peer=from_peer,
+            )
+            for from_peer in (False, True)
+        )
         self._clients, self._peer_clients = (
             ClientListener(
-                ApiHandler(
-                    core.state,
-                    self._connections,
-                    self._reader,
-                    core.clock,
-                    settings.request_timeout,
-                    sharing=self.answers,
-                    from_peer=from_peer,
-                ),
+                handler,
                 core.clock,
                 settings.max_body_bytes,
+                refusal=handler.refusal,
                 budget=core.bodies,
                 buffers=core.buffers,
                 max_connections=settings.max_connections,
             )
-            for from_peer in (False, True)
+            for handler in handlers
         )
         self._store: RedisStore | None = None
         self._followed = self.state.index

@@ -11,7 +11,7 @@ from promptgroup_router.base.errors import ApiError, internal_error
 from promptgroup_router.base.logs import fault, fields
 from promptgroup_router.decision.arrival import ModelsAnswer, arrive, check_head, endpoint_of, large_body
 from promptgroup_router.decision.record import refused_at_once
-from promptgroup_router.http11.http1 import Headers
+from promptgroup_router.http11.http1 import Headers, RequestHead
 from promptgroup_router.http11.reader import HttpRequest
 from promptgroup_router.proxy.downstream import ActiveRequest, ClientConnection
 from promptgroup_router.proxy.key_waits import KeyWaits
@@ -202,9 +202,13 @@ class ApiHandler:
 
     def refuse(self, error: ApiError, client: ClientConnection, request: HttpRequest) -> None:
         """Answer with an error."""
-        head = request.head
-        form, request_id, now = form_of(head.path, head.fields), self._ids.of(request), self._clock()
+        client.answer(*self.refusal(error, request.head))
+
+    def refusal(self, error: ApiError, head: RequestHead | None) -> tuple[int, Headers, bytes]:
+        """Record a request that is refused, with its head if that could be read. Return status, fields and body."""
+        path, sent = (head.path, head.fields) if head is not None else (b"", {})
+        form, request_id, now = form_of(path, sent), self._ids.among(sent), self._clock()
         status, body = form.refuse(error, request_id)
-        refused_at_once(self._state, error, status, request_id=request_id, path=head.path, headers=head.fields, now=now)
+        refused_at_once(self._state, error, status, request_id=request_id, path=path, headers=sent, now=now)
         log.debug("refused", extra=fields(status=error.status, code=error.code, param=error.param))
-        client.answer(status, [*error.headers(), *id_fields(form, request_id)], body)
+        return status, [*error.headers(), *id_fields(form, request_id)], body

@@ -36,7 +36,7 @@ from promptgroup_router.access.known_key import KnownKey
 from promptgroup_router.apis.endpoints import form_of
 from promptgroup_router.apis.errors import OPENAI
 from promptgroup_router.base.errors import ApiError, HttpError
-from promptgroup_router.http11.http1 import Headers
+from promptgroup_router.http11.http1 import Headers, RequestHead
 from promptgroup_router.http11.reader import HttpRequest, RequestReader
 from promptgroup_router.proxy.body_budget import BodyBudget
 from promptgroup_router.proxy.http_date import HttpDate
@@ -83,6 +83,16 @@ class ActiveRequest(Protocol):
 
 
 Handler = Callable[["ClientConnection", HttpRequest], ActiveRequest | None]
+Refusal = Callable[[ApiError, RequestHead | None], tuple[int, Headers, bytes]]
+"""Returns status, fields and body for a request that is refused before it is whole, with its head if that could be
+read."""
+
+
+def plain_refusal(error: ApiError, head: RequestHead | None) -> tuple[int, Headers, bytes]:
+    """Return the error alone, in the form of its API."""
+    form = form_of(head.path, head.fields) if head is not None else OPENAI
+    status, body = form.refuse(error, b"")
+    return status, error.headers(), body
 
 
 class ClientPhase(enum.Enum):
@@ -119,11 +129,13 @@ class ClientListener:
         clock: Callable[[], float],
         max_body: int,
         *,
+        refusal: Refusal = plain_refusal,
         budget: BodyBudget | None = None,
         buffers: BodyBudget | None = None,
         max_connections: int = 2**31,
     ) -> None:
         self.date = HttpDate()
+        self.refusal = refusal
         self.clock = clock
         self.handler = handler
         self.max_body = max_body
@@ -496,11 +508,9 @@ class ClientConnection(asyncio.Protocol):
             self._clients.buffers.give_back(held)
 
     def _refuse_and_close(self, error: ApiError) -> None:
-        head = self._reader.head
-        form = form_of(head.path, head.fields) if head is not None else OPENAI
-        status, body = form.refuse(error, b"")
+        status, headers, body = self._clients.refusal(error, self._reader.head)
         date = self._clients.date()
-        self._transport.write(own_answer(status, error.headers(), body, minor=1, keep=False, date=date))
+        self._transport.write(own_answer(status, headers, body, minor=1, keep=False, date=date))
         self._close()
 
     def _close(self) -> None:

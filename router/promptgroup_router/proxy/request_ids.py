@@ -1,6 +1,7 @@
 """Gives requests ids that no other request has: a random start of this router's own, and a number."""
 
 import os
+from collections.abc import Mapping
 
 from promptgroup_router.http11.reader import HttpRequest
 from promptgroup_router.proxy.response import REQUEST_ID
@@ -25,5 +26,9 @@ class RequestIds:
 
     def of(self, request: HttpRequest) -> bytes:
         """Return the client's id of a request, or a new one where it sent none or one that is too long."""
-        sent = request.head.fields.get(REQUEST_ID)
+        return self.among(request.head.fields)
+
+    def among(self, fields: Mapping[bytes, bytes]) -> bytes:
+        """Return the id that is among the header fields of a request, or a new one as `of` does."""
+        sent = fields.get(REQUEST_ID)
         return sent if sent and len(sent) <= MOST_BYTES else self.new()

@@ -3,7 +3,8 @@ import socket
 import struct
 
 from promptgroup_router.contract.table import SlotState
-from support.fakeengine import engines
+from support.accesslog import access_lines
+from support.fakeengine import engines, until
 from support.tables import group, revision, slot, table
 from support.wire import ask, chat, connected, get, post, routing, run, table_of
 
@@ -50,6 +51,29 @@ def test_bad_bodies_are_refused_with_an_id_and_the_connection_stays(tmp_path):
             answer = await client.ask(post(b"x" * 501))
             assert answer.status == 413
             assert await client.closed() == b""
+
+    run(check())
+
+
+def test_requests_that_are_never_whole_have_an_id_too_and_are_counted_and_logged(tmp_path):
+    async def check():
+        async with routing(tmp_path, table_of("127.0.0.1:1"), max_body_bytes=500, max_connections=2) as router:
+            with access_lines() as lines:
+                long, anthropic = post(b"x" * 501, "X-Request-Id: mine"), post(b"x" * 501, path="/v1/messages")
+                assert (await ask(router.port, long)).headers[b"x-request-id"] == b"mine"
+                answer = await ask(router.port, anthropic)
+                assert answer.headers[b"request-id"].decode() == answer.json["request_id"] != ""
+                assert (await ask(router.port, b"no request\r\n\r\n")).status == 400
+                await until(lambda: not router._clients.connections, "the connections to end")
+                async with connected(router.port), connected(router.port):
+                    await until(lambda: len(router._clients.connections) == 2, "the connections")
+                    assert (await ask(router.port, get("/v1/models"))).status == 503
+            values = router.state.metrics.requests.values
+            assert values == {("-", "413"): 2, ("-", "400"): 1, ("-", "503"): 1}
+            assert [(event, line["http.response.status_code"]) for event, line in lines] == [
+                ("refused", status) for status in (413, 413, 400, 503)
+            ]
+            assert lines[0][1]["http.request.id"] == "mine"
 
     run(check())
 
