@@ -131,6 +131,10 @@ class Flight:
             else:
                 self._origin.resume()
 
+    def waits_for(self, follower: Receiver) -> bool:
+        """Return True if others get nothing more because this client does not read."""
+        return self._held_up and follower.paused and any(not each.paused for each in self.followers)
+
     def tick(self, now: float) -> None:
         """Enforce the deadlines of what brings the answer."""
         if self._origin is not None and now - self._ticked >= TICK_SECONDS:

@@ -14,6 +14,11 @@ from promptgroup_router.proxy.downstream import ClientConnection
 from promptgroup_router.proxy.response import REQUEST_ID, STATUS_LINES, connection_lines
 from promptgroup_router.response_cache.rewriting import new_id, with_id
 
+STALL_SECONDS = 10.0
+"""Time for which a client that reads nothing may hold up others who share its answer."""
+PEER_STALL_SECONDS = 3 * STALL_SECONDS
+"""The same for another router, which has to find out first which of its own clients holds it up."""
+
 
 class Shared(Protocol):
     """Where the source of several clients comes from."""
@@ -24,6 +29,9 @@ class Shared(Protocol):
     def regulate(self) -> None:
         """Read on, or no more: a client has begun to read too slowly, or has ceased to."""
 
+    def waits_for(self, follower: "Follower") -> bool:
+        """Return True if others get nothing more because this client does not read."""
+
     def tick(self, now: float) -> None:
         """Enforce deadlines; called for each client every second."""
 
@@ -32,8 +40,8 @@ class Follower:
     """A request that is served from a source."""
 
     __slots__ = ("_at", "_began", "_begun", "_chunked", "_client", "_clock", "_ended", "_group", "_keep", "_metrics",
-                 "_minor", "_new_id", "_request_id", "_shared", "_source", "_tail", "computed", "counted",
-                 "fields", "paused")  # fmt: skip
+                 "_minor", "_new_id", "_patience", "_paused_at", "_request_id", "_shared", "_source", "_tail",
+                 "computed", "counted", "fields", "paused")  # fmt: skip
 
     def __init__(
         self,
@@ -48,6 +56,7 @@ class Follower:
         metrics: Metrics,
         clock: Callable[[], float],
         shared: Shared | None = None,
+        patience: float = STALL_SECONDS,
         tail: Tail | None = None,
         ended: Callable[[str, Usage | None], None] | None = None,
     ) -> None:
@@ -64,6 +73,7 @@ class Follower:
             metrics: of the router.
             clock: monotonic seconds.
             shared: where the source comes from; None for a kept answer.
+            patience: seconds for which the client may hold up others who share its answer.
             tail: keeps the end of the answer, for what is called at the end; None where nobody asks for its usage.
             ended: called once the request has ended, with how (the events of the access log) and what the answer says
                 of its usage, unless a relay counts it.
@@ -76,6 +86,7 @@ class Follower:
         self._metrics = metrics
         self._clock = clock
         self._shared = shared
+        self._patience = patience
         self._tail = tail
         self._ended = ended
         self._began = clock()
@@ -93,6 +104,8 @@ class Follower:
         self.counted = False
         """True if a relay counts the request, or another router."""
         self.paused = False
+        self._paused_at = 0.0
+        """Time at which the client last ceased to read, in monotonic seconds."""
 
     @property
     def at(self) -> int:
@@ -112,6 +125,7 @@ class Follower:
     def pause(self) -> None:
         """Write nothing until `resume`."""
         self.paused = True
+        self._paused_at = self._clock()
         if self._shared is not None:
             self._shared.regulate()
 
@@ -123,9 +137,15 @@ class Follower:
             self._shared.regulate()
 
     def tick(self, now: float) -> None:
-        """Let the source enforce its deadlines."""
-        if self._shared is not None:
-            self._shared.tick(now)
+        """Let the source enforce its deadlines, or leave it to others whom this client has held up for too long."""
+        shared = self._shared
+        if shared is None:
+            return
+        if self.paused and now - self._paused_at >= self._patience and shared.waits_for(self):
+            self.client_left()
+            self._client.cut(visibly=True)
+        else:
+            shared.tick(now)
 
     # --- Events of the source ------------------------------------------------------------------------------------
 

@@ -22,7 +22,7 @@ from promptgroup_router.decision.span_attributes import end_without_engine
 from promptgroup_router.flights.answer_store import AnswerStore
 from promptgroup_router.flights.errand import Errand, WantedAnswer
 from promptgroup_router.flights.flight import Flight
-from promptgroup_router.flights.follower import Follower
+from promptgroup_router.flights.follower import PEER_STALL_SECONDS, STALL_SECONDS, Follower
 from promptgroup_router.flights.revalidation import Revalidations
 from promptgroup_router.flights.source import Source, SourceState, kept_source
 from promptgroup_router.flights.under_way import UnderWay
@@ -216,12 +216,16 @@ class SharedAnswers:
             self.metrics.responses.add(group, "collapsed")
             flight = running.flight
             fields = cache_status.of_collapsed(key)
-            follower = self._follower(client, wanted, flight.source, fields, flight, result="collapsed")
+            follower = self._follower(
+                client, wanted, flight.source, fields, flight, result="collapsed", from_peer=from_peer
+            )
             running.join(follower, wanted)
             return follower
         errand = Errand(wanted, self)
         self._errands.add(errand)
-        follower = self._follower(client, wanted, errand.flight.source, [], errand.flight, result="found")
+        follower = self._follower(
+            client, wanted, errand.flight.source, [], errand.flight, result="found", from_peer=from_peer
+        )
         errand.first = follower
         errand.join(follower, wanted)
         if wanted.caching.semantic is not None and wanted.question is None and not from_peer and not asked.no_cache:
@@ -280,6 +284,7 @@ class SharedAnswers:
         flight: Flight | None = None,
         *,
         result: str,
+        from_peer: bool = False,
     ) -> Follower:
         """Return what answers a request from a source; `result` is told of it, unless a relay counts the request."""
         charge, tracer, span = wanted.route.charge, self.tracer, None
@@ -317,6 +322,7 @@ class SharedAnswers:
             metrics=self.metrics,
             clock=self._clock,
             shared=flight,
+            patience=PEER_STALL_SECONDS if from_peer else STALL_SECONDS,
             tail=_tail_of(wanted) if caller else None,
             ended=settle if caller or charge is not None or span is not None or logged else None,
         )

@@ -4,6 +4,7 @@ import pytest
 
 from promptgroup_router.apis.request import ApiKind
 from promptgroup_router.flights.flight import Flight
+from promptgroup_router.flights.follower import STALL_SECONDS
 from promptgroup_router.flights.source import SourceState
 from promptgroup_router.response_cache.answer import MOST_BYTES
 from support.followed import Origin, TakenAnswer, follower
@@ -103,6 +104,24 @@ def test_an_answer_that_is_too_large_to_keep_goes_at_the_pace_of_the_slowest():
     assert slow_client.sent == quick.sent
     assert quick.sent.endswith(chunk(b"data: two\n\n") + b"0\r\n\r\n")
     assert flight.source.pieces == []
+
+
+def test_who_reads_nothing_holds_up_the_others_of_a_large_answer_for_a_while_only():
+    flight, _, origin = flown()
+    (slow, slow_client), (quick, quick_client) = joined(flight), joined(flight)
+    flight.write(STREAM + chunk(b"data: " + b"x" * MOST_BYTES + b"\n\n"))
+    slow.pause()
+    slow.tick(STALL_SECONDS - 1)
+    assert (slow_client.ended, origin.told[0]) == ("", "pause")
+    slow.tick(STALL_SECONDS)
+    assert slow_client.ended == "reset"
+    assert origin.told[-1] == "resume"
+    quick.pause()
+    quick.tick(2 * STALL_SECONDS)  # nobody waits for this one
+    quick.resume()
+    flight.write(chunk(b"data: two\n\n") + b"0\r\n\r\n")
+    flight.finish(keep=True)
+    assert quick_client.ended == "kept"
 
 
 def test_a_body_that_is_too_large_to_keep_goes_out_in_chunks():
