@@ -23,6 +23,7 @@ def test_the_order_in_which_slots_are_given_does_not_matter(
     slots: frozenset[int], key: int, data: st.DataObject
 ) -> None:
     shuffled = data.draw(st.permutations(sorted(slots)))
+    assert Ring(shuffled) == Ring(slots)
     assert list(Ring(shuffled).order(key)) == list(Ring(slots).order(key))
 
 
@@ -39,6 +40,7 @@ def test_losing_a_slot_moves_only_its_keys_and_they_go_to_their_next_choice(
 ) -> None:
     lost = data.draw(st.sampled_from(sorted(slots)))
     left = [slot for slot in Ring(slots).order(key) if slot != lost]
+    assert Ring(slots - {lost}) != Ring(slots)
     assert list(Ring(slots - {lost}).order(key)) == left
 
 

@@ -394,10 +394,10 @@ class ServerConnection:
         if stream is not None:
             self._half_close(stream)  # trailers
             return
-        if number % 2 == 0 or number <= self._last:
-            if number % 2 and number <= self._last:
-                return  # trailers of a stream that was ended
+        if number % 2 == 0:
             raise Http2Error(ErrorCode.PROTOCOL_ERROR, f"a client opens stream {number}")
+        if number <= self._last:
+            return  # trailers of a stream that was ended
         self._last = number
         if self._refuses or self.full or len(self.streams) >= MAX_STREAMS:
             self._out.append(frames.reset(number, ErrorCode.REFUSED_STREAM))

@@ -6,7 +6,7 @@ Does no I/O and reads no clock.
 import enum
 from dataclasses import dataclass, replace
 
-from promptgroup_router.access.caller import ANONYMOUS, Caller
+from promptgroup_router.access.caller import Caller
 from promptgroup_router.apis.responses import RESPONSES_PATH
 from promptgroup_router.apis.session_key import RequestSession
 from promptgroup_router.base.errors import ApiError, shown
@@ -87,12 +87,12 @@ def route_by_response(
         raise ApiError(404, message, param="response_id", code=_NO_RESPONSE)
     member_id = balancer.member_id(wanted.replica)
     group = index.names.get(member_parts(member_id).group) if member_id is not None else None
-    if group is not None and namespace not in ("", group.group.namespace):
-        group = None
-    caller = identify(group.group.access, group.group.namespace) if group is not None else ANONYMOUS
-    if group is not None and not _may_read(group.group, caller, response_id, salts):
+    if group is None or namespace not in ("", group.group.namespace):
         raise lost(response_id, "response_id", _NO_RESPONSE, restarted=False)
-    for revision in group.revisions if group is not None else ():
+    caller = identify(group.group.access, group.group.namespace)
+    if not _may_read(group.group, caller, response_id, salts):
+        raise lost(response_id, "response_id", _NO_RESPONSE, restarted=False)
+    for revision in group.revisions:
         member = find_holder(revision.candidates, wanted)
         if member is None or member.id != member_id:
             continue
@@ -111,7 +111,7 @@ def route_by_response(
             session=RequestSession(wanted.session, wanted.session, named=True, source="path"),
             rewrite=Rewrite(),
             caller=caller,
-            access=group.group.access if group is not None else None,
+            access=group.group.access,
         )
     raise lost(response_id, "response_id", _NO_RESPONSE, restarted=False)
 

@@ -223,6 +223,20 @@ def test_the_first_token_is_that_of_the_answer_not_of_its_opening():
     assert 'time_to_first_byte_seconds_sum{group="chat/support"} 2' in exposition(request)
 
 
+def test_an_answer_that_is_no_stream_begins_with_its_first_byte():
+    request = shown()
+    request.head()
+    request.body(CHAT)
+    request.answer_head()
+    request.answer_body(USAGE[:10], end=False)
+    assert 'time_to_first_byte_seconds_count{group="chat/support"} 1' in exposition(request)
+
+
+@pytest.mark.parametrize(("text", "status"), [(b"200", 200), (b"", 0), (b"20", 0), (b"abc", 0), (b"2000", 0)])
+def test_a_status_has_three_digits(text, status):
+    assert processing._status(text) == status
+
+
 @pytest.mark.parametrize("mode", [1, 2])
 def test_an_answer_that_is_only_copied_is_not_given_back(mode):
     request = shown()

@@ -30,6 +30,16 @@ def test_a_call_from_its_head_to_its_end():
     assert not client.server.streams
 
 
+def test_trailers_end_what_a_client_sends():
+    client = Client()
+    client.send(client.head(1), client.data(1, b"ask"), client.head(1))
+    (call,) = client.calls
+    assert (call.messages, call.events) == ([b"ask"], ["half closed"])
+    client.send(frames.reset(1, ErrorCode.CANCEL), client.head(1))
+    assert client.calls == [call], "trailers of a stream that has ended are no new call"
+    assert not client.server.closed
+
+
 def test_a_call_of_no_method_is_refused():
     client = Client()
     found = client.send(client.head(1, path="nothing"))
@@ -213,9 +223,11 @@ def many(client, make, count):
 
 VIOLATIONS = {
     "an even stream": lambda c: [c.head(2)],
+    "an even stream below one that was opened": lambda c: [c.head(5), c.head(2)],
     "a stream again": lambda c: [c.head(5), frames.reset(5, ErrorCode.CANCEL), c.data(7, b"")],
     "data of no stream": lambda c: [c.data(0, b"")],
     "data behind the end": lambda c: [c.head(1), c.data(1, b"", frames.END_STREAM), c.data(1, b"")],
+    "trailers behind the end": lambda c: [c.head(1), c.data(1, b"", frames.END_STREAM), c.head(1)],
     "fields that do not begin": lambda _: [frames.frame(FrameType.CONTINUATION, 4, 1)],
     "fields that are interrupted": lambda c: [frames.frame(FrameType.HEADERS, 0, 1, b"\x82"), c.data(1, b"")],
     "fields without an end": lambda _: [
@@ -383,6 +395,18 @@ def echoing(window):
     (call,) = client.calls
     call.message = call.stream.send
     return client
+
+
+def test_a_call_that_waits_for_the_window_and_is_reset_leaves_nothing_behind():
+    client = Client()
+    client.send(client.head(1), frames.window_update(1, 2**20))
+    client.calls[0].stream.send(b"x" * 200_000)
+    client.hear()
+    assert client.server.held
+    client.send(frames.reset(1, ErrorCode.CANCEL))
+    assert not client.server.held
+    assert not client.server._blocked
+    assert client.send(frames.window_update(0, 2**20)) == []
 
 
 def test_a_window_that_stays_closed_bounds_what_waits():

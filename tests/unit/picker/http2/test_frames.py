@@ -45,6 +45,10 @@ def test_padding_and_priority_are_no_content(flags, payload, content):
     assert frames.content(Frame(FrameType.HEADERS, flags, 1, payload)) == content
 
 
+def test_flags_that_a_frame_of_its_type_does_not_have_mean_nothing():
+    assert frames.content(Frame(FrameType.DATA, frames.WITH_PRIORITY, 1, b"12345abc")) == b"12345abc"
+
+
 @pytest.mark.parametrize("payload", [b"", b"\x03ab"])
 def test_padding_beyond_the_frame_is_an_error(payload):
     with pytest.raises(Http2Error):

@@ -4,7 +4,13 @@ from promptgroup_picker.http2 import frames, listener
 from promptgroup_picker.http2.connection import DRAINING, QUIET_TICKS
 from promptgroup_picker.http2.frames import PREFACE, FrameType, settings
 from promptgroup_picker.http2.grpc_messages import framed
-from promptgroup_picker.http2.listener import IDLE_SECONDS, LEARN_SECONDS, PREFACE_SECONDS, GrpcListener
+from promptgroup_picker.http2.listener import (
+    IDLE_SECONDS,
+    LEARN_SECONDS,
+    PREFACE_SECONDS,
+    STALL_SECONDS,
+    GrpcListener,
+)
 from support.grpcclient import Client, Noted
 
 BEGINNING = PREFACE + settings({})
@@ -76,6 +82,21 @@ def test_a_peer_that_does_not_begin_is_closed_soon(data):
     assert (silent.closed, gateway.closed) == (True, False)
     port.later(IDLE_SECONDS)
     assert gateway.closed
+
+
+def test_a_peer_that_reads_nothing_is_closed_and_one_that_reads_slowly_is_not():
+    port, head = Port(), Client().head(1)
+    (hung, _), (slow, _) = [port.connect(BEGINNING + head) for _ in range(2)]
+    hung.unsent, slow.unsent = 1000, 1000
+    port.later(1)
+    for _ in range(4):
+        slow.unsent -= 100
+        port.later(STALL_SECONDS / 2)
+        assert not slow.closed
+    assert hung.closed
+    slow.unsent = 0
+    port.later(2 * STALL_SECONDS)
+    assert not slow.closed, "nothing waits to be read"
 
 
 def test_the_connection_that_is_idle_for_the_longest_gives_way_to_a_new_one():

@@ -105,6 +105,15 @@ def test_cuts_anywhere_change_nothing(empty, visible, cuts, chunked, line):
     assert out == body[:at]
 
 
+@pytest.mark.parametrize("name", EMPTY)
+def test_an_event_may_be_cut_into_chunks_anywhere(name):
+    event = EMPTY[name]
+    for at in range(1, len(event)):
+        opening, body = Opening(chunked=True), chunk(event[:at]) + chunk(event[at:])
+        assert opening.take(body) == b""
+        assert opening.held() == body
+
+
 @given(st.lists(st.binary(max_size=200)))
 def test_any_bytes_come_out_as_they_went_in(parts):
     opening, out = Opening(chunked=False), b""

@@ -42,6 +42,13 @@ def test_a_part_of_a_number_is_no_count(number):
     assert usage(b'"usage":{"prompt_tokens":5,"details":{"cached_tokens":' + number + b"}}") == Usage(5, None)
 
 
+@pytest.mark.parametrize("body", [WHOLE, STREAM, WHOLE.replace(b":", b": \t ")], ids=["whole", "stream", "blanks"])
+def test_an_answer_may_be_cut_anywhere(body):
+    for at in range(len(body)):
+        found = usage(body[:at])
+        assert found is None or found.prompt_tokens == 467
+
+
 def test_the_last_usage_counts():
     assert usage(b'"usage":{"prompt_tokens":1}', b'"usage":{"prompt_tokens":2}') == Usage(2, None)
 

@@ -53,6 +53,9 @@ def test_the_wait_counts_requests_and_tokens():
     moved(account, 20.0).spend(1, 40)
     assert account.seconds_until(requests=1, now=20.0) == 50.5
     assert account.seconds_until(tokens=1, now=20.0) == 60.5
+    account.debt = 1000
+    assert account.seconds_until(requests=1, now=20.0) == 50.5, "a debt of tokens is no request"
+    assert account.seconds_until(tokens=1, now=20.0) == WINDOW_SECONDS
 
 
 @given(USES, st.data())

@@ -48,6 +48,7 @@ def test_what_was_charged_evenly_is_divided_by_time():
     assert of_last(60.0, 3600, 3600.0) == 60
     assert of_last(60.0, 500, 5.0) == 500
     assert of_last(0.0, 500, 0.0) == 500
+    assert of_last(0.0, 500, 5.0) == of_last(-1.0, 500, 5.0) == 0, "none of it is later than its end"
 
 
 @pytest.mark.parametrize(

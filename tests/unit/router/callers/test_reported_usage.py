@@ -150,9 +150,11 @@ def test_text_that_only_speaks_of_caches_passes(text):
 def test_what_clients_and_models_have_written_stays():
     written = {"usage": {"cache_dir": 1}, "cache": 2}
     answer = {
-        "content": [{"type": "tool_use", "input": written}],
+        "content": [{"type": "tool_use", "input": written, "arguments": written}],
         "tools": [{"parameters": written}],
         "metadata": written,
+        "instructions": [written],
+        "text": {"format": {"schema": written}},
         "usage": MESSAGE,
     }
     told = orjson.loads(rewritten(orjson.dumps(answer)))

@@ -29,8 +29,9 @@ def response(**fields):
     return parse_response(json.dumps({"model": "m", "input": "hi"} | fields).encode())
 
 
-def chat():
-    return parse(ApiKind.CHAT, json.dumps({"model": "m", "messages": [{"role": "user", "content": "hi"}]}).encode())
+def chat(**fields):
+    body = {"model": "m", "messages": [{"role": "user", "content": "hi"}]} | fields
+    return parse(ApiKind.CHAT, json.dumps(body).encode())
 
 
 ASKED = {
@@ -44,6 +45,9 @@ ASKED = {
     "options of OpenAI's without a question": (response(prompt_cache_options={"ttl": "30m"}), {}, None),
     "by the header": (chat(), {HEADER: b" chatcmpl-1 "}, ("chatcmpl-1", None)),
     "by an empty header": (chat(), {HEADER: b""}, ("", None)),
+    "by the header, beside another API's field": (
+        chat(diagnostics={"previous_message_id": "msg_1"}), {HEADER: b"chatcmpl-1"}, ("chatcmpl-1", None),
+    ),
 }  # fmt: skip
 
 

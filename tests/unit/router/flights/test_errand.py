@@ -4,9 +4,11 @@ import asyncio
 import collections
 from dataclasses import replace
 
+import orjson
 import pytest
 
 from promptgroup_router.contract.caller_rules import CallerLimits, CallerRules
+from promptgroup_router.flights import errand
 from promptgroup_router.response_cache.answer import KeptAnswer
 from promptgroup_router.response_cache.canonical import CacheKey
 from support.accesslog import access_lines
@@ -16,6 +18,8 @@ from support.fakeengine import engines, until
 from support.wire import ask, connected, post, routing, run
 
 STATUS = b"cache-status"
+NOBODY = "127.0.0.1:1"
+"""An address at which nobody listens."""
 
 
 def results(router) -> dict:
@@ -147,6 +151,34 @@ def test_an_answer_of_the_store_is_given_and_kept_here_too(tmp_path):
             assert b"hit" in third.headers[STATUS]
             assert len(shelf.asked) == 2
             assert results(router) == {"miss": 1, "hit_store": 1, "hit": 1}
+
+    run(inside())
+
+
+def test_an_answer_that_is_computed_for_an_unreached_home_goes_to_the_store(tmp_path):
+    async def inside() -> None:
+        oracle, shelf = Oracle(), Shelf()
+        async with engines(1, oracle) as (engine,), routing(tmp_path, keeping(engine.address)) as router:
+            router.answers.store, router.answers.home = shelf, lambda _key: NOBODY
+            asking = asyncio.ensure_future(ask(router.port, post(exact())))
+            await until(lambda: shelf.asked, "the store to be asked")
+            shelf.asked[0][1](None)
+            assert said((await asking).body) == "Hi #1"
+            assert len(shelf.kept) == 1
+
+    run(inside())
+
+
+def test_who_has_waited_for_a_home_for_too_long_waits_for_no_engine(tmp_path, monkeypatch):
+    monkeypatch.setattr(errand, "PATIENCE_SECONDS", -1.0)
+
+    async def inside() -> None:
+        oracle = Oracle()
+        async with engines(1, oracle) as (engine,), routing(tmp_path, keeping(engine.address)) as router:
+            router.answers.home = lambda _key: NOBODY
+            answer = await ask(router.port, post(exact()))
+            assert (answer.status, orjson.loads(answer.body)["error"]["code"]) == (504, "timeout")
+            assert oracle.inferences == 0
 
     run(inside())
 

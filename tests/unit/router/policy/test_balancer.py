@@ -387,6 +387,15 @@ def test_what_a_peer_says_of_replicas_that_are_not_known_is_passed_over():
     assert len(two.locations) == 0
 
 
+def test_what_a_peer_tells_of_replicas_that_are_not_in_the_table_is_nothing():
+    _, balancer = served()
+    placement, load = PlacementReport(7, 12345, 11, 3, 3000), LoadReport(12345, 2, 6000, 0.5, 0.1, 3000)
+    balancer.merge(1, [placement], [load], 1.0)
+    balancer.restore([placement], 1.0)
+    assert len(balancer.locations) == 0
+    assert not any(replica.peer_in_flight or replica.live for replica in balancer.replicas.values())
+
+
 def test_a_router_that_starts_takes_over_the_records_of_a_peer():
     candidates, one, two = pair()
     for session in range(20):
@@ -429,9 +438,12 @@ def test_load_is_told_while_there_is_some_and_that_there_is_none_in_several_tick
 
 
 @pytest.mark.parametrize("lost", [1, REPEATS - 1, 1000])
-def test_a_load_whose_end_was_not_heard_of_is_no_load_for_ever(lost):
+@pytest.mark.parametrize("began", [False, True])
+def test_a_load_whose_end_was_not_heard_of_is_no_load_for_ever(lost, began):
     candidates, one, two = pair()
     pick = one.pick(candidates, DEMAND, 0.0)
+    if began:
+        one.first_token(pick, 0.0)
     exchange(one, two, 0.0)
     replica = two.replicas[pick.member.id]
     one.release(pick, 0.0)
@@ -442,7 +454,7 @@ def test_a_load_whose_end_was_not_heard_of_is_no_load_for_ever(lost):
             two.merge(1, *told, now)
         two.expire_loads(now)
         idle = tick > min(lost, REPORT_SECONDS * 20)
-        assert (replica.load, replica.pending > 0) == ((0, False) if idle else (1, True))
+        assert (replica.load, replica.pending > 0) == ((0, False) if idle else (1, not began))
 
 
 def test_a_load_that_is_told_in_each_tick_does_not_expire():

@@ -4,7 +4,7 @@ import xxhash
 from promptgroup_router.contract.table import Engine, Sharing
 from promptgroup_router.policy.costs import EngineCosts
 from promptgroup_router.policy.demand import Demand
-from promptgroup_router.policy.expected_ttft import INHERITED_MARGIN, MARGIN, SAMPLE, SCANNED, TRUST, ExpectedTtft
+from promptgroup_router.policy.expected_ttft import INHERITED_MARGIN, MARGIN, SAMPLE, SCANNED, TRUST, ExpectedTtft, held
 from promptgroup_router.policy.replica_load import ReplicaLoad
 from promptgroup_router.policy.session_locations import Placement, SessionLocations
 from promptgroup_router.rings.index import build_index
@@ -42,6 +42,22 @@ class Case:
 
 def demand_key(demand):
     return demand.session
+
+
+@pytest.mark.parametrize(
+    ("demand", "cached", "expected"),
+    [
+        (NEXT, 5000.0, 3150),  # no more than what earlier requests had
+        (NEXT, 2500.0, 2500),
+        (NEXT, 2000.0, 0),  # any replica of the prefix has as much
+        (NEW, 5000.0, 3000),  # a session whose history is not known: no more than the prompt
+        (NEW, 2500.0, 2500),
+    ],
+)
+def test_what_is_held_of_a_session_is_of_its_prompt_and_beyond_its_prefix(demand, cached, expected):
+    (member, *_) = Case().order
+    assert held(demand, Placement(member.id, 11, 1, cached, 0.0, 0.0)) == expected
+    assert held(demand, None) == 0
 
 
 def test_with_nothing_to_tell_them_apart_home_is_taken_and_then_by_the_ring():

@@ -62,6 +62,22 @@ def test_a_process_that_ends_or_hangs_is_replaced(monkeypatch, number):
     run(check())
 
 
+def test_the_end_of_the_process_is_told_at_once():
+    async def check():
+        channel = body_reader._Channel()
+        channel.connection_made(FakeTransport())
+        asked = asyncio.ensure_future(channel.ask({}, b""))
+        await asyncio.sleep(0)
+        channel.connection_lost(None)
+        await asyncio.sleep(0)
+        assert asked.done()
+        for answer in (asked, channel.ask({}, b"")):
+            with pytest.raises(ConnectionResetError):
+                await answer
+
+    run(check())
+
+
 def test_where_no_process_can_be_started_the_body_is_refused_and_others_are_served(monkeypatch):
     async def check():
         reader = BodyReader()

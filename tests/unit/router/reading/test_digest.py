@@ -142,6 +142,17 @@ MESSAGES_PATH, RESPONSES_PATH, CHAT_PATH = b"/v1/messages", b"/v1/responses", b"
 SAID = [{"role": "user", "content": "word " * 100_000}, {"role": "assistant", "content": "yes"}] * 3
 
 
+@pytest.mark.interpreted
+@pytest.mark.parametrize(("path", "field"), [(CHAT_PATH, "messages"), (RESPONSES_PATH, "input")])
+def test_a_digest_has_all_declared_messages_behind_the_instructions(path, field):
+    said = [{"role": "system", "content": SYSTEM}, *EXAMPLE_MESSAGES, *SAID]
+    whole = ENDPOINTS[path].parse(orjson.dumps({"model": "llama", field: said}))
+    told = from_digest(orjson.loads(orjson.dumps(digest(whole, VIEW.most_messages))))
+    assert (
+        outcome(told, ENDPOINTS[path], whole).group == outcome(whole, ENDPOINTS[path], whole).group == "chat/examples"
+    )
+
+
 @pytest.mark.parametrize(
     ("path", "fields", "by_header"),
     [

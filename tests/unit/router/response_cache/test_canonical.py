@@ -3,6 +3,7 @@
 import orjson
 import pytest
 
+from promptgroup_router.apis.endpoints import ENDPOINTS
 from promptgroup_router.apis.request import preamble
 from promptgroup_router.contract.caller_rules import EngineField
 from promptgroup_router.contract.table import Prompt
@@ -64,6 +65,15 @@ def test_what_changes_no_answer_changes_no_key(fields):
 )
 def test_what_may_change_an_answer_changes_the_key(fields):
     assert key_of(asked(**fields)) != key_of(asked())
+
+
+def test_whole_numbers_that_become_one_double_have_two_keys():
+    def key(number: int):
+        return key_of(ENDPOINTS[CHAT].parse(orjson.dumps(chat()).replace(b"{", b'{"seed":%d,' % number, 1)))
+
+    assert float(10**20) == float(10**20 + 1)
+    assert key(10**20) != key(10**20 + 1)
+    assert key(10**20) == key(10**20)
 
 
 def test_an_unknown_field_counts_by_its_value_and_its_order():

@@ -38,6 +38,10 @@ def test_a_slot_is_reached_at_the_address_of_the_process_that_has_it_now():
 def test_members_that_drain_are_left_where_no_other_is():
     assert slots(renewed(CANDIDATES, view_of(DRAINING, ABSENT))) == [0]
     assert slots(renewed(only(CANDIDATES, CANDIDATES.ready[1]), view_of(READY, DRAINING))) == [1]
+    first, second = (only(CANDIDATES, each) for each in CANDIDATES.ready)
+    both = replace(first, last_resort=second)
+    assert slots(renewed(both, view_of(DRAINING, ABSENT))) == [0], "the last resort has nobody left"
+    assert slots(renewed(both, view_of(DRAINING, READY))) == [], "the last resort has somebody"
 
 
 def test_lent_members_and_the_last_resort_are_brought_up_to_the_table_too():

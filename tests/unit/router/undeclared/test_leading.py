@@ -38,3 +38,11 @@ def test_a_text_completion_is_cached_under_its_exact_beginning():
     one, other = of("12:00:01 " + RULES, ApiKind.TEXT), of("12:00:02 " + RULES, ApiKind.TEXT)
     assert one[0].hash == other[0].hash
     assert one[1] != other[1]
+
+
+def test_a_system_text_is_cached_as_a_whole_and_a_text_completion_by_its_beginning():
+    begun = "x" * LEADING_BYTES
+    for kind, keys in ((ApiKind.CHAT, 2), (ApiKind.TEXT, 1)):
+        found = [of(begun + end, kind) for end in ("one", "other")]
+        assert len({leading.hash for leading, _ in found}) == 1
+        assert len({key for _, key in found}) == keys
