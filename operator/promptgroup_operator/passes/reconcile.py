@@ -58,8 +58,8 @@ from promptgroup_router.contract.fingerprint import Fingerprint, short
 
 logger = logging.getLogger(__name__)
 
-REFUSED = frozenset({400, 403, 422})
-"""Statuses of a request that a retry does not mend."""
+REFUSED = frozenset({400, 403, 422, 500})
+"""Statuses of a request that a retry may not mend. An admission webhook that does not answer is 500."""
 READERS = 16
 """Engines and routers that are read at the same time."""
 READ_SECONDS = 10.0
@@ -190,7 +190,7 @@ class Reconciler:
             self._conclude(world, todo, now)
         except ClusterError as error:
             if error.status in REFUSED:
-                self._report_refusal(world, error, now)
+                self._serve_on(world, error, now)
             raise
         return todo.requeue_after
 
@@ -210,10 +210,18 @@ class Reconciler:
             self._writer.write_status(key, told)
         return plan.SETTLED
 
-    def _report_refusal(self, world: World, error: ClusterError, now: datetime) -> None:
-        """Write into the status that the API server refused an object (an invalid template, an admission policy)."""
+    def _serve_on(self, world: World, error: ClusterError, now: datetime) -> None:
+        """Write into the status that the API server refused an object, and serve on with the objects that stand.
+
+        A refusal (an invalid template, a quota, an admission policy) may last for days: the replicas that Kubernetes
+        makes meanwhile in the place of others are warmed and routed as ever.
+
+        Raises:
+            ClusterError: the API server did not answer, or refused this as well.
+        """
         todo = plan.decide(replace(world, prompt=Problem("ObjectRefused", str(error))), now)
         self._write_status(world, todo, now)
+        self.act(world, replace(todo, objects=(), pool=None, deletions=(), status=None), now)
 
     # --- observe -------------------------------------------------------------------------------------------
 

@@ -19,7 +19,7 @@ from promptgroup_operator.telemetry.pass_spans import PassSpans
 from promptgroup_operator.world.kept import kept
 from promptgroup_operator.world.snapshot import Key
 from promptgroup_router.contract import names
-from promptgroup_router.contract.table import PromptRef
+from promptgroup_router.contract.table import Prompt, PromptRef
 from support.builders import CREATED, FINGERPRINT, NOW, SETTINGS, TEXT
 from support.builders import group as group_object
 
@@ -206,3 +206,72 @@ def test_a_pod_that_ends_is_sent_no_credential_whoever_has_its_address(cluster, 
     assert engines.plain._access.credential == ""
     with pytest.raises(EngineError):
         engines.of(KEY, "containerd://ended")
+
+
+# --- objects that the API server refuses ---------------------------------------------------------------------
+
+
+class RefusingWriter:
+    """Writes nothing, and remembers what was to be written; the API server refuses Deployments."""
+
+    def __init__(self, status):
+        self.status = status
+        self.written = []
+        self.told = {}
+
+    def apply(self, manifest, seen):
+        if manifest["kind"] == "Deployment":
+            raise ClusterError("the Deployment is refused", status=self.status)
+        self.written.append(manifest["kind"])
+
+    def create(self, manifest):
+        self.written.append(manifest["kind"])
+
+    def delete(self, namespace, deletion):
+        self.written.append(deletion.kind)
+
+    def update_pod(self, namespace, update, change, now):
+        self.written.append(f"Pod {update.pod} slot {update.slot}")
+
+    def set_condition(self, namespace, change, *, warm, now):
+        self.written.append(f"Pod {change.pod}")
+
+    def write_status(self, key, status):
+        self.told = {each["type"]: each["reason"] for each in status["conditions"]}
+
+    def emit_event(self, group, event, now):
+        pass
+
+
+@pytest.mark.parametrize("status", [403, 422, 500])
+def test_replicas_are_warmed_and_routed_while_an_object_is_refused(cluster, reconciler, monkeypatch, status):
+    """The edit of the engine is refused, for a long time; of two replicas one is new and one has just become warm."""
+    cluster.put(a_group(engine={"image": "vllm/vllm-openai:v0.33.0"}))
+    cold = a_warm_pod("cold", 0)
+    cold["metadata"]["annotations"][names.ANNOTATION_WARMED] = ""
+    cold["metadata"]["labels"].pop(names.LABEL_SLOT)
+    cold["status"]["conditions"][2]["status"] = "False"
+    warm = a_warm_pod("warm", 1)
+    warm["metadata"]["labels"].pop(names.LABEL_SLOT)
+    source = PromptRef("ConfigMap", NAME)
+    for each in (cold, warm, desired.prompt_object(GROUP, FINGERPRINT, Prompt(TEXT), source.kind)):
+        cluster.put(each)
+    cluster.tell()
+    reconciler._writer = writer = RefusingWriter(status)
+    wanted = []
+    monkeypatch.setattr(reconciler._warmups, "want", lambda key, jobs, now: wanted.extend(jobs))
+    with pytest.raises(ClusterError, match="the Deployment is refused"):
+        reconciler.run(KEY, NOW)
+    assert [each.pod for each in wanted] == ["cold"]
+    assert writer.written == ["Pod warm slot 0", "PromptRoute", "Secret"]
+    assert writer.told["Accepted"] == writer.told["Ready"] == "ObjectRefused"
+
+
+def test_an_api_server_that_does_not_answer_is_not_asked_for_more(cluster, reconciler):
+    cluster.put(a_group(engine={"image": "vllm/vllm-openai:v0.33.0"}))
+    cluster.put(a_warm_pod("warm", 0))
+    cluster.tell()
+    reconciler._writer = writer = RefusingWriter(None)
+    with pytest.raises(ClusterError):
+        reconciler.run(KEY, NOW)
+    assert (writer.written, writer.told) == ([], {})
