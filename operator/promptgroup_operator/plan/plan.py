@@ -88,7 +88,7 @@ def decide(world: World, now: datetime) -> Plan:
     kept = _revision_to_keep(world, found)
     if kept is None:
         return _refused(world, found, now)
-    if found.reason == "Conflict" and not any(_was_warm(each) for each in world.revisions):
+    if found.reason == "Conflict" and not any(_may_have_served(each) for each in world.revisions):
         return replace(
             _refused(world, found, now), route=None, deletions=(*_pool_deletion(world, None), *_everything(world))
         )
@@ -133,9 +133,12 @@ def _lost(world: World, problem: Problem | None) -> Fingerprint | None:
     return world.prompt.fingerprint
 
 
-def _was_warm(revision: RevisionState) -> bool:
-    """Return True if a replica of the revision was ever proven warm, as far as its pods tell, or it has no pods."""
-    return not revision.replicas or any(pod.warmed for pod in revision.pods)
+def _may_have_served(revision: RevisionState) -> bool:
+    """Return True if the revision took over once, a replica of it was proven warm, or it is scaled to nothing.
+
+    Pods alone do not tell: those of a revision that has served for weeks may all have been replaced just now.
+    """
+    return revision.progress is None or not revision.replicas or any(pod.warmed for pod in revision.pods)
 
 
 def _everything(world: World) -> list[Deletion]:
