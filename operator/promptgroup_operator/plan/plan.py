@@ -183,7 +183,7 @@ def _plan(world: World, target: Fingerprint, text: PromptText | None, problem: P
     goal = release.Goal(target, size.value, policy, settings, world.traffic, now, lost=_lost(world, problem))
     stage = rollout.decide(world.revisions, goal)
     steps = replica_split.allot(world.revisions, stage, goal)
-    waits = _with_holders(world, steps, stage, target)
+    waits = _with_holders(world, steps, stage, target) or group_status.engine_change(world, target, settings)
     serving = _serving(steps, target)
     assigned = {each.fingerprint: slots.assign(each.pods, steps[each.fingerprint].ring) for each in world.revisions}
     pod_updates = [

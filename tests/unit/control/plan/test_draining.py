@@ -40,7 +40,7 @@ def test_the_deletion_cost_of_the_highest_slot_is_the_lowest():
 
 
 def test_a_drain_that_began_in_the_future_begins_now():
-    """The clock of the operator that wrote it was ahead by days: the replica would serve nobody until then, and stay."""
+    """The clock of the operator that wrote it was ahead by days: the replica would serve nobody and stay."""
     held = revision(pods=[pod("p0", 0), pod("p1", 1, draining_since=ago(days=-400))])
     (update,) = pod_updates(held, frozenset({0}), {"p0": 0, "p1": 1}, frozenset({"p0"}), NOW)
     assert (update.pod, update.draining_since) == ("p1", NOW)

@@ -614,3 +614,21 @@ def test_while_revisions_share_the_traffic_the_size_stands():
     past = Past((Recommendation(1, ago(minutes=20), ago(seconds=5)),))
     snapshot = replace(world([old, new], of=group(**SIZING)), load=seen, sizing=History(past))
     assert decide(snapshot, NOW).status["warm"].endswith("/4")
+
+
+ENGINES = {
+    "all run the engine of the spec": ({}, True, "Warm"),
+    "one runs an earlier engine": ({"settings": "of-an-earlier-engine"}, False, "EngineChanging"),
+    "one runs an earlier engine and terminates": ({"settings": "of-an-earlier-engine", "deleting": True}, True, "Warm"),
+    "nobody knows what one runs": ({"settings": ""}, True, "Warm"),
+}
+
+
+@pytest.mark.parametrize("case", ENGINES)
+def test_a_group_is_ready_once_its_replicas_run_the_engine_of_the_spec(case):
+    fields, ready, reason = ENGINES[case]
+    rev = revision(pods=[pod("p0", 0), pod("p1", 1), pod("p2", None, **fields)], replicas=2)
+    told = {each["type"]: each for each in decide(world([rev]), NOW).status["conditions"]}
+    assert (told["Ready"]["status"], told["Ready"]["reason"]) == (str(ready), reason)
+    assert (told["Progressing"]["status"], told["Progressing"]["reason"] == reason) == (str(not ready), not ready)
+    assert told["Degraded"]["status"] == "False"
