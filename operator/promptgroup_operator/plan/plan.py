@@ -216,7 +216,7 @@ def _plan(world: World, target: Fingerprint, text: PromptText | None, problem: P
         pod_updates=tuple(pod_updates),
         route=_route(world, route),
         pool=desired.inference_pool(group, pool.spec) if pool.spec is not None else None,
-        deletions=(*_deletions(world, steps, target, policy.history), *_pool_deletion(world, pool.spec)),
+        deletions=(*_deletions(world, steps, target, policy.history, text), *_pool_deletion(world, pool.spec)),
         status=group_status.build(world, conditions, steps, ready, target=serving, wanted=size.value, now=now),
         events=(
             *group_status.rescaled(before, size),
@@ -344,12 +344,10 @@ def _objects(
     timeout = durations.parse(world.group.spec.rollout.drain_timeout)
     for fingerprint, step in steps.items():
         revision = existing.get(fingerprint)
+        source = _prompt_from(world, fingerprint, revision, text)
         if revision is None:
-            assert text is not None  # noqa: S101 - only the target may have no Deployment yet, and only with its text
-            source = PromptRef("Secret" if text.secret else "ConfigMap", desired.name(world.group, fingerprint))
             replicas = step.replicas
         else:
-            source = revision.prompt_from
             replicas = draining.deployment_replicas(revision, step.ring, assigned[fingerprint], timeout, goal.now)
         live = world.live.get(("Deployment", revision.deployment)) if revision is not None else None
         kept = desired.kept_template(live) if live is not None and fingerprint != goal.target else None
@@ -358,15 +356,42 @@ def _objects(
         objects.append(desired.deployment(world.group, fingerprint, replicas, source, records=noted, template=kept))
         if step.phase not in release.GOING:
             objects.append(desired.budget(world.group, fingerprint))
-        if text is not None and fingerprint == text.fingerprint:
+        if text is not None and fingerprint == text.fingerprint and (source.kind == "Secret" or not text.secret):
             objects.append(desired.prompt_object(world.group, fingerprint, text.prompt, source.kind))
     return objects
 
 
+def _prompt_from(
+    world: World, fingerprint: Fingerprint, revision: RevisionState | None, text: PromptText | None
+) -> PromptRef:
+    """Return the object that holds a revision's prompt: a Secret, once a part of the text comes from one.
+
+    Where it stood in a ConfigMap before, that is deleted first: a pass that ends in between leaves no copy behind.
+    """
+    if text is not None and fingerprint == text.fingerprint:
+        if text.secret and _exposed(world, text) is None:
+            return PromptRef("Secret", desired.name(world.group, fingerprint))
+        if revision is None:
+            return PromptRef("ConfigMap", desired.name(world.group, fingerprint))
+    assert revision is not None  # noqa: S101 - only the target may have no Deployment yet, and only with its text
+    return revision.prompt_from
+
+
+def _exposed(world: World, text: PromptText | None) -> Manifest | None:
+    """Return the group's own ConfigMap with a text that comes from a Secret by now; None where there is none."""
+    if text is None or not text.secret:
+        return None
+    live = world.live.get(("ConfigMap", desired.name(world.group, text.fingerprint)))
+    return live if live is not None and validate.may_delete(world.group, live) else None
+
+
 def _deletions(
-    world: World, steps: Mapping[Fingerprint, RevisionStep], target: Fingerprint, history: int
+    world: World, steps: Mapping[Fingerprint, RevisionStep], target: Fingerprint, history: int, text: PromptText | None
 ) -> list[Deletion]:
-    """Return budgets of what does not serve, and retired revisions beyond the history: each one's Deployment last."""
+    """Return budgets of what does not serve, and retired revisions beyond the history: each one's Deployment last.
+
+    With them the copy of a text that is to be in a Secret only.
+    """
     serving = {
         desired.name(world.group, each.fingerprint) for each in steps.values() if each.phase not in release.GOING
     }
@@ -375,6 +400,9 @@ def _deletions(
         for (kind, object_name), live in sorted(world.live.items())
         if kind == "PodDisruptionBudget" and object_name not in serving and validate.may_delete(world.group, live)
     ]
+    exposed = _exposed(world, text)
+    if exposed is not None:
+        deletions.append(Deletion("ConfigMap", exposed["metadata"]["name"], exposed["metadata"]["uid"]))
     for revision in retirement.forgotten(world.revisions, steps, target, history):
         for kind in (revision.prompt_from.kind, "Deployment"):
             live = world.live.get((kind, revision.deployment))
