@@ -175,6 +175,23 @@ def test_a_deployment_that_lost_its_label_serves_on_and_gets_it_back(cluster, re
     assert NAME in [each["metadata"]["name"] for each in plan.unwritten(world, after) if each["kind"] == "Deployment"]
 
 
+def test_a_deployment_whose_fingerprint_was_edited_keeps_its_replicas_and_gets_it_back(cluster, reconciler):
+    for number in range(2):
+        cluster.put(a_warm_pod(f"p{number}", number))
+    cluster.tell()
+    cluster.apply(plan.decide(reconciler.observe(KEY, NOW), NOW))
+    cluster.tell()
+    before = plan.decide(reconciler.observe(KEY, NOW), NOW)
+    edited = deepcopy(cluster.objects["Deployment", NAME])
+    edited["metadata"]["annotations"][names.ANNOTATION_FINGERPRINT] = "0" * 32
+    cluster.put(edited)
+    cluster.tell()
+    world = reconciler.observe(KEY, NOW)
+    after = plan.decide(world, NOW)
+    assert (after.objects, after.route, after.pod_updates) == (before.objects, before.route, before.pod_updates)
+    assert [each["kind"] for each in plan.unwritten(world, after)] == ["Deployment"]
+
+
 def test_a_deployment_of_somebody_else_is_no_revision_whatever_its_name(cluster, reconciler):
     cluster.objects["Deployment", NAME]["metadata"]["labels"].clear()
     cluster.objects["Deployment", NAME]["metadata"]["ownerReferences"][0]["uid"] = "another"
