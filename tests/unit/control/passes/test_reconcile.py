@@ -19,6 +19,7 @@ from promptgroup_operator.telemetry.pass_spans import PassSpans
 from promptgroup_operator.world.kept import kept
 from promptgroup_operator.world.snapshot import Key
 from promptgroup_router.contract import names
+from promptgroup_router.contract.fingerprint import fingerprint
 from promptgroup_router.contract.table import Prompt, PromptRef
 from support.builders import CREATED, FINGERPRINT, NOW, SETTINGS, TEXT
 from support.builders import group as group_object
@@ -229,15 +230,16 @@ def test_a_pod_that_ends_is_sent_no_credential_whoever_has_its_address(cluster, 
 
 
 class RefusingWriter:
-    """Writes nothing, and remembers what was to be written; the API server refuses Deployments."""
+    """Writes nothing, and remembers what was to be written; the API server refuses Deployments, or deletions."""
 
-    def __init__(self, status):
+    def __init__(self, status, refused="apply"):
         self.status = status
+        self.refused = refused
         self.written = []
         self.told = {}
 
     def apply(self, manifest, seen):
-        if manifest["kind"] == "Deployment":
+        if manifest["kind"] == "Deployment" and self.refused == "apply":
             raise ClusterError("the Deployment is refused", status=self.status)
         self.written.append(manifest["kind"])
 
@@ -245,7 +247,7 @@ class RefusingWriter:
         self.written.append(manifest["kind"])
 
     def delete(self, namespace, deletion):
-        self.written.append(deletion.kind)
+        raise ClusterError("the deletion is refused", status=self.status)
 
     def update_pod(self, namespace, update, change, now):
         self.written.append(f"Pod {update.pod} slot {update.slot}")
@@ -260,9 +262,9 @@ class RefusingWriter:
         pass
 
 
-@pytest.mark.parametrize("status", [403, 422, 500])
-def test_replicas_are_warmed_and_routed_while_an_object_is_refused(cluster, reconciler, monkeypatch, status):
-    """The edit of the engine is refused, for a long time; of two replicas one is new and one has just become warm."""
+@pytest.fixture
+def half_warm(cluster):
+    """The engine was edited; of two replicas one is new and one has just become warm; a budget is left over."""
     cluster.put(a_group(engine={"image": "vllm/vllm-openai:v0.33.0"}))
     cold = a_warm_pod("cold", 0)
     cold["metadata"]["annotations"][names.ANNOTATION_WARMED] = ""
@@ -270,17 +272,25 @@ def test_replicas_are_warmed_and_routed_while_an_object_is_refused(cluster, reco
     cold["status"]["conditions"][2]["status"] = "False"
     warm = a_warm_pod("warm", 1)
     warm["metadata"]["labels"].pop(names.LABEL_SLOT)
-    source = PromptRef("ConfigMap", NAME)
-    for each in (cold, warm, desired.prompt_object(GROUP, FINGERPRINT, Prompt(TEXT), source.kind)):
+    copy = desired.prompt_object(GROUP, FINGERPRINT, Prompt(TEXT), "ConfigMap")
+    for each in (cold, warm, copy, desired.budget(GROUP, FINGERPRINT), desired.budget(GROUP, fingerprint("gone"))):
         cluster.put(each)
     cluster.tell()
-    reconciler._writer = writer = RefusingWriter(status)
+
+
+@pytest.mark.parametrize("status", [403, 422, 500])
+@pytest.mark.parametrize("refused", ["apply", "delete"])
+def test_replicas_are_warmed_and_routed_while_a_write_is_refused(half_warm, reconciler, monkeypatch, status, refused):
+    reconciler._writer = writer = RefusingWriter(status, refused)
     wanted = []
     monkeypatch.setattr(reconciler._warmups, "want", lambda key, jobs, now: wanted.extend(jobs))
-    with pytest.raises(ClusterError, match="the Deployment is refused"):
+    with pytest.raises(ClusterError, match="is refused"):
         reconciler.run(KEY, NOW)
     assert [each.pod for each in wanted] == ["cold"]
-    assert writer.written == ["Pod warm slot 0", "PromptRoute", "Secret"]
+    assert [each for each in writer.written if each not in ("Deployment", "Secret")] == [
+        "Pod warm slot 0",
+        "PromptRoute",
+    ]
     assert writer.told["Accepted"] == writer.told["Ready"] == "ObjectRefused"
 
 
