@@ -205,6 +205,29 @@ def test_any_history_ends_in_the_state_that_the_spec_asks_for(warm, history):
     finish(model)
 
 
+DAYS = timedelta(days=400)
+SHRUNK = [("replicas", 1), ("operate", 100), ("operate", 100)]
+"""A replica is told to drain."""
+RELEASED = [("prompt", "b"), *[("operate", 100), ("surroundings",)] * 6]
+"""A revision is superseded."""
+
+
+@pytest.mark.slow
+@examples(HISTORIES // 5)
+@example(SHRUNK, DAYS)
+@example(RELEASED, DAYS)
+@given(st.lists(ACTIONS, min_size=10, max_size=60), st.sampled_from([timedelta(seconds=2), DAYS]))
+def test_a_clock_that_was_ahead_leaves_nothing_that_is_waited_for(history, ahead):
+    """The clock of the operator's node is set at the end, or the next operator runs elsewhere."""
+    model = Model(datetime(2026, 11, 3, 12, tzinfo=UTC), dict(SPEC), {("ConfigMap", "texts"): None})
+    model.settle(timedelta(seconds=10))
+    model.ahead = ahead
+    for action in history:
+        perform(model, action)
+    model.pending, model.ahead = [], timedelta()
+    finish(model)
+
+
 def finish(model: Model) -> None:
     """Let the world come to rest: nothing holds the release up any more, and the routers tell nothing bad."""
     model.rival = None

@@ -125,6 +125,8 @@ class Model:
     spec: dict[str, Any]
     values: dict[tuple[str, str], dict[str, str] | None] = field(default_factory=dict)
     """Objects that the prompt may refer to."""
+    ahead: timedelta = timedelta()
+    """Time by which the clock of the operator's node is ahead of all others."""
     generation: int = 1
     status: dict[str, Any] = field(default_factory=dict)
     live: dict[tuple[str, str], Manifest] = field(default_factory=dict)
@@ -204,7 +206,7 @@ class Model:
         """Begin a pass unless one runs, and perform so many of its effects. Returns how many it did."""
         if not self.pending:
             world = self.world()
-            self.begin(world, decide(world, self.now))
+            self.begin(world, decide(world, self.now + self.ahead))
         for done in range(effects):
             if not self.pending:
                 return done
@@ -239,11 +241,11 @@ class Model:
                 add("apply PromptRoute", lambda m=todo.route: self._publish(world, m))
         elif ("PromptRoute", KEY.name) in world.live:
             self._check_route(world, world.live["PromptRoute", KEY.name], stands=True)
-        for deletion in todo.deletions:
-            add(f"delete {deletion.kind} {deletion.name}", lambda d=deletion: self._delete(d))
         for job in todo.warmups:
             if job.container_id not in self.jobs:
                 add(f"warm {job.pod}", lambda j=job: self.jobs.__setitem__(j.container_id, j))
+        for deletion in todo.deletions:
+            add(f"delete {deletion.kind} {deletion.name}", lambda d=deletion: self._delete(d))
         if todo.status is not None and todo.status != world.group.status:
             add("status", lambda s=todo.status: self._write_status(s))
         self.pending = queue
@@ -440,7 +442,7 @@ class Model:
     def _check_known(self, world: World, route: Group) -> None:
         """A replica that comes beside another which serves is offered when gateways have had two seconds to know it."""
         before = world.live.get(("PromptRoute", KEY.name))
-        if before is None or world.group.spec.gateway is None:
+        if before is None or world.group.spec.gateway is None or self.ahead:  # of another clock than the kubelet's
             return
         slots = [slot for each in decode_group("chat", "support", before["spec"]).revisions for slot in each.slots]
         named = {slot.pod for slot in slots if slot.pod}
@@ -543,7 +545,7 @@ class Model:
             return
         if self.routed.get(pod.name, ("", ""))[1] == pod.container:
             raise ViolationError(f"pod {pod.name} goes ({why}) while routers send to it")
-        timely = pod.draining_since is None or self.now - pod.draining_since < DRAIN_TIMEOUT
+        timely = pod.draining_since is None or self.now + self.ahead - pod.draining_since < DRAIN_TIMEOUT
         if pod.requests and timely:
             raise ViolationError(f"pod {pod.name} goes ({why}) with {pod.requests} requests")
 
@@ -740,7 +742,7 @@ class Model:
         for _ in range(passes):
             happened = self.surroundings()
             world = self.world()
-            self.begin(world, decide(world, self.now))
+            self.begin(world, decide(world, self.now + self.ahead))
             if self.pending:
                 last = [effect.name for effect in self.pending]
             happened |= bool(self.pending)

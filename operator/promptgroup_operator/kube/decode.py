@@ -19,7 +19,7 @@ from promptgroup_operator.world.snapshot import (
     RevisionState,
 )
 from promptgroup_router.contract import names
-from promptgroup_router.contract.fingerprint import Fingerprint
+from promptgroup_router.contract.fingerprint import Fingerprint, short
 from promptgroup_router.contract.table import Prompt, PromptRef, SlotState
 
 MAX_REPLICAS = 2000
@@ -48,11 +48,15 @@ def group_of(key: Key, raw: Manifest) -> GroupObject:
 
 
 def fingerprint_of(deployment: Manifest) -> Fingerprint:
-    """Return the revision of a Deployment, from its annotation or else its pod template's; empty if neither has one."""
+    """Return the revision of a Deployment, from its annotation or else its pod template's; empty if neither has one.
+
+    An annotation that does not fit the Deployment's name, which nobody can change, was edited.
+    """
     template = deployment["spec"]["template"].get("metadata", {})
     for annotations in (deployment["metadata"].get("annotations", {}), template.get("annotations", {})):
-        if names.ANNOTATION_FINGERPRINT in annotations:
-            return Fingerprint(annotations[names.ANNOTATION_FINGERPRINT])
+        found = Fingerprint(annotations.get(names.ANNOTATION_FINGERPRINT, ""))
+        if found and deployment["metadata"]["name"].endswith(f"-{short(found)}"):
+            return found
     return Fingerprint("")
 
 

@@ -58,8 +58,8 @@ from promptgroup_router.contract.fingerprint import Fingerprint, short
 
 logger = logging.getLogger(__name__)
 
-REFUSED = frozenset({400, 403, 422})
-"""Statuses of a request that a retry does not mend."""
+REFUSED = frozenset({400, 403, 422, 500})
+"""Statuses of a request that a retry may not mend. An admission webhook that does not answer is 500."""
 READERS = 16
 """Engines and routers that are read at the same time."""
 READ_SECONDS = 10.0
@@ -212,8 +212,7 @@ class Reconciler:
 
     def _report_refusal(self, world: World, error: ClusterError, now: datetime) -> None:
         """Write into the status that the API server refused an object (an invalid template, an admission policy)."""
-        todo = plan.decide(replace(world, prompt=Problem("ObjectRefused", str(error))), now)
-        self._write_status(world, todo, now)
+        self._write_status(world, _refused(world, error, now), now)
 
     # --- observe -------------------------------------------------------------------------------------------
 
@@ -413,22 +412,48 @@ class Reconciler:
         with_mark = {mark.uid: changes.pop(mark.uid, None) for mark in todo.pod_updates}
         for change in changes.values():
             self._writer.set_condition(key.namespace, change, warm=change.outcome.warm, now=now)
-        for manifest in plan.unwritten(world, todo):
-            self._writer.apply(manifest, plan.live(world, manifest))
+        self._apply_objects(world, todo, now)
         for mark in todo.pod_updates:
             self._writer.update_pod(key.namespace, mark, with_mark[mark.uid], now)
         routes = (todo.route, world.live.get(("PromptRoute", key.name)))
         self._grants.put(key, [each for each in routes if each is not None])
         if todo.route is not None and plan.route_unwritten(world, todo):
             self._writer.apply(todo.route, plan.live(world, todo.route))
-        for deletion in todo.deletions:
-            self._writer.delete(key.namespace, deletion)
         self._warmups.want(key, todo.warmups, now)
         self._refreshes.start(key, todo.refreshes)
+        for deletion in todo.deletions:  # after all that serving needs: a policy may refuse one for ever
+            self._writer.delete(key.namespace, deletion)
         if todo.peers_key:
             self._create_peers_key(key.namespace)
         self._apply_pool(world, todo)
         self._write_status(world, todo, now)
+
+    def _apply_objects(self, world: World, todo: Plan, now: datetime) -> None:
+        """Apply the objects that differ. If one is refused, serve on with those that stand, and end the pass.
+
+        A refusal may last for days: the replicas that Kubernetes makes meanwhile in the place of others are warmed and
+        routed as ever.
+
+        Raises:
+            ClusterError: the API server did not answer or refused.
+        """
+        try:
+            for manifest in plan.unwritten(world, todo):
+                self._writer.apply(manifest, plan.live(world, manifest))
+        except ClusterError as error:
+            if error.status in REFUSED:
+                self._serve_on(world, error, now)
+            raise
+
+    def _serve_on(self, world: World, refusal: ClusterError, now: datetime) -> None:
+        todo = _refused(world, refusal, now)
+        try:
+            self.act(world, replace(todo, objects=(), pool=None, deletions=(), status=None), now)
+        except ClusterError as error:
+            key = world.group.key
+            logger.warning(
+                "%s/%s: %s; and what serves was not looked after: %s", key.namespace, key.name, refusal, error
+            )
 
     def _apply_pool(self, world: World, todo: Plan) -> None:
         """Write the InferencePool; routers serve without it, so that a refusal is a condition and ends no pass.
@@ -494,6 +519,11 @@ class Reconciler:
         except ClusterError as error:
             logger.warning("pod %s/%s: %s", key.namespace, touch.pod, error)
         self._queue.add(key)
+
+
+def _refused(world: World, error: ClusterError, now: datetime) -> Plan:
+    """Return the plan for a group of which an object was refused: what serves goes on, and the status says why."""
+    return plan.decide(replace(world, prompt=Problem("ObjectRefused", str(error))), now)
 
 
 def _step(revisions: Iterable[RevisionState]) -> list[tuple[Fingerprint, int, bool]]:

@@ -86,7 +86,8 @@ def pod_updates(
     for pod in revision.pods:
         if pod.deleting:
             continue
-        since = pod.draining_since or (now if pod.name not in routed else None)
+        # a time that has not come is another clock's: it is written anew, as nothing would drain until then
+        since = min(pod.draining_since, now) if pod.draining_since else (now if pod.name not in routed else None)
         drains = since if pod.name in going else None
         member = inference_pool if pod.name in held and drains is None else ""
         mark = PodUpdate(pod.name, pod.uid, held.get(pod.name), drains, member)

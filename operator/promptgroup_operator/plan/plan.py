@@ -88,7 +88,7 @@ def decide(world: World, now: datetime) -> Plan:
     kept = _revision_to_keep(world, found)
     if kept is None:
         return _refused(world, found, now)
-    if found.reason == "Conflict" and not any(_was_warm(each) for each in world.revisions):
+    if found.reason == "Conflict" and not any(_may_have_served(each) for each in world.revisions):
         return replace(
             _refused(world, found, now), route=None, deletions=(*_pool_deletion(world, None), *_everything(world))
         )
@@ -133,9 +133,12 @@ def _lost(world: World, problem: Problem | None) -> Fingerprint | None:
     return world.prompt.fingerprint
 
 
-def _was_warm(revision: RevisionState) -> bool:
-    """Return True if a replica of the revision was ever proven warm, as far as its pods tell, or it has no pods."""
-    return not revision.replicas or any(pod.warmed for pod in revision.pods)
+def _may_have_served(revision: RevisionState) -> bool:
+    """Return True if the revision took over once, a replica of it was proven warm, or it is scaled to nothing.
+
+    Pods alone do not tell: those of a revision that has served for weeks may all have been replaced just now.
+    """
+    return revision.progress is None or not revision.replicas or any(pod.warmed for pod in revision.pods)
 
 
 def _everything(world: World) -> list[Deletion]:
@@ -180,7 +183,7 @@ def _plan(world: World, target: Fingerprint, text: PromptText | None, problem: P
     goal = release.Goal(target, size.value, policy, settings, world.traffic, now, lost=_lost(world, problem))
     stage = rollout.decide(world.revisions, goal)
     steps = replica_split.allot(world.revisions, stage, goal)
-    waits = _with_holders(world, steps, stage, target)
+    waits = _with_holders(world, steps, stage, target) or group_status.engine_change(world, target, settings)
     serving = _serving(steps, target)
     assigned = {each.fingerprint: slots.assign(each.pods, steps[each.fingerprint].ring) for each in world.revisions}
     pod_updates = [
@@ -213,7 +216,7 @@ def _plan(world: World, target: Fingerprint, text: PromptText | None, problem: P
         pod_updates=tuple(pod_updates),
         route=_route(world, route),
         pool=desired.inference_pool(group, pool.spec) if pool.spec is not None else None,
-        deletions=(*_deletions(world, steps, target, policy.history), *_pool_deletion(world, pool.spec)),
+        deletions=(*_deletions(world, steps, target, policy.history, text), *_pool_deletion(world, pool.spec)),
         status=group_status.build(world, conditions, steps, ready, target=serving, wanted=size.value, now=now),
         events=(
             *group_status.rescaled(before, size),
@@ -341,12 +344,10 @@ def _objects(
     timeout = durations.parse(world.group.spec.rollout.drain_timeout)
     for fingerprint, step in steps.items():
         revision = existing.get(fingerprint)
+        source = _prompt_from(world, fingerprint, revision, text)
         if revision is None:
-            assert text is not None  # noqa: S101 - only the target may have no Deployment yet, and only with its text
-            source = PromptRef("Secret" if text.secret else "ConfigMap", desired.name(world.group, fingerprint))
             replicas = step.replicas
         else:
-            source = revision.prompt_from
             replicas = draining.deployment_replicas(revision, step.ring, assigned[fingerprint], timeout, goal.now)
         live = world.live.get(("Deployment", revision.deployment)) if revision is not None else None
         kept = desired.kept_template(live) if live is not None and fingerprint != goal.target else None
@@ -355,15 +356,42 @@ def _objects(
         objects.append(desired.deployment(world.group, fingerprint, replicas, source, records=noted, template=kept))
         if step.phase not in release.GOING:
             objects.append(desired.budget(world.group, fingerprint))
-        if text is not None and fingerprint == text.fingerprint:
+        if text is not None and fingerprint == text.fingerprint and (source.kind == "Secret" or not text.secret):
             objects.append(desired.prompt_object(world.group, fingerprint, text.prompt, source.kind))
     return objects
 
 
+def _prompt_from(
+    world: World, fingerprint: Fingerprint, revision: RevisionState | None, text: PromptText | None
+) -> PromptRef:
+    """Return the object that holds a revision's prompt: a Secret, once a part of the text comes from one.
+
+    Where it stood in a ConfigMap before, that is deleted first: a pass that ends in between leaves no copy behind.
+    """
+    if text is not None and fingerprint == text.fingerprint:
+        if text.secret and _exposed(world, text) is None:
+            return PromptRef("Secret", desired.name(world.group, fingerprint))
+        if revision is None:
+            return PromptRef("ConfigMap", desired.name(world.group, fingerprint))
+    assert revision is not None  # noqa: S101 - only the target may have no Deployment yet, and only with its text
+    return revision.prompt_from
+
+
+def _exposed(world: World, text: PromptText | None) -> Manifest | None:
+    """Return the group's own ConfigMap with a text that comes from a Secret by now; None where there is none."""
+    if text is None or not text.secret:
+        return None
+    live = world.live.get(("ConfigMap", desired.name(world.group, text.fingerprint)))
+    return live if live is not None and validate.may_delete(world.group, live) else None
+
+
 def _deletions(
-    world: World, steps: Mapping[Fingerprint, RevisionStep], target: Fingerprint, history: int
+    world: World, steps: Mapping[Fingerprint, RevisionStep], target: Fingerprint, history: int, text: PromptText | None
 ) -> list[Deletion]:
-    """Return budgets of what does not serve, and retired revisions beyond the history: each one's Deployment last."""
+    """Return budgets of what does not serve, and retired revisions beyond the history: each one's Deployment last.
+
+    With them the copy of a text that is to be in a Secret only.
+    """
     serving = {
         desired.name(world.group, each.fingerprint) for each in steps.values() if each.phase not in release.GOING
     }
@@ -372,6 +400,9 @@ def _deletions(
         for (kind, object_name), live in sorted(world.live.items())
         if kind == "PodDisruptionBudget" and object_name not in serving and validate.may_delete(world.group, live)
     ]
+    exposed = _exposed(world, text)
+    if exposed is not None:
+        deletions.append(Deletion("ConfigMap", exposed["metadata"]["name"], exposed["metadata"]["uid"]))
     for revision in retirement.forgotten(world.revisions, steps, target, history):
         for kind in (revision.prompt_from.kind, "Deployment"):
             live = world.live.get((kind, revision.deployment))

@@ -3,8 +3,9 @@
 condition         True when                                                     abnormal
 Ready             the wanted revision serves, or the one before in its place
                   while it is rolled back, and every wanted replica, at least
-                  one, is warm and routed                                       False
-Progressing       a release is under way, replicas are missing or draining      -
+                  one, is warm and routed, and no release is under way          False
+Progressing       a release of a prompt or an engine is under way, replicas are
+                  missing or draining                                           -
 Degraded          something keeps the group from its wanted state               True
 Accepted          the spec can be acted on (no conflict, fingerprint holds)     False
 ResolvedRefs      what the spec refers to exists                                False
@@ -124,7 +125,8 @@ def conditions(
         size: replicas wanted of it.
         cache: whether its caches do their work; None where that is not observed.
         ready: fingerprint → slots that the route has Ready.
-        waits: what the release of the target waits for, or why it was rolled back; None when none is under way.
+        waits: what the release of the target or of its engine waits for, or why it was rolled back; None when none is
+            under way.
     """
     revision = _find(world, serving)
     routed = any(ready.get(each.fingerprint, 0) for each in plan.values() if each.weight > 0)
@@ -157,6 +159,23 @@ def conditions(
         *_pool(world),
         *_aliases(world),
     ]
+
+
+def engine_change(world: World, target: Fingerprint, settings: str) -> Problem | None:
+    """Return how many replicas of the revision that serves are to be replaced by such with the spec's engine, if any.
+
+    Args:
+        world: what the pass saw.
+        target: fingerprint of the revision; it follows the group's engine.
+        settings: digest of the group's engine settings. A replica of which nobody knows them is none to be replaced.
+    """
+    revision = _find(world, target)
+    pods = revision.pods if revision is not None else ()
+    others = sum(not pod.deleting and pod.settings not in ("", settings) for pod in pods)
+    if not others:
+        return None
+    count = f"replicas of {short(target)} that run an earlier engine than spec.engine says: {others}"
+    return Problem("EngineChanging", f"{count}; each goes when a new one is warm")
 
 
 def gateway(programmed: GatewayVerdict | None, limits: GatewayVerdict | None) -> list[Condition]:
@@ -526,7 +545,7 @@ def _old(group: GroupObject, kind: str) -> Mapping[str, Any]:
 
 RELEASING = frozenset(
     {"RevisionComing", "RevisionGrowing", "StepPause", "TooFewRequests", "Undecided", "NoMetrics", "Paused"}
-    | {"AwaitsPromotion"}
+    | {"AwaitsPromotion", "EngineChanging"}
 )
 """Reasons of a group that is not Ready because a release is under way: no fault."""
 PROCEEDING = RELEASING - {"NoMetrics", "Paused", "AwaitsPromotion"}

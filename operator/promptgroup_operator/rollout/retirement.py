@@ -21,7 +21,7 @@ ROOM_AFTER = timedelta(minutes=1)
 
 def superseded(revision: RevisionState, goal: Goal) -> RevisionStep:
     """Return the step of a revision that another took over from, or that is no longer wanted before it took over."""
-    since = revision.superseded_at or goal.now
+    since = min(revision.superseded_at or goal.now, goal.now)  # no later, whatever clock wrote it
     if retires(revision, goal):
         return retiring(revision, since)
     return RevisionStep(revision.fingerprint, RevisionPhase.SUPERSEDED, 0, superseded_at=since, progress=anew(revision))

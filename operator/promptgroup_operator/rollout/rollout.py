@@ -126,6 +126,7 @@ def _released(wanted: RevisionState | None, stable: RevisionState, goal: Goal) -
     progress = (wanted.progress if wanted is not None else None) or Progress(0, None)
     index = step_at(weights, progress.weight)
     since = progress.since if 0 < weights[index] == progress.weight < ALL else None
+    since = min(since, now) if since is not None else None  # no later, whatever clock wrote it
     if wanted is None:
         step = RevisionStep(target, RevisionPhase.COMING, 0, progress=Progress(0, None))
         return Release({target: step}, _most(weights[0], goal.replicas), _warming(target))
@@ -241,7 +242,7 @@ def _waits(
 
 def _taken_back(wanted: RevisionState, mark: RolledBack, goal: Goal) -> Release:
     """Return the release of a target that was found worse, with the target's own step only."""
-    since = wanted.superseded_at or mark.at
+    since = min(wanted.superseded_at or mark.at, goal.now)
     since_then = replace(wanted, superseded_at=since)
     phase = retirement.gone(since_then) if retirement.retires(since_then, goal) else RevisionPhase.ROLLED_BACK
     step = RevisionStep(

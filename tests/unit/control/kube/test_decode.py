@@ -132,18 +132,24 @@ def test_a_pod_that_cannot_be_scheduled_says_why():
     assert a_pod(conditions=[unschedulable]).trouble == "Unschedulable: no GPU"
 
 
-def deployment(own=None, template=None, conditions=()):
+def deployment(own=None, template=None, conditions=(), name="support-a"):
     return {
-        "metadata": {"annotations": own or {}},
+        "metadata": {"name": name, "annotations": own or {}},
         "spec": {"template": {"metadata": {"annotations": template or {}}}},
         "status": {"conditions": list(conditions)},
     }
 
 
 def test_a_fingerprint_removed_from_a_deployment_is_found_in_its_template():
-    assert fingerprint_of(deployment({FULL: "a"}, {FULL: "b"})) == "a"
-    assert fingerprint_of(deployment({}, {FULL: "b"})) == "b"
+    assert fingerprint_of(deployment({FULL: "a"})) == "a"
+    assert fingerprint_of(deployment({}, {FULL: "a"})) == "a"
     assert fingerprint_of(deployment()) == ""
+
+
+def test_a_fingerprint_that_does_not_fit_the_deployments_name_was_edited():
+    assert fingerprint_of(deployment({FULL: "b"}, {FULL: "a"})) == "a"
+    assert fingerprint_of(deployment({FULL: ""}, {FULL: "a"})) == "a"
+    assert fingerprint_of(deployment({FULL: "b"}, {FULL: "b"})) == ""
 
 
 def test_a_deployment_that_cannot_create_pods_says_why():

@@ -19,7 +19,8 @@ from promptgroup_operator.telemetry.pass_spans import PassSpans
 from promptgroup_operator.world.kept import kept
 from promptgroup_operator.world.snapshot import Key
 from promptgroup_router.contract import names
-from promptgroup_router.contract.table import PromptRef
+from promptgroup_router.contract.fingerprint import fingerprint
+from promptgroup_router.contract.table import Prompt, PromptRef
 from support.builders import CREATED, FINGERPRINT, NOW, SETTINGS, TEXT
 from support.builders import group as group_object
 
@@ -175,6 +176,23 @@ def test_a_deployment_that_lost_its_label_serves_on_and_gets_it_back(cluster, re
     assert NAME in [each["metadata"]["name"] for each in plan.unwritten(world, after) if each["kind"] == "Deployment"]
 
 
+def test_a_deployment_whose_fingerprint_was_edited_keeps_its_replicas_and_gets_it_back(cluster, reconciler):
+    for number in range(2):
+        cluster.put(a_warm_pod(f"p{number}", number))
+    cluster.tell()
+    cluster.apply(plan.decide(reconciler.observe(KEY, NOW), NOW))
+    cluster.tell()
+    before = plan.decide(reconciler.observe(KEY, NOW), NOW)
+    edited = deepcopy(cluster.objects["Deployment", NAME])
+    edited["metadata"]["annotations"][names.ANNOTATION_FINGERPRINT] = "0" * 32
+    cluster.put(edited)
+    cluster.tell()
+    world = reconciler.observe(KEY, NOW)
+    after = plan.decide(world, NOW)
+    assert (after.objects, after.route, after.pod_updates) == (before.objects, before.route, before.pod_updates)
+    assert [each["kind"] for each in plan.unwritten(world, after)] == ["Deployment"]
+
+
 def test_a_deployment_of_somebody_else_is_no_revision_whatever_its_name(cluster, reconciler):
     cluster.objects["Deployment", NAME]["metadata"]["labels"].clear()
     cluster.objects["Deployment", NAME]["metadata"]["ownerReferences"][0]["uid"] = "another"
@@ -206,3 +224,81 @@ def test_a_pod_that_ends_is_sent_no_credential_whoever_has_its_address(cluster, 
     assert engines.plain._access.credential == ""
     with pytest.raises(EngineError):
         engines.of(KEY, "containerd://ended")
+
+
+# --- objects that the API server refuses ---------------------------------------------------------------------
+
+
+class RefusingWriter:
+    """Writes nothing, and remembers what was to be written; the API server refuses Deployments, or deletions."""
+
+    def __init__(self, status, refused="apply"):
+        self.status = status
+        self.refused = refused
+        self.written = []
+        self.told = {}
+
+    def apply(self, manifest, seen):
+        if manifest["kind"] == "Deployment" and self.refused == "apply":
+            raise ClusterError("the Deployment is refused", status=self.status)
+        self.written.append(manifest["kind"])
+
+    def create(self, manifest):
+        self.written.append(manifest["kind"])
+
+    def delete(self, namespace, deletion):
+        raise ClusterError("the deletion is refused", status=self.status)
+
+    def update_pod(self, namespace, update, change, now):
+        self.written.append(f"Pod {update.pod} slot {update.slot}")
+
+    def set_condition(self, namespace, change, *, warm, now):
+        self.written.append(f"Pod {change.pod}")
+
+    def write_status(self, key, status):
+        self.told = {each["type"]: each["reason"] for each in status["conditions"]}
+
+    def emit_event(self, group, event, now):
+        pass
+
+
+@pytest.fixture
+def half_warm(cluster):
+    """The engine was edited; of two replicas one is new and one has just become warm; a budget is left over."""
+    cluster.put(a_group(engine={"image": "vllm/vllm-openai:v0.33.0"}))
+    cold = a_warm_pod("cold", 0)
+    cold["metadata"]["annotations"][names.ANNOTATION_WARMED] = ""
+    cold["metadata"]["labels"].pop(names.LABEL_SLOT)
+    cold["status"]["conditions"][2]["status"] = "False"
+    warm = a_warm_pod("warm", 1)
+    warm["metadata"]["labels"].pop(names.LABEL_SLOT)
+    copy = desired.prompt_object(GROUP, FINGERPRINT, Prompt(TEXT), "ConfigMap")
+    for each in (cold, warm, copy, desired.budget(GROUP, FINGERPRINT), desired.budget(GROUP, fingerprint("gone"))):
+        cluster.put(each)
+    cluster.tell()
+
+
+@pytest.mark.parametrize("status", [403, 422, 500])
+@pytest.mark.parametrize("refused", ["apply", "delete"])
+def test_replicas_are_warmed_and_routed_while_a_write_is_refused(half_warm, reconciler, monkeypatch, status, refused):
+    reconciler._writer = writer = RefusingWriter(status, refused)
+    wanted = []
+    monkeypatch.setattr(reconciler._warmups, "want", lambda key, jobs, now: wanted.extend(jobs))
+    with pytest.raises(ClusterError, match="is refused"):
+        reconciler.run(KEY, NOW)
+    assert [each.pod for each in wanted] == ["cold"]
+    assert [each for each in writer.written if each not in ("Deployment", "Secret")] == [
+        "Pod warm slot 0",
+        "PromptRoute",
+    ]
+    assert writer.told["Accepted"] == writer.told["Ready"] == "ObjectRefused"
+
+
+def test_an_api_server_that_does_not_answer_is_not_asked_for_more(cluster, reconciler):
+    cluster.put(a_group(engine={"image": "vllm/vllm-openai:v0.33.0"}))
+    cluster.put(a_warm_pod("warm", 0))
+    cluster.tell()
+    reconciler._writer = writer = RefusingWriter(None)
+    with pytest.raises(ClusterError):
+        reconciler.run(KEY, NOW)
+    assert (writer.written, writer.told) == ([], {})

@@ -2,9 +2,9 @@ from datetime import timedelta
 
 import pytest
 
-from promptgroup_operator.plan.draining import PROPAGATION, RESOLUTION, has_drained
+from promptgroup_operator.plan.draining import PROPAGATION, RESOLUTION, has_drained, pod_updates
 from promptgroup_operator.world.effects import PodUpdate
-from support.builders import NOW, pod, restarted, starting
+from support.builders import NOW, ago, pod, restarted, revision, starting
 
 TIMEOUT = timedelta(minutes=5)
 TOLD = PROPAGATION + RESOLUTION
@@ -37,3 +37,10 @@ def test_the_deletion_cost_of_the_highest_slot_is_the_lowest():
     costs = [PodUpdate("p", "u", slot, NOW).deletion_cost for slot in (None, 999, 1, 0)]
     assert costs == sorted(set(costs))
     assert costs[-1] < 0 == PodUpdate("p", "u", 5, None).deletion_cost
+
+
+def test_a_drain_that_began_in_the_future_begins_now():
+    """The clock of the operator that wrote it was ahead by days: the replica would serve nobody and stay."""
+    held = revision(pods=[pod("p0", 0), pod("p1", 1, draining_since=ago(days=-400))])
+    (update,) = pod_updates(held, frozenset({0}), {"p0": 0, "p1": 1}, frozenset({"p0"}), NOW)
+    assert (update.pod, update.draining_since) == ("p1", NOW)

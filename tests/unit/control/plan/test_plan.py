@@ -8,6 +8,7 @@ from promptgroup_operator.plan.plan import MOVING, REFERENCED, SETTLED, WAITING,
 from promptgroup_operator.world.effects import PodUpdate
 from promptgroup_operator.world.sizing_history import History, Past, Recommendation
 from promptgroup_operator.world.snapshot import LastSeen, PoolAnswers, Problem, Progress, RolledBack, SeenPools
+from promptgroup_router.contract import names
 from promptgroup_router.contract.table import Prompt, PromptRef
 from support.builders import (
     FINGERPRINT,
@@ -69,6 +70,25 @@ def test_a_new_group_gets_a_deployment_then_its_prompt_then_a_route_without_repl
     assert todo.route["spec"]["revisions"] == []
     assert not todo.pod_updates + todo.conditions + todo.deletions + todo.warmups
     assert todo.requeue_after == WAITING
+
+
+def test_a_prompt_that_moves_to_a_secret_leaves_its_configmap():
+    """The text is the same, and so is the revision. The copy in the ConfigMap goes first, and is never made anew."""
+    moved = text(secret=True)
+    snapshot = standing(world([revision(pods=[pod("p0", 0), pod("p1", 1)])]))
+    owned = {"ownerReferences": [{"uid": "uid-support"}], "uid": "uid-copy", "name": NAME}
+    live = {**snapshot.live, ("ConfigMap", NAME): {"metadata": owned, "data": {"system": moved.prompt.system}}}
+    todo = decide(replace(snapshot, prompt=moved, live=live), NOW)
+    assert [(each.kind, each.name, each.uid) for each in todo.deletions] == [("ConfigMap", NAME, "uid-copy")]
+    assert {each["kind"] for each in todo.objects} == {"Deployment", "PodDisruptionBudget"}
+
+    del live["ConfigMap", NAME]
+    gone = replace(snapshot, prompt=moved, live=live, revisions=(replace(snapshot.revisions[0], prompt=None),))
+    todo = decide(gone, NOW)
+    assert todo.deletions == ()
+    assert [each["kind"] for each in todo.objects] == ["Deployment", "PodDisruptionBudget", "Secret"]
+    assert todo.objects[0]["metadata"]["annotations"][names.ANNOTATION_PROMPT] == "Secret"
+    assert todo.route["spec"]["revisions"][0]["weight"] == 100
 
 
 def test_a_prompt_from_a_secret_is_kept_in_one_and_shown_nowhere_else():
@@ -614,3 +634,21 @@ def test_while_revisions_share_the_traffic_the_size_stands():
     past = Past((Recommendation(1, ago(minutes=20), ago(seconds=5)),))
     snapshot = replace(world([old, new], of=group(**SIZING)), load=seen, sizing=History(past))
     assert decide(snapshot, NOW).status["warm"].endswith("/4")
+
+
+ENGINES = {
+    "all run the engine of the spec": ({}, True, "Warm"),
+    "one runs an earlier engine": ({"settings": "of-an-earlier-engine"}, False, "EngineChanging"),
+    "one runs an earlier engine and terminates": ({"settings": "of-an-earlier-engine", "deleting": True}, True, "Warm"),
+    "nobody knows what one runs": ({"settings": ""}, True, "Warm"),
+}
+
+
+@pytest.mark.parametrize("case", ENGINES)
+def test_a_group_is_ready_once_its_replicas_run_the_engine_of_the_spec(case):
+    fields, ready, reason = ENGINES[case]
+    rev = revision(pods=[pod("p0", 0), pod("p1", 1), pod("p2", None, **fields)], replicas=2)
+    told = {each["type"]: each for each in decide(world([rev]), NOW).status["conditions"]}
+    assert (told["Ready"]["status"], told["Ready"]["reason"]) == (str(ready), reason)
+    assert (told["Progressing"]["status"], told["Progressing"]["reason"] == reason) == (str(not ready), not ready)
+    assert told["Degraded"]["status"] == "False"

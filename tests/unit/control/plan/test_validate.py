@@ -122,7 +122,8 @@ def test_a_group_that_never_served_and_lost_its_claim_keeps_nothing():
     live = {(kind, NAME): owned(kind, NAME) for kind in ("Deployment", "ConfigMap", "PodDisruptionBudget")}
     live["PromptRoute", "support"] = owned("PromptRoute", "support")
     live["Deployment", "other"] = {"metadata": {"name": "other", "uid": "other"}}
-    todo = decide(world([revision(TEXT, [starting()])], siblings=[OLDER], live=live), NOW)
+    never = revision(TEXT, [starting()], progress=Progress(0, None))
+    todo = decide(world([never], siblings=[OLDER], live=live), NOW)
     assert {(each.kind, each.name) for each in todo.deletions} == live.keys() - {("Deployment", "other")}
     assert todo.deletions[-1].kind == "Deployment"
     assert todo.objects == todo.warmups == ()
@@ -215,3 +216,13 @@ def test_a_group_with_aliases_says_if_they_stand_for_its_model_and_serves_either
     assert "AliasesServed" not in told(world())
     events = [each.reason for each in decide(aliased(replace(OTHER, model="gpt")), NOW).events]
     assert "AliasTaken" in events
+
+
+def test_a_group_that_served_and_lost_its_claim_keeps_what_it_has_while_all_its_pods_are_new():
+    """The node of its only replica was drained a moment before its prompt was edited to that of another group."""
+    served = revision("Another prompt.", [starting()])
+    live = {("Deployment", served.deployment): owned("Deployment", served.deployment) | {"spec": {"template": {}}}}
+    todo = decide(world([served], siblings=[OLDER], live=live), NOW)
+    assert todo.deletions == ()
+    assert [each["weight"] for each in todo.route["spec"]["revisions"]] == [100]
+    assert [each["spec"]["replicas"] for each in todo.objects if each["kind"] == "Deployment"] == [2]

@@ -38,6 +38,12 @@ def test_the_old_revision_retires(case):
     assert step.superseded_at == fields.get("superseded_at", NOW)
 
 
+def test_a_time_that_has_not_come_is_taken_for_now():
+    """The clock of the operator that wrote it was ahead by days: nobody waits for days because of that."""
+    step = retirement.superseded(revision("a", [pod()], weight=0, superseded_at=ago(days=-400)), goal("b"))
+    assert (step.phase, step.superseded_at) == (SUPERSEDED, NOW)
+
+
 def test_one_that_loses_all_its_replicas_is_not_retired_for_that():
     one = revision("a", [restarted()], superseded_at=ago(minutes=1))
     assert retirement.superseded(one, goal("b")).phase is SUPERSEDED

@@ -206,6 +206,17 @@ def test_one_that_never_took_over_is_known_as_such_and_begins_anew():
     assert rollout.decide([serves("b", warm(2)), old("a", warm(2))], goal("b")).steps[A].progress is None
 
 
+def test_a_step_that_began_in_the_future_begins_now():
+    """The clock of the operator that wrote it was ahead by days; so was it when it took a revision back."""
+    step, ahead = STEPS[0]["weight"], ago(days=-400)
+    canary = comes("b", warm(2), step, ahead, weight=step)
+    steps = rollout.decide([serves("a", warm(2), weight=100 - step), canary], goal("b", steps=STEPS)).steps
+    assert steps[B].progress == Progress(step, NOW)
+    back = replace(canary, weight=0, rolled_back=RolledBack(ahead, SETTINGS, Problem("ErrorRate", "worse")))
+    steps = rollout.decide([serves("a", warm(2)), back], goal("b", steps=STEPS)).steps
+    assert steps[B].superseded_at == NOW
+
+
 RETURNS = {
     "it takes back what it carries, whatever the steps are": ({"weight": 60}, (CANARY, 100), None),
     "so does one that was marked superseded before the route was written": (
