@@ -229,25 +229,29 @@ def test_a_pod_that_ends_is_sent_no_credential_whoever_has_its_address(cluster, 
 # --- objects that the API server refuses ---------------------------------------------------------------------
 
 
+WEBHOOK = 'Internal error occurred: failed calling webhook "pods.example.com": connection refused'
+
+
 class RefusingWriter:
     """Writes nothing, and remembers what was to be written; the API server refuses Deployments, or deletions."""
 
-    def __init__(self, status, refused="apply"):
+    def __init__(self, status, why, refused="apply"):
         self.status = status
+        self.why = why
         self.refused = refused
         self.written = []
         self.told = {}
 
     def apply(self, manifest, seen):
         if manifest["kind"] == "Deployment" and self.refused == "apply":
-            raise ClusterError("the Deployment is refused", status=self.status)
+            raise ClusterError(f"the Deployment is refused: {self.why}", status=self.status)
         self.written.append(manifest["kind"])
 
     def create(self, manifest):
         self.written.append(manifest["kind"])
 
     def delete(self, namespace, deletion):
-        raise ClusterError("the deletion is refused", status=self.status)
+        raise ClusterError(f"the deletion is refused: {self.why}", status=self.status)
 
     def update_pod(self, namespace, update, change, now):
         self.written.append(f"Pod {update.pod} slot {update.slot}")
@@ -278,10 +282,10 @@ def half_warm(cluster):
     cluster.tell()
 
 
-@pytest.mark.parametrize("status", [403, 422, 500])
+@pytest.mark.parametrize("refusal", [(403, "a policy"), (422, "a value"), (500, WEBHOOK)])
 @pytest.mark.parametrize("refused", ["apply", "delete"])
-def test_replicas_are_warmed_and_routed_while_a_write_is_refused(half_warm, reconciler, monkeypatch, status, refused):
-    reconciler._writer = writer = RefusingWriter(status, refused)
+def test_replicas_are_warmed_and_routed_while_a_write_is_refused(half_warm, reconciler, monkeypatch, refusal, refused):
+    reconciler._writer = writer = RefusingWriter(*refusal, refused)
     wanted = []
     monkeypatch.setattr(reconciler._warmups, "want", lambda key, jobs, now: wanted.extend(jobs))
     with pytest.raises(ClusterError, match="is refused"):
@@ -294,11 +298,12 @@ def test_replicas_are_warmed_and_routed_while_a_write_is_refused(half_warm, reco
     assert writer.told["Accepted"] == writer.told["Ready"] == "ObjectRefused"
 
 
-def test_an_api_server_that_does_not_answer_is_not_asked_for_more(cluster, reconciler):
+@pytest.mark.parametrize(("status", "why"), [(None, "no answer"), (500, "etcdserver: request timed out")])
+def test_an_api_server_that_does_not_answer_is_not_asked_for_more(cluster, reconciler, status, why):
     cluster.put(a_group(engine={"image": "vllm/vllm-openai:v0.33.0"}))
     cluster.put(a_warm_pod("warm", 0))
     cluster.tell()
-    reconciler._writer = writer = RefusingWriter(None)
+    reconciler._writer = writer = RefusingWriter(status, why)
     with pytest.raises(ClusterError):
         reconciler.run(KEY, NOW)
     assert (writer.written, writer.told) == ([], {})
