@@ -145,6 +145,9 @@ def test_an_error_is_said_since_when_and_without_the_servers_words(server, sourc
     assert source.load(SUBJECT, NOW).stale == f"Prometheus at {server.url} has not answered since 12:00 UTC: {why}"
     later = source.load(SUBJECT, NOW + timedelta(minutes=2))
     assert "since 12:00 UTC" in later.stale
+    source._asked[next(iter(source._asked))][1].result(5)
+    later = source.load(SUBJECT, NOW + timedelta(minutes=2))
+    assert "since 12:00 UTC" in later.stale, "it has failed again, and the first time stands"
 
 
 def test_an_answer_stands_for_a_while_and_what_comes_back_is_believed_at_once(server, source):

@@ -16,6 +16,7 @@ ROWS = {
     "nothing newer is known": (load(stale="gone"), None, "", None, "FailedGetMetrics"),
     "nobody asks": (load(0), None, "", None, "NoTraffic"),
     "nobody asks any more": (load(0), None, "Thrashing", False, "Thrashing"),
+    "nobody asks, and prompts departed": (load(0, departure=TOP), None, HEALTHY, False, "PromptDrift"),
     "nobody asks after a wave": (load(0), None, "ScalingWave", None, "NoTraffic"),
     "no router was asked": (replace(load(), clients=None), None, "", None, "RoutersUnknown"),
     "no router was asked, and engines preempt": (
@@ -74,6 +75,9 @@ def test_rows(case):
     seen, wave, before, status, reason = ROWS[case]
     found = diagnose(seen, wave, before)
     assert (found.status, found.reason) == (status, reason), found.message
+    assert found.message
+    if seen is not None and seen.stale:
+        assert found.message == seen.stale
 
 
 def test_drift_is_told_with_its_place_and_without_text():
