@@ -44,6 +44,10 @@ def test_lists_are_read_in_pages():
     assert pages.asked == [("500", None), ("500", "token-1")]
 
 
+def test_a_list_without_objects_may_have_null_in_their_place():
+    assert ClusterReader(Pages(None), {}).list_routers("chat") == {}
+
+
 def test_of_routers_pods_no_more_is_kept_than_what_is_read_of_them():
     def pod(number):
         return router(f"r{number}") | {"metadata": {"name": f"r{number}", "annotations": {"a": "b" * 200_000}}}

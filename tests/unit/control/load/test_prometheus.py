@@ -93,6 +93,14 @@ def test_a_load(server, source):
     assert len(server.asked) == 5
 
 
+def test_the_environment_does_not_say_who_is_asked(server, source, monkeypatch):
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    assert source.load(SUBJECT, NOW).stale == ""
+
+
 def test_a_load_is_asked_for_once_a_period(server, source):
     for second in range(15):
         source.load(SUBJECT, NOW + timedelta(seconds=second))

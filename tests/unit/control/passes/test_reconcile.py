@@ -20,7 +20,7 @@ from promptgroup_operator.world.effects import ConditionChange, Deletion, Event,
 from promptgroup_operator.world.kept import kept
 from promptgroup_operator.world.load import PERIOD
 from promptgroup_operator.world.snapshot import Key, PromptText
-from promptgroup_operator.world.warming import Outcome, Warmup, WarmReason
+from promptgroup_operator.world.warming import Outcome, WarmReason, Warmup
 from promptgroup_router.contract import names
 from promptgroup_router.contract.table import Prompt, PromptRef
 from support.builders import CREATED, FINGERPRINT, NOW, SETTINGS, TEXT, pod, revision

@@ -2,9 +2,9 @@ from datetime import timedelta
 
 import pytest
 
-from promptgroup_operator.plan.draining import PROPAGATION, RESOLUTION, has_drained
+from promptgroup_operator.plan.draining import PROPAGATION, RESOLUTION, has_drained, pod_updates
 from promptgroup_operator.world.effects import PodUpdate
-from support.builders import NOW, pod, restarted, starting
+from support.builders import NOW, pod, restarted, revision, starting
 
 TIMEOUT = timedelta(minutes=5)
 TOLD = PROPAGATION + RESOLUTION
@@ -37,3 +37,10 @@ def test_the_deletion_cost_of_the_highest_slot_is_the_lowest():
     costs = [PodUpdate("p", "u", slot, NOW).deletion_cost for slot in (None, 999, 1, 0)]
     assert costs == sorted(set(costs))
     assert costs[-1] < 0 == PodUpdate("p", "u", 5, None).deletion_cost
+
+
+def test_pods_that_end_are_left_alone_and_all_others_get_what_they_lack():
+    pods = [pod("p0", 0, deleting=True), pod("p1", 1), pod("p2", None), pod("p3", None, deleting=True), pod("p4", None)]
+    held = {"p1": 1, "p2": 0, "p4": 2}
+    found = pod_updates(revision(pods=pods), frozenset(range(3)), held, frozenset({"p1", "p2", "p4"}), NOW)
+    assert [(each.pod, each.slot, each.draining_since) for each in found] == [("p2", 0, None), ("p4", 2, None)]

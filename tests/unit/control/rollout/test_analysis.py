@@ -233,3 +233,16 @@ def test_a_step_with_too_few_requests_says_how_long_it_will_take(requests, elaps
     result = analyse({StratumKey(): Stratum(900)}, {StratumKey(): Stratum(requests)}, SPEC, elapsed)
     assert (result.outcome, result.reason) == (WAIT, "TooFewRequests")
     assert expected in result.message
+
+
+@pytest.mark.parametrize(("part", "outcome"), [(0.9, PASS), (1.1, FAIL)])
+def test_however_many_requests_there_are_only_more_than_a_limit_fails(part, outcome):
+    spec = JudgeSpec(max_error_rise_percent=5, max_hit_rate_drop_percent=10)
+    failed = {StratumKey(): Stratum(100_000, 1000 + part * 5000)}
+    assert analyse({StratumKey(): Stratum(100_000, 1000)}, failed, spec, MINUTE).outcome is outcome
+    lost = part * 0.1 / 0.8 * 100_000  # from the bucket around 85 % to that around 5 %
+    before, after = (
+        Stratum(100_000, cached=Histogram(SHARES, (0.0, missing, *[0.0] * 7, 100_000 - missing, 0.0, 0.0)))
+        for missing in (0.0, lost)
+    )
+    assert analyse({StratumKey(): before}, {StratumKey(): after}, spec, MINUTE).outcome is outcome

@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from promptgroup_operator.sizing.diagnosis import HEALTHY, diagnose
+from promptgroup_operator.sizing.diagnosis import HEALTHY, STANDING, diagnose
 from promptgroup_operator.world.load import Departure, TierReach
 from promptgroup_operator.world.sizing_history import Cause
 from support.loads import load
@@ -137,3 +137,12 @@ def test_what_was_found_repeats_also_where_the_sessions_are_too_few_to_tell():
     found = diagnose(load(hit_rate=0.97, declared_tokens=500, opening=1.0), None, "")
     assert (found.status, found.reason) == (True, HEALTHY)
     assert found.message == "97% of prompt tokens were found in cache, of 97% that repeat"
+
+
+def test_what_stands_while_nobody_asks_has_the_status_that_it_had():
+    told = {reason: status for _, _, before, status, reason in ROWS.values() if not before}
+    assert {reason: told[reason] for reason in STANDING if reason in told} == {
+        reason: status for reason, status in STANDING.items() if reason in told
+    }
+    assert STANDING.keys() - told.keys() == {"CarriedByTier"}
+    assert STANDING["CarriedByTier"] is True
