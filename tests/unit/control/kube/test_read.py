@@ -209,34 +209,6 @@ def test_a_long_template_of_a_deployment_that_is_not_the_groups_is_not_read(stor
     assert (ClusterReader(server, stores).observe(KEY).revisions, server.reads) == ((), 0)
 
 
-def of_namespace(**groups):
-    """Stores with the group and others of its namespace, by name: model, then what else their metadata has."""
-    stores = {kind: Store(kind, lambda _: None) for kind in KINDS}
-    own = group()
-    own["spec"]["modelAliases"] = ["alias"]
-    found = [own]
-    for name, (model, namespace, rest) in groups.items():
-        other = group()
-        other["metadata"] |= {"name": name, "namespace": namespace, "uid": name} | rest
-        other["spec"] |= {"model": model, "modelAliases": [f"{name}-alias"]}
-        found.append(other)
-    stores["PromptGroup"].replace("", [kept(each, "PromptGroup") for each in found], "1")
-    return ClusterReader(Pages(), stores)
-
-
-def test_siblings_are_of_the_model_and_others_of_the_namespace_and_neither_is_the_group_or_one_that_is_deleted():
-    going = {"deletionTimestamp": CREATED}
-    reader = of_namespace(
-        sibling=("m", "chat", {}), other=("n", "chat", {}), going=("m", "chat", going), elsewhere=("m", "mail", {})
-    )
-    state = reader.observe(KEY)
-    assert [each.name for each in state.siblings] == ["sibling"]
-    assert {(each.name, each.model, *each.aliases) for each in state.others} == {
-        ("sibling", "m", "sibling-alias"),
-        ("other", "n", "other-alias"),
-    }
-
-
 def test_a_prompt_whose_copy_is_gone_is_not_among_the_objects_that_live(stores):
     stores["Deployment"].handle_event("", "ADDED", kept(deployment("2", "one", notes=""), "Deployment"))
     state = ClusterReader(ApiServer(None), stores).observe(KEY)

@@ -158,6 +158,14 @@ def test_an_error_is_said_since_when_and_without_the_servers_words(server, sourc
     assert "since 12:00 UTC" in later.stale, "it has failed again, and the first time stands"
 
 
+def test_trouble_is_logged_when_it_begins_and_then_not_again(server, source, caplog):
+    server.status = 503
+    for minutes in range(3):
+        source.load(SUBJECT, NOW + timedelta(minutes=minutes))
+        source._asked[next(iter(source._asked))][1].result(5)
+        assert [each.levelname for each in caplog.records] == ["WARNING"]
+
+
 def test_an_answer_stands_for_a_while_and_what_comes_back_is_believed_at_once(server, source):
     assert source.load(SUBJECT, NOW).engines is not None
     server.status = 503

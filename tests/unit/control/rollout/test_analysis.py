@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from promptgroup_operator.api.prompt_group import JudgeSpec
-from promptgroup_operator.rollout.analysis import AnalysisOutcome, analyse, greater, quantile
+from promptgroup_operator.rollout.analysis import AnalysisOutcome, analyse, greater
 from promptgroup_operator.world.samples import Histogram, Stratum, StratumKey
 
 SPEC = JudgeSpec()
@@ -168,12 +168,6 @@ def test_the_rank_test_against_tabulated_values():
 def test_strata_that_agree_weigh_more_than_one():
     pair = (histogram([0.1] * 20 + [0.2] * 20), histogram([0.1] * 14 + [0.2] * 26))
     assert greater([pair, pair]) < greater([pair])
-
-
-def test_quantiles_lie_within_their_bucket():
-    even = Histogram((1.0, 2.0, 4.0), (10.0, 10.0, 10.0, 0.0))
-    assert quantile(even, 0.5) == pytest.approx(1.5)
-    assert quantile(Histogram((1.0, 2.0), (0.0, 0.0, 5.0)), 0.95) == 2.0
 
 
 def clients(seed, streams, whole, *, slower=1.0):

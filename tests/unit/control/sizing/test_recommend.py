@@ -137,3 +137,7 @@ def test_a_number_that_is_held_says_that_no_bound_holds_it_and_that_it_may_chang
 )
 def test_the_least_number_is_the_fixed_one_or_the_lower_bound(fields, number):
     assert least(spec(**fields)) == number
+
+
+def test_a_group_of_no_replicas_that_is_asked_for_some_gets_them():
+    assert replicas(spec(**BOUNDS), group(0, load(16)), NEW, NOW).value >= 2
