@@ -465,3 +465,9 @@ def test_a_pause_gives_no_more_than_what_is_warm_carries(ready):
     )
     assert stands[1] <= min(moves[1], 40)
     assert (stands[1] > 0) == (ready > 0)
+
+
+def test_of_a_group_that_wants_replicas_nothing_cold_takes_over_though_what_served_has_none():
+    revisions = [serves("a", [], replicas=0), comes("b", [starting("p")])]
+    assert found(revisions, of=goal("b", 2)) == {A: (SERVING, 100), B: (COMING, 0)}
+    assert found(revisions, of=goal("b", 0))[B] == (SERVING, 100)
