@@ -26,7 +26,7 @@ LARGEST_FOLDER = 13
 
 UNTESTED_ALONE = {
     # sockets, threads, processes, the API server: integration tests drive them, whole
-    "control": {"__main__", "passes/warmup_runner"},
+    "control": {"__main__"},
     "router": {"__main__"},
     "picker": {"__main__"},
     "cli": {"__main__"},

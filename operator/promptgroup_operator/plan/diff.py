@@ -55,7 +55,7 @@ def _covers(field: str, live: Any, wanted: Any) -> bool:
         key = _LIST_KEYS.get(field) if field not in _ATOMIC else None
         if key is None:
             return len(live) == len(wanted) and all(_covers("", a, b) for a, b in zip(live, wanted, strict=True))
-        return all(any(_covers("", each, item) for each in live if each.get(key) == item.get(key)) for item in wanted)
+        return all(any(_covers("", each, item) for each in live) for item in wanted)
     return field in _QUANTITIES and _same_quantity(live, wanted)
 
 

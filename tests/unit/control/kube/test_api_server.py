@@ -11,6 +11,8 @@ from promptgroup_operator.base.errors import ClusterError, ImpossibleNameError
 from promptgroup_operator.base.settings import Settings
 from promptgroup_operator.kube import api_server
 from promptgroup_operator.kube.api_server import KubeClient, collection_path, object_path
+from promptgroup_operator.kube.store import KINDS
+from promptgroup_operator.plan import router_secrets
 from support.hostile import HOSTILE, hostile_server
 from support.rawobjects import kubeconfig
 from support.scriptedkube import Answer, refusal, scripted_kube
@@ -309,3 +311,8 @@ def test_a_file_and_a_context_can_be_named(kube, tmp_path, monkeypatch):
     assert api_server.connect(Settings(), named).configuration.host == f"https://127.0.0.1:{kube.port}"
     with pytest.raises(ClusterError, match="cannot be used"):
         api_server.connect(Settings(), named._replace(context="y"))
+
+
+def test_every_kind_that_is_read_or_written_has_a_path():
+    for kind in (*KINDS, "ConfigMap", "Secret", "Event", "Lease", router_secrets.KIND):
+        assert object_path(kind, "chat", "x").endswith("/x")

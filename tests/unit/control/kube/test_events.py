@@ -33,3 +33,13 @@ def test_what_is_remembered_is_bounded():
     for number in range(REMEMBERED + 10):
         events.add(f"u{number}", WARM, NOW)
     assert len(events._seen) == len(events._budgets) == REMEMBERED
+
+
+def test_the_oldest_is_forgotten_and_what_is_repeated_stays():
+    events = EventAggregator()
+    for number in range(REMEMBERED):
+        events.add(f"u{number}", WARM, NOW)
+    events.add("u0", WARM, NOW)
+    events.add("new", WARM, NOW)
+    told = {uid: events.add(uid, WARM, NOW + REPEATED) for uid in ("u0", "new", "u1")}
+    assert {uid: each.count for uid, each in told.items()} == {"u0": 3, "new": 2, "u1": 1}

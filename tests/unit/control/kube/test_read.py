@@ -44,6 +44,10 @@ def test_lists_are_read_in_pages():
     assert pages.asked == [("500", None), ("500", "token-1")]
 
 
+def test_a_list_without_objects_may_have_null_in_their_place():
+    assert ClusterReader(Pages(None), {}).list_routers("chat") == {}
+
+
 def test_of_routers_pods_no_more_is_kept_than_what_is_read_of_them():
     def pod(number):
         return router(f"r{number}") | {"metadata": {"name": f"r{number}", "annotations": {"a": "b" * 200_000}}}
@@ -203,3 +207,10 @@ def test_a_long_template_of_a_deployment_that_is_not_the_groups_is_not_read(stor
     server = ApiServer(foreign)
     stores["Deployment"].handle_event("", "ADDED", kept(foreign, "Deployment"))
     assert (ClusterReader(server, stores).observe(KEY).revisions, server.reads) == ((), 0)
+
+
+def test_a_prompt_whose_copy_is_gone_is_not_among_the_objects_that_live(stores):
+    stores["Deployment"].handle_event("", "ADDED", kept(deployment("2", "one", notes=""), "Deployment"))
+    state = ClusterReader(ApiServer(None), stores).observe(KEY)
+    assert None not in state.live.values()
+    assert state.revisions[0].prompt is None

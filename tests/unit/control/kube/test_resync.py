@@ -1,3 +1,5 @@
+import threading
+
 import pytest
 
 from promptgroup_operator.base.errors import ClusterError
@@ -48,6 +50,24 @@ def deliver(stores, kind, event, metadata):
 
 def meta(name, version, namespace="chat"):
     return {"namespace": namespace, "name": name, "resourceVersion": version}
+
+
+def test_lists_come_again_also_after_an_error_until_it_is_stopped(server, queue, stores, monkeypatch):
+    resync, steps = Resync(server, queue, stores, (), 0.001), []
+    ended = threading.Event()
+
+    def step():
+        steps.append(1)
+        if len(steps) < 3:
+            raise ClusterError("down")
+        resync.stop()
+        ended.set()
+
+    monkeypatch.setattr(resync, "step", step)
+    resync.start()
+    assert ended.wait(10)
+    resync._thread.join(10)
+    assert len(steps) == 3
 
 
 def test_every_group_gets_a_pass_known_or_not(server, queue, stores):

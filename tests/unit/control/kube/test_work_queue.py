@@ -255,3 +255,13 @@ def test_a_namespace_that_has_its_share_goes_on_when_a_pass_ends():
     queue.done(taken, None)
     waiting.join(10)
     assert {taken, *found} == {first, second}
+
+
+def test_of_a_namespace_without_a_pass_nothing_is_kept(queue):
+    for key in (A, B):
+        queue.add(key)
+        queue.take()
+    assert queue._of_namespace == {A.namespace: 2}
+    queue.done(A, None)
+    queue.failed(B, timedelta())
+    assert not queue._of_namespace

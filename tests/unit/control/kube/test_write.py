@@ -218,6 +218,16 @@ def test_a_second_warm_up_of_a_container_keeps_what_the_first_measured(cluster, 
     assert decode(kept["metadata"]["annotations"]["promptgroup.dev/engine"]) == Measured(400_000, rate, 96)
 
 
+def test_of_a_warm_up_that_recorded_nothing_nothing_is_known(cluster, server, stores):
+    deliver(server, stores, pod("p"))
+    for found in (Measured(), Measured(400_000, 9_800, 96)):
+        change = ConditionChange("p", "uid", Outcome(WarmReason.PROVEN, "in cache", found))
+        cluster.set_condition("chat", change, warm=True, now=NOW, container="containerd://1")
+        (kept,) = stores["Pod"].list_group(KEY)
+        kept["metadata"]["annotations"].pop("promptgroup.dev/engine", None)
+    assert cluster._measured("chat", "p", "containerd://1") == Measured()
+
+
 def test_a_pods_slot_and_its_shut_gate_are_one_write(cluster, server, stores):
     deliver(server, stores, pod("p"))
     before = server.version

@@ -150,6 +150,23 @@ def test_the_operators_own_requests_are_taken_off():
     assert found.first_token.counts == (0, 7, 3)
 
 
+def test_more_of_the_operators_own_than_an_engine_counts_is_nothing_of_the_clients():
+    many = {"queries": 10, "hits": 10, "tiered": 10.0, "generated": 1, "requests": 1}
+    _, found = engines({"a": entries((-60, {}), (0, many, {"own": OwnRequests(20, 20, 2, tiered=20)}))})
+    assert (found.queries, found.hits, found.tiered, found.generated, found.requests) == (0, 0, 0, 0, 0)
+
+
+def test_of_what_one_engine_found_the_operators_own_part_is_taken_off_and_restarts_say_nothing():
+    first = {"queries": 100, "hits": 50, "tiered": 10.0, "sources": {"volume": 10.0}}
+    second = {"queries": 1100, "hits": 750, "tiered": 160.0, "sources": {"volume": 110.0, "peer": 50.0}}
+    before, after = OwnRequests(100, 50, 1, tiered=10), OwnRequests(300, 150, 2, tiered=40)
+    seen = entries((-60, first, {"own": before}), (0, second, {"own": after}))
+    found = load_window.client_hits(seen)
+    assert found == FoundTokens(800, 600, 120.0, {"volume": 100.0, "peer": 50.0})
+    anew = entries((60, {"queries": 2000, "hits": 2000, "tiered": 2000.0}, {"own": after, "begins": True}))
+    assert load_window.client_hits([*seen, *anew]) == found
+
+
 def test_what_only_the_operator_sent_is_nothing():
     own = {"queries": 400, "hits": 340, "generated": 2, "requests": 2, "computed": 60.0, "prefill_seconds": 0.6}
     zero = {"computed": 0.0, "prefill_seconds": 0.0}

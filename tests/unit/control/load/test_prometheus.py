@@ -93,6 +93,14 @@ def test_a_load(server, source):
     assert len(server.asked) == 5
 
 
+def test_the_environment_does_not_say_who_is_asked(server, source, monkeypatch):
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    assert source.load(SUBJECT, NOW).stale == ""
+
+
 def test_a_load_is_asked_for_once_a_period(server, source):
     for second in range(15):
         source.load(SUBJECT, NOW + timedelta(seconds=second))
@@ -145,6 +153,17 @@ def test_an_error_is_said_since_when_and_without_the_servers_words(server, sourc
     assert source.load(SUBJECT, NOW).stale == f"Prometheus at {server.url} has not answered since 12:00 UTC: {why}"
     later = source.load(SUBJECT, NOW + timedelta(minutes=2))
     assert "since 12:00 UTC" in later.stale
+    source._asked[next(iter(source._asked))][1].result(5)
+    later = source.load(SUBJECT, NOW + timedelta(minutes=2))
+    assert "since 12:00 UTC" in later.stale, "it has failed again, and the first time stands"
+
+
+def test_trouble_is_logged_when_it_begins_and_then_not_again(server, source, caplog):
+    server.status = 503
+    for minutes in range(3):
+        source.load(SUBJECT, NOW + timedelta(minutes=minutes))
+        source._asked[next(iter(source._asked))][1].result(5)
+        assert [each.levelname for each in caplog.records] == ["WARNING"]
 
 
 def test_an_answer_stands_for_a_while_and_what_comes_back_is_believed_at_once(server, source):

@@ -1,5 +1,6 @@
 """The client's limits, against servers that are none; `test_prometheus` has what is made of its answers."""
 
+import gzip
 import ssl
 
 import pytest
@@ -43,6 +44,19 @@ def test_over_tls_too(answer, tmp_path):
         source = PrometheusApi(settings)
         try:
             with pytest.raises(PrometheusError, match=r"^(?!TLS failed)"):
+                source.query("up", NOW)
+        finally:
+            source.close()
+
+
+def test_an_answer_that_is_compressed_is_not_unpacked():
+    """A few bytes of it could be any length."""
+    packed = gzip.compress(b'{"status": "success", "data": {"resultType": "vector", "result": []}}')
+    head = f"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: {len(packed)}\r\n\r\n".encode()
+    with hostile_server(lambda connection, _: connection.sendall(head + packed)) as address:
+        source = PrometheusApi(Settings(prometheus_url=f"http://{address}", prometheus_timeout=5.0))
+        try:
+            with pytest.raises(PrometheusError):
                 source.query("up", NOW)
         finally:
             source.close()

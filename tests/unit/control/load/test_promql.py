@@ -161,6 +161,7 @@ def test_what_was_evicted_by_its_distance():
 def test_without_routers_nothing_is_known_of_clients_and_nobody_departs():
     assert promql.clients([], 96) is None
     assert promql.departure([], 4000) is None
+    assert promql.departure(told(served=3.0, departed=1.0), 4000) is None, "nobody says where"
     assert promql.departure(told(served=3.0, departed=0.0), 4000) is None
 
 

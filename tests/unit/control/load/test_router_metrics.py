@@ -82,6 +82,20 @@ def test_what_a_router_has_at_the_moment_is_read():
     assert (found.departed, found.departed_at) == (5, 120)
 
 
+GAUGES = {
+    "revision_sessions": "sessions",
+    "revision_session_tokens": "session_tokens",
+    "revision_waiting": "waiting",
+}
+
+
+@pytest.mark.parametrize("told", GAUGES)
+def test_what_a_router_does_not_tell_of_a_revision_is_nothing(told):
+    metrics = Metrics()
+    getattr(metrics, told).replace({("chat/support", "aa"): 3})
+    assert parse(metrics.text(), everybody)[KEY].stocks == {"aa": RevisionGauges(**{GAUGES[told]: 3})}
+
+
 def test_what_was_evicted_is_read_by_its_distance():
     metrics = Metrics()
     metrics.revision_evicted.add("chat/support", "aa", "4", amount=700)

@@ -9,19 +9,22 @@ from promptgroup_operator.base.errors import ClusterError, EngineError
 from promptgroup_operator.base.settings import Settings
 from promptgroup_operator.engines.engine import EngineClient
 from promptgroup_operator.engines.group_engines import GroupEngines
-from promptgroup_operator.kube.read import ClusterReader
+from promptgroup_operator.kube.read import ClusterReader, ClusterState
 from promptgroup_operator.kube.store import KINDS, Store
 from promptgroup_operator.kube.work_queue import WorkQueue
-from promptgroup_operator.passes.reconcile import Reconciler
+from promptgroup_operator.passes.reconcile import RELEASE_PERIOD, Reconciler
 from promptgroup_operator.plan import desired, plan
 from promptgroup_operator.telemetry.metrics import OperatorMetrics
 from promptgroup_operator.telemetry.pass_spans import PassSpans
+from promptgroup_operator.world.effects import ConditionChange, Deletion, Event, PodUpdate
 from promptgroup_operator.world.kept import kept
-from promptgroup_operator.world.snapshot import Key
+from promptgroup_operator.world.load import PERIOD
+from promptgroup_operator.world.snapshot import Key, PromptText
+from promptgroup_operator.world.warming import Outcome, WarmReason, Warmup
 from promptgroup_router.contract import names
 from promptgroup_router.contract.fingerprint import fingerprint
 from promptgroup_router.contract.table import Prompt, PromptRef
-from support.builders import CREATED, FINGERPRINT, NOW, SETTINGS, TEXT
+from support.builders import CREATED, FINGERPRINT, NOW, SETTINGS, TEXT, pod, revision
 from support.builders import group as group_object
 
 KEY = Key("chat", "support")
@@ -307,3 +310,122 @@ def test_an_api_server_that_does_not_answer_is_not_asked_for_more(cluster, recon
     with pytest.raises(ClusterError):
         reconciler.run(KEY, NOW)
     assert (writer.written, writer.told) == ([], {})
+
+
+# --- what a pass does -----------------------------------------------------------------------------------------
+
+
+class Writer:
+    """A client that writes nothing: what it is asked for, in order, until the request that fails."""
+
+    def __init__(self, fails=None):
+        self.calls, self.fails = [], fails
+
+    def __getattr__(self, verb):
+        def call(*args, **_):
+            if len(self.calls) == self.fails:
+                raise ClusterError("x", status=500)
+            self.calls.append((verb, *args))
+
+        return call
+
+
+WARM = Outcome(WarmReason.PROVEN, "all of it was found")
+BARE, MARKED = ConditionChange("p0", "u0", WARM), ConditionChange("p1", "u1", WARM)
+MARK = PodUpdate("p1", "u1", 0, None)
+CONFIG, ROUTE = ({"kind": kind, "metadata": {"name": "x"}, "spec": {}} for kind in ("ConfigMap", "PromptRoute"))
+GONE, EVENT = Deletion("Deployment", "old", "u"), Event("Normal", "Warm", "all replicas are warm")
+TODO = plan.Plan(
+    conditions=(BARE, MARKED),
+    objects=(CONFIG,),
+    pod_updates=(MARK,),
+    route=ROUTE,
+    deletions=(GONE,),
+    status={"warm": "1/1"},
+    events=(EVENT,),
+)
+WRITTEN = ["set_condition", "apply", "update_pod", "apply", "delete", "write_status", "emit_event"]
+
+
+def acted(cluster, reconciler, writer):
+    cluster.tell()
+    world = reconciler.observe(KEY, NOW)
+    reconciler._writer = writer
+    reconciler.act(world, TODO, NOW)
+    return world
+
+
+def test_a_plan_is_performed_whole_and_in_order_and_a_slot_comes_with_its_condition(cluster, reconciler):
+    writer = Writer()
+    world = acted(cluster, reconciler, writer)
+    assert writer.calls == [
+        ("set_condition", "chat", BARE),
+        ("apply", CONFIG, None),
+        ("update_pod", "chat", MARK, MARKED, NOW),
+        ("apply", ROUTE, None),
+        ("delete", "chat", GONE),
+        ("write_status", KEY, TODO.status),
+        ("emit_event", world.group, EVENT, NOW),
+    ]
+
+
+@pytest.mark.parametrize("fails", range(len(WRITTEN) - 1))
+def test_after_an_error_nothing_more_is_written(cluster, reconciler, fails):
+    writer = Writer(fails)
+    with pytest.raises(ClusterError):
+        acted(cluster, reconciler, writer)
+    assert [verb for verb, *_ in writer.calls] == WRITTEN[:fails]
+
+
+def test_an_event_that_is_refused_ends_no_pass(cluster, reconciler):
+    acted(cluster, reconciler, Writer(len(WRITTEN) - 1))
+
+
+def test_a_pass_says_when_the_next_is_due_unless_the_group_is_gone(cluster, reconciler):
+    cluster.tell()
+    reconciler._writer = Writer()
+    assert reconciler.run(KEY, NOW) == plan.decide(reconciler.observe(KEY, NOW), NOW).requeue_after
+    del cluster.objects["PromptGroup", "support"]
+    cluster.tell()
+    assert reconciler.run(KEY, NOW) is None
+
+
+@pytest.mark.parametrize("outcome", [WARM, Outcome(WarmReason.REFUSED, "status 400")])
+def test_the_outcome_of_a_warm_up_is_written_counted_and_looked_at_by_the_next_pass(reconciler, outcome):
+    reconciler._writer = writer = Writer()
+    job = Warmup("p0", "u0", "c", "a:1", GROUP.spec.engine.type, "llama", Prompt(TEXT), "c", 0, False, NOW)
+    reconciler._report_warmup(KEY, job, outcome)
+    assert writer.calls == [("set_condition", "chat", ConditionChange("p0", "u0", outcome))]
+    counted = {each.labels["outcome"]: each.value for each in reconciler._warmup_outcomes.collect()[0].samples}
+    assert counted[outcome.reason] == 1
+    assert reconciler._queue.take() == KEY
+
+
+# --- how often routers are read -------------------------------------------------------------------------------
+
+
+def a_revision(text, replicas):
+    return revision(text, [pod(f"{text}{number}") for number in range(replicas)], replicas=replicas)
+
+
+SIZED = {"replicas": None, "sizing": {"minReplicas": 1, "maxReplicas": 9}}
+LOOKS = {
+    "a group at rest, of a fixed size": ({}, [a_revision("a", 2)], None),
+    "beside a revision that has retired": ({}, [a_revision("a", 2), a_revision("b", 0)], None),
+    "a group that the operator sizes": (SIZED, [a_revision("a", 2)], PERIOD),
+    "one that it sizes, beside a revision that has retired": (SIZED, [a_revision("a", 2), a_revision("b", 0)], PERIOD),
+    "a release": ({}, [a_revision("a", 1), a_revision("b", 1)], RELEASE_PERIOD),
+    "a group that has too many": ({}, [a_revision("a", 3)], RELEASE_PERIOD),
+}
+
+
+@pytest.mark.parametrize("case", LOOKS)
+def test_routers_are_read_often_where_a_release_or_what_leaves_needs_their_figures(reconciler, monkeypatch, case):
+    spec, revisions, period = LOOKS[case]
+    asked = []
+    monkeypatch.setattr(reconciler._router_scraper, "read", lambda _, now, period: asked.append(period) or {})
+    monkeypatch.setattr(reconciler, "_observes_all", False)
+    text = PromptText(Prompt(TEXT), FINGERPRINT, secret=False)
+    state = ClusterState(group_object(**{"replicas": 2, **spec}), text, tuple(revisions), (), {})
+    reconciler._read_routers(state, NOW)
+    assert asked == ([period] if period is not None else [])

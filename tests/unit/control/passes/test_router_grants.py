@@ -62,6 +62,13 @@ def test_a_grant_stays_while_the_route_that_needs_it_is_on_its_way():
     assert chat.granted() == ["a-2"]
 
 
+def test_what_a_group_names_no_longer_is_taken_back_though_its_route_stands():
+    chat = Namespaces(("chat", ROLES[0]))
+    chat.routes = {A: route("a-1"), B: route("b-1")}
+    chat.grants.put(A, [route("a-2")])
+    assert chat.granted() == ["a-2", "b-1"]
+
+
 def test_nothing_is_read_again_at_rest_until_a_role_may_have_been_replaced():
     chat = Namespaces(("chat", ROLES[0]))
     for _ in range(3):

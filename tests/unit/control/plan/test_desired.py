@@ -340,6 +340,13 @@ def test_an_engine_is_started_with_the_key_that_it_asks_for_and_its_pods_say_whe
     assert names.ANNOTATION_CREDENTIAL not in pod_of(type=kind)["metadata"]["annotations"]
 
 
+def test_an_engine_that_asks_for_no_key_is_given_none_and_others_are_told_where_it_is():
+    template = pod_of(credentialFrom=CREDENTIAL, type="TensorRTLLM")
+    assert all(each["name"] for each in engine_container(template).get("env", []))
+    assert "engine-key" not in str(template["spec"])
+    assert template["metadata"]["annotations"][names.ANNOTATION_CREDENTIAL] == "engine-key/key"
+
+
 def test_engines_that_ask_for_different_keys_are_not_interchangeable():
     one, other = ({"credentialFrom": CREDENTIAL | {"name": name}} for name in ("one", "other"))
     assert len({desired.engine_settings(group(engine=engine)) for engine in (one, other, {})}) == 3

@@ -44,3 +44,10 @@ def test_a_drain_that_began_in_the_future_begins_now():
     held = revision(pods=[pod("p0", 0), pod("p1", 1, draining_since=ago(days=-400))])
     (update,) = pod_updates(held, frozenset({0}), {"p0": 0, "p1": 1}, frozenset({"p0"}), NOW)
     assert (update.pod, update.draining_since) == ("p1", NOW)
+
+
+def test_pods_that_end_are_left_alone_and_all_others_get_what_they_lack():
+    pods = [pod("p0", 0, deleting=True), pod("p1", 1), pod("p2", None), pod("p3", None, deleting=True), pod("p4", None)]
+    held = {"p1": 1, "p2": 0, "p4": 2}
+    found = pod_updates(revision(pods=pods), frozenset(range(3)), held, frozenset({"p1", "p2", "p4"}), NOW)
+    assert [(each.pod, each.slot, each.draining_since) for each in found] == [("p2", 0, None), ("p4", 2, None)]

@@ -525,6 +525,18 @@ LOOKS = {
     "while a replica is missing": (scaled([pod("a", 0)], 2), WAITING),
     "while a replica is cold": (scaled([pod("a", 0), cold("b")], 1, deployed=1), WAITING),
     "while replicas drain": (scaled([pod("a", 0), pod("b", 1)], 1), MOVING),
+    "while the last pod of a revision ends": (
+        world(
+            [
+                revision(pods=[pod("a", 0)]),
+                revision(
+                    "an old prompt", [pod("o", 0, deleting=True)], weight=0, replicas=0, superseded_at=ago(hours=2)
+                ),
+            ],
+            of=group(replicas=1),
+        ),
+        MOVING,
+    ),
     "while a problem stands": (world([revision(pods=[pod("a", 0)])], of=group(replicas=1), prompt=MISSING), WAITING),
     "while revisions share the traffic": (
         world([revision(pods=[pod("a", 0)]), SUPERSEDED], of=group(replicas=1)),

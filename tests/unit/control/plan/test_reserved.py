@@ -11,6 +11,8 @@ from support.builders import group
 def test_a_users_own_labels_are_the_users():
     metadata = {"labels": {"team": "chat", "app.kubernetes.io/name": "vllm"}, "annotations": {"example.com/a": "b"}}
     assert reserved({"metadata": metadata}) == ""
+    elsewhere = {"labels": {"behind": names.ROUTER}, "annotations": {"app.kubernetes.io/name": names.ROUTER}}
+    assert reserved({"metadata": elsewhere}) == "", "no Service selects by these"
 
 
 @pytest.mark.parametrize("template", [{}, {"metadata": None}, {"metadata": []}, {"metadata": {"labels": "x"}}])

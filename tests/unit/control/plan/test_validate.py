@@ -180,6 +180,14 @@ ALIASES = {
     "a group of the namespace": (replace(OTHER, name="gpt"), {"gpt": "gpt"}),
     "an alias of another model, of an older group": (replace(OTHER, aliases=("gpt",)), {"gpt": "alpha"}),
     "an alias of another model, of a younger group": (replace(OTHER, created="2027", aliases=("gpt",)), {}),
+    "an alias of another model, of a group as old and earlier by name": (
+        replace(OTHER, created=CREATED, aliases=("gpt",)),
+        {"gpt": "alpha"},
+    ),
+    "an alias of another model, of a group as old and later by name": (
+        replace(OTHER, name="zulu", created=CREATED, aliases=("gpt",)),
+        {},
+    ),
     "an alias of the same model": (replace(OTHER, model="llama", aliases=("gpt",)), {}),
 }
 

@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from promptgroup_operator.api.prompt_group import JudgeSpec
-from promptgroup_operator.rollout.analysis import AnalysisOutcome, analyse, greater, quantile
+from promptgroup_operator.rollout.analysis import AnalysisOutcome, analyse, greater
 from promptgroup_operator.world.samples import Histogram, Stratum, StratumKey
 
 SPEC = JudgeSpec()
@@ -170,12 +170,6 @@ def test_strata_that_agree_weigh_more_than_one():
     assert greater([pair, pair]) < greater([pair])
 
 
-def test_quantiles_lie_within_their_bucket():
-    even = Histogram((1.0, 2.0, 4.0), (10.0, 10.0, 10.0, 0.0))
-    assert quantile(even, 0.5) == pytest.approx(1.5)
-    assert quantile(Histogram((1.0, 2.0), (0.0, 0.0, 5.0)), 0.95) == 2.0
-
-
 def clients(seed, streams, whole, *, slower=1.0):
     """Streams of 25 to 50 ms beside whole answers, whose first byte is their end: no time is counted for them."""
     draw = random.Random(seed)
@@ -233,3 +227,16 @@ def test_a_step_with_too_few_requests_says_how_long_it_will_take(requests, elaps
     result = analyse({StratumKey(): Stratum(900)}, {StratumKey(): Stratum(requests)}, SPEC, elapsed)
     assert (result.outcome, result.reason) == (WAIT, "TooFewRequests")
     assert expected in result.message
+
+
+@pytest.mark.parametrize(("part", "outcome"), [(0.9, PASS), (1.1, FAIL)])
+def test_however_many_requests_there_are_only_more_than_a_limit_fails(part, outcome):
+    spec = JudgeSpec(max_error_rise_percent=5, max_hit_rate_drop_percent=10)
+    failed = {StratumKey(): Stratum(100_000, 1000 + part * 5000)}
+    assert analyse({StratumKey(): Stratum(100_000, 1000)}, failed, spec, MINUTE).outcome is outcome
+    lost = part * 0.1 / 0.8 * 100_000  # from the bucket around 85 % to that around 5 %
+    before, after = (
+        Stratum(100_000, cached=Histogram(SHARES, (0.0, missing, *[0.0] * 7, 100_000 - missing, 0.0, 0.0)))
+        for missing in (0.0, lost)
+    )
+    assert analyse({StratumKey(): before}, {StratumKey(): after}, spec, MINUTE).outcome is outcome

@@ -154,3 +154,12 @@ def test_what_holds_the_room_of_a_release_is_named():
     release = rollout.decide(revisions, aim)
     assert holders(revisions, release.steps, B) == f"1 of {short(fingerprint('c'))} (Superseded)"
     assert holders(revisions[:1], release.steps, B) == ""
+
+
+def test_a_replica_that_is_warm_is_not_lost_though_its_prompt_is():
+    revisions = [
+        revision("a", warm(4), prompt=None),
+        revision("b", [cold("q")], weight=0, progress=Progress(0, None)),
+    ]
+    aim = goal("b", 4, traffic=told(1.0))
+    assert allot(revisions, rollout.decide(revisions, aim), aim)[A].replicas == 4

@@ -2,7 +2,9 @@ import pytest
 
 from promptgroup_operator.rollout import retirement
 from promptgroup_operator.rollout.release import RevisionPhase, RevisionStep
-from promptgroup_router.contract.fingerprint import fingerprint
+from promptgroup_operator.world.samples import Traffic
+from promptgroup_operator.world.snapshot import Progress
+from promptgroup_router.contract.fingerprint import fingerprint, short
 from support.builders import NOW, ago, goal, pod, restarted, revision, starting
 
 SUPERSEDED, RETIRING = RevisionPhase.SUPERSEDED, RevisionPhase.RETIRING
@@ -51,6 +53,19 @@ def test_one_that_loses_all_its_replicas_is_not_retired_for_that():
 
 def test_one_that_never_took_over_and_has_nothing_warm_retires_at_once():
     assert retirement.superseded(revision("a", [starting()], weight=0), goal("b")).phase is RETIRING
+
+
+def test_one_that_never_took_over_begins_anew_if_it_is_wanted_again():
+    one = revision("a", [starting()], weight=0, progress=Progress(40, NOW))
+    assert retirement.superseded(one, goal("b")).progress == Progress(0, None)
+    assert retirement.superseded(revision("a", [pod()], weight=0), goal("b")).progress is None
+
+
+def test_what_routers_say_of_its_requests_goes_before_what_its_engines_do():
+    one = revision("a", [pod()], weight=0, superseded_at=ago(hours=3), quiet_since=ago(minutes=1))
+    quiet = Traffic(True, last_requests={short(one.fingerprint): ago(hours=2)}, watched_since=ago(hours=3))
+    assert retirement.superseded(one, goal("b", traffic=quiet)).phase is RETIRING
+    assert retirement.superseded(one, goal("b", traffic=Traffic(True))).phase is SUPERSEDED
 
 
 def test_one_without_replicas_has_retired():

@@ -465,3 +465,20 @@ def test_waiting_says_the_way_out():
         canary(), goal("b", 4, steps=STEPS, traffic=counted(Stratum(1)), now=NOW + timedelta(hours=1))
     )
     assert "set rollout.steps to []" in late.waits.message
+
+
+@pytest.mark.parametrize("ready", range(4))
+def test_a_pause_gives_no_more_than_what_is_warm_carries(ready):
+    pods = [*warm(ready), *(cold(f"p{i}", i) for i in range(ready, 4))]
+    revisions = [serves("a", warm(4)), comes("b", pods, 40, weight=40)]
+    moves, stands = (
+        found(revisions, of=goal("b", 4, traffic=counted(), steps=STEPS, paused=paused))[B] for paused in (False, True)
+    )
+    assert stands[1] <= min(moves[1], 40)
+    assert (stands[1] > 0) == (ready > 0)
+
+
+def test_of_a_group_that_wants_replicas_nothing_cold_takes_over_though_what_served_has_none():
+    revisions = [serves("a", [], replicas=0), comes("b", [starting("p")])]
+    assert found(revisions, of=goal("b", 2)) == {A: (SERVING, 100), B: (COMING, 0)}
+    assert found(revisions, of=goal("b", 0))[B] == (SERVING, 100)

@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from promptgroup_operator.sizing.diagnosis import HEALTHY, diagnose
+from promptgroup_operator.sizing.diagnosis import HEALTHY, STANDING, diagnose
 from promptgroup_operator.world.load import Departure, TierReach
 from promptgroup_operator.world.sizing_history import Cause
 from support.loads import load
@@ -16,6 +16,7 @@ ROWS = {
     "nothing newer is known": (load(stale="gone"), None, "", None, "FailedGetMetrics"),
     "nobody asks": (load(0), None, "", None, "NoTraffic"),
     "nobody asks any more": (load(0), None, "Thrashing", False, "Thrashing"),
+    "nobody asks, and prompts departed": (load(0, departure=TOP), None, HEALTHY, False, "PromptDrift"),
     "nobody asks after a wave": (load(0), None, "ScalingWave", None, "NoTraffic"),
     "no router was asked": (replace(load(), clients=None), None, "", None, "RoutersUnknown"),
     "no router was asked, and engines preempt": (
@@ -74,6 +75,9 @@ def test_rows(case):
     seen, wave, before, status, reason = ROWS[case]
     found = diagnose(seen, wave, before)
     assert (found.status, found.reason) == (status, reason), found.message
+    assert found.message
+    if seen is not None and seen.stale:
+        assert found.message == seen.stale
 
 
 def test_drift_is_told_with_its_place_and_without_text():
@@ -133,3 +137,12 @@ def test_what_was_found_repeats_also_where_the_sessions_are_too_few_to_tell():
     found = diagnose(load(hit_rate=0.97, declared_tokens=500, opening=1.0), None, "")
     assert (found.status, found.reason) == (True, HEALTHY)
     assert found.message == "97% of prompt tokens were found in cache, of 97% that repeat"
+
+
+def test_what_stands_while_nobody_asks_has_the_status_that_it_had():
+    told = {reason: status for _, _, before, status, reason in ROWS.values() if not before}
+    assert {reason: told[reason] for reason in STANDING if reason in told} == {
+        reason: status for reason, status in STANDING.items() if reason in told
+    }
+    assert STANDING.keys() - told.keys() == {"CarriedByTier"}
+    assert STANDING["CarriedByTier"] is True

@@ -1,6 +1,8 @@
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from promptgroup_operator.sizing.max_hit_rate import ceiling, declared, expected
 from support.loads import load
@@ -29,6 +31,12 @@ def test_of_models_whose_thoughts_are_left_out_no_more_is_expected_than_is_found
 
 def test_prompts_that_share_nothing_have_no_hits_to_lose():
     assert ceiling(told(1, 10, 1000, 150)) == pytest.approx(0.01, abs=0.001)
+
+
+@given(st.floats(0.01, 1), st.floats(1, 4000), st.floats(1, 4000), st.floats(0, 40_000))
+def test_no_less_than_the_declared_prefix_may_be_found_and_no_more_than_all(opening, prefix, rest, answer):
+    seen = load(1, opening=opening, declared_tokens=prefix, queries=prefix + rest, generated=answer)
+    assert declared(seen) - 1e-9 <= ceiling(seen) <= 1
 
 
 def test_where_sessions_are_not_told_the_declared_prefix_can_be_expected():

@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from promptgroup_operator.sizing.model import SHARE, credited, fit
+from promptgroup_operator.sizing.model import NO_QUEUE, SHARE, credited, fit
 from promptgroup_operator.sizing.prefill_rate import RATE_LEAST
 from promptgroup_operator.world.load import TierReach
 from support.loads import histogram, load
@@ -158,3 +158,20 @@ def test_tiers_of_each_replica_grow_with_them():
 def test_tiers_that_bring_nothing_change_nothing(reach):
     fields = {"hit_rate": 0.85, "sessions": 1000, "history": 3500}
     assert fit(behind(reach, 0.0, **fields)) == fit(load(**fields))
+
+
+def test_caches_whose_size_nobody_knows_are_not_small():
+    model = fit(load(replicas=4, hit_rate=0.9, kv_tokens=0))
+    assert (model.capacity(4), model.filled(4)) == (None, None)
+    assert [model.resident(n) for n in (2, 4, 8)] == [0.5, 1.0, 1.0]
+
+
+def test_of_lateness_no_more_is_shared_out_than_what_waited():
+    """Requests that waited for 50 ms do not explain two seconds."""
+    waiting = 4 * NO_QUEUE + 0.05 * 16
+    assert fit(load(16, replicas=4, p95=2.0, waiting=waiting)).ttft(100) > 1.0
+
+
+def test_first_tokens_of_requests_before_the_window_are_no_traffic_in_it():
+    model = fit(load(0, p95=0.3))
+    assert model.ttft(1) >= model.ttft(8) >= 0

@@ -3,7 +3,7 @@ from datetime import timedelta
 
 import pytest
 
-from promptgroup_operator.sizing.recommend import SizingInput, replicas
+from promptgroup_operator.sizing.recommend import SizingInput, least, replicas
 from promptgroup_operator.world.load import PERIOD, Departure
 from promptgroup_operator.world.sizing_history import NEW, Cause, History, Past, Recommendation, Wave
 from support.builders import NOW, ago, spec
@@ -125,3 +125,19 @@ def test_while_revisions_share_the_traffic_the_number_does_not_fall():
     few = load(1, usage=0.01, sessions=5, p95=0.05)
     assert replicas(spec(**BOUNDS), group(4, few), History(past), NOW).value == 3
     assert replicas(spec(**BOUNDS), group(4, few, releasing=True), History(past), NOW).value == 4
+
+
+def test_a_number_that_is_held_says_that_no_bound_holds_it_and_that_it_may_change():
+    held = replicas(spec(**BOUNDS), group(3), NEW, NOW)
+    assert (held.able.status, held.limited.status) == (True, False)
+
+
+@pytest.mark.parametrize(
+    ("fields", "number"), [({"replicas": 3}, 3), ({"replicas": 0}, 0), ({"replicas": None}, 1), (BOUNDS, 2)]
+)
+def test_the_least_number_is_the_fixed_one_or_the_lower_bound(fields, number):
+    assert least(spec(**fields)) == number
+
+
+def test_a_group_of_no_replicas_that_is_asked_for_some_gets_them():
+    assert replicas(spec(**BOUNDS), group(0, load(16)), NEW, NOW).value >= 2

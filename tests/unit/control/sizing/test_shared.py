@@ -82,3 +82,9 @@ def test_what_one_of_them_does_not_know_nobody_knows():
     some = load()
     assert together([some, replace(some, clients=None)]).clients is None
     assert together([some, replace(some, engines=replace(some.engines, preemptions=None))]).engines.preemptions is None
+
+
+def test_a_pool_that_lacks_replicas_gets_them_where_the_sessions_are():
+    """Both have as much work, and one of them many more sessions than its caches hold."""
+    wide, narrow = load(8, sessions=1500, history=4000), load(8, sessions=60)
+    assert rising(wide, member(narrow, name="b")) > rising(narrow, member(wide, name="b"))

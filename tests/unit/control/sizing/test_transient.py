@@ -21,6 +21,9 @@ LOOKS = {
     "a release ended": (
         Wave(Cause.RELEASE, ago(minutes=1), 0.9), replace(SHAPE, releasing=True), SHAPE, Wave(Cause.RELEASE, NOW, 0.8),
     ),
+    "a replica joins after a release": (
+        Wave(Cause.RELEASE, ago(minutes=1), 0.9), SHAPE, replace(SHAPE, serving=5), Wave(Cause.SCALING, NOW, 0.8),
+    ),
 }  # fmt: skip
 
 

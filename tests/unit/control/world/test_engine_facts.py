@@ -102,4 +102,6 @@ def test_an_engine_of_which_nothing_is_known_lowers_nothing():
 
 
 def test_what_a_second_warm_up_could_not_measure_is_kept_from_the_first():
-    assert completed(Measured(400, 0, 96), Measured(300, 90, 0, 7)) == Measured(400, 90, 96, 7)
+    known, fresh = Measured(300, 90, 95, 7), Measured(400, 80, 96, 8)
+    assert completed(UNKNOWN, known) == completed(known, UNKNOWN) == known
+    assert completed(fresh, known) == fresh

@@ -9,6 +9,7 @@ from promptgroup_operator.world.kept import (
     DIGEST,
     ITEMS,
     LAST_APPLIED,
+    LONGEST,
     LONGEST_RESOURCE,
     SHORTENED,
     TEMPLATE,
@@ -43,6 +44,15 @@ def test_what_users_write_of_a_group_has_a_digest_without_kubectls_copy():
     assert written(generation=1) == written(generation=1, status="b", resourceVersion="2")
     changed = [{"generation": 1}, {"generation": 2}, {"labels": {"poke": "1"}}, {"annotations": {"poke": "1"}}]
     assert len({written(**each) for each in changed}) == len(changed)
+
+
+def test_of_a_long_text_of_a_pod_the_beginning_is_kept():
+    state = {"waiting": {"reason": "ImagePullBackOff", "message": "m" * (LONGEST + 1)}}
+    in_store = kept(
+        {"metadata": {"name": "p"}, "status": {"containerStatuses": [{"name": "c", "state": state}]}}, "Pod"
+    )
+    (only,) = in_store["status"]["containerStatuses"]
+    assert only["state"]["waiting"]["message"] == "m" * LONGEST
 
 
 def test_a_bookmark_is_no_error():
