@@ -240,3 +240,17 @@ def test_however_many_requests_there_are_only_more_than_a_limit_fails(part, outc
         for missing in (0.0, lost)
     )
     assert analyse({StratumKey(): before}, {StratumKey(): after}, spec, MINUTE).outcome is outcome
+
+
+@pytest.mark.parametrize(("part", "outcome"), [(0.8, PASS), (1.2, FAIL)])
+@pytest.mark.parametrize("percent", [50, 200])
+def test_however_many_streams_there_are_only_a_rise_above_the_limit_fails(percent, part, outcome):
+    spec = JudgeSpec(max_ttft_rise_percent=percent)
+    even = tuple(0.01 * step for step in range(1, 101))
+
+    def around(seconds):
+        """Times within ten milliseconds of so many seconds: their quantiles are what they are."""
+        return Stratum(100_000, 0, histogram([seconds - 0.005, seconds + 0.005] * 50_000, even))
+
+    old, new = {StratumKey(): around(0.2)}, {StratumKey(): around(0.2 * (1 + part * percent / 100))}
+    assert analyse(old, new, spec, MINUTE).outcome is outcome
