@@ -77,7 +77,7 @@ def revision_of(
 
     Args:
         deployment: it carries the fingerprint and the annotations of the release.
-        prompt: text of the prompt; None if the object that holds it is gone.
+        prompt: text of the prompt; None if the object that holds it is gone, or holds the text of another.
         pods: pods of the group.
         standing: weight and slots by fingerprint, from the PromptRoute (`prompt_route.standing`).
     """

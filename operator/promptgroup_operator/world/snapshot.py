@@ -264,7 +264,7 @@ class RevisionState:
     """Time at which another revision took its place."""
     prompt_from: PromptRef
     prompt: Prompt | None
-    """None when the object that holds it is gone."""
+    """None when the object that holds it is gone, or holds the text of another."""
     pods: tuple[Pod, ...]
     weight: int = 0
     """Its weight in the PromptRoute as it stands."""

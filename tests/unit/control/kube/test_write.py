@@ -14,6 +14,7 @@ from promptgroup_operator.world.engine_facts import Measured, decode
 from promptgroup_operator.world.kept import kept
 from promptgroup_operator.world.snapshot import Key
 from promptgroup_operator.world.warming import Outcome, WarmReason
+from promptgroup_router.contract.table import SYSTEM_KEY
 from support.builders import CREATED, NOW, TEXT, group, world
 
 KEY = Key("chat", "support")
@@ -137,6 +138,14 @@ def test_what_was_written_is_seen_before_any_watch_tells(cluster, server, stores
     assert cluster.observe(KEY).group.status == {"warm": "1/2"}
     (found,) = stores["Pod"].list_group(KEY)
     assert found["metadata"]["labels"]["promptgroup.dev/slot"] == "1"
+
+
+def test_a_text_that_is_not_that_of_its_revision_is_no_prompt(cluster):
+    """Somebody else's object has the name: replicas would be proven warm for a prompt that nobody sends."""
+    for manifest in plan.decide(world(of=cluster.observe(KEY).group), NOW).objects:
+        other = {"data": {SYSTEM_KEY: "another prompt"}} if manifest["kind"] == "ConfigMap" else {}
+        cluster.apply(manifest | other, None)
+    assert cluster.observe(KEY).revisions[0].prompt is None
 
 
 def test_a_deleted_prompt_object_is_read_anew(cluster, server):
