@@ -738,3 +738,23 @@ def test_causes_that_come_together_are_told_each():
     facts = [Condition("Degraded", True, "RolledBack", "worse"), Condition("Ready", False, "Warming", "1 of 2")]
     found = events(group(status={}), facts)
     assert [(each.type, each.reason) for each in found] == [("Normal", "Warming"), ("Warning", "RolledBack")]
+
+
+# --- why a replica does not serve -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("seen", "reason", "words"),
+    [
+        (failing("NotInCache", message="0 of 96"), "NotInCache", "0 of 96"),
+        (replace(failing("NotInCache"), trouble="ImagePullBackOff"), "PodNotStarting", "ImagePullBackOff"),
+        (pod(settling=True), "WaitingForContainers", "gateways have seen it"),
+        (restarted(), "ContainerRestarted", "restarted after it was warmed"),
+        (pod(warm=None), "WaitingForContainers", "once the containers are ready"),
+        (pod(containers_ready=False), "WaitingForContainers", "its container is not ready"),
+    ],
+)
+def test_the_first_cause_tells_why_a_replica_does_not_serve(seen, reason, words):
+    found = status.why_cold(seen)
+    assert found.reason == reason
+    assert words in found.message
