@@ -1,7 +1,13 @@
 """The errors that end a pass, or a request to an engine."""
 
 from collections.abc import Mapping
+from http import HTTPStatus
 from typing import Any
+
+REFUSED = frozenset({HTTPStatus.BAD_REQUEST, HTTPStatus.FORBIDDEN, HTTPStatus.UNPROCESSABLE_ENTITY})
+"""Statuses of a request that a retry does not mend."""
+NO_WEBHOOK = "failed calling webhook"
+"""Words of the API server for an admission webhook that does not answer: 500, as for its own faults, and for longer."""
 
 
 class ClusterError(Exception):
@@ -13,6 +19,11 @@ class ClusterError(Exception):
         """HTTP status; None if there was no answer."""
         self.retry_after = retry_after
         """Seconds that the server asked to wait; None if it did not."""
+
+    @property
+    def is_refusal(self) -> bool:
+        """True if a retry does not mend the request, at least not soon."""
+        return self.status in REFUSED or (self.status == HTTPStatus.INTERNAL_SERVER_ERROR and NO_WEBHOOK in str(self))
 
 
 class AnswerTooLongError(ClusterError):

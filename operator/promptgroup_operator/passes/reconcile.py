@@ -5,7 +5,6 @@ import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from http import HTTPStatus
 
 from promptgroup_operator.base.errors import ClusterError, EngineError, StoredSpecError
 from promptgroup_operator.base.fair_pool import FairPool
@@ -59,10 +58,6 @@ from promptgroup_router.contract.fingerprint import Fingerprint, short
 
 logger = logging.getLogger(__name__)
 
-REFUSED = frozenset({400, 403, 422})
-"""Statuses of a request that a retry does not mend."""
-NO_WEBHOOK = "failed calling webhook"
-"""Words of the API server for an admission webhook that does not answer: 500, as for its own faults, and for longer."""
 READERS = 16
 """Engines and routers that are read at the same time."""
 READ_SECONDS = 10.0
@@ -192,7 +187,7 @@ class Reconciler:
                 self.act(world, todo, now)
             self._conclude(world, todo, now)
         except ClusterError as error:
-            if _is_refusal(error):
+            if error.is_refusal:
                 self._report_refusal(world, error, now)
             raise
         return todo.requeue_after
@@ -444,7 +439,7 @@ class Reconciler:
             for manifest in plan.unwritten(world, todo):
                 self._writer.apply(manifest, plan.live(world, manifest))
         except ClusterError as error:
-            if _is_refusal(error):
+            if error.is_refusal:
                 self._serve_on(world, error, now)
             raise
 
@@ -470,7 +465,7 @@ class Reconciler:
             try:
                 self._writer.apply(todo.pool, plan.live(world, todo.pool))
             except ClusterError as error:
-                if not _is_refusal(error):
+                if not error.is_refusal:
                     raise
                 refused = Problem("PoolRefused", f"InferencePool {key.name}: {error}")
         if (refused is None) == (key not in self._pool_refusals):
@@ -522,11 +517,6 @@ class Reconciler:
         except ClusterError as error:
             logger.warning("pod %s/%s: %s", key.namespace, touch.pod, error)
         self._queue.add(key)
-
-
-def _is_refusal(error: ClusterError) -> bool:
-    """Return True if a retry does not mend the request, at least not soon."""
-    return error.status in REFUSED or (error.status == HTTPStatus.INTERNAL_SERVER_ERROR and NO_WEBHOOK in str(error))
 
 
 def _refused(world: World, error: ClusterError, now: datetime) -> Plan:

@@ -14,7 +14,6 @@ logger = logging.getLogger(__name__)
 
 RECHECK_SECONDS = 60.0
 """Time after which a Role is looked at again: whoever installs routers anew may have emptied it."""
-DENIED = 403
 
 
 class RoleWriter(Protocol):
@@ -86,7 +85,7 @@ class RouterGrants:
             for name in router_secrets.ROLES:
                 found = self._write(key, name, wanted) or found
         except ClusterError as error:
-            if error.status != DENIED:
+            if not error.is_refusal:
                 raise
             # routers match by content what they cannot read
             logger.warning("%s: routers cannot be given the Secrets that routes name: %s", namespace, error)

@@ -100,9 +100,10 @@ def test_a_role_that_is_installed_later_is_filled():
     assert chat.granted() == ["a-1"]
 
 
-def test_without_the_right_passes_go_on_and_other_errors_end_the_pass(caplog):
+@pytest.mark.parametrize(("status", "why"), [(403, "forbidden"), (500, 'failed calling webhook "rbac.example.com"')])
+def test_without_the_right_passes_go_on_and_other_errors_end_the_pass(caplog, status, why):
     chat = Namespaces(("chat", ROLES[0]))
-    chat.error = ClusterError("forbidden", status=403)
+    chat.error = ClusterError(why, status=status)
     chat.grants.put(A, [route("a-1")])
     assert "cannot be given" in caplog.text
     chat.error = ClusterError("conflict", status=409)
