@@ -1,6 +1,7 @@
 """Serves one client from a source that others share: each has its own pace, its own ids and its own framing."""
 
 from collections.abc import Callable
+from http import HTTPStatus
 from typing import Protocol
 
 from promptgroup_router.apis.errors import ID_FIELDS, with_request_id
@@ -190,7 +191,7 @@ class Follower:
             self._keep = self._keep and self._chunked
             if self._chunked:
                 headers.append((b"transfer-encoding", b"chunked"))
-        else:
+        elif source.status != HTTPStatus.NO_CONTENT:  # which has no length (RFC 9110 section 8.6)
             pieces = source.pieces if self.computed else source.shared
             headers.append((b"content-length", b"%d" % sum(len(self._own(piece)) for piece in pieces)))
         lines = [*http1.lines_of(headers), *connection_lines(self._minor, keep=self._keep)]

@@ -62,6 +62,14 @@ def test_a_body_is_sent_once_it_is_whole_with_its_length():
     assert client.sent.endswith(b"\r\n\r\nbody")
 
 
+def test_an_answer_without_content_has_no_length():
+    client, source = TakenAnswer(), coming(streamed=False)
+    source.state, source.status = SourceState.WHOLE, 204
+    assert follower(source, client).advance()
+    assert client.sent.startswith(b"HTTP/1.1 204 ")
+    assert b"content-length" not in client.sent
+
+
 def test_a_paused_client_gets_the_rest_when_it_reads_again():
     client, source = TakenAnswer(), coming(b"one", b"two")
     source.state = SourceState.WHOLE
