@@ -31,9 +31,9 @@ async def started(router):
     return reader_of(router)
 
 
-async def until(done):
+async def until(done, pause=0.01):
     while not done():  # noqa: ASYNC110 - the router has no event for it
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(pause)
 
 
 def large(**fields):
@@ -259,7 +259,7 @@ def test_a_request_that_ends_before_an_engine_is_asked_is_in_flight_no_more(tmp_
         async with engines(1) as (engine,):
             limited = table(group("support", revision(slots=(slot(0, address=engine.address),)), callers=rules))
             async with routing(tmp_path, limited) as router:
-                await started(router)
+                reader = await started(router)
                 if end == "refused":
                     for _ in range(2):
                         refused = await ask(router.port, post(large(model="support")))
@@ -268,9 +268,11 @@ def test_a_request_that_ends_before_an_engine_is_asked_is_in_flight_no_more(tmp_
                     body = {"model": "support", "messages": [{"role": "user", "content": LONG}]}
                     async with connected(router.port) as client:
                         client.send(post(body))
-                        await until(lambda: in_flight(router) == [1])
+                        await until(lambda: in_flight(router) == [1], pause=0)  # it may last for few turns of the loop
+                        os.kill(reader.pid, signal.SIGSTOP)
                         client.leave()
                         await until(lambda: not router._clients.connections)
+                        os.kill(reader.pid, signal.SIGCONT)
                 await until(lambda: in_flight(router) == [0])
                 assert engine.requests == []
                 assert (await ask(router.port, post(chat()))).status == 200
