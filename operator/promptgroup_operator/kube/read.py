@@ -31,7 +31,7 @@ from promptgroup_operator.world.snapshot import (
     Sibling,
 )
 from promptgroup_router.contract import names
-from promptgroup_router.contract.fingerprint import Fingerprint, hash_prefix
+from promptgroup_router.contract.fingerprint import Fingerprint
 from promptgroup_router.contract.table import MESSAGES_KEY, SYSTEM_KEY, TOOLS_KEY, Prompt, SlotState
 
 logger = logging.getLogger(__name__)
@@ -233,9 +233,7 @@ class ClusterReader:
         data = _decoded(holder) if holder is not None else {}
         others = (data.get(key, "") for key in (TOOLS_KEY, MESSAGES_KEY))
         text = Prompt(data[SYSTEM_KEY], *others) if SYSTEM_KEY in data else None
-        if text is not None and hash_prefix(text.tools, text.system.encode(), text.messages) != fingerprint_of(
-            deployment
-        ):
+        if text is not None and text.fingerprint != fingerprint_of(deployment):
             text = None  # whoever wrote it: replicas would be proven warm for another prompt
         return revision_of(deployment, text, pods, standing)
 

@@ -22,7 +22,7 @@ from promptgroup_operator.base import nesting
 from promptgroup_operator.base.timestamps import parse_time
 from promptgroup_operator.world.snapshot import GroupObject, Problem, PromptText, Sibling
 from promptgroup_router.contract import names
-from promptgroup_router.contract.fingerprint import Fingerprint, canonical_tools, hash_prefix
+from promptgroup_router.contract.fingerprint import Fingerprint, canonical_tools
 from promptgroup_router.contract.messages import canonical_messages
 from promptgroup_router.contract.table import Prompt
 
@@ -93,7 +93,7 @@ def resolve(spec: PromptSpec, values: Values) -> PromptText | Problem:
             f"the system prompt, its tools and its messages have {prompt.size} bytes, and the limit is "
             f"{MAX_PROMPT}: shorten them",
         )
-    actual = hash_prefix(prompt.tools, prompt.system.encode(), prompt.messages)
+    actual = prompt.fingerprint
     if spec.fingerprint is not None and spec.fingerprint != actual:
         return Problem(
             "FingerprintMismatch",

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from promptgroup_router.contract.access import Access
 from promptgroup_router.contract.caller_rules import NO_RULES, CallerRules
 from promptgroup_router.contract.engine_tls import EngineTls
-from promptgroup_router.contract.fingerprint import Fingerprint
+from promptgroup_router.contract.fingerprint import Fingerprint, hash_prefix
 from promptgroup_router.contract.names import HEADER_SESSION
 from promptgroup_router.contract.semantic import SemanticCaching
 
@@ -89,6 +89,11 @@ class Prompt:
     def size(self) -> int:
         """Bytes of all three in UTF-8."""
         return sum(len(part.encode()) for part in (self.system, self.tools, self.messages))
+
+    @property
+    def fingerprint(self) -> Fingerprint:
+        """The fingerprint of all three."""
+        return hash_prefix(self.tools, self.system.encode(), self.messages)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,6 @@ from promptgroup_router.feed.kube_api import KubeApi, KubeError, object_path
 from promptgroup_router.feed.prompt_routes import Expired, RouteChange, Routes, RouteSource
 from promptgroup_router.feed.publish import Publisher
 from promptgroup_router.feed.slot_address import Network
-from promptgroup_router.feed.table_file import is_text_of
 
 log = logging.getLogger("promptgroup.table")
 
@@ -179,7 +178,7 @@ def prompt_of(source: RouteSource, found: object) -> Prompt:
         raise TableError(f"the object has neither the key {SYSTEM_KEY!r} nor the key {TOOLS_KEY!r}")
     decode: Callable[[str], str] = _decoded if source.ref.kind == "Secret" else str
     prompt = Prompt(*(decode(data.get(key, "")) for key in (SYSTEM_KEY, TOOLS_KEY, MESSAGES_KEY)))
-    if not is_text_of(prompt, source.fingerprint):
+    if prompt.fingerprint != source.fingerprint:
         raise TableError("the text does not hash to the fingerprint")
     try:
         read_messages(prompt.messages)

@@ -7,8 +7,7 @@ from pathlib import Path
 import orjson
 
 from promptgroup_router.contract.encoding import decode_table, encode_table
-from promptgroup_router.contract.fingerprint import Fingerprint, hash_prefix
-from promptgroup_router.contract.table import Prompt, RoutingTable, TableError
+from promptgroup_router.contract.table import RoutingTable, TableError
 
 MAX_BYTES = 64 << 20
 """Most bytes of a table file: seventy prompts of the largest size, or thousands of common ones."""
@@ -72,19 +71,9 @@ def parse(content: bytes, name: str) -> RoutingTable:
     table = decode_table(data)
     for group in table.groups:
         for revision in group.revisions:
-            if revision.prompt is not None and not is_text_of(revision.prompt, revision.fingerprint):
-                found = _hash(revision.prompt)
+            if revision.prompt is not None and (found := revision.prompt.fingerprint) != revision.fingerprint:
                 raise TableError(
                     f"{group.namespace}/{group.name}: the prompt hashes to {found}, its fingerprint is "
                     f"{revision.fingerprint}: correct one of them (promptgroup fingerprint FILE prints the hash)"
                 )
     return table
-
-
-def is_text_of(prompt: Prompt, wanted: Fingerprint) -> bool:
-    """Return True if a prompt hashes to a fingerprint."""
-    return _hash(prompt) == wanted
-
-
-def _hash(prompt: Prompt) -> Fingerprint:
-    return hash_prefix(prompt.tools, prompt.system.encode(), prompt.messages)
