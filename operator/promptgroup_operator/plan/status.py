@@ -162,7 +162,7 @@ def conditions(
 
 
 def engine_change(world: World, target: Fingerprint, settings: str) -> Problem | None:
-    """Return how many replicas of the revision that serves are to be replaced by such with the spec's engine, if any.
+    """Return how many replicas of the revision that serves run an earlier engine than that of the spec, if any do.
 
     Args:
         world: what the pass saw.
@@ -171,11 +171,12 @@ def engine_change(world: World, target: Fingerprint, settings: str) -> Problem |
     """
     revision = _find(world, target)
     pods = revision.pods if revision is not None else ()
-    others = sum(not pod.deleting and pod.settings not in ("", settings) for pod in pods)
-    if not others:
+    there = [pod for pod in pods if not pod.deleting]
+    old = sum(pod.settings not in ("", settings) for pod in there)
+    if not old:
         return None
-    count = f"replicas of {short(target)} that run an earlier engine than spec.engine says: {others}"
-    return Problem("EngineChanging", f"{count}; each goes when a new one is warm")
+    count = f"{old} of {len(there)} replicas of {short(target)} run an earlier engine than that of spec.engine"
+    return Problem("EngineChanging", f"{count}; each leaves when a new one is warm")
 
 
 def gateway(programmed: GatewayVerdict | None, limits: GatewayVerdict | None) -> list[Condition]:
