@@ -12,7 +12,8 @@ INTERPRETED = {"8 KB": 24.0, "100 KB": 32.0, "event": 4.0}
 COMPILED = {"8 KB": 5.0, "100 KB": 9.0, "event": 4.0}
 """Twice what was measured. Interpreted that depends on the processor: 7 and 7 on one, 12 and 16 on another with the
 same Python. Compiled it was 2.6 and 4.5; an event takes 1.5 to 2.4, since its cost has more of the kernel's part. Other
-work there costs HAProxy relatively less or more. They catch what doubles a cost, such as work that grows with sessions.
+work there costs HAProxy relatively less or more. They catch what doubles a cost on the slower processor, such as work
+that grows with sessions.
 """
 
 

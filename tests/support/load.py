@@ -24,8 +24,6 @@ TURNS = 12
 PAUSE = 0.5
 """Seconds between an answer and the next turn: about twenty requests a second in all, which leaves a shared machine
 with two cores room for the control plane."""
-
-
 BUSY = 1 / 8
 """Share of turns that may leave their replica without a fault: by design they do where a busy machine slows it.
 
