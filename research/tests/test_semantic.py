@@ -2,7 +2,8 @@
 
 from array import array
 
-from promptgroup_research.semantic import faq, intents
+from promptgroup_research.semantic import faq, intents, traps
+from promptgroup_research.semantic.__main__ import words
 from promptgroup_research.semantic.faq import Question
 from promptgroup_research.semantic.shares import agents, made_up_faq, open_ended, recorded_questions, shares
 from promptgroup_router.semantic.embedding import unit
@@ -18,6 +19,13 @@ def test_half_of_the_pairs_have_one_answer_and_none_is_a_question_with_itself():
     assert sum(pair.same for pair in pairs) * 2 == len(pairs) > 1000
     assert all(pair.one != pair.other for pair in pairs if not pair.same)
     assert faq.pairs(1) == pairs
+
+
+def test_no_trap_is_in_the_same_words():
+    pairs = traps.pairs()
+    assert len(set(pairs)) == len(pairs) > 50
+    assert all(words(pair.one) != words(pair.other) and not pair.same for pair in pairs)
+    assert words("Please open an account!") == words("open the account") != words("account open")
 
 
 def test_a_question_is_paired_with_those_before_it_that_are_the_nearest():

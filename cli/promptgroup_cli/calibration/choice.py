@@ -30,14 +30,14 @@ class AnsweredPairs(NamedTuple):
     same: int
     """Pairs for which one answer is right."""
     answered: int
-    """Pairs that are similar enough, and that nothing keeps apart."""
+    """Pairs that are similar enough."""
     right: int
     """Those of them for which one answer is right."""
 
 
 def outcome(judged: Sequence[Judged], threshold: float) -> AnsweredPairs:
     """Return what a cache with a threshold makes of pairs."""
-    given = [each.pair.same for each in judged if each.similarity >= threshold and not each.refused]
+    given = [each.pair.same for each in judged if each.similarity >= threshold]
     return AnsweredPairs(threshold, len(judged), sum(each.pair.same for each in judged), len(given), sum(given))
 
 

@@ -27,8 +27,6 @@ class Judged(NamedTuple):
     pair: Pair
     similarity: float
     """Cosine of the two embeddings."""
-    refused: bool
-    """True if a difference in words keeps the two apart, however similar they are."""
 
 
 def read_pairs(content: bytes, name: str) -> list[Pair]:

@@ -16,7 +16,6 @@ from promptgroup_cli.reach.connect import ClusterConnection, Router, routers_at
 from promptgroup_cli.reach.each_router import no_router
 from promptgroup_cli.reach.files import read_bytes, shown
 from promptgroup_cli.render.calibration_output import report
-from promptgroup_router.semantic.differences import difference
 
 PATH = "/responses/purge"
 PAIRS_BYTES = 64 << 20
@@ -53,14 +52,7 @@ def _calibrate(arguments: argparse.Namespace) -> int:
     embed = _embedding(arguments)
     texts = sorted({text for pair in pairs for text in (pair.one, pair.other)})
     vectors = dict(zip(texts, embed(texts), strict=True))
-    judged = [
-        Judged(
-            pair,
-            sum(map(mul, vectors[pair.one], vectors[pair.other])),
-            difference(pair.one, pair.other) is not None,
-        )
-        for pair in pairs
-    ]
+    judged = [Judged(pair, sum(map(mul, vectors[pair.one], vectors[pair.other]))) for pair in pairs]
     chosen_from = [each for each in judged if not is_held_out(each.pair)]
     held_out = [each for each in judged if is_held_out(each.pair)]
     chosen = choose(chosen_from, arguments.precision)

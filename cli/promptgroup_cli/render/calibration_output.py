@@ -63,7 +63,7 @@ def row(of: AnsweredPairs) -> tuple[str, ...]:
 
 def _thresholds(judged: Sequence[Judged]) -> list[float]:
     """Return thresholds between the similarities of pairs that are given, in steps of 0.01 to 0.05."""
-    given = sorted(each.similarity for each in judged if not each.refused)
+    given = sorted(each.similarity for each in judged)
     if not given:
         return []
     top = min(100, int(given[-1] * 100))
@@ -73,9 +73,7 @@ def _thresholds(judged: Sequence[Judged]) -> list[float]:
 
 
 def _wrong(judged: Sequence[Judged]) -> Iterator[str]:
-    wrong = sorted(
-        (each for each in judged if not each.refused and not each.pair.same), key=lambda each: -each.similarity
-    )
+    wrong = sorted((each for each in judged if not each.pair.same), key=lambda each: -each.similarity)
     for each in wrong[:MOST_WRONG]:
         yield f"  {each.similarity:.3f}  {_short(each.pair.one)} | {_short(each.pair.other)}"
 

@@ -26,7 +26,6 @@ from promptgroup_router.contract.access import AccessType
 from promptgroup_router.contract.caller_rules import SALTS, CachedTokens, EngineField, Isolation, Priority
 from promptgroup_router.contract.fingerprint import Fingerprint
 from promptgroup_router.contract.names import HEADER_SESSION
-from promptgroup_router.contract.semantic import SemanticMode
 from promptgroup_router.contract.table import MOST_SLOT, CacheScope, OwnInstructions, Policy, Sharing, SlotState
 
 MAX_NAME = 50
@@ -873,17 +872,14 @@ class RouteRevision(ApiModel):
 
 
 class RouteSemantic(ApiModel):
-    """The rules by which routers answer a question that is similar to an earlier one."""
+    """The rules by which routers count questions that are similar to earlier ones."""
 
-    mode: SemanticMode
     threshold: Annotated[float, Field(gt=0, le=1)]
     """Least cosine similarity of two questions."""
     url: str
     """URL of the endpoint for embeddings."""
     model: str
     """Model that it is asked for."""
-    budget_milliseconds: Annotated[int, Field(ge=1)]
-    """Longest time for which a request waits for it."""
     max_entries: Annotated[int, Field(ge=1)]
     """Most questions that each router process remembers."""
     credential: str | None = None
@@ -904,7 +900,7 @@ class RouteResponses(ApiModel):
     trust_seed: bool | None = None
     """True if requests with a seed are answered the same each time."""
     semantic: RouteSemantic | None = None
-    """The rules by which a similar question is answered; absent for none."""
+    """The rules by which similar questions are counted; absent to count none."""
 
 
 class RouteAccess(ApiModel):

@@ -43,7 +43,7 @@ class ResponsesSpec(ApiModel):
         ),
         rule(
             "!has(self.semantic) || self.cache == 'Exact'",
-            "responses.semantic finds answers that the exact cache keeps: set responses.cache to Exact, too",
+            "responses.semantic compares questions that the exact cache keeps: set responses.cache to Exact, too",
             ".semantic",
             holds=lambda responses: responses.semantic is None or responses.cache is ResponseCacheMode.EXACT,
         ),
@@ -67,8 +67,8 @@ class ResponsesSpec(ApiModel):
     """Set it to true if the group's engines give the same answer to the same request with the same seed, at any
     temperature. Engines that batch requests often do not."""
     semantic: SemanticSpec | None = None
-    """The semantic cache: a question that is similar to an earlier one gets the answer to that one. Without it only
-    equal requests meet."""
+    """The measurement of a semantic cache: routers count the questions that are similar to an earlier one. Only equal
+    requests get one answer."""
 
 
 def caching_of(spec: ResponsesSpec) -> ResponseCaching | None:

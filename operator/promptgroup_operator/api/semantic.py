@@ -1,16 +1,11 @@
-"""The semantic cache of a group: when routers give the answer to a similar question."""
+"""What a group wants to know of a semantic cache: how many of its questions are similar to earlier ones."""
 
-from math import ceil
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
-from promptgroup_operator.api.model import ApiModel, Duration, KeyRef, rule, rules
-from promptgroup_operator.base import durations
-from promptgroup_router.contract.semantic import SemanticCaching, SemanticMode
-
-LONGEST_BUDGET = 1.0
-"""Seconds: who waits for longer than this has no use for a cache."""
+from promptgroup_operator.api.model import ApiModel, KeyRef, rule, rules
+from promptgroup_router.contract.semantic import SemanticCaching
 
 
 class EmbeddingEndpoint(ApiModel):
@@ -25,7 +20,7 @@ class EmbeddingEndpoint(ApiModel):
 
 
 class SemanticSpec(ApiModel):
-    """The semantic cache: a question that is similar to an earlier one gets the answer to that one."""
+    """The measurement of a semantic cache: routers count the questions that are similar to an earlier one."""
 
     model_config = rules(
         rule(
@@ -35,39 +30,30 @@ class SemanticSpec(ApiModel):
             ".threshold",
             holds=lambda semantic: semantic.threshold is not None,
         ),
-        rule(
-            "duration(self.budget) >= duration('1ms') && duration(self.budget) <= duration('1s')",
-            "responses.semantic.budget must be from 1ms to 1s",
-            ".budget",
-            holds=lambda semantic: 0.001 <= durations.parse(semantic.budget).total_seconds() <= LONGEST_BUDGET,
-        ),
     )
 
-    mode: SemanticMode = SemanticMode.SHADOW
-    """With Shadow, routers only count what they would have answered. With Answer, they answer."""
+    mode: Literal["Shadow"] = "Shadow"
+    """Routers count what a semantic cache would answer, and answer nothing by it: no comparison of two questions shows
+    that they ask the same."""
     threshold: Annotated[float, Field(gt=0, le=1)] | None = None
-    """Least cosine similarity of two questions whose answer is one. It depends on the embeddings and on the questions,
-    so it has no default: `promptgroup responses calibrate` measures it."""
+    """Least cosine similarity of two questions that count as similar. It depends on embeddings and questions, so it has
+    no default: `promptgroup responses calibrate` measures it."""
     embeddings: EmbeddingEndpoint
     """The endpoint that makes embeddings of questions. It gets the last user message of each request that the exact
     cache could answer and did not."""
-    budget: Duration = "50ms"
-    """Longest time for which a request waits for the endpoint, from 1ms to 1s; then it goes on to an engine."""
     max_entries: Annotated[int, Field(ge=1, le=5000)] = 1000
     """Most questions that each router process remembers of the group."""
 
 
 def semantic_of(spec: SemanticSpec | None) -> SemanticCaching | None:
-    """Return the rules for routers; None for no semantic cache, and for one of an older schema without a threshold."""
+    """Return the rules for routers; None to count nothing, and for rules of an older schema without a threshold."""
     if spec is None or spec.threshold is None:
         return None
     key = spec.embeddings.credential_from
     return SemanticCaching(
-        mode=spec.mode,
         threshold=spec.threshold,
         url=spec.embeddings.url,
         model=spec.embeddings.model,
-        budget=ceil(durations.parse(spec.budget).total_seconds() * 1000),
         max_entries=spec.max_entries,
         credential=f"{key.name}/{key.key}" if key is not None else "",
     )

@@ -1,6 +1,7 @@
 """Run `python -m promptgroup_research.semantic`: precision by threshold, and the share of requests by workload."""
 
 import argparse
+import re
 import sys
 from array import array
 from collections.abc import Iterator, Sequence
@@ -12,7 +13,7 @@ from promptgroup_cli.calibration.pairs import Judged, Pair, is_held_out
 from promptgroup_cli.calibration.proportions import interval
 from promptgroup_cli.embedding import minilm
 from promptgroup_cli.embedding.endpoint import Embed
-from promptgroup_research.semantic import faq, intents
+from promptgroup_research.semantic import faq, intents, traps
 from promptgroup_research.semantic.shares import (
     Request,
     Shares,
@@ -23,10 +24,10 @@ from promptgroup_research.semantic.shares import (
     recorded_questions,
     shares,
 )
-from promptgroup_router.semantic.differences import difference
 
-THRESHOLDS = (0.7, 0.8, 0.85, 0.9, 0.95)
+THRESHOLDS = (0.7, 0.8, 0.85, 0.9, 0.95, 0.99)
 SEED = 1
+COURTESIES = frozenset(("please", "hi", "hello", "hey", "thanks", "thank", "you", "the", "a", "an"))
 
 
 class Remembered:
@@ -52,7 +53,7 @@ def main() -> int:
     parser.add_argument("--trace", type=Path, metavar="FILE", help="a request trace in Mooncake's format")
     given = parser.parse_args()
     embed = Remembered(minilm.installed())
-    sets = {"made-up FAQ": faq.pairs(SEED)}
+    sets = {"questions that sound alike": traps.pairs(), "made-up FAQ": faq.pairs(SEED)}
     recorded = intents.read(given.intents, SEED) if given.intents else []
     if recorded:
         sets["BANKING77"] = intents.pairs(recorded, embed)
@@ -78,18 +79,14 @@ def tell_pairs(name: str, pairs: Sequence[Pair], embed: Embed) -> None:
     """Print precision and hit rate by threshold, and what is proven of thresholds."""
     texts = sorted({text for pair in pairs for text in (pair.one, pair.other)})
     vectors = dict(zip(texts, embed(texts), strict=True))
-    judged = [
-        Judged(
-            each, sum(map(mul, vectors[each.one], vectors[each.other])), difference(each.one, each.other) is not None
-        )
-        for each in pairs
-    ]
+    judged = [Judged(pair, sum(map(mul, vectors[pair.one], vectors[pair.other]))) for pair in pairs]
     print(f"**{name}: {len(pairs)} pairs, {sum(each.same for each in pairs)} with one answer**\n")
-    print("| threshold | precision | hit rate | without the comparison of words: precision | hit rate |")
-    print("| ---: | ---: | ---: | ---: | ---: |")
-    bare = [each._replace(refused=False) for each in judged]
+    print("| threshold | answered | precision | hit rate | equal in their words: answered | wrong |")
+    print("| ---: | ---: | ---: | ---: | ---: | ---: |")
+    equal = [each for each in judged if words(each.pair.one) == words(each.pair.other) != ()]
     for threshold in THRESHOLDS:
-        cells = [cell for some in (judged, bare) for cell in _cells(outcome(some, threshold))]
+        answered, proven = outcome(judged, threshold), outcome(equal, threshold)
+        cells = [str(answered.answered), *_cells(answered), str(proven.answered), str(proven.answered - proven.right)]
         print(f"| {threshold:g} | " + " | ".join(cells) + " |")
     print("\n| wanted | threshold | held-out pairs answered | precision | hit rate |")
     print("| ---: | ---: | ---: | ---: | ---: |")
@@ -101,6 +98,11 @@ def tell_pairs(name: str, pairs: Sequence[Pair], embed: Embed) -> None:
         on_others = outcome([each for each in judged if is_held_out(each.pair)], found.threshold)
         print(f"| {wanted:g} | {found.threshold:g} | {on_others.answered} | " + " | ".join(_cells(on_others)) + " |")
     print()
+
+
+def words(text: str) -> tuple[str, ...]:
+    """Return what two questions must share to ask the same for certain: all words but courtesies, in their order."""
+    return tuple(word for word in re.findall(r"\w+", text.casefold()) if word not in COURTESIES)
 
 
 def _cells(of: AnsweredPairs) -> Iterator[str]:

@@ -1,7 +1,7 @@
 """The share of requests that the caches answer, by workload, decided by the router's own code.
 
-A request is a body as clients send it. Whether it may be kept, its key, its question and what refuses a hit are the
-router's; only the embeddings are given.
+A request is a body as clients send it. Whether it may be kept, its key and its question are the router's; only the
+embeddings are given. Routers count what is called a semantic answer here, and do not give it.
 """
 
 import random
@@ -18,7 +18,6 @@ from promptgroup_router.contract.table import ResponseCaching
 from promptgroup_router.response_cache.cacheable import bypass
 from promptgroup_router.response_cache.canonical import CacheKey, cache_key
 from promptgroup_router.semantic import question as questions_of
-from promptgroup_router.semantic.differences import difference
 from promptgroup_router.semantic.neighbours import QuestionIndex
 
 SYSTEM = "You are the support assistant of Example Ltd."
@@ -57,7 +56,7 @@ def shares(requests: Iterable[Request], embedding: Callable[[str], "array[float]
     for request in requests:
         count += 1
         ask = ENDPOINTS[CHAT_PATH].parse(orjson.dumps(request.body))
-        if bypass(ask, CACHING, "e1") is not None:
+        if bypass(ask, CACHING, "e1", frozenset()) is not None:
             continue
         key = _key(ask)
         if key in kept:
@@ -68,11 +67,10 @@ def shares(requests: Iterable[Request], embedding: Callable[[str], "array[float]
             text, rest = found
             question = questions_of.Question(text, questions_of.Circumstances(_key(rest)))
             vector = embedding(text)
-            near = (each for each in index.nearest(question, vector, threshold) if difference(text, each.text) is None)
-            neighbour = next(near, None)
-            if neighbour is not None:
+            nearest = index.nearest(question, vector, threshold)
+            if nearest:
                 semantic += 1
-                wrong += right[neighbour.key] != request.answer
+                wrong += right[nearest[0].key] != request.answer
                 continue  # an answer of another question is not kept as this one's
             index.add(question, vector, key, MOST_QUESTIONS)
         kept.add(key)
@@ -153,4 +151,15 @@ def equal_prompts(lines: Iterable[bytes]) -> Shares:
 
 
 def _key(ask: ParsedRequest) -> CacheKey:
-    return cache_key(ask, path=CHAT_PATH, query=b"", revision="r", settings="e1", model="m", sharers=b"", space="")
+    return cache_key(
+        ask,
+        path=CHAT_PATH,
+        query=b"",
+        revision="r",
+        settings="e1",
+        model="m",
+        sharers=b"",
+        space="",
+        preamble=None,
+        allowed=frozenset(),
+    )

@@ -236,8 +236,8 @@ class FlagParser:
         self.add(limits, "body-memory-bytes", str(BODY_MEMORY_BYTES), **size, help=help_text + "(default: %(default)s)")
         help_text = (
             "keep so many bytes of each prompt that no group declares, and tell them at /unmatched to whoever reaches "
-            "the admin port; a router keeps similar questions of that length, too, of groups in the shadow mode of the "
-            f"semantic cache, and tells them at /responses/samples; 0 to {MAX_SAMPLE_BYTES}; they are text of clients' "
+            "the admin port; a router keeps similar questions of that length, too, of groups that measure a semantic "
+            f"cache, and tells them at /responses/samples; 0 to {MAX_SAMPLE_BYTES}; they are text of clients' "
             "prompts (default: %(default)s, none)"
         )
         self.add(limits, "keep-samples", "0", type=int, metavar="BYTES", help=help_text)

@@ -357,7 +357,7 @@ class Metrics:
         )
         self.semantic = self._counter(
             "semantic_total",
-            "Questions that the exact cache had no answer to, by what the semantic cache made of them.",
+            "Questions that the exact cache had no answer to, by whether a similar one has a kept answer.",
             ("group", "result"),
         )
         self.semantic_questions = self._counter(

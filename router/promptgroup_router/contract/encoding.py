@@ -15,7 +15,7 @@ from promptgroup_router.contract.fields import count, items, mapping, member, ra
 from promptgroup_router.contract.fingerprint import Fingerprint
 from promptgroup_router.contract.messages import read_messages
 from promptgroup_router.contract.names import HEADER_SESSION
-from promptgroup_router.contract.semantic import SemanticCaching, SemanticMode
+from promptgroup_router.contract.semantic import SemanticCaching
 from promptgroup_router.contract.table import (
     LOAD_FACTOR_PERCENT,
     MESSAGES_KEY,
@@ -126,11 +126,9 @@ def _encode_responses(caching: ResponseCaching) -> dict[str, Any]:
 
 def _encode_semantic(semantic: SemanticCaching) -> dict[str, Any]:
     encoded = {
-        "mode": semantic.mode.value,
         "threshold": semantic.threshold,
         "url": semantic.url,
         "model": semantic.model,
-        "budgetMilliseconds": semantic.budget,
         "maxEntries": semantic.max_entries,
     }
     return encoded | ({"credential": semantic.credential} if semantic.credential else {})
@@ -261,11 +259,9 @@ def _decode_responses(item: object, at: str) -> ResponseCaching | None:
 def _decode_semantic(item: object, at: str) -> SemanticCaching:
     data = mapping(item, at)
     return SemanticCaching(
-        mode=member(SemanticMode, data, "mode", at, None),
         threshold=ratio(data, "threshold", at),
         url=text(data, "url", at),
         model=text(data, "model", at),
-        budget=count(data, "budgetMilliseconds", at),
         max_entries=count(data, "maxEntries", at),
         credential=text(data, "credential", at, ""),
     )

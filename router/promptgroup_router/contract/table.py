@@ -201,7 +201,7 @@ class ResponseCaching:
     stale: int = 0
     """Seconds beyond its lifetime for which an answer is given while another is computed (RFC 5861)."""
     semantic: SemanticCaching | None = None
-    """The terms on which a similar question is answered; None for never."""
+    """The rules by which similar questions are counted; None to count none."""
 
 
 @dataclass(frozen=True, slots=True)

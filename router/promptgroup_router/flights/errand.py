@@ -90,9 +90,7 @@ class Errand:
         self.found: KeptAnswer | None = None
         """The answer, where it was kept in the store."""
         self.search: Search | None = None
-        """The search for the answer to a similar question."""
-        self.borrowed = False
-        """True if the answer is that to a similar question."""
+        """The search for a similar question."""
         self._waiting: dict[Follower, WantedAnswer] | None = {}
         """The clients and what they want, in the order in which they came; None once an engine is asked."""
         self._home: str | None = None
@@ -119,21 +117,7 @@ class Errand:
         rules = wanted.caching.semantic
         if wanted.question is not None and rules is not None and similar is not None:
             lookup = partial(self._depot.kept, wanted=wanted)
-            self.search = similar.search(wanted.route.group, wanted.question, rules, lookup, self._found_similar)
-            if self.search.wait(partial(self._go_on, home)):
-                self.flight.depart(_Lookup(self.search.call_off))
-                return
-        self._go_on(home)
-
-    def _found_similar(self, kept: KeptAnswer) -> None:
-        self.borrowed = True
-        self._note("hit_semantic", counted=False)
-        told = cache_status.of_similar(kept, self._depot.wall())
-        for follower in self.flight.followers:  # whoever joined must know, too, that it was another question
-            _tell(follower, told)
-        self.flight.land(kept_source(kept))
-
-    def _go_on(self, home: str | None) -> None:
+            self.search = similar.search(wanted.route.group, wanted.question, rules, lookup)
         if home is None:
             self._get_here()
             return

@@ -353,8 +353,6 @@ class SharedAnswers:
         """Keep the answer of a flight that has ended, if it may be kept."""
         wanted, flight = errand.wanted, errand.flight
         newest = self._errands.end(errand)
-        if errand.borrowed:
-            return
         kept = errand.found or _to_keep(errand)
         if kept is not None:
             too_old = kept.born < newest or kept.age(self.wall()) >= kept.lifetime

@@ -22,18 +22,6 @@ def of_hit(kept: KeptAnswer, now: float) -> Headers:
     return [(b"age", b"%d" % age), (b"cache-status", status), (_KEY, kept.key.hex().encode())]
 
 
-def of_similar(kept: KeptAnswer, now: float) -> Headers:
-    """Return the fields of an answer that was kept for a similar question.
-
-    Args:
-        kept: the answer.
-        now: seconds since the epoch.
-    """
-    return [
-        (name, value + b"; detail=semantic" if name == b"cache-status" else value) for name, value in of_hit(kept, now)
-    ]
-
-
 def of_miss(key: CacheKey, *, reload: bool) -> Headers:
     """Return the fields of an answer that an engine computes; `reload` if the client wanted no kept one."""
     return [(b"cache-status", b"%b; fwd=%b" % (_NAME, b"request" if reload else b"miss")), _key(key)]

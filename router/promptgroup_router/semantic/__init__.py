@@ -1,4 +1,4 @@
-"""The semantic cache: which earlier question is similar enough that its answer is an answer to this one.
+"""Counts the questions that a semantic cache would answer, and answers none: which earlier question is similar.
 
 `flights` asks it. All modules but `embedder` and `similar_answers` do no I/O and read no clock.
 """

@@ -1,6 +1,5 @@
-"""Finds the answer to a similar question, within the time that a request may wait for it."""
+"""Counts the questions that are similar to an earlier one, beside the requests that bring them."""
 
-import asyncio
 from array import array
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -8,18 +7,16 @@ from collections.abc import Callable, Mapping
 import orjson
 
 from promptgroup_router.base.metrics import Metrics
-from promptgroup_router.contract.semantic import SemanticCaching, SemanticMode
+from promptgroup_router.contract.semantic import SemanticCaching
 from promptgroup_router.response_cache.answer import KeptAnswer
 from promptgroup_router.response_cache.canonical import CacheKey
 from promptgroup_router.response_cache.purge import Purge
-from promptgroup_router.semantic.differences import difference
 from promptgroup_router.semantic.embedder import Embedder, EmbeddingSource, NoEmbedding
 from promptgroup_router.semantic.neighbours import QuestionIndex
 from promptgroup_router.semantic.question import Question
 
-HIT, WOULD_HIT, MISS, LATE = "hit", "would_hit", "miss", "late"
-"""Fates of a question, for metrics; beside them the reasons of `NoEmbedding`, and `refused_` with a
-`Difference`."""
+WOULD_HIT, MISS = "would_hit", "miss"
+"""Results of a search, for metrics; beside them the reasons of `NoEmbedding`."""
 NO_QUESTION = "no_question"
 
 SAMPLES = 500
@@ -58,28 +55,20 @@ class SimilarAnswers:
         self._credential = credential
         self._groups: dict[str, QuestionIndex] = {}
 
-    def search(
-        self,
-        group: str,
-        question: Question,
-        rules: SemanticCaching,
-        lookup: Lookup,
-        found: Callable[[KeptAnswer], None],
-    ) -> "Search":
-        """Begin to look for the answer to a similar question.
+    def search(self, group: str, question: Question, rules: SemanticCaching, lookup: Lookup) -> "Search":
+        """Begin to look for a similar question.
 
         Args:
             group: `namespace/group`.
             question: the question.
             rules: of the group.
             lookup: the key of an answer → the answer, if it may be given.
-            found: called once at most, and not in shadow mode, with the answer.
         """
         credential = self._credential(group.partition("/")[0], rules.credential) if rules.credential else b""
         source, index = (rules.url, rules.model), self._groups.get(group)
         if index is None or index.source != source:
             index = self._groups[group] = QuestionIndex(source)
-        search = Search(self, index=index, group=group, question=question, rules=rules, lookup=lookup, found=found)
+        search = Search(self, index=index, group=group, question=question, rules=rules, lookup=lookup)
         search.begin(EmbeddingSource(rules.url, rules.model, credential))
         return search
 
@@ -107,7 +96,7 @@ class SimilarAnswers:
         self._samples.extend(kept)
 
     def keep_sample(self, group: str, question: str, other: str, similarity: float) -> None:
-        """Keep a pair of questions that shadow mode would have given one answer, where samples are allowed."""
+        """Keep a pair of questions that are similar, where samples are allowed."""
         if max(len(question.encode()), len(other.encode())) <= self._sample_bytes:
             self._samples.append((group, question, other, similarity))
 
@@ -125,7 +114,7 @@ class SimilarAnswers:
 
 
 class Search:
-    """The way from a question to a similar one's answer, and into memory with its own."""
+    """The search for a similar question; the question is remembered once its own answer is kept."""
 
     def __init__(
         self,
@@ -136,7 +125,6 @@ class Search:
         question: Question,
         rules: SemanticCaching,
         lookup: Lookup,
-        found: Callable[[KeptAnswer], None],
     ) -> None:
         self._similar = similar
         self._index = index
@@ -144,104 +132,46 @@ class Search:
         self._question = question
         self._rules = rules
         self._lookup = lookup
-        self._found = found
         self._began = similar.clock()
         self._vector: array[float] | None = None
-        self._own: CacheKey | None = None
-        """The answer to the question itself, once it is kept."""
-        self._counted = False
+        self._answer: CacheKey | None = None
+        """Key of the answer to the question itself, once it is kept."""
         self._drop: Callable[[], None] | None = None
-        self._go_on: Callable[[], None] | None = None
-        self._timer: asyncio.TimerHandle | None = None
 
     def begin(self, endpoint: EmbeddingSource) -> None:
         """Ask for the embedding."""
         self._drop = self._similar.embedder.ask(endpoint, self._question.text, self._embedded)
 
-    def wait(self, go_on: Callable[[], None]) -> bool:
-        """Return True if the request is to wait.
-
-        Args:
-            go_on: called once, within the group's budget, if there is no answer; unless `call_off` is called before.
-        """
-        if self._rules.mode is not SemanticMode.ANSWER or self._counted:
-            return False
-        self._go_on = go_on
-        self._timer = asyncio.get_running_loop().call_later(self._rules.budget / 1000, self._late)
-        return True
-
-    def call_off(self) -> None:
-        """Stop: nobody waits for the answer."""
-        self._stop_waiting()
-        self._counted = True
-        if self._drop is not None:
-            self._drop()
-
     def landed(self, key: CacheKey | None) -> None:
         """Take the key of the question's own answer, which is kept now; None if it is not."""
         if key is None:
-            self.call_off()
+            if self._drop is not None:
+                self._drop()
             return
-        self._own = key
+        self._answer = key
         self._learn()
 
     def _embedded(self, vector: "array[float] | NoEmbedding") -> None:
         self._drop = None
         self._similar.metrics.semantic_seconds.observe(self._group, value=self._similar.clock() - self._began)
         if isinstance(vector, NoEmbedding):
-            self._end(vector.value)
+            self._similar.metrics.semantic.add(self._group, vector.value)
             return
         self._vector = vector
-        if not self._counted:
-            self._look(vector)
+        self._similar.metrics.semantic.add(self._group, WOULD_HIT if self._has_neighbour(vector) else MISS)
         self._learn()
 
-    def _look(self, vector: "array[float]") -> None:
-        result = MISS
+    def _has_neighbour(self, vector: "array[float]") -> bool:
         for neighbour in self._index.nearest(self._question, vector, self._rules.threshold):
-            if neighbour.key == self._own:
+            if neighbour.key == self._answer:
                 continue
-            kept = self._lookup(neighbour.key)
-            if kept is None:
+            if self._lookup(neighbour.key) is None:
                 self._index.remove(neighbour.key)
                 continue
-            apart = difference(self._question.text, neighbour.text)
-            if apart is not None:
-                result = f"refused_{apart.value}" if result == MISS else result
-                continue
-            if self._rules.mode is SemanticMode.SHADOW:
-                self._similar.keep_sample(self._group, self._question.text, neighbour.text, neighbour.similarity)
-                self._end(WOULD_HIT)
-                return
-            self._stop_waiting()
-            self._count(HIT)
-            self._found(kept)
-            return
-        self._end(result)
-
-    def _late(self) -> None:
-        self._timer = None
-        self._end(LATE)
-
-    def _end(self, result: str) -> None:
-        """Count what became of the question, and let its request go on if it waits."""
-        self._count(result)
-        go_on = self._stop_waiting()
-        if go_on is not None:
-            go_on()
-
-    def _count(self, result: str) -> None:
-        if not self._counted:
-            self._counted = True
-            self._similar.metrics.semantic.add(self._group, result)
-
-    def _stop_waiting(self) -> Callable[[], None] | None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        go_on, self._go_on = self._go_on, None
-        return go_on
+            self._similar.keep_sample(self._group, self._question.text, neighbour.text, neighbour.similarity)
+            return True
+        return False
 
     def _learn(self) -> None:
-        if self._own is not None and self._vector is not None:
-            self._index.add(self._question, self._vector, self._own, self._rules.max_entries)
+        if self._answer is not None and self._vector is not None:
+            self._index.add(self._question, self._vector, self._answer, self._rules.max_entries)

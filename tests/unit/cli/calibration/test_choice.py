@@ -9,13 +9,13 @@ from promptgroup_cli.calibration.pairs import Judged, Pair
 from promptgroup_cli.calibration.proportions import at_most
 
 
-def judged(similarity, same=True, refused=False):
-    return Judged(Pair("a", "b", same), similarity, refused)
+def judged(similarity, same=True):
+    return Judged(Pair("a", "b", same), similarity)
 
 
-def test_what_is_similar_and_not_refused_is_answered():
-    sample = [judged(0.9), judged(0.9, same=False), judged(0.95, refused=True), judged(0.7)]
-    assert outcome(sample, 0.8) == (0.8, 4, 3, 2, 1)
+def test_what_is_similar_is_answered():
+    sample = [judged(0.9), judged(0.9, same=False), judged(0.7)]
+    assert outcome(sample, 0.8) == (0.8, 3, 2, 2, 1)
 
 
 @pytest.mark.parametrize(("errors", "precision"), [(0, 0.99), (1, 0.99), (7, 0.95), (15, 0.9)])
@@ -33,10 +33,6 @@ def test_a_sample_that_is_too_small_proves_nothing():
     assert choose([judged(1.0)] * (fewest(0, 0.99) - 1), 0.99) is None
     assert choose([judged(1.0)] * fewest(0, 0.99), 0.99) is not None
     assert choose([], 0.99) is None
-
-
-def test_refused_pairs_prove_nothing():
-    assert choose([judged(1.0, refused=True)] * 5000, 0.99) is None
 
 
 def test_one_wrong_judgement_at_the_top_does_not_end_it():

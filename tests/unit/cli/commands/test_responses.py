@@ -93,7 +93,6 @@ def test_a_threshold_is_chosen_where_one_is_proven(command, tmp_path, monkeypatc
         {"a": f"{'x' * (n % 40)} refund {chr(97 + n // 40) * 3}", "b": "my refund", "same": True} for n in range(1000)
     ]
     pairs += [{"a": each["a"], "b": "opening", "same": False} for each in pairs]
-    pairs += [{"a": "a refund of 5", "b": "a refund of 6", "same": False}] * 100
     path = tmp_path / "pairs.jsonl"
     path.write_text("".join(json.dumps(each) + "\n" for each in pairs))
     words = ("--endpoint", "http://x/", "--embedding-model", "m")

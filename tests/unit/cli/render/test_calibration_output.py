@@ -6,7 +6,7 @@ from promptgroup_cli.render.calibration_output import report, row
 
 
 def sample(count, same=True, similarity=0.95):
-    return [Judged(Pair(f"one {n}", f"other\x1b[31m {n}", same), similarity, refused=False) for n in range(count)]
+    return [Judged(Pair(f"one {n}", f"other\x1b[31m {n}", same), similarity) for n in range(count)]
 
 
 def test_a_row_has_shares_with_their_intervals():

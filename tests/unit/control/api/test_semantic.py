@@ -6,11 +6,10 @@ from pydantic import ValidationError
 from promptgroup_operator.api.model import HOLDS
 from promptgroup_operator.api.responses import ResponseCacheMode, ResponsesSpec
 from promptgroup_operator.api.semantic import SemanticSpec, semantic_of
-from promptgroup_router.contract.semantic import SemanticCaching, SemanticMode
+from promptgroup_router.contract.semantic import SemanticCaching
 
 ENDPOINT = {"url": "https://embedder.example/v1/embeddings", "model": "m"}
 THRESHOLD_RULE = next(cel for cel in HOLDS if "self.threshold" in cel)
-BUDGET_RULE = next(cel for cel in HOLDS if "duration(self.budget)" in cel)
 CACHE_RULE = next(cel for cel in HOLDS if "self.semantic" in cel)
 
 
@@ -25,14 +24,9 @@ def test_the_threshold_has_no_default():
     assert HOLDS[THRESHOLD_RULE](SemanticSpec(embeddings=ENDPOINT, threshold=0.9))
 
 
-def test_it_begins_in_the_shadow():
-    made = semantic_of(SemanticSpec(embeddings=ENDPOINT, threshold=0.9, budget="1.5ms"))
-    assert made == SemanticCaching(SemanticMode.SHADOW, 0.9, ENDPOINT["url"], "m", 2, 1000)
-
-
-@pytest.mark.parametrize(("budget", "kept"), [("1ms", True), ("1s", True), ("0.5ms", False), ("1001ms", False)])
-def test_a_request_waits_a_second_at_most(budget, kept):
-    assert HOLDS[BUDGET_RULE](SemanticSpec(embeddings=ENDPOINT, threshold=0.9, budget=budget)) is kept
+def test_routers_get_the_threshold_and_the_endpoint():
+    made = semantic_of(SemanticSpec(embeddings=ENDPOINT, threshold=0.9))
+    assert made == SemanticCaching(0.9, ENDPOINT["url"], "m", 1000)
 
 
 def test_it_stands_on_the_exact_cache():
@@ -48,6 +42,7 @@ def test_it_stands_on_the_exact_cache():
         {"threshold": 0},
         {"threshold": 1.01},
         {"mode": "On"},
+        {"mode": "Answer"},
         {"max_entries": 0},
         {"max_entries": 5001},
         {"embeddings": {"url": "ftp://host/x", "model": "m"}},

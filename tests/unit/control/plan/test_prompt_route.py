@@ -12,7 +12,7 @@ from promptgroup_operator.world.engine_facts import UNKNOWN, Measured
 from promptgroup_router.contract.caller_rules import NO_RULES, CachedTokens, CallerLimits, EngineField
 from promptgroup_router.contract.encoding import encode_group
 from promptgroup_router.contract.engine_tls import EngineTls
-from promptgroup_router.contract.semantic import SemanticCaching, SemanticMode
+from promptgroup_router.contract.semantic import SemanticCaching
 from promptgroup_router.contract.table import (
     CacheScope,
     Engine,
@@ -138,9 +138,9 @@ def test_similar_questions_are_answered_where_the_spec_says_so():
         "model": "m",
         "credentialFrom": {"name": "s", "key": "k"},
     }
-    semantic = {"threshold": 0.9, "embeddings": embeddings, "budget": "20ms"}
+    semantic = {"threshold": 0.9, "embeddings": embeddings}
     rules = made([revision(pods=[pod()])], of=group(responses={"cache": "Exact", "semantic": semantic})).responses
-    assert rules.semantic == SemanticCaching(SemanticMode.SHADOW, 0.9, embeddings["url"], "m", 20, 1000, "s/k")
+    assert rules.semantic == SemanticCaching(0.9, embeddings["url"], "m", 1000, "s/k")
 
 
 def engine_of(*pods, standing=None, **fields):

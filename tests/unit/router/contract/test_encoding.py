@@ -12,7 +12,7 @@ from promptgroup_router.contract.encoding import (
     encode_table,
 )
 from promptgroup_router.contract.engine_tls import CONFIG_MAP, EngineTls
-from promptgroup_router.contract.semantic import SemanticCaching, SemanticMode
+from promptgroup_router.contract.semantic import SemanticCaching
 from promptgroup_router.contract.table import (
     CacheScope,
     Engine,
@@ -67,9 +67,7 @@ GROUP = Group(
         max_bytes=64 * 2**20,
         scope=CacheScope.CALLER,
         trust_seed=True,
-        semantic=SemanticCaching(
-            SemanticMode.ANSWER, 0.92, "http://embedder:8000/v1/embeddings", "minilm", 50, 1000, "embedder/key"
-        ),
+        semantic=SemanticCaching(0.92, "http://embedder:8000/v1/embeddings", "minilm", 1000, "embedder/key"),
     ),
 )
 TABLE = RoutingTable((GROUP,), "v7")

@@ -7,7 +7,7 @@ import pytest
 
 from promptgroup_router.access.keyring import SecretRef
 from promptgroup_router.contract.access import ANYBODY
-from promptgroup_router.contract.semantic import SemanticCaching, SemanticMode
+from promptgroup_router.contract.semantic import SemanticCaching
 from promptgroup_router.contract.table import ResponseCaching
 from promptgroup_router.feed import secret_feed
 from promptgroup_router.feed.secret_feed import FolderSecrets, SecretError, SecretFeed, credential_secrets, key_secrets
@@ -223,7 +223,7 @@ def test_a_secret_of_the_api_server(answer, expected):
 
 
 def test_the_credential_for_an_endpoint_of_embeddings_is_read():
-    semantic = SemanticCaching(SemanticMode.SHADOW, 0.9, "http://embedder/", "m", 50, 10, "embedder/key")
+    semantic = SemanticCaching(0.9, "http://embedder/", "m", 10, "embedder/key")
     asking = group("support", responses=ResponseCaching(60, 1024, semantic=semantic))
     keyless = group("other", responses=ResponseCaching(60, 1024, semantic=replace(semantic, credential="")))
     assert credential_secrets(table(asking, keyless)) == {SecretRef(asking.namespace, "embedder")}

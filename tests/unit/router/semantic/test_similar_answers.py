@@ -1,4 +1,4 @@
-"""Questions that are similar get one answer: through a whole router, to stand-in engines and a stand-in embedder."""
+"""Similar questions are counted: through a whole router, to stand-in engines and a stand-in embedder."""
 
 import asyncio
 import contextlib
@@ -6,12 +6,12 @@ import contextlib
 import orjson
 import pytest
 
-from promptgroup_router.contract.semantic import SemanticCaching, SemanticMode
+from promptgroup_router.contract.semantic import SemanticCaching
 from promptgroup_router.contract.table import CacheScope
 from promptgroup_router.response_cache.purge import Purge
-from support.answered import Oracle, exact, keeping, said
+from support.answered import Oracle, exact, keeping
 from support.fakeengine import Call, engines, until
-from support.wire import ask, connected, get, post, routing, run
+from support.wire import ask, get, post, routing, run
 
 STATUS = b"cache-status"
 VECTORS = {"refund": [1, 0, 0], "money back": [1, 0.1, 0], "hours": [0, 1, 0]}
@@ -35,12 +35,12 @@ class Embeddings:
 
 
 @contextlib.asynccontextmanager
-async def answering(tmp_path, mode=SemanticMode.ANSWER, budget=5000, max_entries=100, samples=0, **fields):
+async def measuring(tmp_path, max_entries=100, samples=0, **fields):
     """A router, its engine and its endpoint for embeddings."""
     oracle, embeddings = Oracle(), Embeddings()
     async with engines(2, oracle, embeddings) as (engine, embedder):
         url = f"http://{embedder.address}/v1/embeddings"
-        semantic = SemanticCaching(mode, 0.9, url, "m", budget, max_entries)
+        semantic = SemanticCaching(0.9, url, "m", max_entries)
         async with routing(
             tmp_path, keeping(engine.address, semantic=semantic, **fields), keep_samples=samples
         ) as router:
@@ -61,55 +61,22 @@ async def learnt(router, count: int) -> None:
     await until(lambda: sum(map(len, similar._groups.values())) == count, f"{count} questions to be remembered")
 
 
-def test_a_similar_question_gets_the_answer_and_is_told_so(tmp_path):
+async def counted(router, **expected: int) -> None:
+    await until(lambda: counts(router) == expected, f"{expected} to be counted")
+
+
+def test_a_similar_question_is_counted_and_computed_without_waiting(tmp_path):
     async def inside() -> None:
-        async with answering(tmp_path) as (router, oracle, _):
-            first = await tell(router, "How do I get a refund?")
-            other = await tell(router, "What are your hours?")
+        async with measuring(tmp_path) as (router, oracle, embeddings):
+            await tell(router, "How do I get a refund?")
+            await learnt(router, 1)
+            await tell(router, "What are your hours?")
+            await learnt(router, 2)
+            embeddings.gate.clear()
             similar = await tell(router, "Can I have my money back?")
-            assert oracle.inferences == 2
-            assert said(similar.body) == said(first.body) != said(other.body)
-            assert similar.headers[STATUS].startswith(b"promptgroup; hit; ttl=")
-            assert similar.headers[STATUS].endswith(b"; detail=semantic")
-            assert similar.headers[b"x-promptgroup-cache-key"] == first.headers[b"x-promptgroup-cache-key"]
-            assert similar.json["id"] != first.json["id"]
-            assert similar.json["usage"]["prompt_tokens_details"]["cached_tokens"] == 40
-            assert counts(router) == {"miss": 2, "hit": 1}
-            assert router.state.metrics.responses.values["chat/support", "hit_semantic"] == 1
-            again = await tell(router, "Can I have my money back?")
-            assert again.headers[STATUS].endswith(b"; detail=semantic"), "it is not kept as its own answer"
-
-    run(inside())
-
-
-def test_a_stream_is_answered_by_a_stream(tmp_path):
-    async def inside() -> None:
-        async with answering(tmp_path) as (router, oracle, _):
-            await tell(router, "A refund?")
-            first = await tell(router, "A refund?", stream=True)
-            similar = await tell(router, "My money back?", stream=True)
-            assert oracle.inferences == 2, "a stream and a whole answer are kept apart"
-            assert said(similar.body) == said(first.body)
-
-    run(inside())
-
-
-@pytest.mark.parametrize(
-    ("one", "other", "reason"),
-    [
-        ("A refund of 5?", "A refund of 6?", "refused_number"),
-        ("A refund today?", "A refund tomorrow?", "refused_date"),
-        ("Is there a refund?", "Is there no refund?", "refused_negation"),
-        ("Is a refund by Ann good?", "Is a refund by Bob good?", "refused_name"),
-    ],
-)
-def test_what_differs_in_a_number_a_date_a_name_or_a_no_is_not_similar(tmp_path, one, other, reason):
-    async def inside() -> None:
-        async with answering(tmp_path) as (router, oracle, _):
-            await tell(router, one)
-            await tell(router, other)
-            assert oracle.inferences == 2
-            assert counts(router) == {"miss": 1, reason: 1}
+            assert (oracle.inferences, similar.headers[STATUS]) == (3, b"promptgroup; fwd=miss")
+            embeddings.gate.set()
+            await counted(router, miss=2, would_hit=1)
 
     run(inside())
 
@@ -125,11 +92,12 @@ def test_what_differs_in_a_number_a_date_a_name_or_a_no_is_not_similar(tmp_path,
 )
 def test_questions_of_other_requests_do_not_meet(tmp_path, changed):
     async def inside() -> None:
-        async with answering(tmp_path) as (router, _, _):
+        async with measuring(tmp_path) as (router, _, _):
             await tell(router, "How do I get a refund?")
-            other = await tell(router, "My money back?", **changed)
-            assert b"detail=semantic" not in other.headers.get(STATUS, b"")
-            assert "hit" not in counts(router)
+            await learnt(router, 1)
+            await tell(router, "My money back?", **changed)
+            await until(lambda: not router.answers.similar.embedder._tasks, "each question to be embedded")
+            assert "would_hit" not in counts(router)
 
     run(inside())
 
@@ -141,116 +109,64 @@ def test_questions_after_another_conversation_do_not_meet(tmp_path):
         return post(doc | {"messages": [doc["messages"][0], *before, doc["messages"][-1]]})
 
     async def inside() -> None:
-        async with answering(tmp_path) as (router, oracle, _):
-            for about in ("A shirt?", "A sofa?"):
+        async with measuring(tmp_path) as (router, _, _):
+            for number, about in enumerate(("A shirt?", "A sofa?"), 1):
                 await ask(router.port, turn(about, "How do I get a refund?"))
-            assert oracle.inferences == 2
+                await learnt(router, number)
             await ask(router.port, turn("A sofa?", "My money back?"))
-            assert oracle.inferences == 2
+            await counted(router, miss=2, would_hit=1)
 
     run(inside())
 
 
 def test_callers_that_are_kept_apart_do_not_meet(tmp_path):
     async def inside() -> None:
-        async with answering(tmp_path, scope=CacheScope.GROUP) as (router, oracle, _):
+        async with measuring(tmp_path, scope=CacheScope.GROUP) as (router, _, _):
             await tell(router, "How do I get a refund?", "Authorization: Bearer one")
+            await learnt(router, 1)
             await tell(router, "My money back?", "Authorization: Bearer two")
-            assert oracle.inferences == 2
+            await learnt(router, 2)
+            assert counts(router) == {"miss": 2}
             await tell(router, "My money back!", "Authorization: Bearer one")
-            assert oracle.inferences == 2
-
-    run(inside())
-
-
-def test_in_the_shadow_nothing_is_answered_and_nothing_waits(tmp_path):
-    async def inside() -> None:
-        async with answering(tmp_path, SemanticMode.SHADOW) as (router, oracle, embeddings):
-            await tell(router, "How do I get a refund?")
-            await learnt(router, 1)
-            embeddings.gate.clear()
-            similar = await tell(router, "My money back?")
-            assert (oracle.inferences, similar.headers[STATUS]) == (2, b"promptgroup; fwd=miss")
-            embeddings.gate.set()
-            await until(lambda: counts(router) == {"miss": 1, "would_hit": 1}, "what would have been answered")
-
-    run(inside())
-
-
-def test_a_slow_endpoint_delays_a_request_by_its_budget_and_its_embedding_is_used_later(tmp_path):
-    async def inside() -> None:
-        async with answering(tmp_path, budget=1) as (router, oracle, embeddings):
-            embeddings.gate.clear()
-            first = await tell(router, "How do I get a refund?")
-            assert first.status == 200
-            assert counts(router) == {"late": 1}
-            embeddings.gate.set()
-            await learnt(router, 1)
-            assert oracle.inferences == 1
+            await counted(router, miss=2, would_hit=1)
 
     run(inside())
 
 
 def test_an_endpoint_that_is_gone_fails_no_request(tmp_path):
     async def inside() -> None:
-        async with answering(tmp_path) as (router, _, _):
+        async with measuring(tmp_path) as (router, _, _):
             router.answers.similar.embedder._post = lambda *_: (_ for _ in ()).throw(OSError("gone"))
             answers = [await tell(router, f"How do I get a refund, {word}?") for word in ("please", "pray", "sir")]
             assert [answer.status for answer in answers] == [200] * 3
-            assert counts(router) == {"failed": 3}
+            await counted(router, failed=3)
 
     run(inside())
 
 
-def test_a_client_that_leaves_calls_the_question_off(tmp_path):
+def test_answers_that_are_purged_or_gone_are_not_counted(tmp_path):
     async def inside() -> None:
-        async with answering(tmp_path) as (router, oracle, embeddings):
-            embeddings.gate.clear()
-            async with connected(router.port) as client:
-                client.send(post(exact("How do I get a refund?")))
-                await until(lambda: embeddings.asked, "the question")
-            await until(lambda: not router.answers.similar.embedder._tasks, "the question to be called off")
-            assert (oracle.inferences, counts(router)) == (0, {})
-
-    run(inside())
-
-
-def test_clients_that_joined_are_told_that_the_answer_is_of_another_question(tmp_path):
-    async def inside() -> None:
-        async with answering(tmp_path) as (router, oracle, embeddings):
-            await tell(router, "How do I get a refund?")
-            embeddings.gate.clear()
-            asking = [asyncio.ensure_future(tell(router, "My money back?")) for _ in range(3)]
-            results = router.state.metrics.responses
-            await until(lambda: results.values.get(("chat/support", "collapsed")) == 2, "two to join")
-            embeddings.gate.set()
-            answers = await asyncio.gather(*asking)
-            assert all(each.headers[STATUS].endswith(b"detail=semantic") for each in answers)
-            assert oracle.inferences == 1
-
-    run(inside())
-
-
-def test_answers_that_are_purged_or_gone_are_not_given(tmp_path):
-    async def inside() -> None:
-        async with answering(tmp_path) as (router, oracle, _):
+        async with measuring(tmp_path) as (router, _, _):
             first = await tell(router, "How do I get a refund?")
+            await learnt(router, 1)
             router.answers._memory.groups.clear()
             await tell(router, "My money back?")
-            assert oracle.inferences == 2
+            await counted(router, miss=2)
+            await learnt(router, 1)
             key = bytes.fromhex(first.headers[b"x-promptgroup-cache-key"].decode())
             router.answers.purge(Purge(key=key))
+            await learnt(router, 1)
             router.answers.purge(Purge(group="chat/support"))
             await learnt(router, 0)
             await tell(router, "How do I get a refund!")
-            assert oracle.inferences == 3
+            await counted(router, miss=3)
 
     run(inside())
 
 
 def test_requests_without_a_question_are_counted_where_the_exact_cache_has_no_answer(tmp_path):
     async def inside() -> None:
-        async with answering(tmp_path) as (router, _, embeddings):
+        async with measuring(tmp_path) as (router, _, embeddings):
             for _ in range(2):
                 await tell(router, "x" * 3000)
             assert (counts(router), embeddings.asked) == ({"no_question": 1}, [])
@@ -260,8 +176,9 @@ def test_requests_without_a_question_are_counted_where_the_exact_cache_has_no_an
 
 def test_what_a_client_forbids_is_not_done(tmp_path):
     async def inside() -> None:
-        async with answering(tmp_path) as (router, oracle, embeddings):
+        async with measuring(tmp_path) as (router, oracle, embeddings):
             await tell(router, "How do I get a refund?")
+            await learnt(router, 1)
             await tell(router, "My money back?", "Cache-Control: no-cache")
             await tell(router, "My money back please?", "Cache-Control: no-store")
             assert (oracle.inferences, len(embeddings.asked)) == (3, 1)
@@ -272,9 +189,10 @@ def test_what_a_client_forbids_is_not_done(tmp_path):
 
 def test_questions_leave_with_their_group_and_with_the_model_of_their_embeddings(tmp_path):
     async def inside() -> None:
-        async with answering(tmp_path, max_entries=1) as (router, _, _):
+        async with measuring(tmp_path, max_entries=1) as (router, _, _):
             similar = router.answers.similar
             await tell(router, "How do I get a refund?")
+            await learnt(router, 1)
             await tell(router, "What are your hours?")
             await learnt(router, 1)
             similar.keep_groups({})
@@ -285,7 +203,7 @@ def test_questions_leave_with_their_group_and_with_the_model_of_their_embeddings
 
 def test_shadow_mode_keeps_samples_where_they_are_allowed_until_they_are_purged(tmp_path):
     async def inside() -> None:
-        async with answering(tmp_path, SemanticMode.SHADOW, samples=15) as (router, _, _):
+        async with measuring(tmp_path, samples=15) as (router, _, _):
             await tell(router, "How do I get a refund?")
             await learnt(router, 1)
             for number, text in enumerate(["My money back?", "The money back?"], 2):
@@ -303,7 +221,7 @@ def test_shadow_mode_keeps_samples_where_they_are_allowed_until_they_are_purged(
 
 def test_there_are_no_samples_where_nobody_allows_them(tmp_path):
     async def inside() -> None:
-        async with answering(tmp_path, SemanticMode.SHADOW) as (router, _, _):
+        async with measuring(tmp_path) as (router, _, _):
             await tell(router, "How do I get a refund?")
             await learnt(router, 1)
             await tell(router, "My money back?")
