@@ -58,6 +58,14 @@ BROKEN: dict[str, tuple[dict[str, Any], str]] = {
         {"routing": {"isolation": "Caller", "allowedEngineFields": ["rid", "extra_key"]}},
         "spec.routing.allowedEngineFields: ",
     ),
+    "a header that is the router's own": (
+        {"routing": {"allowedEngineHeaders": ["x-tenant", "x-promptgroup-warmup"]}},
+        "spec.routing.allowedEngineHeaders: ",
+    ),
+    "a header that frames messages": (
+        {"routing": {"allowedEngineHeaders": ["transfer-encoding"]}},
+        "spec.routing.allowedEngineHeaders: ",
+    ),
     "callers kept apart and not known": (
         {"routing": {"isolation": "Caller"}, "access": {"type": "Anonymous"}},
         "spec.routing.isolation: ",

@@ -23,7 +23,18 @@ from promptgroup_operator.api.model import ApiModel, Duration, KeyRef, ObjectNam
 from promptgroup_operator.api.responses import ResponsesSpec
 from promptgroup_operator.base import durations, nesting
 from promptgroup_router.contract.access import AccessType
-from promptgroup_router.contract.caller_rules import SALTS, CachedTokens, EngineField, Isolation, Priority
+from promptgroup_router.contract.caller_rules import (
+    HEADER_NAME,
+    MOST_HEADERS,
+    SALTS,
+    UNNAMEABLE_BEGINNINGS,
+    UNNAMEABLE_HEADERS,
+    CachedTokens,
+    EngineField,
+    Isolation,
+    Priority,
+    is_nameable,
+)
 from promptgroup_router.contract.fingerprint import Fingerprint
 from promptgroup_router.contract.names import HEADER_SESSION
 from promptgroup_router.contract.table import MOST_SLOT, CacheScope, OwnInstructions, Policy, Sharing, SlotState
@@ -385,6 +396,10 @@ def _a_second_or_more(field: str, of: Callable[[Any], str | None]) -> JsonDict:
     )
 
 
+HeaderName = Annotated[str, Field(pattern=HEADER_NAME, max_length=64)]
+"""Name of a header field in lower case."""
+
+
 class RoutingSpec(ApiModel):
     """Rules by which routers place this group's requests."""
 
@@ -400,6 +415,15 @@ class RoutingSpec(ApiModel):
             holds=lambda routing: (
                 routing.isolation is Isolation.GROUP or SALTS.isdisjoint(routing.allowed_engine_fields)
             ),
+        ),
+        rule(
+            "!has(self.allowedEngineHeaders) || self.allowedEngineHeaders.all(h, "
+            f"!(h in {list(UNNAMEABLE_HEADERS)}) && !h.matches('^({'|'.join(UNNAMEABLE_BEGINNINGS)})'))",
+            "routing.allowedEngineHeaders has a field that is about a connection, a credential, the router or the "
+            "gateway (as host, authorization, x-request-id and x-promptgroup are), which no group can let pass: remove "
+            "it",
+            ".allowedEngineHeaders",
+            holds=lambda routing: all(map(is_nameable, routing.allowed_engine_headers)),
         ),
     )
 
@@ -421,6 +445,11 @@ class RoutingSpec(ApiModel):
     allowed_engine_fields: Annotated[list[EngineField], Field(max_length=len(EngineField))] = []
     """Fields of engines' own that clients may set. The others are taken out of requests: they choose caches,
     replicas, weights or plugins."""
+    allowed_engine_headers: Annotated[list[HeaderName], Field(max_length=MOST_HEADERS)] = []
+    """Header fields, in lower case, that pass between clients and engines, both ways, beside those that pass in every
+    group: `accept`, `content-type`, `user-agent`, `traceparent` and their like. Engines read others by which a request
+    chooses where it runs or what is handed out. Fields of connections, credentials, the router and gateways cannot be
+    named."""
     isolation: Isolation = Isolation.GROUP
     """The callers who share what engines have cached. With Group all callers of the group do. With Caller each has a
     cache of its own, of the declared prompt too: the router salts requests by the caller, whom the group's access must
@@ -840,6 +869,8 @@ class RouteCallers(ApiModel):
 
     allowed_engine_fields: list[str] | None = None
     """Fields of engines' own that clients may set."""
+    allowed_engine_headers: list[str] | None = None
+    """Header fields that pass between clients and engines beside those that pass in every group."""
     salted: list[str] | None = None
     """APIs on which requests get the salt of their caller. A group with any serves no other API."""
     report_cached_tokens: CachedTokens | None = None

@@ -127,6 +127,7 @@ def _callers(spec: PromptGroupSpec) -> CallerRules:
     isolates = routing.isolation is Isolation.CALLER
     return CallerRules(
         allowed=frozenset(routing.allowed_engine_fields),
+        headers=frozenset(routing.allowed_engine_headers),
         salted=DIALECTS[spec.engine.type].salted if isolates else frozenset(),
         cached_tokens=routing.report_cached_tokens,
         default=caller_limits(limits.default),

@@ -51,6 +51,8 @@ _NUMBER, _BYTES = 0, 2
 _LONGEST = 5
 """Bytes of a tag or a length, at most."""
 
+KEPT_NAMES = 512
+"""Most characters of the names of removed fields in a message that is kept."""
 PIECE = 62_000
 """Most bytes of a body in one message: gateways take at most 64 KiB."""
 _OVERWRITE = 2
@@ -151,6 +153,11 @@ def _mutation(values: Iterable[tuple[str, str | bytes]], remove: Iterable[str] =
     return HeaderMutation(set_headers=options, remove_headers=remove)
 
 
+def _is_long(remove: tuple[str, ...]) -> bool:
+    """Return True if the names are too long for their message to be kept: clients and engines choose them."""
+    return sum(map(len, remove)) > KEPT_NAMES
+
+
 def _metadata(endpoints: str) -> Struct:
     found = Struct()
     found.get_or_create_struct(_LB)[DESTINATION] = endpoints
@@ -161,15 +168,26 @@ def _choice(endpoints: str, remove: tuple[str, ...], more: tuple[tuple[str, str]
     return CommonResponse(header_mutation=_mutation([(DESTINATION, endpoints), *more], remove), clear_route_cache=True)
 
 
-@lru_cache(4096)
-def picked(endpoints: str, remove: tuple[str, ...] = (), more: tuple[tuple[str, str], ...] = ()) -> bytes:
+def picked(
+    endpoints: str,
+    remove: tuple[str, ...] = (),
+    more: tuple[tuple[str, str], ...] = (),
+    *,
+    once: bool = False,
+) -> bytes:
     """Return the answer to a request's headers that says where it goes.
 
     Args:
         endpoints: `host:port`, or several with commas, in the order in which they are to be tried.
         remove: names of fields that engines do not get.
         more: fields that they get as well.
+        once: whether no other request has the same fields, whose message would push the others' out of what is kept.
     """
+    return (_picked.__wrapped__ if once or _is_long(remove) else _picked)(endpoints, remove, more)
+
+
+@lru_cache(4096)
+def _picked(endpoints: str, remove: tuple[str, ...], more: tuple[tuple[str, str], ...]) -> bytes:
     chosen = HeadersResponse(response=_choice(endpoints, remove, more))
     return ProcessingResponse(request_headers=chosen, dynamic_metadata=_metadata(endpoints)).SerializeToString()
 
@@ -211,10 +229,14 @@ def response_body(body: bytes, *, end: bool) -> Iterator[bytes]:
         yield ProcessingResponse(response_body=part).SerializeToString()
 
 
+def response_headers(values: tuple[tuple[str, str], ...], remove: tuple[str, ...] = ()) -> bytes:
+    """Return the answer to the head of an engine's answer, with fields added, and without those that are removed."""
+    return (_response_headers.__wrapped__ if _is_long(remove) else _response_headers)(values, remove)
+
+
 @lru_cache(4096)
-def response_headers(values: tuple[tuple[str, str], ...]) -> bytes:
-    """Return the answer to the head of an engine's answer, with these fields added."""
-    head = HeadersResponse(response=CommonResponse(header_mutation=_mutation(values)))
+def _response_headers(values: tuple[tuple[str, str], ...], remove: tuple[str, ...]) -> bytes:
+    head = HeadersResponse(response=CommonResponse(header_mutation=_mutation(values, remove)))
     return ProcessingResponse(response_headers=head).SerializeToString()
 
 

@@ -25,6 +25,7 @@ from collections.abc import Callable
 from copy import copy
 
 from promptgroup_picker.extproc import messages
+from promptgroup_picker.extproc.gateway_fields import to_remove
 from promptgroup_picker.extproc.large_bodies import TURN_SECONDS, LargeBodies
 from promptgroup_picker.extproc.messages import MAX_BESIDE, MODE_BUFFERED, MODE_FULL_DUPLEX, MODE_NONE, MODE_STREAMED
 from promptgroup_picker.extproc.request_side import EndpointChoice, RequestSide
@@ -46,7 +47,8 @@ from promptgroup_router.contract.caller_rules import CachedTokens
 from promptgroup_router.decision.answer import BodyRewriter, additions
 from promptgroup_router.decision.arrival import ModelsAnswer, arrive, check_head, endpoint_of, large_body
 from promptgroup_router.decision.cache_diagnosis import HEADER as DIAGNOSTICS
-from promptgroup_router.decision.engine_request import HEADER_SETS, engine_body, engine_fields
+from promptgroup_router.decision.engine_headers import from_engine
+from promptgroup_router.decision.engine_request import engine_body, engine_fields
 from promptgroup_router.decision.exchange import ERRORS, UNAVAILABLE, Action, Begun, Exchange, Refuse, Send, queues
 from promptgroup_router.decision.record import RequestRecord, refused_at_once
 from promptgroup_router.proxy.body_budget import BodyBudget
@@ -68,7 +70,6 @@ FIELD_BYTES = 256
 REQUEST_SECONDS = 3600.0
 """Time in which a request may be sent; gateways have limits of their own, and no answer is cut here."""
 
-_REMOVED = {headers: tuple(sorted(name.decode() for name in headers)) for headers in HEADER_SETS}
 _OVERLOADED = "overloaded"
 _REQUEST_ID = b"x-request-id"
 _SHED = 429
@@ -485,11 +486,12 @@ class Processing:
         route, exchange = self._route, self._begun()
         if route is None:
             raise RuntimeError("the request was not routed: call _decide first")
-        dropped, given = engine_fields(self._picker.state.authenticator, route, member)
-        removed, more = _REMOVED[dropped], tuple((name.decode(), value.decode("latin-1")) for name, value in given)
-        traceparent = self._record.sent(self._picker.clock())
-        if self._record.sampled:
-            more = (*more, (TRACEPARENT.decode(), traceparent.decode()))
+        traceparent, traced = self._record.sent(self._picker.clock()), self._record.sampled
+        allowed, given = engine_fields(self._picker.state.authenticator, route, member, traced=traced)
+        if traced:
+            given = (*given, (TRACEPARENT, traceparent))
+        removed = to_remove(self._fields or {}, allowed, dict(given))
+        more = tuple((name.decode(), value.decode("latin-1")) for name, value in given)
         body = bytes(engine_body(route, member, os.urandom(RANDOM_BYTES) if route.stamped else b""))
         # the id of a response names the replica that holds it, so that no other may get the request
         most = self._picker.endpoints - 1 if not route.stamped else 0
@@ -497,7 +499,7 @@ class Processing:
         # all get the same header fields, and so the same credential
         self._fallbacks = [each for each in fallbacks if each.credential == member.credential]
         endpoints = ",".join([member.address, *(each.address for each in self._fallbacks)])
-        choice = EndpointChoice(endpoints, removed, more, once=self._record.sampled)
+        choice = EndpointChoice(endpoints, removed, more, once=traced)
         for each in self._side.chosen(choice, body, changed=body is not self._whole):
             self._stream.send(each)
 
@@ -601,7 +603,8 @@ class Processing:
             values.append((names.HEADER_REVISION, route.revision))
         further = [*fields_of(added.limits), *added.fields]
         values += [(name.decode(), value.decode("latin-1")) for name, value in further]
-        self._stream.send(messages.response_headers(tuple(values)))
+        removed = to_remove(head, from_engine(route.candidates.rules))
+        self._stream.send(messages.response_headers(tuple(values), removed))
         self._free()
         self._status = status
         if route.demand.streamed and status == OK and streamed:

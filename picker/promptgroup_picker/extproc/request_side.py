@@ -77,9 +77,7 @@ class RequestSide:
         if self.mode == MODE_BUFFERED and self.parts:
             yield messages.picked_with_body(endpoints, body if changed else None, removed, more)
         else:
-            # what one request alone has would push the others' messages out of what is kept
-            write = messages.picked.__wrapped__ if once else messages.picked
-            yield write(endpoints, removed, more)
+            yield messages.picked(endpoints, removed, more, once=once)
             if self.parts:
                 yield from messages.request_body(body, end=not self.trailers)
         if self.trailers:

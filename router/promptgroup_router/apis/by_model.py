@@ -7,7 +7,8 @@ prompt is not put in front, since it instructs a conversation. Does no I/O and r
 import re
 
 from promptgroup_router.apis.request import ApiKind, ParsedRequest, Preamble, encoded, parse, read_object, wrong
-from promptgroup_router.base.errors import ApiError
+from promptgroup_router.base.errors import ApiError, shown
+from promptgroup_router.contract.caller_rules import EngineField
 
 COUNTED_PATHS: tuple[bytes, ...] = (
     b"/v1/embeddings",
@@ -29,15 +30,24 @@ FORM_PATHS: tuple[bytes, ...] = (b"/v1/audio/transcriptions", b"/v1/audio/transl
 BOUNDARY_BYTES = 70
 """Longest boundary of a form (RFC 2046 section 5.1.1)."""
 PARTS = 64
-"""Parts of a form among which the model is looked for; the API has a dozen."""
+"""Most parts of a form; the API has two dozen."""
 PART_HEAD_BYTES = 2048
 """Longest head of a part."""
 NAME_BYTES = 1024
 """Longest name of a model in a form."""
 
-_MODEL = re.compile(
-    rb'content-disposition:[ \t]*form-data;[^\r\n]*?[; \t]name="?model"?[ \t]*(?:;|\r\n|$)', re.IGNORECASE
+_TOKEN = rb"[A-Za-z0-9_.\[\]-]+"
+_DISPOSITION = re.compile(
+    rb'form-data((?:[ \t]*;[ \t]*(?:name=(?:"' + _TOKEN + rb'"|' + _TOKEN + rb')|filename="[^"\\\x00-\x1f]*"'
+    rb"|filename=" + _TOKEN + rb"|filename\*=[A-Za-z0-9_.%'!#$&+^`{}~-]+))++)[ \t]*",
+    re.IGNORECASE,
 )
+"""The one way in which a part says what it is: engines know further ways to spell a name (RFC 2231), and would read
+another field than the router."""
+_NAME = re.compile(rb'[; \t]name="?(' + _TOKEN + rb')(?=["; \t]|$)', re.IGNORECASE)
+_HEAD_LINE = re.compile(rb"([A-Za-z0-9-]+):[ \t]*([^\r\n\x00]*)")
+_VALUE_BYTES = 65536
+"""Longest value of a field that is read."""
 
 
 def parse_json(body: bytes) -> ParsedRequest:
@@ -71,16 +81,37 @@ def parse_tokenize(body: bytes) -> ParsedRequest:
 
 
 def parse_form(body: bytes) -> ParsedRequest:
-    """Read a form.
+    """Read a form. Fields of engines are part of the request's document, with their value where it is a JSON object.
 
     Raises:
-        ApiError: 400: it is no form, or has no model.
+        ApiError: 400: it is no form that all readers read alike, or has no model.
     """
-    start, end = _model_span(body)
+    fields = _fields(body)
+    start, end = fields.get("model", (0, 0))
     name = body[start:end].decode(errors="replace")
     if not name or end - start > NAME_BYTES:
         raise wrong("model", "model", name[:0] or None, "the name of a model or of a PromptGroup")
-    return _parsed(ApiKind.FORM, body, name, {"model": name})
+    doc: dict[str, object] = {"model": name}
+    for spelled, (start, end) in fields.items():
+        if (field := _engine_field(spelled)) is EngineField.VLLM_XARGS:
+            doc[field.value] = _object(spelled, body[start:end])
+        elif field is not None:
+            doc[field.value] = True
+    return _parsed(ApiKind.FORM, body, name, doc)
+
+
+def _engine_field(name: str) -> EngineField | None:
+    """Return the engine's field that a name begins with: its end may go in the coding that a client says it has."""
+    lower = name.lower()
+    return next((field for field in EngineField if lower.startswith(field.value)), None)
+
+
+def _object(name: str, value: bytes) -> object:
+    """Return a field's value, which engines merge with other fields."""
+    if name != EngineField.VLLM_XARGS.value or len(value) > _VALUE_BYTES:
+        message = f"{shown(name)} of the form is not vllm_xargs with at most {_VALUE_BYTES} bytes: leave it out"
+        raise ApiError(400, message, param=EngineField.VLLM_XARGS.value, code="invalid_form")
+    return read_object(value, named=False)[0]
 
 
 def _parsed(kind: ApiKind, body: bytes, model: str, doc: dict[str, object]) -> ParsedRequest:
@@ -102,23 +133,43 @@ def _parsed(kind: ApiKind, body: bytes, model: str, doc: dict[str, object]) -> P
     )
 
 
-def _model_span(body: bytes) -> tuple[int, int]:
-    """Return where the value of the form's model begins and ends."""
+def _fields(body: bytes) -> dict[str, tuple[int, int]]:
+    """Return the fields of a form, with where their values begin and end.
+
+    Raises:
+        ApiError: 400: the body is no form, or one that another reader could read otherwise.
+    """
     line = body.find(b"\r\n", 0, 2 + BOUNDARY_BYTES + 2)
     boundary = body[: max(line, 0)].rstrip(b" \t")
     if not boundary.startswith(b"--") or len(boundary) < 3:
         raise ApiError(400, "the body is no form: send multipart/form-data with a model", code="invalid_form")
-    delimiter, at = b"\r\n" + boundary, line
-    for _ in range(PARTS):
-        # the head of a part begins with the line feed that ends its delimiter
+    delimiter, at, count, fields = b"\r\n" + boundary, line, 0, dict[str, tuple[int, int]]()
+    while body[at : at + 2] == b"\r\n":
         head_end = body.find(b"\r\n\r\n", at, at + PART_HEAD_BYTES)
         end = body.find(delimiter, head_end + 4) if head_end >= 0 else -1
-        if end < 0:
+        if end < 0 or count == PARTS:
             break
-        if _MODEL.search(body, at, head_end + 2):
-            return head_end + 4, end
+        name = _name(body[at + 2 : head_end])
+        if name in fields and (name == "model" or _engine_field(name) is not None):
+            raise ApiError(400, f"the form has {shown(name)} twice: send it once", param=name, code="invalid_form")
+        fields[name] = (head_end + 4, end)
+        count += 1
         at = end + len(delimiter)
-    raise ApiError(400, "model is missing in the form, expected the name of a model or of a PromptGroup", param="model")
+    if body[at : at + 2] != b"--":
+        raise ApiError(400, f"the form does not end, or has more than {PARTS} parts: send fewer", code="invalid_form")
+    return fields
+
+
+def _name(head: bytes) -> str:
+    """Return the name of a part's field."""
+    lines = [_HEAD_LINE.fullmatch(line) for line in head.split(b"\r\n")]
+    said = [line[2] for line in lines if line is not None and line[1].lower() == b"content-disposition"]
+    whole = _DISPOSITION.fullmatch(said[0]) if len(said) == 1 and None not in lines else None
+    names = _NAME.findall(whole[1]) if whole is not None else []
+    if len(names) != 1:
+        shape = 'one line `Content-Disposition: form-data; name="..."`, with letters, digits and `_-.[]` in the name'
+        raise ApiError(400, f"a part of the form is not named plainly: give it {shape}", code="invalid_form")
+    return names[0].decode()
 
 
 def with_model(ask: ParsedRequest, _prompt: Preamble, model: str) -> bytes:
@@ -132,7 +183,7 @@ def renamed(ask: ParsedRequest, model: str) -> ParsedRequest:
         return ask
     sent = ask.with_doc(ask.doc | {"model": model})
     if ask.kind is ApiKind.FORM:
-        start, end = _model_span(ask.raw)
+        start, end = _fields(ask.raw)["model"]
         sent.raw = ask.raw[:start] + model.encode() + ask.raw[end:]
     else:
         sent.raw = encoded(sent.doc)

@@ -7,10 +7,13 @@ from collections.abc import Set as AbstractSet
 from copy import copy
 from typing import Any
 
-from promptgroup_router.apis.request import ParsedRequest, encoded
+from promptgroup_router.apis.request import ApiKind, ParsedRequest, encoded
+from promptgroup_router.base.errors import ApiError
 from promptgroup_router.contract.caller_rules import EngineField
 
 _ALL = frozenset(field.value for field in EngineField)
+_NESTING = EngineField.VLLM_XARGS.value
+"""vLLM merges its members with others of `EngineField` before it looks at any."""
 NONE: frozenset[str] = frozenset()
 CACHE_FIELD = "cache"
 """LiteLLM's field for the response cache."""
@@ -21,13 +24,23 @@ TO_ROUTER = frozenset((CACHE_FIELD,))
 def without_engine_fields(
     ask: ParsedRequest, allowed: AbstractSet[str] = NONE, further: frozenset[str] = NONE
 ) -> ParsedRequest:
-    """Return a request without the fields of `EngineField` that its group does not allow, and without further ones."""
+    """Return a request without the fields of `EngineField` that its group does not allow, and without further ones.
+
+    Raises:
+        ApiError: 400: they are in a form, which is not written anew.
+    """
     if _ALL.isdisjoint(ask.doc) and (not further or further.isdisjoint(ask.doc)):
         return ask
     unwanted = (_ALL - allowed) | further
     doc = {name: value for name, value in ask.doc.items() if name not in unwanted}
-    if len(doc) == len(ask.doc):
+    nested = doc.get(_NESTING)
+    if isinstance(nested, dict) and not unwanted.isdisjoint(nested):
+        doc[_NESTING] = {name: value for name, value in nested.items() if name not in unwanted}
+    elif len(doc) == len(ask.doc):
         return ask
+    if ask.kind is ApiKind.FORM:
+        field = next(name for name in ask.doc if doc.get(name) != ask.doc[name])
+        raise ApiError(400, f"{field} is for the engine's operator: leave it out of the form", param=field)
     sent = copy(ask)
     sent.doc, sent.raw = doc, encoded(doc)
     return sent

@@ -3,7 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
+from promptgroup_router.base.errors import shown
 from promptgroup_router.contract.caller_rules import (
+    MOST_HEADERS,
     NO_LIMITS,
     NO_RULES,
     CachedTokens,
@@ -11,8 +13,10 @@ from promptgroup_router.contract.caller_rules import (
     CallerRules,
     EngineField,
     Priority,
+    is_nameable,
 )
 from promptgroup_router.contract.fields import count, items, mapping, member, text, texts
+from promptgroup_router.contract.table import TableError
 
 _LIMITS = {
     "requestsPerMinute": "requests_per_minute",
@@ -27,6 +31,8 @@ def encode(rules: CallerRules) -> dict[str, Any]:
     encoded: dict[str, Any] = {}
     if rules.allowed:
         encoded["allowedEngineFields"] = sorted(rules.allowed)
+    if rules.headers:
+        encoded["allowedEngineHeaders"] = sorted(rules.headers)
     if rules.salted:
         encoded["salted"] = sorted(rules.salted)
     if rules.cached_tokens is not CachedTokens.EXACT:
@@ -63,11 +69,23 @@ def decode(item: object, at: str) -> CallerRules:
     limits = {text(each, "caller", f"{at}.named"): _decode_limits(each, f"{at}.named") for each in named}
     return CallerRules(
         allowed=frozenset(known[name] for name in texts(data, "allowedEngineFields", at) if name in known),
+        headers=_decode_headers(data, at),
         salted=frozenset(texts(data, "salted", at)),
         cached_tokens=member(CachedTokens, data, "reportCachedTokens", at, CachedTokens.EXACT),
         default=_decode_limits(mapping(data.get("default", {}), f"{at}.default"), f"{at}.default"),
         named=tuple(sorted(limits.items(), key=lambda pair: pair[0])),
     )
+
+
+def _decode_headers(data: Mapping[str, Any], at: str) -> frozenset[str]:
+    names = texts(data, "allowedEngineHeaders", at)
+    for name in names:
+        if not is_nameable(name):
+            way = "name fields in lower case that no connection, credential, router or gateway needs"
+            raise TableError(f"{at}.allowedEngineHeaders has {shown(name)}, which no group can let pass: {way}")
+    if len(names) > MOST_HEADERS:
+        raise TableError(f"{at}.allowedEngineHeaders has {len(names)} names, at most {MOST_HEADERS}: name fewer")
+    return frozenset(names)
 
 
 def _decode_limits(data: Mapping[str, Any], at: str) -> CallerLimits:

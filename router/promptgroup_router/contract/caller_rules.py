@@ -5,6 +5,7 @@ authenticates them.
 """
 
 import enum
+import re
 from dataclasses import dataclass, field
 
 
@@ -48,6 +49,34 @@ class EngineField(enum.StrEnum):
     """SGLang: the id of the request within the engine, by which it can be aborted."""
     PRIORITY = "priority"
     """All engines: who goes first."""
+
+
+MOST_HEADERS = 16
+"""Most header fields that a group names."""
+HEADER_NAME = "^[a-z0-9]([a-z0-9._-]{0,62}[a-z0-9])?$"
+"""Pattern of their names."""
+UNNAMEABLE_HEADERS = (
+    # about one connection, or about where a message goes and ends
+    *("connection", "keep-alive", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade"),
+    *("host", "content-length", "content-encoding", "expect", "via", "proxy-authenticate"),
+    # credentials, which `access.passCredentials` is about
+    *("authorization", "proxy-authorization", "x-api-key", "api-key", "cookie", "set-cookie"),
+    # the router's own word, and the gateway's
+    *("x-request-id", "request-id", "cache-status", "age"),
+)
+"""Header fields that no group can name."""
+UNNAMEABLE_BEGINNINGS = ("x-promptgroup", "x-ratelimit-", "x-envoy-", "x-gateway-destination-endpoint")
+"""Beginnings of further ones, which are the router's, the gateway's and the picker's."""
+_HEADER_NAME = re.compile(HEADER_NAME, re.ASCII)
+
+
+def is_nameable(header: str) -> bool:
+    """Return True if a group can let a header field pass between its callers and its engines."""
+    return (
+        _HEADER_NAME.fullmatch(header) is not None
+        and header not in UNNAMEABLE_HEADERS
+        and not header.startswith(UNNAMEABLE_BEGINNINGS)
+    )
 
 
 SALTS = frozenset((EngineField.CACHE_SALT, EngineField.EXTRA_KEY))
@@ -112,6 +141,8 @@ class CallerRules:
 
     allowed: frozenset[EngineField] = frozenset()
     """Fields that clients may set."""
+    headers: frozenset[str] = frozenset()
+    """Header fields, in lower case, that pass between clients and engines beside those that pass in every group."""
     salted: frozenset[str] = frozenset()
     """The APIs on which the group's engines take a salt; a group that names any isolates its callers, and serves no
     other API."""

@@ -1,62 +1,40 @@
 """Decides what an engine gets of a client's request: which header fields, and the body. Does no I/O."""
 
-from promptgroup_router.access import credentials
 from promptgroup_router.access.authenticator import Authenticator
 from promptgroup_router.apis.responses import with_id
 from promptgroup_router.apis.session_key import SessionKey
 from promptgroup_router.callers.salts import SHARED, CacheDomain
-from promptgroup_router.contract import names
-from promptgroup_router.contract.access import ANYBODY, Access
-from promptgroup_router.contract.caller_rules import CachedTokens, CallerRules
+from promptgroup_router.contract.access import ANYBODY
+from promptgroup_router.decision.engine_headers import to_engine
 from promptgroup_router.rings.ids import member_hash
 from promptgroup_router.rings.index import Member
 from promptgroup_router.routing.response_id import ResponseId, encode, encode_for, process_hash
 from promptgroup_router.routing.route import Route
 
-NOT_FORWARDED = frozenset(
-    each.encode()
-    for each in (
-        names.HEADER_GROUP,
-        names.HEADER_NAMESPACE,
-        names.HEADER_WARMUP,
-        names.HEADER_DIAGNOSTICS,
-        names.HEADER_USAGE,
-    )
-)
-"""Fields that concern routing, or that only the operator may set."""
-NEITHER_CREDENTIALS = NOT_FORWARDED | credentials.HEADERS
-"""The same, and clients' credentials."""
-_TO_REWRITE = frozenset((b"accept-encoding",))
-NOT_FORWARDED_TO_REWRITE = NOT_FORWARDED | _TO_REWRITE
-"""Those of requests whose answers are rewritten, which nobody can do that are compressed."""
-NEITHER_CREDENTIALS_TO_REWRITE = NEITHER_CREDENTIALS | _TO_REWRITE
-"""The same, and clients' credentials."""
-HEADER_SETS = (NOT_FORWARDED, NEITHER_CREDENTIALS, NOT_FORWARDED_TO_REWRITE, NEITHER_CREDENTIALS_TO_REWRITE)
-"""All sets that `not_forwarded` returns."""
-
-
-def not_forwarded(access: Access, rules: CallerRules, *, rewritten: bool = False) -> frozenset[bytes]:
-    """Return the header fields that engines do not get, by the access and the rules of the request's group.
-
-    The answer is rewritten where the rules say so, and where `rewritten` does.
-    """
-    if rules.cached_tokens is CachedTokens.EXACT and not rewritten:
-        return NOT_FORWARDED if access.passes_credentials else NEITHER_CREDENTIALS
-    return NOT_FORWARDED_TO_REWRITE if access.passes_credentials else NEITHER_CREDENTIALS_TO_REWRITE
+NO_FIELDS: tuple[tuple[bytes, bytes], ...] = ()
 
 
 def engine_fields(
-    authenticator: Authenticator, found: Route, member: Member
+    authenticator: Authenticator, found: Route, member: Member, *, traced: bool
 ) -> tuple[frozenset[bytes], tuple[tuple[bytes, bytes], ...]]:
-    """Return the header fields of the client that a member does not get, and those that it gets beside them.
+    """Return the names of the client's header fields that a member gets, and further fields that it gets.
 
     An engine that asks for a credential of its own gets none of the client's.
+
+    Args:
+        authenticator: knows the accesses and the credentials.
+        found: the route of the request.
+        member: the replica that gets it.
+        traced: whether the engine is told of a span of the router's.
     """
-    rules, rewritten = found.candidates.rules, found.rewrite.metered
+    access, further = ANYBODY, NO_FIELDS
     if not member.credential:
-        return not_forwarded(authenticator.access(found.access), rules, rewritten=rewritten), ()
-    credential = authenticator.keyring.credential(member.group.partition("/")[0], member.credential)
-    return not_forwarded(ANYBODY, rules, rewritten=rewritten), ((b"authorization", b"Bearer " + credential),)
+        access = authenticator.access(found.access)
+    else:
+        credential = authenticator.keyring.credential(member.group.partition("/")[0], member.credential)
+        further = ((b"authorization", b"Bearer " + credential),)
+    rules, rewritten = found.candidates.rules, found.rewrite.metered
+    return to_engine(access, rules, rewritten=rewritten, traced=traced, secret=found.secret), further
 
 
 def lacks_credential(authenticator: Authenticator, member: Member) -> bool:

@@ -7,9 +7,9 @@ as long as one follower is left.
 
 from typing import Protocol
 
-from promptgroup_router.apis.errors import ID_FIELDS
 from promptgroup_router.apis.request import ApiKind
 from promptgroup_router.contract import names
+from promptgroup_router.decision.engine_headers import UNSIZED
 from promptgroup_router.flights.source import Source, SourceState
 from promptgroup_router.http11 import http1
 from promptgroup_router.http11.framing import Chunked
@@ -23,11 +23,8 @@ TICK_SECONDS = 0.5
 """Least time between two looks at the deadlines of a flight, which each follower asks for every second."""
 CACHE_STATUS = frozenset((b"cache-status", b"age", names.HEADER_CACHE_KEY.encode()))
 """Fields by which another router tells how it came by the answer."""
-OWN_FIELDS = CACHE_STATUS | ID_FIELDS | {b"content-length", names.HEADER_REVISION.encode()}
-"""Fields of an answer that each follower gets its own of."""
-_NOT_SHARED = http1.HOP_BY_HOP | OWN_FIELDS
-LIMITS = b"x-ratelimit-"
-"""Beginning of the fields that tell one caller of its limits."""
+SHARED_FIELDS = UNSIZED | {names.HEADER_SERVED_BY.encode()}
+"""Fields of an answer that all of its followers get. What a group has named beside them, one client asked for."""
 
 
 class Receiver(Protocol):
@@ -181,8 +178,7 @@ class Flight:
         """Take the head."""
         source = self.source
         source.state, source.status = SourceState.COMING, head.status
-        passed = http1.kept(head, _NOT_SHARED)
-        source.headers = http1.pairs(field for field in passed if not field.name.startswith(LIMITS))
+        source.headers = http1.pairs(field for field in head.headers if field.name in SHARED_FIELDS)
         content_type = next((field.value for field in head.headers if field.name == b"content-type"), b"")
         self._events = source.streamed = content_type.lower().startswith(b"text/event-stream")
         if head.framing is Framing.CHUNKED:

@@ -71,7 +71,7 @@ class HomeFetch:
     def send(self, request: HttpRequest, connections: EngineConnections) -> None:
         """Send the request as the client sent it: the home reads and matches it by itself."""
         head = request.head
-        lines = http1.forwarded(head, _NOT_FORWARDED)
+        lines = http1.forwarded_but(head, _NOT_FORWARDED)
         lines += [b"host: " + self._address.encode(), b"content-length: %d" % len(request.body)]
         target = head.path + b"?" + head.query if head.query else head.path
         connection = self._connection = connections.acquire(self._address, fresh=False, verification=PEER)

@@ -26,7 +26,7 @@ from promptgroup_router.flights.follower import PEER_STALL_SECONDS, STALL_SECOND
 from promptgroup_router.flights.revalidation import Revalidations
 from promptgroup_router.flights.source import Source, SourceState, kept_source
 from promptgroup_router.flights.under_way import UnderWay
-from promptgroup_router.http11.http1 import Headers, pairs
+from promptgroup_router.http11.http1 import Headers, forwarded, pairs
 from promptgroup_router.http11.reader import HttpRequest
 from promptgroup_router.proxy.api_handler import Begin
 from promptgroup_router.proxy.downstream import ActiveRequest, ClientConnection
@@ -144,6 +144,7 @@ class SharedAnswers:
             allowed=allowed,
             sharers=sharers or b"",
             space=asked.namespace,
+            headers=_named_headers(request, found),
         )
         wanted = None
         try:
@@ -445,6 +446,12 @@ def _sharers(caching: ResponseCaching, found: Route, fields: dict[bytes, bytes])
     if given:
         return b"credential:" + blake2b(b"\n".join(given), digest_size=16).hexdigest().encode()
     return b"" if caching.scope is CacheScope.GROUP else None
+
+
+def _named_headers(request: HttpRequest, found: Route) -> list[bytes]:
+    """Return the lines of the header fields that an engine gets of this request because the group names them."""
+    named = found.candidates.rules.headers
+    return forwarded(request.head, frozenset(name.encode() for name in named)) if named else []
 
 
 def _engine_body(ask: ParsedRequest, found: Route) -> bytes | bytearray:

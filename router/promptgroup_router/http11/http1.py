@@ -223,21 +223,20 @@ def parse_response(head: bytes) -> ResponseHead:
     return read
 
 
-def forwarded(head: RequestHead | ResponseHead, dropped: frozenset[bytes]) -> list[bytes]:
-    """Return the lines of the fields for the next hop: those of `kept`."""
-    if head.options:
-        return [field.line for field in kept(head, dropped)]
-    return [field.line for field in head.headers if field.name not in dropped]
+def forwarded(head: RequestHead | ResponseHead, allowed: frozenset[bytes]) -> list[bytes]:
+    """Return the lines of the fields for the next hop: those with the allowed names that Connection does not name.
 
-
-def kept(head: RequestHead | ResponseHead, dropped: frozenset[bytes]) -> list[HeaderField]:
-    """Return the fields for the next hop.
-
-    Fields that Connection names and those in `dropped` are left out; HOP_BY_HOP must be among the latter.
+    None of HOP_BY_HOP may be allowed.
     """
     if head.options:
-        dropped |= head.options - _END_TO_END
-    return [field for field in head.headers if field.name not in dropped]
+        allowed -= head.options - _END_TO_END
+    return [field.line for field in head.headers if field.name in allowed]
+
+
+def forwarded_but(head: RequestHead, dropped: frozenset[bytes]) -> list[bytes]:
+    """Return the lines of all fields but those in `dropped`, which has HOP_BY_HOP, and those that Connection names."""
+    dropped |= head.options - _END_TO_END
+    return [field.line for field in head.headers if field.name not in dropped]
 
 
 def pairs(fields: Iterable[HeaderField]) -> Headers:

@@ -17,7 +17,7 @@ from promptgroup_router.callers import told_usage
 from promptgroup_router.callers.answer_events import tail_of
 from promptgroup_router.callers.reported_usage import NotToldError
 from promptgroup_router.decision.answer import BodyRewriter, additions
-from promptgroup_router.decision.engine_request import HEADER_SETS, engine_body, engine_fields, lacks_credential
+from promptgroup_router.decision.engine_request import engine_body, engine_fields, lacks_credential
 from promptgroup_router.decision.exchange import ERRORS, Action, Exchange, Failed, Refuse, Send, queues
 from promptgroup_router.decision.record import RequestRecord
 from promptgroup_router.http11 import http1
@@ -49,14 +49,9 @@ HELD_SECONDS = 15.0
 """Time for which the events before the first token are held back, unless the group's limit is longer: below the 30 to
 60 seconds after which clients and load balancers take a silent connection for dead."""
 
-_NOT_FORWARDED = http1.HOP_BY_HOP | {b"host", b"content-length", b"expect", REQUEST_ID}
-"""Fields that are set anew for each engine, or that do not concern it."""
-_DROPPED = {each: _NOT_FORWARDED | each for each in HEADER_SETS}
 _VIA_AND_HOST = (b"via: 1.0 promptgroup\r\nhost: ", b"via: 1.1 promptgroup\r\nhost: ")
 """By the minor version of the client's HTTP (RFC 9110 section 7.6.3)."""
 _TRACEPARENT = TRACEPARENT + b": "
-_DROPPED_TO_TRACE = {each: dropped | {TRACEPARENT} for each, dropped in _DROPPED.items()}
-"""The same for requests whose span the engine is told of."""
 
 
 class AnswerTaker(Protocol):
@@ -197,7 +192,7 @@ class Relay:
         # the router does not wait for 100 before it sends a body, and no interim answer exists in HTTP/1.0
         if head.status != CONTINUE and self._request.head.minor == 1 and self._interims < MAX_INTERIM:
             self._interims += 1
-            self._client.write(interim_head(head))
+            self._client.write(interim_head(head, self._route.candidates.rules))
 
     def answer_began(self, head: ResponseHead) -> None:
         """Keep the head until the first byte of the body: another engine can still be tried if this one dies."""
@@ -438,8 +433,9 @@ class Relay:
         """Return head and body of the request for a member; `traceparent` is empty for the client's own."""
         head = self._request.head
         body = engine_body(self._route, member, os.urandom(RANDOM_BYTES) if self._route.stamped else b"")
-        dropped, further = engine_fields(self._state.authenticator, self._route, member)
-        lines = http1.forwarded(head, (_DROPPED_TO_TRACE if traceparent else _DROPPED)[dropped])
+        traced = traceparent != b""
+        allowed, further = engine_fields(self._state.authenticator, self._route, member, traced=traced)
+        lines = http1.forwarded(head, allowed)
         lines += [b"%b: %b" % field for field in further]
         if traceparent:
             lines.append(_TRACEPARENT + traceparent)
@@ -478,6 +474,7 @@ class Relay:
             rewritten=self._rewriter is not None or self._tells,
             further=[*self._notes, *added.fields, *further],
             limits=added.limits,
+            rules=self._route.candidates.rules,
         )
         self._pending, self._keep = relayed.head, relayed.keep
         if relayed.decode:

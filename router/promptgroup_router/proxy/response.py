@@ -4,8 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 
-from promptgroup_router.apis.errors import ID_FIELDS, OVERLOADED, AnswerForm
+from promptgroup_router.apis.errors import OVERLOADED, AnswerForm
 from promptgroup_router.contract import names
+from promptgroup_router.contract.caller_rules import NO_RULES, CallerRules
+from promptgroup_router.decision.engine_headers import from_engine
 from promptgroup_router.http11 import http1
 from promptgroup_router.http11.http1 import Framing, Headers, ResponseHead
 
@@ -22,10 +24,6 @@ STATUS_LINES = {int(status): f"HTTP/1.1 {int(status)} {status.phrase}".encode() 
 
 _SERVED_BY = names.HEADER_SERVED_BY.encode()
 _REVISION = names.HEADER_REVISION.encode()
-_CACHE_MISS = names.HEADER_CACHE_MISS.encode()
-_USAGE = names.HEADER_USAGE.encode()
-_NOT_RELAYED = http1.HOP_BY_HOP | ID_FIELDS | {_SERVED_BY, _REVISION, _CACHE_MISS, _USAGE}
-_LENGTH = frozenset((b"content-length",))
 
 
 @dataclass(slots=True)
@@ -75,10 +73,10 @@ def _value_of(answer: ResponseHead, name: bytes) -> bytes | None:
     return None
 
 
-def interim_head(answer: ResponseHead) -> bytes:
+def interim_head(answer: ResponseHead, rules: CallerRules) -> bytes:
     """Rewrite the head of an interim answer (1xx) for the client; it has no length (RFC 9110 section 8.6)."""
     line = STATUS_LINES.get(answer.status) or b"HTTP/1.1 %d " % answer.status
-    return http1.encode(line, http1.forwarded(answer, _NOT_RELAYED | _LENGTH))
+    return http1.encode(line, http1.forwarded(answer, from_engine(rules, sized=False)))
 
 
 def relayed_head(
@@ -92,6 +90,7 @@ def relayed_head(
     rewritten: bool = False,
     further: Sequence[tuple[bytes, bytes]] = (),
     limits: bytes = b"",
+    rules: CallerRules = NO_RULES,
 ) -> RelayedHead:
     """Rewrite the head of an engine's answer for the client.
 
@@ -105,10 +104,11 @@ def relayed_head(
         rewritten: whether the body is rewritten on its way, so that its length is not known.
         further: fields that the router adds to this answer.
         limits: lines of fields that tell the client of its limits, without the end of the last.
+        rules: of the group, which name the engine's fields that clients get beside those of every group.
     """
     # a 204 has no length (RFC 9110 section 8.6): a client might wait for so many bytes
     unsized = answer.status == 204 or rewritten
-    lines = http1.forwarded(answer, _NOT_RELAYED | _LENGTH) if unsized else _relayed_lines(answer)
+    lines = http1.forwarded(answer, from_engine(rules, sized=False)) if unsized else _relayed_lines(answer, rules)
     chunked = answer.framing is Framing.CHUNKED or rewritten
     decode = answer.framing is Framing.CHUNKED and (minor == 0 or rewritten)
     keep = keep and (chunked or answer.framing is not Framing.UNTIL_CLOSE) and not (chunked and minor == 0)
@@ -127,12 +127,12 @@ def relayed_head(
     return RelayedHead(http1.encode(line, lines), keep, decode)
 
 
-def _relayed_lines(answer: ResponseHead) -> list[bytes]:
+def _relayed_lines(answer: ResponseHead, rules: CallerRules) -> list[bytes]:
     """Return the lines of an engine's fields, all of them as one for a head that is remembered."""
-    if answer.relayed:
+    if answer.relayed and not rules.headers:
         return [answer.relayed]
-    lines = http1.forwarded(answer, _NOT_RELAYED)
-    if answer.comes_again:
+    lines = http1.forwarded(answer, from_engine(rules))
+    if answer.comes_again and not rules.headers:
         answer.relayed = b"\r\n".join(lines)
     return lines
 

@@ -7,6 +7,7 @@ schemas in their order.
 """
 
 import re
+from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Any, NewType
 
@@ -97,6 +98,7 @@ def cache_key(
     allowed: frozenset[EngineField],
     sharers: bytes,
     space: str,
+    headers: Sequence[bytes] = (),
 ) -> CacheKey:
     """Return the key of a request's answer.
 
@@ -111,6 +113,7 @@ def cache_key(
         allowed: the fields of the engine's operator that are not taken out of the body.
         sharers: those who may share the answer; empty for all.
         space: the namespace that the client chose for its answers, as LiteLLM has it.
+        headers: lines of the header fields that engines get because the group names them.
 
     Raises:
         ApiError: 400: the body is nested too deeply for a key.
@@ -125,6 +128,7 @@ def cache_key(
     parts = [
         _VERSION, path.decode("latin-1"), query.decode("latin-1"), revision, settings, model, front, passed,
         sharers.decode("latin-1"), space, tools, _canonical(ask.doc),
+        *(line.decode("latin-1") for line in headers),
     ]  # fmt: skip
     spelled = encoded(parts)
     if b"e+" in spelled and _BEYOND.search(spelled):

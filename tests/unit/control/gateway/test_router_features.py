@@ -19,6 +19,7 @@ HELD = {
     *("routing.policy", "routing.sharing", "routing.loadFactorPercent", "routing.sessionHeader"),
     # by the body that the picker gives back, and refused where a gateway does not let it
     *("routing.ownInstructions", "routing.allowedEngineFields", "routing.isolation", "routing.reportCachedTokens"),
+    "routing.allowedEngineHeaders",
     "engine.credentialFrom",
     # by the operator and the engines, whoever sends to them
     *("replicas", "sizing", "warmup", "cache"),

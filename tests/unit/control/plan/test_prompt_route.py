@@ -110,9 +110,15 @@ def test_time_limits_are_whole_seconds_and_none_unless_the_spec_has_them():
 
 def test_a_route_says_what_callers_may_ask_and_learn():
     assert made([revision(pods=[pod()])]).callers == NO_RULES
-    fields = {"allowedEngineFields": ["rid"], "isolation": "Caller", "reportCachedTokens": "Hidden"}
+    fields = {
+        "allowedEngineFields": ["rid"],
+        "allowedEngineHeaders": ["x-tenant"],
+        "isolation": "Caller",
+        "reportCachedTokens": "Hidden",
+    }
     rules = made([revision(pods=[pod()])], of=group(routing=fields)).callers
     assert (rules.allowed, rules.cached_tokens) == ({EngineField.RID}, CachedTokens.HIDDEN)
+    assert rules.headers == {"x-tenant"}
     assert rules.salted == DIALECTS[EngineType.VLLM].salted
     of = group(routing=fields, engine={"type": "SGLang"})
     assert "messages" not in made([revision(pods=[pod()])], of=of).callers.salted

@@ -528,7 +528,7 @@ def test_a_group_that_hides_what_was_cached():
     request.head(answer=1)
     assert refusal(request.body(CHAT))[:2] == (500, "not_shown")
     request.begin()
-    request.head()
+    request.head(accept_encoding="gzip")
     head = request.body(CHAT)[0].request_headers.response.header_mutation
     assert "accept-encoding" in head.remove_headers
     request.answer_head()
@@ -546,7 +546,6 @@ def test_an_engine_that_asks_for_a_key_gets_it_and_none_of_the_clients():
     request.picker.state.authenticator.keyring.credential = lambda namespace, name: f"{namespace} {name}".encode()
     request.head(authorization="Bearer mine", subset=["10.0.0.1:8000"])
     head = request.body(CHAT)[0].request_headers.response.header_mutation
-    assert "authorization" in head.remove_headers
     told = {each.header.key: each.header.raw_value for each in head.set_headers}
     assert told["authorization"] == b"Bearer chat keys/engine"
     request.begin()
@@ -600,10 +599,10 @@ def test_a_request_that_is_not_sampled_keeps_its_header_and_what_is_kept_for_oth
     first = request.body(CHAT)[0]
     assert "traceparent" not in set_by(first)
     request.begin()
-    known = messages.picked.cache_info().hits
+    known = messages._picked.cache_info().hits
     request.head(**header)
     request.body(CHAT)
-    assert messages.picked.cache_info().hits == known + 1
+    assert messages._picked.cache_info().hits == known + 1
     assert ended == []
 
 

@@ -105,3 +105,49 @@ def test_a_request_of_any_api_is_renamed():
     assert renamed(parse_form(body), "llama").raw == form(part("model", b"llama"), SOUND)
     unnamed = parse_passed(b"{}")
     assert renamed(unnamed, "llama") is unnamed
+
+
+XARGS = b'{"kv_transfer_params": "x", "top_a": 0.5}'
+
+
+@pytest.mark.parametrize(
+    "spelled",
+    [
+        b"Content-Disposition: form-data; name*=utf-8''vllm%5Fxargs",
+        b'Content-Disposition: form-data; name*0="vllm_"; name*1="xargs"',
+        b'Content-Disposition: form-data; name="vllm\\_xargs"',
+        b'Content-Disposition: form-data; name="a"; name="vllm_xargs"',
+        b'Content-Disposition: form-data; name="a"\r\nContent-Disposition: form-data; name="vllm_xargs"',
+        b'Content-Disposition: form-data; name="a"\r\n ; name="vllm_xargs"',
+        b'Content-Disposition: form-data; name="a"\nContent-Disposition: form-data; name="vllm_xargs"',
+        b'Content-Disposition: form-data; filename="\\"; name="vllm_xargs"; x="',
+        b'Content-Disposition: form-data; name="vllm+AF8-xargs"',
+        b'Content-Disposition: form-data; name=" vllm_xargs"',
+    ],
+)
+def test_a_part_that_another_reader_may_call_otherwise_is_refused(spelled):
+    with pytest.raises(ApiError, match="not named plainly"):
+        parse_form(form(part("model", b"whisper"), b"--XX\r\n" + spelled + b"\r\n\r\n" + XARGS + b"\r\n"))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        form(part("model", b"whisper"), part("model", b"other")),
+        form(part("model", b"whisper"), part("vllm_xargs", b"{}"), part("vllm_xargs", XARGS)),
+        form(part("model", b"whisper"), part("vllm_xargs-", XARGS)),
+        form(part("model", b"whisper"), part("vllm_xargs", b'{"kv_transfer_params": NaN}')),
+        form(part("model", b"whisper"), part("vllm_xargs", b"{}" + b" " * 65536)),
+        part("model", b"whisper") + b"--XXX\r\n",
+        part("model", b"whisper") + b"--XX\n--XX--",
+    ],
+)
+def test_a_form_of_two_readings_is_refused(body):
+    with pytest.raises(ApiError) as caught:
+        parse_form(body)
+    assert caught.value.status == 400
+
+
+def test_fields_of_engines_in_a_form_are_known():
+    body = form(part("model", b"whisper"), part("vllm_xargs", XARGS), part("Cache_Salt", b"a"), SOUND)
+    assert parse_form(body).doc == {"model": "whisper", "vllm_xargs": orjson.loads(XARGS), "cache_salt": True}

@@ -1,9 +1,11 @@
 import orjson
 import pytest
 
+from promptgroup_router.apis.by_model import parse_form
 from promptgroup_router.apis.endpoints import ENDPOINTS
 from promptgroup_router.apis.request import ApiKind, parse
 from promptgroup_router.apis.tokens import Tokens
+from promptgroup_router.base.errors import ApiError
 from promptgroup_router.callers.engine_fields import with_text_field, without_engine_fields, without_media_ids
 from promptgroup_router.contract.caller_rules import CallerRules, EngineField
 from promptgroup_router.policy.session_locations import SessionLocations
@@ -83,3 +85,26 @@ def test_ids_of_images_are_taken_out_and_nothing_else_is():
     assert got == body
     text = parse(ApiKind.CHAT, orjson.dumps({"model": "llama", "messages": HELLO}))
     assert without_media_ids(text) is text
+
+
+def parts_of(name: str, value: bytes) -> bytes:
+    head = b"Content-Disposition: form-data; name="
+    return b"--XX\r\n%bmodel\r\n\r\nllama\r\n--XX\r\n%b%b\r\n\r\n%b\r\n--XX--\r\n" % (head, head, name.encode(), value)
+
+
+@pytest.mark.parametrize("field", EngineField)
+def test_a_form_with_a_field_of_engines_is_refused(field):
+    ask = parse_form(parts_of(field.value, b"{}"))
+    with pytest.raises(ApiError, match=f"{field.value} is for the engine's operator"):
+        without_engine_fields(ask)
+    assert without_engine_fields(ask, {field}) is ask
+
+
+def test_what_a_group_does_not_allow_is_not_let_through_inside_of_what_it_allows():
+    allowed, nested = {EngineField.VLLM_XARGS}, {"kv_transfer_params": "x", "priority": 1, "top_a": 0.5}
+    ask = parse(ApiKind.CHAT, orjson.dumps({"model": "llama", "messages": HELLO, "vllm_xargs": nested}))
+    assert orjson.loads(without_engine_fields(ask, allowed).raw)["vllm_xargs"] == {"top_a": 0.5}
+    both = allowed | {EngineField.KV_TRANSFER_PARAMS, EngineField.PRIORITY}
+    assert without_engine_fields(ask, both) is ask
+    with pytest.raises(ApiError, match="vllm_xargs is for"):
+        without_engine_fields(parse_form(parts_of("vllm_xargs", orjson.dumps(nested))), allowed)

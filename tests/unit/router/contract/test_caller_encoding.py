@@ -6,6 +6,11 @@ from promptgroup_router.contract.encoding import FORMAT, GUARDED_FORMAT, encode_
 from promptgroup_router.contract.table import TableError
 from support.tables import group
 
+UNNAMEABLE = (
+    "a.allowedEngineHeaders has 'Host', which no group can let pass: name fields in lower case that no connection, "
+    "credential, router or gateway needs"
+)
+
 
 def test_defaults_are_not_written():
     assert encode(NO_RULES) == {}
@@ -33,6 +38,14 @@ def test_a_weight_is_at_least_one():
         (1, "a is a int, expected an object"),
         ({"salted": [1]}, "a: salted has something that is no text, expected a list of texts"),
         ({"default": {"tokensPerDay": -1}}, "a.default: tokensPerDay is -1, expected a whole number from 0"),
+        (
+            {"allowedEngineHeaders": ["x-tenant", "Host"]},
+            UNNAMEABLE,
+        ),
+        (
+            {"allowedEngineHeaders": [f"x-{number}" for number in range(17)]},
+            "a.allowedEngineHeaders has 17 names, at most 16: name fewer",
+        ),
         ({"named": [{}]}, "a.named: caller is missing, expected a string"),
         ({"reportCachedTokens": "No"}, "a: reportCachedTokens is 'No', expected one of Exact, Rounded, Hidden"),
     ],
@@ -52,3 +65,9 @@ def test_a_priority_is_read_as_it_was_written_and_normal_is_not_written():
     }
     assert decode(encode(rules), "a") == rules
     assert decode({"default": {"weight": 3}}, "a").default.priority is Priority.NORMAL
+
+
+def test_the_header_fields_that_pass_are_read_as_they_were_written():
+    rules = CallerRules(headers=frozenset(("x-tenant", "baggage")))
+    assert encode(rules) == {"allowedEngineHeaders": ["baggage", "x-tenant"]}
+    assert decode(encode(rules), "a") == rules

@@ -1,8 +1,9 @@
 import json
 from dataclasses import replace
 
+from promptgroup_router.contract.access import Access
 from promptgroup_router.decision.arrival import arrive
-from promptgroup_router.decision.engine_request import NOT_FORWARDED, engine_body
+from promptgroup_router.decision.engine_request import engine_body, engine_fields
 from promptgroup_router.rings.ids import member_hash
 from promptgroup_router.routing.response_id import RANDOM_BYTES, decode
 from promptgroup_router.routing.state import RouterState
@@ -31,5 +32,13 @@ def test_other_bodies_are_the_routes_own():
     assert engine_body(found, member, b"") == body
 
 
-def test_what_only_the_operator_may_say_is_not_forwarded():
-    assert b"x-promptgroup-warmup" in NOT_FORWARDED
+def test_an_engine_that_asks_for_a_credential_gets_its_own_and_none_of_the_clients():
+    found, member, _ = route_of(b"/v1/completions", {"model": "llama", "prompt": "hi"})
+    state = RouterState()
+    state.authenticator.keyring.credential = lambda namespace, name: f"{namespace} {name}".encode()
+    found.access = Access(passes_credentials=True)
+    passed, further = engine_fields(state.authenticator, found, member, traced=False)
+    assert (b"authorization" in passed, further) == (True, ())
+    passed, further = engine_fields(state.authenticator, found, replace(member, credential="keys/a"), traced=True)
+    assert not passed & {b"authorization", b"cookie", b"traceparent"}
+    assert further == ((b"authorization", b"Bearer chat keys/a"),)

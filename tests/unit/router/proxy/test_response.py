@@ -2,7 +2,8 @@
 
 import pytest
 
-from promptgroup_router.http11.http1 import Framing
+from promptgroup_router.contract.caller_rules import NO_RULES, CallerRules
+from promptgroup_router.http11.http1 import Framing, parse_response
 from promptgroup_router.proxy.response import REQUEST_ID, connection_lines, interim_head, own_answer, relayed_head
 from support.heads import answer_head
 
@@ -14,9 +15,16 @@ def answer(status=200, framing=Framing.LENGTH, length=2, headers=((b"content-len
 NOTES = [(b"cache-status", b"promptgroup; fwd=miss")]
 
 
-def relayed(head, minor=1, keep=True, revision="0123abcd"):
+def relayed(head, minor=1, keep=True, revision="0123abcd", rules=NO_RULES):
     return relayed_head(
-        head, minor=minor, keep=keep, served_by="ns/g/0123abcd/1", revision=revision, request_id=b"mine", further=NOTES
+        head,
+        minor=minor,
+        keep=keep,
+        served_by="ns/g/0123abcd/1",
+        revision=revision,
+        request_id=b"mine",
+        further=NOTES,
+        rules=rules,
     )
 
 
@@ -79,6 +87,23 @@ def test_an_answer_without_content_has_no_length():
 
 def test_an_interim_answer_passes_with_its_fields():
     head = interim_head(
-        answer(status=103, length=0, headers=[(b"link", b"</a>; rel=preload"), (b"content-length", b"5")])
+        answer(status=103, length=0, headers=[(b"vary", b"accept"), (b"server", b"x"), (b"content-length", b"5")]),
+        NO_RULES,
     )
-    assert head == b"HTTP/1.1 103 Early Hints\r\nlink: </a>; rel=preload\r\n\r\n"
+    assert head == b"HTTP/1.1 103 Early Hints\r\nvary: accept\r\n\r\n"
+
+
+def test_an_engines_word_on_itself_passes_only_where_the_group_names_the_field():
+    told = answer(headers=[(b"content-length", b"2"), (b"endpoint-load-metrics", b"JSON {}"), (b"x-sglext-ids", b"1")])
+    assert b"endpoint-load-metrics" not in relayed(told).head
+    head = relayed(told, rules=CallerRules(headers=frozenset(("endpoint-load-metrics",)))).head
+    assert b"endpoint-load-metrics: JSON {}\r\n" in head
+    assert b"x-sglext-ids" not in head
+
+
+def test_a_head_that_is_remembered_has_each_groups_own_fields():
+    told = parse_response(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nserver: uvicorn\r\n\r\n")
+    assert told.comes_again
+    names_it = CallerRules(headers=frozenset(("server",)))
+    for rules, passes in ((names_it, True), (NO_RULES, False), (names_it, True), (NO_RULES, False)):
+        assert (b"server: uvicorn\r\n" in relayed(told, rules=rules).head) is passes
