@@ -432,8 +432,9 @@ class RoutingSpec(ApiModel):
     expected to answer sooner, recomputation included; BoundedLoad when the home has more than its share of the load.
     LeastRequest, RoundRobin and PrefixHash exist for comparison."""
     sharing: Sharing = Sharing.POOL
-    """With Pool, groups of this namespace with the same model, engine settings and access take each other's overflow.
-    With Dedicated, this group's replicas serve it alone, and it uses no others."""
+    """With Pool, groups of this namespace with the same model, engine settings, access and rules for callers
+    (isolation, reportCachedTokens, allowedEngineFields) take each other's overflow. With Dedicated, this group's
+    replicas serve it alone, and it uses no others."""
     load_factor_percent: Annotated[int, Field(ge=100, le=10_000)] = 125
     """Bound of BoundedLoad: a replica takes at most this percentage of the mean load, rounded up."""
     session_header: Annotated[str, Field(pattern="^[A-Za-z0-9-]{1,64}$")] = HEADER_SESSION

@@ -9,26 +9,30 @@ from datetime import datetime, timedelta
 from promptgroup_operator.api.access import to_contract
 from promptgroup_operator.base import durations
 from promptgroup_operator.plan import desired
+from promptgroup_operator.plan.prompt_route import caller_rules
 from promptgroup_operator.rollout import replica_split
 from promptgroup_operator.world.load import GroupLoad, PoolMember
 from promptgroup_operator.world.snapshot import GroupObject, Key, RevisionState
 from promptgroup_router.contract.access import Access
+from promptgroup_router.contract.caller_rules import NO_RULES, CallerRules
 from promptgroup_router.contract.fingerprint import Fingerprint
 from promptgroup_router.contract.table import Sharing
 
 KEPT = timedelta(minutes=3)
 """Age beyond which a group's figures are dropped: three passes of a group at rest."""
 
-Pool = tuple[str, str, str, Access | None]
-"""Namespace, model, engine settings, access: groups that are alike in all four lend to each other."""
-NO_POOL: Pool = ("", "", "", None)
+Pool = tuple[str, str, str, Access | None, CallerRules]
+"""Namespace, model, engine settings, access, rules for callers: groups alike in all five lend to each other."""
+NO_POOL: Pool = ("", "", "", None, NO_RULES)
 
 
 def pool_of(group: GroupObject) -> Pool | None:
     """Return the pool of a group; None if it is Dedicated, or its template is invalid."""
     if group.spec.routing.sharing is not Sharing.POOL or desired.template_problem(group) is not None:
         return None
-    return group.key.namespace, group.spec.model, desired.engine_settings(group), to_contract(group.spec.access)
+    spec = group.spec
+    rules = caller_rules(spec).without_limits
+    return group.key.namespace, spec.model, desired.engine_settings(group), to_contract(spec.access), rules
 
 
 def member(

@@ -101,7 +101,7 @@ def route(
         own_instructions=routing.own_instructions,
         access=to_contract(group.spec.access),
         time_limits=table.TimeLimits(_seconds(routing.first_token_timeout), _seconds(routing.idle_timeout)),
-        callers=_callers(group.spec),
+        callers=caller_rules(group.spec),
         responses=caching_of(group.spec.responses),
         revisions=tuple(routed),
         aliases=_aliases(group.spec, standing, now),
@@ -122,7 +122,8 @@ def _policy(spec: PromptGroupSpec) -> table.Policy:
     return table.Policy.LEAST_REQUEST
 
 
-def _callers(spec: PromptGroupSpec) -> CallerRules:
+def caller_rules(spec: PromptGroupSpec) -> CallerRules:
+    """Return a group's rules for its callers, as routers get them."""
     routing, limits = spec.routing, spec.limits or LimitsSpec()
     isolates = routing.isolation is Isolation.CALLER
     return CallerRules(

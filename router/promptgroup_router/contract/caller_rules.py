@@ -6,7 +6,7 @@ authenticates them.
 
 import enum
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 
 class EngineField(enum.StrEnum):
@@ -160,6 +160,11 @@ class CallerRules:
     def isolates(self) -> bool:
         """True if callers share no cache."""
         return bool(self.salted)
+
+    @property
+    def without_limits(self) -> "CallerRules":
+        """What engines get and what callers learn: groups with the same value may share replicas."""
+        return replace(self, default=NO_LIMITS, named=())
 
     def limits_of(self, caller: str) -> CallerLimits:
         """Return the limits of a caller."""

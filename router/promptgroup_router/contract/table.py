@@ -59,8 +59,8 @@ class Sharing(enum.StrEnum):
     """The rule by which replicas take requests of other groups."""
 
     POOL = "Pool"
-    """The group's replicas take the overflow of other groups of the same namespace, model and engine settings that say
-    so too, and its own overflow may go to theirs."""
+    """The group's replicas take the overflow of other groups of the same namespace, model, engine settings, access and
+    rules for callers that say so too, and its own overflow may go to theirs."""
     DEDICATED = "Dedicated"
     """The group's replicas serve this group alone."""
 

@@ -231,6 +231,14 @@ class RoutingIndex:
     alias_conflicts: tuple[AliasConflict, ...]
     name_conflicts: tuple[NameConflict, ...]
 
+    def rules_of_replicas(self, group: Group) -> CallerRules:
+        """Return the rules for what a group's replicas hold, which may be of requests that no group declares."""
+        if group.sharing is Sharing.DEDICATED:
+            return group.callers
+        pools = self.models[group.model].tenants[group.namespace].by_access
+        undeclared = next((pool.rules for access, pool in pools if access == group.access), group.callers)
+        return replace(group.callers, cached_tokens=strictest((group.callers, undeclared)))
+
     def prefill_rates(self) -> dict[str, int]:
         """Return model → prompt tokens that a replica of it computes a second, at least; only what was measured."""
         rates: dict[str, int] = {}
@@ -301,16 +309,17 @@ def build_index(table: RoutingTable) -> RoutingIndex:
     )
 
 
-_LendingKey = tuple[str, str, str, Access | None]
-"""Namespace, model, engine settings and access. Replicas that are equal in these take each other's requests: a caller
-who may not use a group gets none of its replicas by the overflow of another one."""
+_LendingKey = tuple[str, str, str, Access | None, CallerRules]
+"""Namespace, model, engine settings, access and rules for callers. Replicas that are equal in these take each other's
+requests: a caller who may not use a group gets none of its replicas by the overflow of another one, and an engine gets
+nothing that its own group's rules keep from it."""
 
 
 def _lending_key(group: Group, revision: Revision) -> _LendingKey | None:
     """Return the key under which a revision lends and borrows replicas, or None if it does neither."""
     if group.sharing is Sharing.DEDICATED or not revision.engine.settings:
         return None
-    return group.namespace, group.model, revision.engine.settings, group.access
+    return group.namespace, group.model, revision.engine.settings, group.access, group.callers.without_limits
 
 
 def _members(group: Group, revision: Revision, state: SlotState) -> dict[int, Member]:
@@ -538,13 +547,17 @@ def _unmatched_rules(groups: Sequence[CallerRules]) -> CallerRules:
     """
     first = groups[0]
     isolating = [each.salted for each in groups if each.isolates]
-    strictest = max((each.cached_tokens for each in groups), key=list(CachedTokens).index)
     return CallerRules(
         salted=frozenset.intersection(*isolating) if isolating else frozenset(),
-        cached_tokens=strictest,
+        cached_tokens=strictest(groups),
         default=first.default,
         named=first.named,
     )
+
+
+def strictest(rules: Iterable[CallerRules]) -> CachedTokens:
+    """Return the least that any of the rules tells of cached tokens."""
+    return max((each.cached_tokens for each in rules), key=list(CachedTokens).index)
 
 
 def _age(entry: GroupEntry | RevisionEntry) -> tuple[Age, str]:

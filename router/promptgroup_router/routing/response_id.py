@@ -8,8 +8,12 @@ No router has to remember or tell anything: every router of the namespace, a res
     resp_pg_ ‖ base64url(replica: 8 bytes ‖ process: 4 bytes ‖ session: 8 bytes ‖ random: 10 bytes)
 
 An id is no proof of anything: one that a client invents chooses a replica of the group that the request matches, as
-any session id does. Where callers are kept apart, the last 6 of the random bytes are a tag of the others under the
-caller's salt, so that nobody continues or reads what another caller has stored. Does no I/O and reads no clock.
+any session id does.
+
+Where callers are kept apart an id begins with `resp_pg_c_`, and the last 6 of its random bytes are a tag of the others
+under the caller's salt. So an id says by itself that it is one caller's, and nobody else continues, reads or cancels
+the response, through whichever group they ask: an engine knows its responses by the whole text, so that an id without
+these letters names no response. Does no I/O and reads no clock.
 """
 
 import base64
@@ -21,17 +25,21 @@ from typing import NamedTuple
 
 import xxhash
 
+from promptgroup_router.access.caller import Caller
 from promptgroup_router.apis.session_key import SessionKey
-from promptgroup_router.callers.salts import TAG_BYTES, CacheDomain
+from promptgroup_router.callers.salts import TAG_BYTES, CacheDomain, Salts
 from promptgroup_router.rings.ids import MemberHash
 
 MARK = "resp_pg_"
+OWNED = MARK + "c_"
+"""The beginning of an id that is one caller's."""
 RANDOM_BYTES = 10
 """80 bits: two responses of one session on one replica have different ids."""
 MOST_CHARACTERS = 256
 """Longest id that is looked at; those of hosted APIs have about 60."""
 
 _LAYOUT = struct.Struct("<QIQ")
+_CHARACTERS = 4 * (_LAYOUT.size + RANDOM_BYTES) // 3
 _PLAIN = re.compile(rf"[A-Za-z0-9_\-.]{{1,{MOST_CHARACTERS}}}")
 
 
@@ -51,32 +59,56 @@ def process_hash(incarnation: str) -> int:
 
 def encode(contents: ResponseId, random: bytes) -> str:
     """Return the id with these contents and RANDOM_BYTES random bytes."""
-    return MARK + base64.urlsafe_b64encode(_LAYOUT.pack(*contents) + random).decode()
+    return MARK + _text(_LAYOUT.pack(*contents) + random)
 
 
 def encode_for(contents: ResponseId, random: bytes, domain: CacheDomain) -> str:
     """Return an id that `is_of` a caller, from at least RANDOM_BYTES random bytes."""
-    nonce = random[: RANDOM_BYTES - TAG_BYTES]
-    return encode(contents, nonce + domain.tag(_LAYOUT.pack(*contents) + nonce))
+    told = _LAYOUT.pack(*contents) + random[: RANDOM_BYTES - TAG_BYTES]
+    return OWNED + _text(told + domain.tag(told))
 
 
 def is_of(text: str, domain: CacheDomain) -> bool:
     """Return True if an id was made for the caller of a domain."""
-    if decode(text) is None:
-        return False
-    packed = base64.urlsafe_b64decode(text[len(MARK) :])
-    return hmac.compare_digest(domain.tag(packed[:-TAG_BYTES]), packed[-TAG_BYTES:])
+    packed = _packed(text)
+    return packed is not None and hmac.compare_digest(domain.tag(packed[:-TAG_BYTES]), packed[-TAG_BYTES:])
+
+
+def is_open_to(text: str, caller: Caller, namespace: str, salts: Salts | None, *, isolated: bool) -> bool:
+    """Return True if a caller may use the response of an id.
+
+    Args:
+        text: the id.
+        caller: who asks.
+        namespace: the namespace of the replica that holds the response.
+        salts: the salts of callers; None where there are none.
+        isolated: whether the group that is asked keeps its callers apart, so that each id has to be the caller's.
+    """
+    if not isolated and not (text.startswith(OWNED) and len(text) == len(OWNED) + _CHARACTERS):
+        return True
+    return salts is not None and caller.name != "" and is_of(text, salts.of(namespace, caller))
 
 
 def decode(text: str) -> ResponseId | None:
     """Return the contents of an id; None if a router did not make it."""
-    if not text.startswith(MARK) or len(text) != len(MARK) + 4 * (_LAYOUT.size + RANDOM_BYTES) // 3:
+    packed = _packed(text)
+    return ResponseId(*_LAYOUT.unpack_from(packed)) if packed is not None else None
+
+
+def _text(packed: bytes) -> str:
+    return base64.urlsafe_b64encode(packed).decode()
+
+
+def _packed(text: str) -> bytes | None:
+    """Return the bytes of an id; None if a router did not make it."""
+    # what follows the shorter beginning may begin as the longer one does: their lengths differ
+    mark = OWNED if len(text) == len(OWNED) + _CHARACTERS else MARK
+    if not text.startswith(mark) or len(text) != len(mark) + _CHARACTERS:
         return None
     try:
-        packed = base64.b64decode(text[len(MARK) :], altchars=b"-_", validate=True)
+        return base64.b64decode(text[len(mark) :], altchars=b"-_", validate=True)
     except (binascii.Error, ValueError):
         return None
-    return ResponseId(*_LAYOUT.unpack_from(packed))
 
 
 def is_plain(text: str) -> bool:

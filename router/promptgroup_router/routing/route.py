@@ -45,7 +45,7 @@ from promptgroup_router.routing.holder import PREVIOUS, find_holder, holds, lost
 from promptgroup_router.routing.match import ByContent, ByName, MatchedBy, NoMatch, match_group
 from promptgroup_router.routing.near_miss import NearMiss, find_near_miss
 from promptgroup_router.routing.prompt_digest import CacheQuestion
-from promptgroup_router.routing.response_id import decode, is_of
+from promptgroup_router.routing.response_id import decode, is_of, is_open_to
 from promptgroup_router.routing.secret_prompt import check_by_name, is_given_secret
 from promptgroup_router.undeclared.leading import LEADING_BYTES, LEADING_IDS, Leading, leading_of
 from promptgroup_router.undeclared.unmatched import UNMATCHED
@@ -187,7 +187,7 @@ def route(
         salts=salts,
     )
     if ask.kind is ApiKind.RESPONSES:
-        _continue(found, ask, locations, now)
+        _continue(found, ask, locations, now, salts)
     if not cached:
         _place_anywhere(found, ask)
     return found
@@ -497,11 +497,11 @@ def _unmatched(
     )
 
 
-def _continue(found: Route, ask: ParsedRequest, locations: SessionLocations, now: float) -> None:
+def _continue(found: Route, ask: ParsedRequest, locations: SessionLocations, now: float, salts: Salts | None) -> None:
     """Lead a request for a response to the replica that holds the response that it continues.
 
     Raises:
-        ApiError: 404: no replica that may serve the request holds it.
+        ApiError: 404: no replica that may serve the request holds it, or the response is another caller's.
     """
     # a caller who is kept apart chooses no ids: its response would have no mark of whose it is
     found.stamped = bool(found.domain.salt) or "request_id" not in ask.doc
@@ -512,6 +512,9 @@ def _continue(found: Route, ask: ParsedRequest, locations: SessionLocations, now
     member = find_holder(found.candidates, wanted)
     if member is None or not holds(member, wanted):
         raise lost(previous, PREVIOUS, "previous_response_not_found", restarted=member is not None)
+    namespace = member.group.partition("/")[0]
+    if not is_open_to(previous, found.caller, namespace, salts, isolated=bool(found.domain.salt)):
+        raise lost(previous, PREVIOUS, "previous_response_not_found", restarted=False)
     placement = locations.get_by_origin(wanted.session, NO_SESSION, now)
     before = int(placement.tokens) if placement is not None else 0
     found.candidates = only(found.candidates, member)

@@ -6,19 +6,18 @@ Does no I/O and reads no clock.
 import enum
 from dataclasses import dataclass, replace
 
-from promptgroup_router.access.caller import Caller
 from promptgroup_router.apis.responses import RESPONSES_PATH
 from promptgroup_router.apis.session_key import RequestSession
 from promptgroup_router.base.errors import ApiError, shown
 from promptgroup_router.callers.salts import Salts
-from promptgroup_router.contract.table import Group, Policy
+from promptgroup_router.contract.table import Policy
 from promptgroup_router.policy.balancer import Balancer
 from promptgroup_router.policy.demand import Demand
 from promptgroup_router.rings.ids import member_parts
 from promptgroup_router.rings.index import RoutingIndex
 from promptgroup_router.routing.holder import find_holder, holds, lost, only
 from promptgroup_router.routing.match import MatchedBy
-from promptgroup_router.routing.response_id import decode, is_of, is_plain
+from promptgroup_router.routing.response_id import decode, is_open_to, is_plain
 from promptgroup_router.routing.route import Identify, Rewrite, Route, identify_nobody
 
 _PREFIX = RESPONSES_PATH + b"/"
@@ -90,7 +89,8 @@ def route_by_response(
     if group is None or namespace not in ("", group.group.namespace):
         raise lost(response_id, "response_id", _NO_RESPONSE, restarted=False)
     caller = identify(group.group.access, group.group.namespace)
-    if not _may_read(group.group, caller, response_id, salts):
+    isolated, of = group.group.callers.isolates, group.group.namespace
+    if not is_open_to(response_id, caller, of, salts, isolated=isolated):
         raise lost(response_id, "response_id", _NO_RESPONSE, restarted=False)
     for revision in group.revisions:
         member = find_holder(revision.candidates, wanted)
@@ -98,7 +98,8 @@ def route_by_response(
             continue
         if not holds(member, wanted):
             raise lost(response_id, "response_id", _NO_RESPONSE, restarted=True)
-        alone = only(revision.candidates, member)
+        # a request that no group declares may have made it, under the rules of all that share the replica
+        alone = replace(only(revision.candidates, member), rules=index.rules_of_replicas(group.group))
         return Route(
             how=MatchedBy.NAME,
             group=revision.label,
@@ -114,10 +115,3 @@ def route_by_response(
             access=group.group.access,
         )
     raise lost(response_id, "response_id", _NO_RESPONSE, restarted=False)
-
-
-def _may_read(group: Group, caller: Caller, response_id: str, salts: Salts | None) -> bool:
-    """Return True if a response is the caller's, or if the callers of its group share what they have."""
-    if not group.callers.isolates:
-        return True
-    return salts is not None and caller.name != "" and is_of(response_id, salts.of(group.namespace, caller))

@@ -47,6 +47,9 @@ def test_another_model_another_engine_and_who_keeps_to_himself_are_no_members():
         seen("two", engine={"args": ["--max-model-len=8192"]}),
         seen("two", routing={"sharing": "Dedicated"}),
         seen("two", access={"type": "APIKey", "apiKey": {"secrets": ["keys"]}}),
+        seen("two", routing={"isolation": "Caller"}),
+        seen("two", routing={"reportCachedTokens": "Hidden"}),
+        seen("two", routing={"allowedEngineFields": ["priority"]}),
     ):
         assert turn(pools, *other, NOW) == ()
         assert turn(pools, one, first, NOW) == ()
@@ -61,3 +64,10 @@ def test_a_member_that_goes_or_falls_silent_is_none():
     turn(pools, one, first, NOW)
     pools.forget(one.key)
     assert turn(pools, two, second, NOW) == ()
+
+
+def test_limits_of_callers_make_no_difference():
+    pools = Lending()
+    one, first = seen("one")
+    turn(pools, one, first, NOW)
+    assert turn(pools, *seen("two", limits={"default": {"requestsInFlight": 4}}), NOW) == (first,)
