@@ -392,14 +392,16 @@ TELLING = [
 @pytest.mark.parametrize("rules", [NO_RULES, ISOLATING], ids=["access", "isolation"])
 @pytest.mark.parametrize(("access", "headers"), TELLING, ids=["gateway", "key"])
 @pytest.mark.parametrize(
-    ("fields", "named"),
+    "naming",
     [({}, {}), ({"user": "alice"}, {}), ({}, {"x-session-id": "alice-7"}), ({"prompt_cache_key": "k"}, {})],
     ids=["text", "user", "header", "key"],
 )
 @pytest.mark.parametrize("system", [SYSTEM, "Nobody declares this. " * 40], ids=["declared", "undeclared"])
-def test_a_guess_is_explained_alike_whether_or_not_somebody_sent_it(
-    policy, rules, access, headers, fields, named, system
+def test_a_guess_is_explained_alike_whether_or_not_somebody_sent_it(  # noqa: PLR0917 - a table
+    policy, rules, access, headers, naming, system
 ):
+    fields, named = naming
+
     def answers(sent):
         held = group("support", revision(slots=4, engine=ENGINE), access=access, callers=rules, policy=policy)
         state = serving(table(held))
