@@ -82,8 +82,7 @@ def flag_parser(environment: Mapping[str, str]) -> FlagParser:
     flags.add(listen, "port", port, type=int, help="port for gateways, gRPC (default: %(default)s)")
     port, text = str(names.PORT_PICKER_HEALTH), "port for gRPC health checks, without TLS (default: %(default)s)"
     flags.add(listen, "health-port", port, type=int, help=text)
-    port, text = str(names.PORT_ROUTER_ADMIN), "port for health, metrics and the table (default: %(default)s)"
-    flags.add(listen, "admin-port", port, type=int, help=text)
+    flags.add_admin(listen)
     listen.add_argument(
         "--plaintext",
         action="store_true",

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 
 import orjson
 
+from promptgroup_router.admin_guard import AdminGuard
 from promptgroup_router.base.errors import ApiError
 from promptgroup_router.base.exposition import accepted
 from promptgroup_router.contract.encoding import encode_group
@@ -24,6 +25,9 @@ PURGE_PATH = b"/responses/purge"
 SAMPLES_PATH = b"/responses/samples"
 
 PATHS = (b"/healthz", b"/readyz", b"/metrics", b"/table", b"/unmatched", EXPLAIN_PATH, PURGE_PATH, SAMPLES_PATH)
+ADMIN_BODY_BYTES = 2 << 20
+"""Most bytes of a body: to explain one holds the loop, since the answer tells the loop's own state. Longer requests are
+explained by a table file."""
 JSON = b"application/json"
 JSON_LINES = b"application/jsonl"
 TEXT = b"text/plain; charset=utf-8"
@@ -31,13 +35,14 @@ TEXT = b"text/plain; charset=utf-8"
 log = logging.getLogger("promptgroup.router")
 
 
-def check_request(request: HttpRequest) -> None:
-    """Check that a request is for one of the paths.
+def check_request(guard: AdminGuard, client: ClientConnection, request: HttpRequest) -> None:
+    """Check that a request is for one of the paths, of somebody who may ask it.
 
     Raises:
-        ApiError: 404, there is no such path; 405, it does not allow the method.
+        ApiError: 403, see `AdminGuard`; 404, there is no such path; 405, it does not allow the method.
     """
     path, method = request.head.path, request.head.method
+    guard.check(request, client.peer_address(), changes=path == PURGE_PATH)
     if path not in PATHS:
         listed = ", ".join(each.decode() for each in PATHS)
         raise ApiError(404, f"there is nothing at this path: use one of {listed}", code="not_found")
@@ -92,7 +97,10 @@ def no_samples() -> ApiError:
 class Admin:
     """The handler of the admin port."""
 
-    def __init__(self, state: RouterState, connections: Callable[[], int], clock: Callable[[], float]) -> None:
+    def __init__(
+        self, state: RouterState, connections: Callable[[], int], clock: Callable[[], float], guard: AdminGuard
+    ) -> None:
+        self._guard = guard
         self._state = state
         self._connections = connections
         self._clock = clock
@@ -105,7 +113,7 @@ class Admin:
     def __call__(self, client: ClientConnection, request: HttpRequest) -> ActiveRequest | None:
         """Answer a request, or return what will."""
         try:
-            check_request(request)
+            check_request(self._guard, client, request)
         except ApiError as error:
             client.refuse(error)
             return None

@@ -13,7 +13,8 @@ from typing import Any
 
 from promptgroup_router.access.authenticator import Authenticator
 from promptgroup_router.access.keyring import Keyring
-from promptgroup_router.admin import Admin
+from promptgroup_router.admin import ADMIN_BODY_BYTES, Admin
+from promptgroup_router.admin_guard import AdminGuard
 from promptgroup_router.base import build
 from promptgroup_router.base.core_settings import BUFFER_BYTES, ApiServerAddress, CoreSettings
 from promptgroup_router.base.exposition import PROMETHEUS, TextFormat
@@ -82,12 +83,13 @@ class RoutingCore:
         """Bounds of all requests' bodies, and of what connections keep beside them."""
         self._connections = connections
         self._on_tick = tick
-        self.admin = Admin(self.state, connections, clock)
+        guard = AdminGuard(settings.admin_hosts, settings.admin_token_file)
+        self.admin = Admin(self.state, connections, clock, guard)
         """The handler of the admin port."""
         self._admin = ClientListener(
             self.admin,
             clock,
-            settings.max_body_bytes,
+            min(settings.max_body_bytes, ADMIN_BODY_BYTES),
             budget=self.bodies,
             buffers=self.buffers,
             max_connections=settings.max_connections,

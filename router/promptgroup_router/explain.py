@@ -1,8 +1,9 @@
 """Explains where a request would go at this moment, and why: steps 2 to 5 of a request's life without effects.
 
 Nothing is placed, counted or remembered of it, and none of its text and headers is repeated. The sender is told by the
-headers, as that of a request; a header by which a gateway names callers is believed, as if the request came from there.
-Does no I/O and reads no clock.
+headers, as that of a request; a header by which a gateway names callers is taken as if the request came from there.
+Where a group tells callers apart, the request is explained as the first one of its session: whoever asks learns what
+its rules do with the request, and not what another caller has sent. Does no I/O and reads no clock.
 
 The document is JSON:
 
@@ -13,7 +14,8 @@ The document is JSON:
 | `match`      | how (content, name, none), group (`namespace/name`), model, alias (null: the model was named, or a  |
 |              | group); `departed`: the prompt of a near miss                                                      |
 | `caller`     | null where the group asks nobody who they are; name: of the caller, null where that is not known   |
-| `session`    | key, named, source (a header or a field; empty: the start of the conversation), last (where it was) |
+| `session`    | key, named, source (a header or a field; empty: the start of the conversation), last (where it was; |
+|              | null where the group tells callers apart)                                                          |
 | `revision`   | fingerprint, weight of weights, why (content, session, weight); null without a group               |
 | `tokens`     | prompt, prefix, history: lengths as the router estimates them                                      |
 | `policy`     | its name                                                                                           |
@@ -27,21 +29,25 @@ margin and total. It and the room are null for a replica that is ejected, and wh
 """
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 import orjson
 
 from promptgroup_router.access.authenticator import NoSender
 from promptgroup_router.access.caller import Caller
+from promptgroup_router.apis import structure
 from promptgroup_router.apis.endpoints import ENDPOINTS, Endpoint
-from promptgroup_router.apis.request import CHAT_PATH
+from promptgroup_router.apis.request import CHAT_PATH, ParsedRequest
+from promptgroup_router.apis.session_key import NO_SESSION
 from promptgroup_router.base.errors import ApiError, shown
 from promptgroup_router.contract.access import Access, AccessType
 from promptgroup_router.contract.table import Policy, RoutingTable, SlotState
+from promptgroup_router.http11.http1 import MAX_HEAD
 from promptgroup_router.policy.expected_ttft import ReplicaCost
 from promptgroup_router.policy.policies import load_cap
-from promptgroup_router.policy.session_locations import Placement
-from promptgroup_router.rings.ids import MemberId, member_parts
+from promptgroup_router.policy.session_locations import Placement, SessionLocations
+from promptgroup_router.rings.ids import MemberId, PrefixKey, member_parts
 from promptgroup_router.rings.index import GroupEntry, Member, RevisionEntry, preferred
 from promptgroup_router.rings.ring import ring_of
 from promptgroup_router.routing.admission_queue import NEW_SECONDS, WAIT_SECONDS
@@ -49,6 +55,9 @@ from promptgroup_router.routing.match import MatchedBy
 from promptgroup_router.routing.route import Identify, Route, check_in, identify_nobody, refuse_empty, route
 from promptgroup_router.routing.state import RouterState
 from promptgroup_router.undeclared.unmatched import UNMATCHED
+
+NO_PREFIX = PrefixKey(0)
+"""A prefix that no replica holds."""
 
 
 class ExplainRequest(NamedTuple):
@@ -66,8 +75,9 @@ def parse_explain_request(data: bytes) -> ExplainRequest:
     Headers are part of it because proxies on the way consume some, `authorization` above all.
 
     Raises:
-        ApiError: 400, the JSON cannot be used.
+        ApiError: 400, the JSON cannot be used, or what a router would not parse of a client is in it.
     """
+    structure.check(data, structure.MOST_VALUES_OF_TEXT)
     try:
         asked = orjson.loads(data)
     except orjson.JSONDecodeError as error:
@@ -81,6 +91,8 @@ def parse_explain_request(data: bytes) -> ExplainRequest:
             )
     if not isinstance(headers, dict) or not all(isinstance(value, str) for value in headers.values()):
         raise ApiError(400, "headers is not an object whose values are strings", param="headers")
+    if sum(map(len, headers)) + sum(map(len, headers.values())) > MAX_HEAD:
+        raise ApiError(400, f"headers have more than {MAX_HEAD} bytes, which no request may have", param="headers")
     endpoint = ENDPOINTS.get(str(path).encode())
     if endpoint is None or not endpoint.cached:
         expected = ", ".join(each.path.decode() for each in ENDPOINTS.values() if each.cached)
@@ -121,30 +133,41 @@ def explain(state: RouterState, question: ExplainRequest, now: float) -> bytes:
 
 def _explained(state: RouterState, question: ExplainRequest, now: float, identify: Identify) -> bytes:
     told: dict[str, Any] = {"table": state.index.table.version, "refusal": None}
-    locations = state.balancer.locations
     try:
         if state.asks_callers:
             check_in(state.index, identify)
+        structure.check(question.body, question.endpoint.values)
         ask = question.endpoint.parse(question.body)
-        found = route(
-            state.index,
-            ask,
-            question.headers,
-            locations=locations,
-            tokens=state.tokens,
-            now=now,
-            identify=identify,
-            salts=state.salts,
-        )
+        found = _routed(state, ask, question.headers, now, identify)
         told["caller"] = _caller(state, found)
         group, revision = _whose(state, found)
-        place = locations.get_by_origin(found.demand.session, found.demand.origin, now)
+        place = state.balancer.locations.get_by_origin(found.demand.record, found.demand.origin, now)
         told |= _request(found, group, revision, place, asked=ask.model, now=now)
         refuse_empty(found)
         told |= _placement(_case(state, found, now), revision)
     except ApiError as error:
         told["refusal"] = {"status": error.status, "code": error.code, "param": error.param, "message": str(error)}
     return orjson.dumps(told, option=orjson.OPT_INDENT_2)
+
+
+def _routed(
+    state: RouterState, ask: ParsedRequest, headers: dict[bytes, bytes], now: float, identify: Identify
+) -> Route:
+    """Return the route of a request: without regard to what was sent before, where the group tells callers apart.
+
+    The names of sessions and of callers are the sender's to choose here, so that any record could be asked for.
+    """
+    route_by = partial(
+        route, state.index, ask, headers, tokens=state.tokens, now=now, identify=identify, salts=state.salts
+    )
+    found = route_by(locations=SessionLocations())
+    if state.authenticator.access(found.access).type is AccessType.ANONYMOUS:
+        return route_by(locations=state.balancer.locations)
+    demand = found.demand
+    demand.unseen, demand.origin = True, NO_SESSION
+    if (found.group == UNMATCHED or found.domain.salt) and found.candidates.policy is not Policy.PREFIX_HASH:
+        demand.prefix = NO_PREFIX  # a prefix that callers have brought to replicas, and not the operator
+    return found
 
 
 def _whose(state: RouterState, found: Route) -> tuple[GroupEntry | None, RevisionEntry | None]:
@@ -238,7 +261,7 @@ def _case(state: RouterState, found: Route, now: float) -> _Case:
         ranked.append(_Candidate(member, requests, member not in allowed, cost, room))
     return _Case(
         found=found,
-        place=balancer.locations.get_by_origin(demand.session, demand.origin, now),
+        place=balancer.locations.get_by_origin(demand.record, demand.origin, now),
         home=next(preferred(candidates, _key(found), allowed)),
         ranked=sorted(ranked, key=_rank),
         chosen=chosen,

@@ -20,6 +20,7 @@ from promptgroup_router.feed.certificate_feed import CertificateError, Certifica
 from promptgroup_router.feed.slot_address import Network
 from promptgroup_router.flights import peer_port
 from promptgroup_router.flights.peer_port import PeerPort
+from promptgroup_router.flights.purge_file import PurgeFile
 from promptgroup_router.flights.shared_answers import SharedAnswers
 from promptgroup_router.peers.transport import GossipTransport
 from promptgroup_router.proxy.api_handler import ApiHandler
@@ -84,6 +85,9 @@ class Router:
             wall=time.time,  # noqa: TID251 - the clock that machines share
         )
         self.answers.tracer = core.state.tracer
+        if settings.cache_file is not None:
+            copy = settings.cache_file
+            self.answers.remember_purges(PurgeFile(copy.with_name(f"{copy.name}.purges")))
         self._embedder = Embedder(core.clock, ssl.create_default_context, _embedding_networks(settings))
         self.answers.similar = SimilarAnswers(
             self._embedder,

@@ -61,6 +61,8 @@ def settings_of(path: Path, **fields: object) -> PickerSettings:
         host="127.0.0.1",
         port=0,
         admin_port=0,
+        admin_hosts=(),
+        admin_token_file=None,
         health_port=0,
         plaintext=True,
         tls_cert_file=None,

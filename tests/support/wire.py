@@ -141,6 +141,8 @@ def settings_for(path: Path, **fields: object) -> Settings:
         host="127.0.0.1",
         port=0,
         admin_port=0,
+        admin_hosts=(),
+        admin_token_file=None,
         reuse_port=False,
         workers=1,
         tls_cert=None,

@@ -12,12 +12,14 @@ from promptgroup_cli.calibration.choice import LEAST_PRECISION, MOST_PRECISION, 
 from promptgroup_cli.calibration.pairs import Judged, is_held_out, read_pairs
 from promptgroup_cli.embedding import minilm
 from promptgroup_cli.embedding.endpoint import Embed, from_endpoint
-from promptgroup_cli.reach.connect import ClusterConnection, Router, routers_at
+from promptgroup_cli.reach.connect import ClusterConnection, Router, routers_at, token_of
 from promptgroup_cli.reach.each_router import no_router
 from promptgroup_cli.reach.files import read_bytes, shown
 from promptgroup_cli.render.calibration_output import report
 
 PATH = "/responses/purge"
+TOKEN_BYTES = 4096
+"""Most bytes of a file with a token."""
 PAIRS_BYTES = 64 << 20
 """Most bytes of a file of pairs."""
 
@@ -35,11 +37,18 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.router is not None:
         if arguments.group is not None and "/" not in arguments.group:
             raise InputError("--group has no namespace: give NAMESPACE/NAME with --router")
-        _purge(routers_at([arguments.router]), _what(arguments, ""))
+        _purge(routers_at([arguments.router], _token(arguments)), _what(arguments, ""))
         return ExitStatus.OK
     with ClusterConnection(cluster_choice(arguments)) as cluster:
-        _purge(dict(cluster.routers(cluster.namespace)), _what(arguments, cluster.namespace))
+        token = _token(arguments) or cluster.admin_token(cluster.namespace)
+        _purge(dict(cluster.routers(cluster.namespace, token)), _what(arguments, cluster.namespace))
     return ExitStatus.OK
+
+
+def _token(arguments: argparse.Namespace) -> str:
+    """Return the admin token of the file that the flag names; empty without the flag."""
+    file = arguments.admin_token_file
+    return token_of(read_bytes(file, TOKEN_BYTES)) if file is not None else ""
 
 
 def _calibrate(arguments: argparse.Namespace) -> int:

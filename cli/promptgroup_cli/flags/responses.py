@@ -4,6 +4,7 @@ import argparse
 
 from promptgroup_cli.base.cluster_flags import add_cluster, add_router
 from promptgroup_cli.base.errors import exit_statuses
+from promptgroup_router.contract import names
 
 EPILOG = exit_statuses(
     "all routers have forgotten the answers; a threshold is proven",
@@ -30,6 +31,12 @@ precision, and what it has on the other half."""
     purge = parser.add_argument_group("purge")
     add_cluster(purge)
     add_router(purge)
+    purge.add_argument(
+        "--admin-token-file",
+        metavar="FILE",
+        help="file with the token that routers ask for before they forget answers; - for standard input (default: key "
+        f"{names.ADMIN_KEY} of Secret {names.ADMIN_SECRET} in the namespace, if it is there)",
+    )
     what = purge.add_mutually_exclusive_group()
     what.add_argument("--key", metavar="KEY", help="the answer of this key, as x-promptgroup-cache-key names it")
     what.add_argument("--group", metavar="GROUP", help="all answers of this group, NAME or NAMESPACE/NAME")

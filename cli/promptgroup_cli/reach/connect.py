@@ -1,10 +1,13 @@
 """Connections to a cluster and to its routers. Every failure is one line that names what failed, and a way out."""
 
 import logging
+from base64 import b64decode
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Self
 
+from promptgroup_cli.base import bounded_json
+from promptgroup_cli.base.bounded_json import JsonError
 from promptgroup_cli.base.cluster_choice import ClusterChoice
 from promptgroup_cli.base.errors import InputError, ReachError
 from promptgroup_cli.reach.kubeconfig import FoundKubeconfig, find_kubeconfig
@@ -89,10 +92,18 @@ class ClusterConnection:
         except ClusterError as error:
             raise ReachError(self._plain(error, kind)) from None
 
-    def routers(self, namespace: str) -> Mapping[str, Router]:
-        """Return the ready routers and pickers of a namespace by the name of their pod."""
+    def admin_token(self, namespace: str) -> str:
+        """Return the token that a namespace's routers ask for before they change state; empty without one."""
+        try:
+            found = self.list("Secret", namespace, name=names.ADMIN_SECRET)
+        except ReachError:  # whoever may not read it may have been given it in a file
+            return ""
+        return token_of(b64decode(found[0].get("data", {}).get(names.ADMIN_KEY, ""))) if found else ""
+
+    def routers(self, namespace: str, token: str = "") -> Mapping[str, Router]:
+        """Return the ready routers and pickers of a namespace by the name of their pod; they are sent the token."""
         pods = self.list("Pod", namespace, labels=f"app.kubernetes.io/name in ({names.ROUTER},{names.PICKER})")
-        found = {each["metadata"]["name"]: self._router(each) for each in pods if _ready(each)}
+        found = {each["metadata"]["name"]: self._router(each, token) for each in pods if _ready(each)}
         if not found:
             raise ReachError(
                 f"no router is ready in namespace {namespace}: name another one with -n, or a router by --router URL; "
@@ -100,7 +111,7 @@ class ClusterConnection:
             )
         return found
 
-    def _router(self, pod: Manifest) -> Router:
+    def _router(self, pod: Manifest, token: str) -> Router:
         from promptgroup_operator.kube.decode import admin_port  # noqa: PLC0415 - imports the models, as above
 
         namespace, name = pod["metadata"]["namespace"], pod["metadata"]["name"]
@@ -108,7 +119,7 @@ class ClusterConnection:
 
         def ask(path: str, body: bytes | None) -> bytes:
             try:
-                return self._server.proxy_to_pod(namespace, name, port, path, body)
+                return self._server.proxy_to_pod(namespace, name, port, path, body, token=token)
             except ClusterError as error:
                 raise ReachError(
                     f"router {namespace}/{name} does not answer through the API server: {error}; instead: "
@@ -134,13 +145,25 @@ class ClusterConnection:
                 return str(error)
 
 
-def routers_at(urls: Iterable[str]) -> dict[str, Router]:
+def token_of(content: bytes) -> str:
+    """Return the admin token in a file or a Secret.
+
+    Raises:
+        InputError: it cannot be sent in a header.
+    """
+    token = content.decode("latin-1").strip()
+    if not token.isascii() or not token.isprintable():
+        raise InputError("the admin token has characters that a header cannot hold: use letters and digits")
+    return token
+
+
+def routers_at(urls: Iterable[str], token: str = "") -> dict[str, Router]:
     """Return the routers whose admin ports are at these addresses, by what people may see of the address."""
-    return {redacted_url(each): router_at(each) for each in urls}
+    return {redacted_url(each): router_at(each, token) for each in urls}
 
 
-def router_at(url: str) -> Router:
-    """Return the router whose admin port is at an address."""
+def router_at(url: str, token: str = "") -> Router:
+    """Return the router whose admin port is at an address; it is sent the admin token, if there is one."""
     # as above
     import urllib3  # noqa: PLC0415
 
@@ -148,6 +171,7 @@ def router_at(url: str) -> Router:
     from promptgroup_operator.base.unreachable import reason  # noqa: PLC0415
 
     shown = redacted_url(url)
+    headers = {names.HEADER_CLIENT: "cli"} | ({names.HEADER_ADMIN_TOKEN: token} if token else {})
 
     def ask(path: str, body: bytes | None) -> bytes:
         method = "GET" if body is None else "POST"
@@ -157,7 +181,12 @@ def router_at(url: str) -> Router:
                 deadline.keep(urllib3.PoolManager(retries=False, timeout=SECONDS)) as pool,
             ):
                 response = pool.request(
-                    method, url.rstrip("/") + path, body=body, preload_content=False, redirect=False
+                    method,
+                    url.rstrip("/") + path,
+                    body=body,
+                    headers=headers,
+                    preload_content=False,
+                    redirect=False,
                 )
                 answer = response.read(ANSWER_BYTES + 1, decode_content=False)
         except (urllib3.exceptions.HTTPError, OSError) as error:
@@ -165,11 +194,21 @@ def router_at(url: str) -> Router:
         if len(answer) > ANSWER_BYTES:
             limits = f"{SECONDS:.0f} s and {ANSWER_BYTES >> 20} MiB"
             raise ReachError(f"--router {shown}: the answer to {path} exceeds {limits}: is it an admin port (9090)?")
+        if response.status == 403:
+            raise ReachError(f"--router {shown} refuses: {_reason(answer)}")
         if response.status != 200:
             raise ReachError(f"--router {shown} answers {response.status} to {path}: is it an admin port (9090)?")
         return answer
 
     return ask
+
+
+def _reason(answer: bytes) -> str:
+    """Return why a router refuses, as it says itself."""
+    try:
+        return str(bounded_json.parse(answer)["error"]["message"])[:MOST_SAID]
+    except (JsonError, KeyError, TypeError):
+        return "it does not say why"
 
 
 def _ready(pod: Manifest) -> bool:

@@ -234,14 +234,30 @@ class KubeClient:
         answer = self._whole(method, path, query=query, headers=headers, seconds=seconds, data=data, limit=MAX_ANSWER)
         return _json_object(answer, f"{method} {path}")
 
-    def proxy_to_pod(self, namespace: str, pod: str, port: int, path: str, data: bytes | None = None) -> bytes:
-        """Send a GET, or a POST of JSON `data`, to a pod through the API server's proxy, and return the answer's body.
+    def proxy_to_pod(
+        self, namespace: str, pod: str, port: int, path: str, data: bytes | None = None, *, token: str = ""
+    ) -> bytes:
+        """Send a GET, or a POST of JSON `data`, to a router's pod through the API server's proxy.
+
+        Args:
+            namespace: of the pod.
+            pod: its name.
+            port: its admin port.
+            path: on that port.
+            data: the body of a POST.
+            token: the admin token, for a change of state.
+
+        Returns:
+            The body of the answer.
 
         Raises:
             ClusterError: there was no answer, or a refusal by the API server or the pod.
         """
         proxied = f"{object_path('Pod', namespace, pod)}:{port}/proxy{path}"
         method, headers = ("GET", {}) if data is None else ("POST", {"Content-Type": "application/json"})
+        headers[names.HEADER_CLIENT] = "api-server-proxy"
+        if token:
+            headers[names.HEADER_ADMIN_TOKEN] = token
         return self._whole(method, proxied, headers=headers, seconds=REQUEST_SECONDS, data=data, limit=MAX_PROXIED)
 
     def close(self) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import orjson
 
 from promptgroup_router import __version__
+from promptgroup_router.contract import names
 from promptgroup_router.contract.access import ANYBODY, Access
 from promptgroup_router.contract.command_line import Parser
 from promptgroup_router.contract.encoding import decode_access
@@ -69,6 +70,10 @@ class CoreSettings:
     host: str
     port: int
     admin_port: int
+    admin_hosts: tuple[str, ...]
+    """More names, in lower case, by which the admin port may be called."""
+    admin_token_file: Path | None
+    """The token for changes of state."""
     cache_file: Path | None
     access: Access
     """The access of groups that have none of their own."""
@@ -121,6 +126,22 @@ class FlagParser:
     def add(self, group: argparse._ArgumentGroup, flag: str, value: str | None, **how: object) -> None:
         """Add a flag with this default value."""
         group.add_argument(f"--{flag}", default=self.default(flag, value), **how)  # type: ignore[arg-type]
+
+    def add_admin(self, listen: argparse._ArgumentGroup) -> None:
+        """Add the flags for the admin port to a group."""
+        port = str(names.PORT_ROUTER_ADMIN)
+        help_text = "port for health, metrics and the table (default: %(default)s)"
+        self.add(listen, "admin-port", port, type=int, help=help_text)
+        help_text = (
+            "names by which the admin port may be called beside addresses, names without a dot and those of a cluster "
+            "(default: none)"
+        )
+        self.add(listen, "admin-hosts", "", metavar="A,B", help=help_text)
+        help_text = (
+            "file with the token that changes of state need at the admin port, read again each time; without such a "
+            "file they are taken from loopback only"
+        )
+        self.add(listen, "admin-token-file", None, type=Path, metavar="FILE", help=help_text)
 
     def add_table(self) -> None:
         """Add the flags for the source of the table."""
@@ -295,6 +316,8 @@ def core_values(given: argparse.Namespace, environment: Mapping[str, str]) -> di
         "host": given.host,
         "port": given.port,
         "admin_port": given.admin_port,
+        "admin_hosts": tuple(part for name in given.admin_hosts.lower().split(",") if (part := name.strip())),
+        "admin_token_file": given.admin_token_file,
         "cache_file": given.cache_file,
         "access": _access(given.access_file),
         "secrets_dir": given.secrets_dir,

@@ -117,10 +117,7 @@ def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
     listen = flags.group("listening")
     flags.add(listen, "host", "0.0.0.0", help="address of both ports (default: %(default)s)")  # noqa: S104 - a server in a pod
     flags.add(listen, "port", str(names.PORT_ROUTER), type=int, help="port for requests (default: %(default)s)")
-    port = str(names.PORT_ROUTER_ADMIN)
-    flags.add(
-        listen, "admin-port", port, type=int, help="port for health, metrics and the table (default: %(default)s)"
-    )
+    flags.add_admin(listen)
     listen.add_argument(
         "--reuse-port",
         action="store_true",

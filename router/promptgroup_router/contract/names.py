@@ -82,6 +82,11 @@ SECRET_PEERS: Final = "promptgroup-router-peers"  # noqa: S105 - an object's nam
 KEY_PEERS: Final = "key"
 """Key in that Secret: 32 random bytes."""
 
+ADMIN_SECRET: Final = "promptgroup-router-admin"  # noqa: S105 - an object's name
+"""Secret of a namespace whose key `token` its routers' and pickers' admin ports ask for before they change state."""
+ADMIN_KEY: Final = "token"
+"""Key in that Secret."""
+
 # --- Request headers (lower case, as compared) -------------------------------------------------------------
 HEADER_SESSION: Final = "x-session-id"
 """Default session header; a group may name another."""
@@ -95,6 +100,11 @@ HEADER_DIAGNOSTICS: Final = "x-promptgroup-diagnostics"
 """Asks why the prompt was not found in cache: the id of an earlier answer, or nothing to be remembered for the next."""
 HEADER_USAGE: Final = "x-promptgroup-usage"
 """With `true`, asks what the request used. The answer has it in a header of the same name, a stream in a comment."""
+
+HEADER_CLIENT: Final = "sec-promptgroup-client"
+"""Sent to admin ports by programs that are no browser; browsers let no page set a header of such a name."""
+HEADER_ADMIN_TOKEN: Final = "x-promptgroup-admin-token"  # noqa: S105 - a header's name
+"""Sent to admin ports with what changes state. The API server's proxy passes it on, and `authorization` not."""
 
 # --- Response headers --------------------------------------------------------------------------------------
 HEADER_SERVED_BY: Final = "x-promptgroup-served-by"

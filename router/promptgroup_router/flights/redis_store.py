@@ -294,11 +294,14 @@ class _Question:
 
 
 def stored_name(seal: Seal, name: AnswerName) -> str:
-    """Return the name of an answer as the store has it; group and revision let purges find it."""
-    return f"{PREFIX}{name.group}:{name.revision}:{seal.hidden(name.key)}"
+    """Return the name of an answer as the store has it; group and revision let purges find it.
+
+    Clusters may share a store and have groups of the same name: each purges what routers with its own secret keep.
+    """
+    return f"{PREFIX}{seal.installation}:{name.group}:{name.revision}:{seal.hidden(name.key)}"
 
 
 def pattern(seal: Seal, purge: Purge) -> str:
     """Return the pattern of the names that a purge covers."""
     key = seal.hidden(purge.key) if purge.key is not None else "*"
-    return f"{PREFIX}{purge.group or '*'}:{purge.revision or '*'}:{key}"
+    return f"{PREFIX}{seal.installation}:{purge.group or '*'}:{purge.revision or '*'}:{key}"

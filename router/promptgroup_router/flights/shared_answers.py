@@ -23,6 +23,7 @@ from promptgroup_router.flights.answer_store import AnswerStore
 from promptgroup_router.flights.errand import Errand, WantedAnswer
 from promptgroup_router.flights.flight import Flight
 from promptgroup_router.flights.follower import PEER_STALL_SECONDS, STALL_SECONDS, Follower
+from promptgroup_router.flights.purge_file import PurgeFile
 from promptgroup_router.flights.revalidation import Revalidations
 from promptgroup_router.flights.source import Source, SourceState, kept_source
 from promptgroup_router.flights.under_way import UnderWay
@@ -94,6 +95,7 @@ class SharedAnswers:
         self._clock = clock
         self._ids = RequestIds()
         self._purges = Purges()
+        self._purge_file: PurgeFile | None = None
         self._errands = UnderWay()
         self._revalidations = Revalidations()
 
@@ -386,10 +388,17 @@ class SharedAnswers:
     def purge(self, purge: Purge) -> int:
         """Forget answers, and keep none of those that are on their way. Return the number of those forgotten."""
         self._purges.add(purge, self.wall())
+        if self._purge_file is not None:
+            self._purge_file.save(self._purges)
         if self.similar is not None:
             self.similar.purge(purge)
         self._errands.purge(purge)
         return self._memory.remove_if(lambda kept: purge.covers(kept.key, kept.group, kept.revision))
+
+    def remember_purges(self, file: PurgeFile) -> None:
+        """Take over the purges in a file, and keep it up to date."""
+        self._purge_file = file
+        file.restore(self._purges, self.wall())
 
     async def purge_everywhere(self, purge: Purge) -> int:
         """Forget answers here, and remove them from the store. Return the number of those forgotten here.

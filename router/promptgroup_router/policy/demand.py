@@ -38,6 +38,14 @@ class Demand:
     shared_prefix: PrefixKey | None = None
     """The prefix whoever's caches it is in, by which sessions are counted; None where that is the same."""
 
+    unseen: bool = False
+    """True if it is placed as the first request of its session, whatever is recorded."""
+
+    @property
+    def record(self) -> SessionKey:
+        """The key by which records of the session are looked up."""
+        return NO_SESSION if self.unseen else self.session
+
     @property
     def counted_prefix(self) -> PrefixKey:
         """The prefix by which sessions are counted."""

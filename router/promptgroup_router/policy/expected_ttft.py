@@ -123,7 +123,7 @@ class ExpectedTtft:
         turn: int,
     ) -> Member | None:
         """Return the cheapest member that has room for the session, or None if it must wait."""
-        place = self._locations.get_by_origin(demand.session, demand.origin, now)
+        place = self._locations.get_by_origin(demand.record, demand.origin, now)
         anchor, before = _anchor(candidates, demand, allowed, place)
         own, share = _need(demand)
         best, least = None, _INFINITE
@@ -194,7 +194,7 @@ class ExpectedTtft:
         now: float,
     ) -> dict[MemberId, tuple[ReplicaCost, bool]]:
         """Return id of each allowed member → its cost and whether it has room: what `choose` compares."""
-        place = self._locations.get_by_origin(demand.session, demand.origin, now)
+        place = self._locations.get_by_origin(demand.record, demand.origin, now)
         anchor, _ = _anchor(candidates, demand, allowed, place)
         own, share = _need(demand)
         return {
@@ -236,12 +236,12 @@ class ExpectedTtft:
         if live.tokens <= share * replica.costs.cache_tokens - own - demand.tier1:
             return True
         live.expire(now)
-        if not live or live.in_flight(demand.session):
+        if not live or live.in_flight(demand.record):
             return True
-        if demand.session in live:
+        if demand.record in live:
             share = LIVE_SHARE
         cache = replica.costs.cache_tokens
-        need = min(live.need(demand.session, demand.prefix, demand.tier1, own), LARGEST_SHARE * cache)
+        need = min(live.need(demand.record, demand.prefix, demand.tier1, own), LARGEST_SHARE * cache)
         return live.tokens + need <= share * cache
 
     def cached(

@@ -2,6 +2,8 @@
 
 import re
 from dataclasses import dataclass, field
+from math import isfinite
+from typing import Any
 
 import orjson
 
@@ -71,6 +73,13 @@ def parse_purge(body: bytes) -> Purge:
     raise _unclear()
 
 
+def _restored(doc: dict[str, Any]) -> tuple[Purge, float]:
+    key, group, revision, at = (doc[name] for name in ("key", "group", "revision", "at"))
+    if not isinstance(group, str) or not isinstance(revision, str) or not isfinite(at):
+        raise ValueError("a field has another type")
+    return Purge(CacheKey(bytes.fromhex(key)) if key else None, group, revision), at
+
+
 def _unclear() -> ApiError:
     return ApiError(400, f"the body does not say which answers to purge: {_WAYS}", code="invalid_value")
 
@@ -91,6 +100,33 @@ class Purges:
             everything = self._made.pop(Purge(), 0.0)
             at = self._made.pop(next(iter(self._made)))
             self._made = {Purge(): max(at, everything), **self._made}
+
+    def encode(self) -> bytes:
+        """Return the purges in JSON, for a restart."""
+        return orjson.dumps(
+            [
+                {"key": each.key.hex() if each.key is not None else "", "group": each.group, "revision": each.revision}
+                | {"at": at}
+                for each, at in self._made.items()
+            ]
+        )
+
+    def restore(self, data: bytes, now: float) -> None:
+        """Add the purges that an earlier process has made.
+
+        Args:
+            data: what `encode` returned.
+            now: seconds since the epoch; no purge is taken to be later.
+
+        Raises:
+            ValueError: it is no list of purges; none is added.
+        """
+        try:
+            found = [_restored(each) for each in orjson.loads(data)[:MOST_PURGES]]
+        except (ValueError, KeyError, TypeError, OverflowError):
+            raise ValueError("it is no list of purges") from None
+        for purge, at in found:
+            self.add(purge, max(min(at, now), self._made.get(purge, 0.0)))
 
     def forbid(self, key: CacheKey, group: str, revision: str, began: float) -> bool:
         """Return True if a purge covers an answer that began at this time, in seconds since the epoch."""

@@ -29,7 +29,7 @@ _SALT_BYTES = 32
 _BEGIN = len(_VERSION) + _SALT_BYTES
 _NONCE = bytes(12)
 """Always the same, since no key is used twice."""
-_NAMES, _SEALS = b"pg-answer-names", b"pg-answer-seals"
+_NAMES, _SEALS, _INSTALLATIONS = b"pg-answer-names", b"pg-answer-seals", b"pg-answer-owner"
 
 
 class Seal:
@@ -45,6 +45,8 @@ class Seal:
         self._names = blake2b(secret, digest_size=32, person=_NAMES).digest()
         self._seals = blake2b(secret, digest_size=32, person=_SEALS).digest()
         self._salt = salt
+        self.installation = blake2b(secret, digest_size=8, person=_INSTALLATIONS).hexdigest()
+        """Names those who share the secret: routers of one namespace in one cluster. It does not tell the secret."""
 
     def hidden(self, key: CacheKey) -> str:
         """Return a name for a key from which nobody learns the key."""

@@ -15,8 +15,10 @@ from promptgroup_router.admin import (
     check_request,
     no_samples,
 )
+from promptgroup_router.admin_guard import AdminGuard
 from promptgroup_router.base.errors import ApiError
 from promptgroup_router.base.exposition import accepted
+from promptgroup_router.contract import names
 from promptgroup_router.http11.reader import HttpRequest
 from promptgroup_router.proxy.downstream import ActiveRequest, ClientConnection
 from promptgroup_router.response_cache.purge import parse_purge
@@ -28,13 +30,14 @@ from promptgroup_router.workers.tables import Document, merge_tables, merge_unma
 class WorkersAdmin:
     """The handler of the admin port."""
 
-    def __init__(self, crew: Crew) -> None:
+    def __init__(self, crew: Crew, guard: AdminGuard) -> None:
         self._crew = crew
+        self._guard = guard
 
     def __call__(self, client: ClientConnection, request: HttpRequest) -> ActiveRequest | None:
         """Answer a request, or return what will once workers have answered."""
         try:
-            check_request(request)
+            check_request(self._guard, client, request)
         except ApiError as error:
             client.refuse(error)
             return None
@@ -69,7 +72,8 @@ class WorkersAdmin:
                 client.answer(200, [(b"content-type", JSON_LINES)], b"".join(pages))
             case b"/responses/purge":
                 parse_purge(bytes(request.body))  # refuses here what no worker would take
-                answers = await crew.ask_all(post(PURGE_PATH.decode(), bytes(request.body)))
+                token = request.head.fields.get(names.HEADER_ADMIN_TOKEN.encode(), b"")
+                answers = await crew.ask_all(post(PURGE_PATH.decode(), bytes(request.body), token))
                 if len(answers) < len(crew.serving):
                     raise ApiError(
                         503, "a worker or its store does not answer, and may keep answers: retry", code="overloaded"

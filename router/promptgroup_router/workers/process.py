@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from promptgroup_router.base.errors import HttpError
 from promptgroup_router.base.exposition import OPENMETRICS
 from promptgroup_router.base.logs import fields
+from promptgroup_router.contract import names
 from promptgroup_router.http11.whole_answer import AnswerError, WholeAnswer
 from promptgroup_router.workers import pages
 from promptgroup_router.workers.worker import VARIABLE, Inheritance
@@ -168,10 +169,11 @@ def get(path: str, accept: bytes = b"*/*") -> bytes:
     return b"GET %b HTTP/1.1\r\nhost: worker\r\naccept: %b\r\nconnection: close\r\n\r\n" % (path.encode(), accept)
 
 
-def post(path: str, body: bytes) -> bytes:
-    """Return a request with a body."""
-    head = f"POST {path} HTTP/1.1\r\nhost: worker\r\nconnection: close\r\ncontent-length: {len(body)}\r\n\r\n"
-    return head.encode() + body
+def post(path: str, body: bytes, token: bytes = b"") -> bytes:
+    """Return a request with a body, and with the admin token of whoever asks for it."""
+    head = f"POST {path} HTTP/1.1\r\nhost: worker\r\nconnection: close\r\ncontent-length: {len(body)}\r\n"
+    field = b"%b: %b\r\n" % (names.HEADER_ADMIN_TOKEN.encode(), token) if token else b""
+    return b"%b%b\r\n%b" % (head.encode(), field, body)
 
 
 async def _answer(port: int, request: bytes) -> tuple[int, bytes]:

@@ -14,6 +14,8 @@ import socket
 import time
 from collections.abc import Coroutine, Sequence
 
+from promptgroup_router.admin import ADMIN_BODY_BYTES
+from promptgroup_router.admin_guard import AdminGuard
 from promptgroup_router.base import build
 from promptgroup_router.base.logs import fields
 from promptgroup_router.base.settings import Settings
@@ -67,9 +69,9 @@ class Supervisor:
         settings = self._settings
         self._sockets = _bound(settings.host, settings.port, self._workers)
         self.crew = Crew(self._workers, len(self._sockets))
-        self._admin = ClientListener(
-            WorkersAdmin(self.crew), time.monotonic, settings.max_body_bytes, max_connections=settings.max_connections
-        )
+        admin = WorkersAdmin(self.crew, AdminGuard(settings.admin_hosts, settings.admin_token_file))
+        most = min(settings.max_body_bytes, ADMIN_BODY_BYTES)
+        self._admin = ClientListener(admin, time.monotonic, most, max_connections=settings.max_connections)
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(self._admin.accept, settings.host, settings.admin_port, backlog=BACKLOG)
         if not settings.peers:

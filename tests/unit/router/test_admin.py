@@ -1,6 +1,8 @@
 import json
+import time
 
 from promptgroup_router.contract.table import RoutingTable
+from support.asks import answer
 from support.tables import SYSTEM, group, table
 from support.wire import chat, connected, get, post, routing, run
 
@@ -77,3 +79,18 @@ def test_a_request_is_explained_and_neither_counted_nor_repeated(tmp_path, caplo
 
     run(check())
     assert said not in caplog.text
+
+
+def test_a_purge_is_remembered_over_a_restart(tmp_path):
+    kept = answer(1, born=time.time())  # noqa: TID251 - the clock that machines share
+    copy = tmp_path / "copy.json"
+
+    async def check():
+        async with routing(tmp_path, table(), cache_file=copy) as router, connected(router.admin_port) as client:
+            asked = post({"group": kept.group}, path="/responses/purge")
+            assert (await client.ask(asked)).json == {"purged": 0}
+        async with routing(tmp_path, table(), cache_file=copy) as router:
+            assert router.answers._purges.forbid_kept(kept)
+            assert not router.answers._purges.forbid(kept.key, "other/group", kept.revision, kept.born)
+
+    run(check())

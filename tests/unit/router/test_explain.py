@@ -378,3 +378,88 @@ def test_a_canary_without_room_is_explained_by_the_revision_that_serves():
     found = told(state, question(chat(system="You are new.")))
     assert found["choice"] in {each["replica"] for each in found["candidates"] if each["lent"]}
     assert "the group's other revisions" in found["why"]
+
+
+# --- what others have sent -----------------------------------------------------------------------------------
+
+TELLING = [
+    (BY_HEADER, {"x-user": "alice"}),
+    (BY_KEY, {"authorization": f"Bearer {KEY_A}"}),
+]
+
+
+@pytest.mark.parametrize("policy", [Policy.EXPECTED_TTFT, Policy.PREFIX_HASH])
+@pytest.mark.parametrize("rules", [NO_RULES, ISOLATING], ids=["access", "isolation"])
+@pytest.mark.parametrize(("access", "headers"), TELLING, ids=["gateway", "key"])
+@pytest.mark.parametrize(
+    "naming",
+    [({}, {}), ({"user": "alice"}, {}), ({}, {"x-session-id": "alice-7"}), ({"prompt_cache_key": "k"}, {})],
+    ids=["text", "user", "header", "key"],
+)
+@pytest.mark.parametrize("system", [SYSTEM, "Nobody declares this. " * 40], ids=["declared", "undeclared"])
+def test_a_guess_is_explained_alike_whether_or_not_somebody_sent_it(  # noqa: PLR0917 - a table
+    policy, rules, access, headers, naming, system
+):
+    fields, named = naming
+
+    def answers(sent):
+        held = group("support", revision(slots=4, engine=ENGINE), access=access, callers=rules, policy=policy)
+        state = serving(table(held))
+        state.salts.rekey(bytes(32))
+        keys = {"alice": KEY_A.encode(), "bob": KEY_B.encode()}
+        state.authenticator.keyring.learn_keys(SecretRef("chat", "keys"), keys)
+        guesses = [chat(*said, system=system, **fields) for said in (("Of alice",), ("Of alice", "Yes?", "More"))]
+        asked = question(guesses[0], headers | named) if sent else question(chat("Another", system=system), headers)
+        ask = asked.endpoint.parse(asked.body)
+        found = route(
+            state.index,
+            ask,
+            asked.headers,
+            locations=state.balancer.locations,
+            tokens=state.tokens,
+            now=0.0,
+            identify=lambda *_: Caller("alice"),
+            salts=state.salts,
+        )
+        # not at its home, where a request that nobody has sent would go as well
+        home = next(found.candidates.order(found.demand.session))
+        pick = state.balancer.pick(found.candidates, found.demand, 0.0, [home.id])
+        state.balancer.first_token(pick, 0.1)
+        state.balancer.end(pick, Usage(2000, 10, 0), 0.5)
+        bob = {"authorization": f"Bearer {KEY_B}"} if access is BY_KEY else {"x-user": "bob"}
+        return [told(state, question(body, who | named), 1.0) for body in guesses for who in (headers, bob)]
+
+    def plain(found):
+        """Leave out what replicas have measured, which their pages of metrics tell."""
+        for candidate in found["candidates"]:
+            cost = candidate["cost"] or {}
+            candidate["cost"] = [cost.get("cachedTokens"), cost.get("copiedTokens"), cost.get("margin")]
+        return found | {"why": "", "candidates": sorted(found["candidates"], key=lambda shown: shown["replica"])}
+
+    assert [plain(found) for found in answers(sent=True)] == [plain(found) for found in answers(sent=False)]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b'{"body":"","x":[' + b",".join([b"[]"] * 70_000) + b"]}",
+        b'{"body":"","x":[' + b",".join([b"1"] * 300_000) + b"]}",
+        b'{"body":"","x":[' + b",".join([b'""'] * 500_000) + b"]}",
+        b'{"body":"","x":' + b"[" * 70_000,
+    ],
+)
+def test_a_document_of_too_much_structure_is_refused_before_it_is_parsed(data):
+    with pytest.raises(ApiError) as refused:
+        parse_explain_request(data)
+    assert (refused.value.status, refused.value.code) == (400, "too_complex")
+
+
+def test_so_is_the_body_in_it_as_that_of_a_request():
+    body = '{"model":"llama","messages":[' + ",".join(["[]"] * 70_000) + "]}"
+    found = orjson.loads(explain(serving(), parse_explain_request(orjson.dumps({"body": body})), 0.0))
+    assert found["refusal"]["code"] == "too_complex"
+
+
+def test_headers_of_more_bytes_than_a_request_may_have_are_refused():
+    with pytest.raises(ApiError, match="65536 bytes"):
+        parse_explain_request(orjson.dumps({"body": "{}", "headers": {"a": "b" * 70_000}}))

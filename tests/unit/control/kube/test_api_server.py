@@ -73,6 +73,11 @@ def test_a_pod_is_asked_through_the_api_server(kube, server):
         ("POST", "/api/v1/namespaces/chat/pods/r1:9090/proxy/explain"),
     ]
     assert kube.requests[1][3] == b"{}"
+    assert all(headers["sec-promptgroup-client"] for _, _, headers, _ in kube.requests)  # the Host is the API server's
+    assert "x-promptgroup-admin-token" not in kube.requests[1][2]
+    kube.answers = [Answer(200, b"purged")]
+    assert server.proxy_to_pod("chat", "r1", 9090, "/responses/purge", b"{}", token="secret") == b"purged"
+    assert kube.requests[-1][2]["x-promptgroup-admin-token"] == "secret"
 
 
 def test_the_namespace_is_that_of_the_kubeconfig_or_the_pods_own(kube, tmp_path, monkeypatch):

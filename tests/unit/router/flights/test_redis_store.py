@@ -89,10 +89,10 @@ async def serving(behaviour):
 def test_names_say_what_purges_need_and_nothing_of_requests():
     seal = Seal(b"secret", bytes)
     name = stored_name(seal, NAME)
-    assert name == f"promptgroup:response:chat/support:aaaaaaaa:{seal.hidden(KEPT.key)}"
-    assert pattern(seal, Purge()) == "promptgroup:response:*:*:*"
+    assert name == f"promptgroup:response:{seal.installation}:chat/support:aaaaaaaa:{seal.hidden(KEPT.key)}"
+    assert pattern(seal, Purge()) == f"promptgroup:response:{seal.installation}:*:*:*"
     of = Purge(group="chat/support", revision="aaaaaaaa")
-    assert pattern(seal, of) == "promptgroup:response:chat/support:aaaaaaaa:*"
+    assert pattern(seal, of) == f"promptgroup:response:{seal.installation}:chat/support:aaaaaaaa:*"
     assert pattern(seal, Purge(key=KEPT.key)).endswith(f":*:{seal.hidden(KEPT.key)}")
 
 
@@ -204,6 +204,26 @@ def test_whoever_writes_to_the_store_cannot_speak_for_the_engine(tmp_path):
                 assert await asked(store) is None
                 assert await asked(store, AnswerName(other.group, other.revision, other.key)) == other
             assert not store.away
+
+    plainly(inside())
+
+
+@pytest.mark.heavy
+@real
+@pytest.mark.parametrize("purge", [Purge(), Purge(group=KEPT.group), Purge(key=KEPT.key)])
+def test_a_purge_leaves_the_answers_of_other_clusters_alone(tmp_path, purge):
+    async def inside() -> None:
+        async with (
+            redis_server(tmp_path) as server,
+            storing(server.port, b"a" * 32, timeout=1.0) as (one, _),
+            storing(server.port, b"b" * 32, timeout=1.0) as (another, _),
+        ):
+            for store in (one, another):
+                store.put(KEPT)
+                await until(lambda store=store: not store._tasks, "the answer to be written")
+            assert await one.purge(purge) == 1
+            assert await asked(one) is None
+            assert await asked(another) == KEPT
 
     plainly(inside())
 

@@ -1,12 +1,23 @@
 """Purges."""
 
+import orjson
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from promptgroup_router.base.errors import ApiError
 from promptgroup_router.response_cache.purge import MOST_PURGES, REMEMBERED_SECONDS, Purge, Purges, parse_purge
 from support.asks import answer
 
 KEY = answer(1).key
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**60), 2**60) | st.floats() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.lists(st.fixed_dictionaries(dict.fromkeys(("key", "group", "revision", "at"), inner)), max_size=3)
+    ),
+    max_leaves=6,
+)
 
 
 @pytest.mark.parametrize(
@@ -62,3 +73,24 @@ def test_an_old_purge_is_forgotten_and_too_many_become_one_of_everything():
         purges.add(Purge(key=answer(number).key), REMEMBERED_SECONDS + 1 + number)
     assert purges.forbid(KEY, "x/y", "r", REMEMBERED_SECONDS)
     assert len(purges._made) <= MOST_PURGES
+
+
+@given(st.binary(max_size=200) | json_values.map(orjson.dumps))
+def test_any_bytes_are_purges_or_none(data):
+    purges = Purges()
+    try:
+        purges.restore(data, 1000.0)
+    except ValueError:
+        assert purges == Purges()
+    else:
+        assert orjson.loads(purges.encode()) is not None
+
+
+def test_a_purge_is_never_later_than_now_and_never_earlier_than_it_was():
+    made, purges = Purges(), Purges()
+    made.add(Purge(), 5000.0)
+    purges.restore(made.encode(), 1000.0)
+    assert not purges.forbid(KEY, "a/b", "r", 1000.5)
+    purges.add(Purge(), 2000.0)
+    purges.restore(made.encode(), 1000.0)
+    assert purges.forbid(KEY, "a/b", "r", 2000.0)

@@ -3,6 +3,7 @@ import contextlib
 import json
 import time
 
+from promptgroup_router.admin_guard import AdminGuard
 from promptgroup_router.base.exposition import OPENMETRICS, PROMETHEUS
 from promptgroup_router.proxy.downstream import ClientListener
 from promptgroup_router.workers.admin import WorkersAdmin
@@ -35,7 +36,7 @@ class FakeCrew(Crew):
 
 @contextlib.asynccontextmanager
 async def admin(crew: Crew):
-    clients = ClientListener(WorkersAdmin(crew), time.monotonic, 1000)
+    clients = ClientListener(WorkersAdmin(crew, AdminGuard()), time.monotonic, 1000)
     server = await asyncio.get_running_loop().create_server(clients.accept, "127.0.0.1", 0)
     try:
         async with connected(server.sockets[0].getsockname()[1]) as client:

@@ -1,0 +1,43 @@
+"""Keeps purges on disk: a store may still have, or get back, what was purged before a restart."""
+
+import logging
+from pathlib import Path
+
+from promptgroup_router.base.logs import fields
+from promptgroup_router.feed.table_file import replace_file
+from promptgroup_router.response_cache.purge import Purges
+
+MOST_BYTES = 1 << 20
+"""Most bytes that are read: three times the most purges that are remembered."""
+
+log = logging.getLogger("promptgroup.store")
+
+
+class PurgeFile:
+    """A file that workers of one router share: each is told of every purge, so all write the same."""
+
+    def __init__(self, path: Path) -> None:
+        """Read and write nothing yet."""
+        self._path = path
+
+    def restore(self, purges: Purges, now: float) -> None:
+        """Add the purges in the file; one that cannot be used is logged.
+
+        Args:
+            purges: those of this process.
+            now: seconds since the epoch.
+        """
+        try:
+            with self._path.open("rb") as file:
+                purges.restore(file.read(MOST_BYTES), now)
+        except FileNotFoundError:
+            return
+        except (OSError, ValueError) as error:
+            log.warning("copy of the purges not read", extra=fields(file=self._path, problem=error))
+
+    def save(self, purges: Purges) -> None:
+        """Replace the file."""
+        try:
+            replace_file(self._path, purges.encode())
+        except OSError as error:
+            log.warning("copy of the purges not written", extra=fields(file=self._path, problem=error))
