@@ -532,9 +532,9 @@ class Reconciler:
     def _write_status(self, world: World, todo: Plan, writes: PassWrites, now: datetime) -> None:
         if todo.status is None or todo.status == world.group.status:
             return
-        key, status = world.group.key, todo.status
+        key, wanted = world.group.key, todo.status
         # its times differ with every pass while it is not written
-        writes.attempt(f"PromptGroup {key.name}", None, lambda: self._writer.write_status(key, status))
+        writes.attempt(f"PromptGroup {key.name}", None, lambda: self._writer.write_status(key, wanted))
         for event in todo.events:
             try:
                 self._writer.emit_event(world.group, event, now)

@@ -505,7 +505,7 @@ def test_a_template_that_cannot_be_merged_is_not_written_and_the_number_of_repli
     todo = decide(world([standing], of=of, live={("Deployment", standing.deployment): live} if known else {}), NOW)
     applied = [each["spec"] for each in todo.objects if each["kind"] == "Deployment"]
     assert [(each["replicas"], each["template"]) for each in applied] == [(3, live["spec"]["template"])] * known
-    assert slots_of(todo) == {0: ("Ready", "a")}
+    assert slots_of(todo)[0] == ("Ready", "a")
     assert {each["type"]: each["reason"] for each in todo.status["conditions"]}["Ready"] == "InvalidTemplate"
 
 
