@@ -450,7 +450,8 @@ def test_a_group_whose_new_template_does_not_fit_serves_on_and_says_so(
 
     wait_for(replaced, "the replicas to be replaced", lambda: kube.get("promptroute", name))
     kube.apply(mistaken(name, 3))
-    kube.wait_warm(name, "3/3")
+    warm = lambda: kube.get("promptgroup", name)["status"]["warm"]  # noqa: E731 - Ready it is not
+    wait_for(lambda: True if warm() == "3/3" else None, "a third replica", warm)
     kube.apply(group(name, replicas=3))
     kube.wait_condition(name, "Ready", "True")
 
