@@ -6,7 +6,10 @@ from pathlib import Path
 
 import pytest
 import yaml
+from prometheus_client import generate_latest
 
+from promptgroup_operator.telemetry.metrics import OperatorMetrics
+from promptgroup_router.base.metrics import Metrics
 from support.gotools import MissingToolError, program
 
 pytestmark = pytest.mark.integration
@@ -88,8 +91,25 @@ def of(alert: str, quiet: int, fires: int, series: dict[str, str | None]) -> Cas
     return Case(series, (alert,), quiet, fires)
 
 
+def fresh() -> dict[str, str | None]:
+    """All that a router and an operator tell from their start on where nothing beyond the defaults is configured."""
+    found = {}
+    for page, labels in (
+        (Metrics().text(), 'namespace="chat", pod="r1"'),
+        (generate_latest(OperatorMetrics().registry).decode(), 'namespace="promptgroup-system", pod="a"'),
+    ):
+        for line in page.splitlines():
+            series, _, value = line.rpartition(" ")
+            name, brace, more = series.partition("{")
+            if not line.startswith("#") and name != "promptgroup_operator_leader":
+                more = f", {more}" if brace else "}"
+                found[f"{name}{{{labels}{more}"] = f"{float(value):g}x200"
+    return found
+
+
 CASES = {
     "all is well": Case({}, fires=180),
+    "a default install": Case(fresh(), fires=180),
     "no replica is wanted": Case({READY: "0x200", ROUTED: "0x200", DESIRED: "0x200", WARM: "0x200"}, fires=180),
     "a release is judged": Case({READY: "0x200", PROGRESSING: "1x200"}, fires=180),
     "replicas are fixed": Case({SCALED: "0x200", ASKED: None, MOST: None}, fires=180),

@@ -4,6 +4,7 @@ import base64
 import itertools
 import json
 import subprocess
+from typing import Any
 
 import pytest
 
@@ -400,6 +401,66 @@ def test_a_template_that_the_api_server_refuses_is_told_of(kube: Kubectl, operat
     assert "imagePullPolicy" in condition["message"]
     kube.apply(group("refused", replicas=1))
     kube.wait_warm("refused", "1/1")
+
+
+MISTAKES = {
+    "typed-env": {"containers": [{"name": "engine", "env": [{"name": "OMP_NUM_THREADS", "value": 8}]}]},
+    "typed-list": {"tolerations": {"key": "nvidia.com/gpu", "operator": "Exists"}},
+    "typed-name": {"nodeSelectr": {"a": "b"}},
+}
+"""Templates that the API server refuses with 500: they do not fit the schema of a Deployment."""
+
+
+def mistaken(name: str, replicas: int) -> dict[str, Any]:
+    """A group whose template has one of the mistakes."""
+    found = group(name, replicas=replicas)
+    template = found["spec"]["engine"]["template"]
+    for part, value in MISTAKES[name].items():
+        if part == "containers":
+            template["spec"]["containers"][0].setdefault("env", []).extend(value[0]["env"])
+        else:
+            template["spec"][part] = value
+    return found
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_group_whose_new_template_does_not_fit_serves_on_and_says_so(
+    kube: Kubectl, operator: None, name: str
+) -> None:
+    kube.apply(group(name, replicas=2))
+    kube.wait_warm(name, "2/2")
+    kube.apply(mistaken(name, 2))
+    condition = kube.wait_condition(name, "Ready", "False", "ObjectRefused")
+    assert "failed to create typed patch object" in condition["message"]
+    found = kube.get("promptgroup", name)
+    assert found["status"]["observedGeneration"] == found["metadata"]["generation"]
+    events = [each["reason"] for each in kube.list("events") if each["involvedObject"]["name"] == name]
+    assert "ObjectRefused" in events
+
+    before = {pod["metadata"]["uid"] for pod in lab.engine_pods(kube, name)}
+    kube.run("delete", "pod", "-l", f"promptgroup.dev/group={name}", "--wait=false")
+
+    def replaced() -> bool | None:
+        """Other pods are warm, and the route leads to them."""
+        routed = [slot for each in route_revisions(kube, name).values() for slot in each["slots"]]
+        pods = {pod["metadata"]["name"]: pod for pod in lab.engine_pods(kube, name)}
+        serving = [pods[slot["pod"]] for slot in routed if slot["state"] == "Ready" and slot.get("pod") in pods]
+        new = [pod for pod in serving if pod["metadata"]["uid"] not in before]
+        return True if len(new) == 2 else None
+
+    wait_for(replaced, "the replicas to be replaced", lambda: kube.get("promptroute", name))
+    kube.apply(mistaken(name, 3))
+    warm = lambda: kube.get("promptgroup", name)["status"]["warm"]  # noqa: E731 - Ready it is not
+    wait_for(lambda: True if warm() == "3/3" else None, "a third replica", warm)
+    kube.apply(group(name, replicas=3))
+    kube.wait_condition(name, "Ready", "True")
+
+
+def test_a_new_group_whose_template_does_not_fit_is_told_of(kube: Kubectl, operator: None) -> None:
+    kube.apply({**mistaken("typed-list", 1), "metadata": {"name": "typed-new"}})
+    condition = kube.wait_condition("typed-new", "Accepted", "False", "ObjectRefused")
+    assert "tolerations" in condition["message"]
+    assert kube.get("promptgroup", "typed-new")["status"]["observedGeneration"] == 1
 
 
 def test_a_quota_that_stops_pods_is_told_of(kube: Kubectl, operator: None) -> None:

@@ -1,7 +1,6 @@
 """`promptgroup lint`: find what breaks prefix caching in prompts, requests, PromptGroups and logs."""
 
 import argparse
-from collections.abc import Iterator
 
 from promptgroup_cli.base.errors import ExitStatus, InputError
 from promptgroup_cli.lint.finding import Severity
@@ -29,8 +28,7 @@ def _see(linter: Linter, name: str, given: InputFormat | None) -> None:
     read = 0
     with inputs.opened(name, given) as content:
         if isinstance(content, InputText):
-            for subject in _declared(shown(name), content):
-                linter.see(subject)
+            _see_declared(linter, shown(name), content)
             return
         problem = ""
         for request in content:
@@ -44,10 +42,10 @@ def _see(linter: Linter, name: str, given: InputFormat | None) -> None:
         raise InputError(problem or f"{shown(name)}: it has no request")
 
 
-def _declared(name: str, content: InputText) -> Iterator[LintSubject]:
-    """Yield the declared prompts of a file."""
+def _see_declared(linter: Linter, name: str, content: InputText) -> None:
+    """Lint the declared prompts of a file, and the pod templates beside them."""
     if content.format is InputFormat.PROMPT:
-        yield LintSubject(name, 1, Origin.PROMPT, "", content.content, "", lines=True)
+        linter.see(LintSubject(name, 1, Origin.PROMPT, "", content.content, "", lines=True))
         return
     # YAML and the models of the CRD take a third of a second to import, which prompts and requests do not wait for
     from promptgroup_cli.rehearsal import manifest, yaml_positions  # noqa: PLC0415
@@ -57,8 +55,11 @@ def _declared(name: str, content: InputText) -> Iterator[LintSubject]:
     except manifest.ManifestError as error:
         raise InputError(f"{name}: {error}") from None
     places = yaml_positions.system_places(content.content, len(found))
-    for each, (line, lines) in zip(found, places, strict=True):
-        prompt = each.text.prompt
-        yield LintSubject(
-            name, line, Origin.MANIFEST, "", prompt.system, prompt.tools, lines=lines, secret=each.text.secret
+    templates = yaml_positions.template_lines(content.content, len(found))
+    for each, (line, lines), template in zip(found, places, templates, strict=True):
+        prompt, secret = each.text.prompt, each.text.secret
+        linter.see(
+            LintSubject(name, line, Origin.MANIFEST, "", prompt.system, prompt.tools, lines=lines, secret=secret)
         )
+        faults, nulls = manifest.template_faults(each.template), manifest.template_nulls(each.template)
+        linter.template(name, template, faults, nulls)

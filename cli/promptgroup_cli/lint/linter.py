@@ -1,7 +1,7 @@
 """All rules over all prompts, one at a time; what is kept of a log is bounded, whatever its length."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from promptgroup_cli.lint import holes, length, salting, spelling, starts, tooling, volatile
@@ -23,6 +23,21 @@ UNREADABLE = Rule(
     "one JSON body a line, or a record with the body under a key such as `body` or `request`",
 )
 
+TEMPLATE_TYPES = Rule(
+    "template-types",
+    Severity.ERROR,
+    "a pod template that an API server refuses",
+    "the engines that it asks for are never made",
+    "write the type and the name that the message asks for",
+)
+TEMPLATE_NULL = Rule(
+    "template-null",
+    Severity.WARNING,
+    "a null in a pod template",
+    "`kubectl apply` drops it before it sends the file, and other clients do not: one file makes two kinds of engines",
+    "write a value, or use `$patch: delete` or `$patch: replace` in a map",
+)
+
 RULES: tuple[Rule, ...] = (
     *volatile.RULES,
     *holes.RULES,
@@ -33,6 +48,8 @@ RULES: tuple[Rule, ...] = (
     *starts.RULES,
     *salting.RULES,
     UNREADABLE,
+    TEMPLATE_TYPES,
+    TEMPLATE_NULL,
 )
 """The registry. docs/how-to/cli.md has a line for each."""
 
@@ -87,6 +104,12 @@ class Linter:
     def unreadable(self, file: str, line: int, problem: str) -> None:
         """Note a line of a log that is not a request."""
         self._keep([Finding(UNREADABLE, UNREADABLE.severity, FindingPlace(file, line, "body", 0), problem)])
+
+    def template(self, file: str, line: int, faults: Sequence[str], nulls: Sequence[str]) -> None:
+        """Note what is wrong with the pod template of a PromptGroup."""
+        for rule, told in ((TEMPLATE_TYPES, faults), (TEMPLATE_NULL, nulls)):
+            place = FindingPlace(file, line, "spec.engine.template", 0)
+            self._keep([Finding(rule, rule.severity, place, each) for each in told])
 
     def report(self) -> LintReport:
         """End the run and return its findings."""

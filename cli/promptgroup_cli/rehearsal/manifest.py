@@ -15,13 +15,13 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from promptgroup_cli.base import bounded_yaml
+from promptgroup_cli.base import bounded_yaml, pod_schema
 from promptgroup_cli.base.bounded_yaml import YamlError
 from promptgroup_cli.rehearsal import cel_rules
 from promptgroup_operator.api import crd
 from promptgroup_operator.api.prompt_group import PromptGroup, PromptGroupSpec, PromptSpec
 from promptgroup_operator.base import timestamps
-from promptgroup_operator.plan import desired, prompt, references
+from promptgroup_operator.plan import desired, merge, prompt, references
 from promptgroup_operator.world.snapshot import GroupObject, Key, Problem, PromptText
 from promptgroup_router.contract import names
 from promptgroup_router.contract.fingerprint import Fingerprint
@@ -62,6 +62,8 @@ class Declared:
     text: PromptText
     pin: Fingerprint | None
     """`spec.prompt.fingerprint`; the caller compares it with the prompt."""
+    template: object = None
+    """`spec.engine.template`, of any shape."""
 
 
 def read_group(content: str, namespace: str, now: datetime, old: PromptGroupSpec | None = None) -> Wanted:
@@ -93,7 +95,31 @@ def read_group(content: str, namespace: str, now: datetime, old: PromptGroupSpec
     if problem is not None:
         raise ManifestRefused(_said(problem))
     assert isinstance(text, PromptText)  # noqa: S101 - else it is the problem
-    return Wanted(group, text, (*_unknown(raw), *_not_in_file(spec, values)))
+    template = template_faults(spec.engine.template)
+    if template:
+        raise ManifestRefused("; ".join(template))
+    return Wanted(group, text, (*_unknown(raw), *template_nulls(spec.engine.template), *_not_in_file(spec, values)))
+
+
+def template_faults(template: object) -> list[str]:
+    """Return what an API server would refuse of a spec.engine.template, of any shape: types and names of fields."""
+    if not isinstance(template, dict):
+        return []
+    try:
+        found = pod_schema.faults(merge.merge({}, template))
+    except ValueError as error:
+        return [f"spec.engine.template: {error}"]
+    return [f"spec.engine.template.{each}" for each in found]
+
+
+def template_nulls(template: object) -> list[str]:
+    """Return a warning for each null of a spec.engine.template, of any shape."""
+    return [
+        f"spec.engine.template.{each} is null: `kubectl apply` and Argo CD drop it before they send the file, so that "
+        "the operator's own value stays, while `kubectl apply --server-side` and Flux send it: write a value, or use "
+        "`$patch: delete` or `$patch: replace` in a map"
+        for each in (merge.nulls(template) if isinstance(template, dict) else ())
+    ]
 
 
 def _not_in_file(spec: PromptGroupSpec, values: prompt.Values) -> Iterator[str]:
@@ -127,7 +153,8 @@ def _declared(raw: Mapping[str, Any], objects: Sequence[Mapping[str, Any]], name
     text = prompt.resolve(unpinned, _values(objects, prompt.references(given), namespace, key.namespace))
     if isinstance(text, Problem):
         raise ManifestError(f"PromptGroup {key.name}: {_said(text)}")
-    return Declared(key, text, given.fingerprint)
+    engine = spec.get("engine") if isinstance(spec, dict) else None
+    return Declared(key, text, given.fingerprint, engine.get("template") if isinstance(engine, dict) else None)
 
 
 # --- the file ----------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Finds the lines of a manifest where the prompts of its PromptGroups stand. Does no I/O."""
+"""Finds the lines of a manifest where prompts and templates of its PromptGroups stand. Does no I/O."""
 
 from collections.abc import Iterator
 
@@ -17,13 +17,22 @@ def system_places(content: str, groups: int) -> list[tuple[int, bool]]:
         content: YAML that was read before.
         groups: number of PromptGroups that were found in it; those of a List have no position of their own.
     """
+    return _places(content, groups, ("spec", "prompt", "system"))
+
+
+def template_lines(content: str, groups: int) -> list[int]:
+    """Return the line of each `spec.engine.template`, as `system_places` counts; 1 where there is none."""
+    return [line for line, _ in _places(content, groups, ("spec", "engine", "template"))]
+
+
+def _places(content: str, groups: int, path: tuple[str, ...]) -> list[tuple[int, bool]]:
     documents = bounded_yaml.compose_all(content)
-    found = [_system(each) for each in documents if _value(each, "kind") == "PromptGroup"]
+    found = [_place(each, path) for each in documents if _value(each, "kind") == "PromptGroup"]
     return found if len(found) == groups else [START] * groups
 
 
-def _system(node: yaml.Node | None) -> tuple[int, bool]:
-    for name in ("spec", "prompt", "system"):
+def _place(node: yaml.Node | None, path: tuple[str, ...]) -> tuple[int, bool]:
+    for name in path:
         node = _child(node, name)
     if node is None:
         return START

@@ -4,10 +4,13 @@ from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
 
-REFUSED = frozenset({HTTPStatus.BAD_REQUEST, HTTPStatus.FORBIDDEN, HTTPStatus.UNPROCESSABLE_ENTITY})
-"""Statuses of a request that a retry does not mend."""
-NO_WEBHOOK = "failed calling webhook"
-"""Words of the API server for an admission webhook that does not answer: 500, as for its own faults, and for longer."""
+PASSING = frozenset(
+    {HTTPStatus.UNAUTHORIZED, HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.CONFLICT, HTTPStatus.TOO_MANY_REQUESTS}
+)
+"""Statuses from 400 to 499 of a request that a retry may mend; none of the others does."""
+REFUSED_WITH_500 = ("failed calling webhook", "failed to create typed", "failed to convert", "failed to apply")
+"""Words of the API server for what it refuses with 500, as its own faults: an admission webhook that does not answer,
+and an object that does not fit the schema of its kind (server-side apply)."""
 
 
 class ClusterError(Exception):
@@ -23,7 +26,16 @@ class ClusterError(Exception):
     @property
     def is_refusal(self) -> bool:
         """True if a retry does not mend the request, at least not soon."""
-        return self.status in REFUSED or (self.status == HTTPStatus.INTERNAL_SERVER_ERROR and NO_WEBHOOK in str(self))
+        if self.status is None:
+            return False
+        if self.status == HTTPStatus.INTERNAL_SERVER_ERROR:
+            return any(words in str(self) for words in REFUSED_WITH_500)
+        return 400 <= self.status < 500 and self.status not in PASSING
+
+    @property
+    def may_be_outage(self) -> bool:
+        """True if the whole API server may be away, overloaded, or know this process no more."""
+        return not self.is_refusal and self.status != HTTPStatus.CONFLICT
 
 
 class AnswerTooLongError(ClusterError):

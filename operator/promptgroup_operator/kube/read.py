@@ -142,6 +142,14 @@ class ClusterReader:
         """
         return self.cache.get(key, kind, name, seconds)
 
+    def is_away(self, key: Key) -> bool:
+        """Return True if the API server does not answer when it is asked for a group, or cannot serve it now."""
+        try:
+            self._get("PromptGroup", key.namespace, key.name)
+        except ClusterError as error:
+            return error.may_be_outage
+        return False
+
     def routes(self, namespace: str) -> dict[Key, Manifest]:
         """Return the PromptRoutes of a namespace whose groups exist."""
         found = {

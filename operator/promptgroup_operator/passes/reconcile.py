@@ -1,10 +1,12 @@
 """One pass for one group: observe, decide, act. Passes are level-triggered: each reads the world, never a change."""
 
+import base64
 import logging
 import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 from promptgroup_operator.base.errors import ClusterError, EngineError, StoredSpecError
 from promptgroup_operator.base.fair_pool import FairPool
@@ -25,6 +27,7 @@ from promptgroup_operator.load.router_metrics import RouterCounts
 from promptgroup_operator.load.router_scrape import RouterScraper
 from promptgroup_operator.passes import lending
 from promptgroup_operator.passes.lending import Lending
+from promptgroup_operator.passes.pass_writes import FailedWrite, FailedWrites, PassWrites
 from promptgroup_operator.passes.refresh_runner import RefreshRunner
 from promptgroup_operator.passes.router_grants import RouterGrants
 from promptgroup_operator.passes.warmup_runner import WarmupRunner
@@ -32,7 +35,7 @@ from promptgroup_operator.plan import desired, plan, router_secrets, status
 from promptgroup_operator.plan.plan import Plan
 from promptgroup_operator.sizing import recommend
 from promptgroup_operator.telemetry.collector import PassSummary, summarize
-from promptgroup_operator.telemetry.metrics import OperatorMetrics
+from promptgroup_operator.telemetry.metrics import REFUSED, OperatorMetrics
 from promptgroup_operator.telemetry.pass_spans import PassSpans
 from promptgroup_operator.world.effects import ConditionChange
 from promptgroup_operator.world.load import PERIOD, GroupLoad
@@ -60,6 +63,8 @@ logger = logging.getLogger(__name__)
 
 READERS = 16
 """Engines and routers that are read at the same time."""
+UNWRITTEN = Problem(status.FAILED, "an object could not be written")
+"""Problem of a plan that cannot be performed, where there are no words for it."""
 READ_SECONDS = 10.0
 """Time for all engines of a group; one that answers later counts as not read, and the pass goes on without it."""
 
@@ -143,8 +148,12 @@ class Reconciler:
         self._refresh_every = timedelta(seconds=settings.touch_seconds)
         self._lending = Lending()
         self._pool_refusals: dict[Key, Problem] = {}
+        self._failed_writes = FailedWrites()
+        self._unsaid: dict[Key, dict[ContainerId, tuple[ConditionChange, bool]]] = {}
+        """Warm-ups whose outcome could not be written on their pod yet."""
         self._summaries: dict[Key, PassSummary] = {}
         self._warmup_outcomes = metrics.warmups
+        self._pass_failures = metrics.pass_failures.labels(REFUSED)
 
     def close(self) -> None:
         """Stop warm-ups, refreshes and readings."""
@@ -165,7 +174,7 @@ class Reconciler:
             When the next pass is due; None if the group is gone.
 
         Raises:
-            ClusterError: the API server did not answer or refused; the pass must be retried.
+            ClusterError: the API server is away, or an object changed since it was seen; the pass must be retried.
         """
         try:
             with self._spans.step("observe"):
@@ -177,19 +186,16 @@ class Reconciler:
             self._lending.forget(key)
             self._grants.forget(key)
             self._pool_refusals.pop(key, None)
+            self._failed_writes.forget(key)
+            self._unsaid.pop(key, None)
             self._engines.authorize(key, {})
             self._summaries.pop(key, None)
             return None  # deleted; owner references clean up
         with self._spans.step("decide"):
             todo = plan.decide(world, now)
-        try:
-            with self._spans.step("act"):
-                self.act(world, todo, now)
-            self._conclude(world, todo, now)
-        except ClusterError as error:
-            if error.is_refusal:
-                self._report_refusal(world, error, now)
-            raise
+        with self._spans.step("act"):
+            todo = self.act(world, todo, now)
+        self._conclude(world, todo, now)
         return todo.requeue_after
 
     def _conclude(self, world: World, todo: Plan, now: datetime) -> None:
@@ -207,10 +213,6 @@ class Reconciler:
             logger.warning("%s/%s: the stored spec is invalid: %s", key.namespace, key.name, error)
             self._writer.write_status(key, told)
         return plan.SETTLED
-
-    def _report_refusal(self, world: World, error: ClusterError, now: datetime) -> None:
-        """Write into the status that the API server refused an object (an invalid template, an admission policy)."""
-        self._write_status(world, _refused(world, error, now), now)
 
     # --- observe -------------------------------------------------------------------------------------------
 
@@ -403,73 +405,119 @@ class Reconciler:
 
     # --- act -----------------------------------------------------------------------------------------------
 
-    def act(self, world: World, todo: Plan, now: datetime) -> None:
-        """Perform the plan's effects in order. An error ends the pass; the next one begins from what was written."""
+    def act(self, world: World, todo: Plan, now: datetime) -> Plan:
+        """Perform the plan's effects in order. A write that fails ends no other one; the status says what is unwritten.
+
+        Returns:
+            The plan that was performed: one that serves on with what stands, where a Deployment cannot be written.
+
+        Raises:
+            ClusterError: the API server is away, or an object changed since it was seen; the next pass begins from
+                what was written.
+        """
         key = world.group.key
+        writes = self._failed_writes.begin(key, _texts(world), lambda: self._reader.is_away(key))
+        try:
+            performed = self._perform(world, todo, writes, now)
+        finally:
+            self._failed_writes.end(key, writes)
+        if writes.tried:
+            self._pass_failures.inc()
+            self._spans.failed(REFUSED)
+        return replace(performed, requeue_after=min(todo.requeue_after, writes.due()))
+
+    def _perform(self, world: World, todo: Plan, writes: PassWrites, now: datetime) -> Plan:
+        key = world.group.key
+        space = key.namespace
         changes = {change.uid: change for change in todo.conditions}
-        with_mark = {mark.uid: changes.pop(mark.uid, None) for mark in todo.pod_updates}
-        for change in changes.values():
-            self._writer.set_condition(key.namespace, change, warm=change.outcome.warm, now=now)
-        self._apply_objects(world, todo, now)
+        self._close_gates(space, todo, changes, writes, now)
+        if not self._apply_objects(world, todo, writes):
+            # what is refused may be so for days: the replicas that come and go meanwhile are looked after as ever
+            todo = plan.with_failed_writes(world, writes.problem() or UNWRITTEN, now)
+            self._close_gates(space, todo, changes, writes, now)
+            self._apply_objects(world, todo, writes, all_of_them=True)
         for mark in todo.pod_updates:
-            self._writer.update_pod(key.namespace, mark, with_mark[mark.uid], now)
-        routes = (todo.route, world.live.get(("PromptRoute", key.name)))
-        self._grants.put(key, [each for each in routes if each is not None])
+            with_mark = changes.get(mark.uid)
+            write = partial(self._writer.update_pod, space, mark, with_mark, now)
+            writes.attempt(f"Pod {mark.pod}", (mark, with_mark), write)
+        routes = [each for each in (todo.route, world.live.get(("PromptRoute", key.name))) if each is not None]
+        writes.attempt("Role", None, lambda: self._grants.put(key, routes))
         if todo.route is not None and plan.route_unwritten(world, todo):
-            self._writer.apply(todo.route, plan.live(world, todo.route))
-        self._warmups.want(key, todo.warmups, now)
+            self._apply(world, todo.route, writes)
+        pending = self._say_unsaid(world, writes, now)
+        self._warmups.want(key, [job for job in todo.warmups if job.container_id not in pending], now)
         self._refreshes.start(key, todo.refreshes)
         for deletion in todo.deletions:  # after all that serving needs: a policy may refuse one for ever
-            self._writer.delete(key.namespace, deletion)
+            subject = f"{deletion.kind} {deletion.name}"
+            writes.attempt(subject, deletion, partial(self._writer.delete, space, deletion))
         if todo.peers_key:
-            self._create_peers_key(key.namespace)
-        self._apply_pool(world, todo)
-        self._write_status(world, todo, now)
+            self._create_peers_key(space)
+        self._apply_pool(world, todo, writes)
+        problem = writes.problem()
+        told = plan.with_failed_writes(world, problem, now) if problem is not None else todo
+        self._write_status(world, told, writes, now)
+        return todo
 
-    def _apply_objects(self, world: World, todo: Plan, now: datetime) -> None:
-        """Apply the objects that differ. If one is refused, serve on with those that stand, and end the pass.
+    def _close_gates(
+        self, namespace: str, todo: Plan, changes: dict[str, ConditionChange], writes: PassWrites, now: datetime
+    ) -> None:
+        """Write the changes of conditions that come with no update of their pod, and take them out of `changes`."""
+        updated = {mark.uid for mark in todo.pod_updates}
+        for change in [each for each in changes.values() if each.uid not in updated]:
+            write = partial(self._writer.set_condition, namespace, change, warm=change.outcome.warm, now=now)
+            writes.attempt(f"Pod {change.pod}", change, write)
+            del changes[change.uid]
 
-        A refusal may last for days: the replicas that Kubernetes makes meanwhile in the place of others are warmed and
-        routed as ever.
+    def _apply(self, world: World, manifest: Manifest, writes: PassWrites) -> FailedWrite | None:
+        subject = f"{manifest['kind']} {manifest['metadata']['name']}"
+        return writes.attempt(subject, manifest, partial(self._writer.apply, manifest, plan.live(world, manifest)))
 
-        Raises:
-            ClusterError: the API server did not answer or refused.
+    def _apply_objects(self, world: World, todo: Plan, writes: PassWrites, *, all_of_them: bool = False) -> bool:
+        """Apply the objects that differ. Return False at the first Deployment that cannot be written.
+
+        What failed before comes first, so that no other object follows a plan that is not performed. With `all_of_them`
+        the others are applied as well, but for those of a Deployment that does not exist, which is the record of them.
         """
-        try:
-            for manifest in plan.unwritten(world, todo):
-                self._writer.apply(manifest, plan.live(world, manifest))
-        except ClusterError as error:
-            if error.is_refusal:
-                self._serve_on(world, error, now)
-            raise
 
-    def _serve_on(self, world: World, refusal: ClusterError, now: datetime) -> None:
-        todo = _refused(world, refusal, now)
-        try:
-            self.act(world, replace(todo, objects=(), pool=None, deletions=(), status=None), now)
-        except ClusterError as error:
-            key = world.group.key
-            logger.warning(
-                "%s/%s: %s; and what serves was not looked after: %s", key.namespace, key.name, refusal, error
-            )
+        def failed_before(manifest: Manifest) -> bool:
+            return writes.failed_before(f"{manifest['kind']} {manifest['metadata']['name']}")
 
-    def _apply_pool(self, world: World, todo: Plan) -> None:
-        """Write the InferencePool; routers serve without it, so that a refusal is a condition and ends no pass.
+        whole, missing = True, set()
+        for manifest in sorted(plan.unwritten(world, todo), key=failed_before, reverse=True):
+            name = manifest["metadata"]["name"]
+            if name in missing or self._apply(world, manifest, writes) is None or manifest["kind"] != "Deployment":
+                continue
+            if not all_of_them:
+                return False
+            whole = False
+            if plan.live(world, manifest) is None:
+                missing.add(name)
+        return whole
 
-        Raises:
-            ClusterError: the API server did not answer, or another process wrote the pool; the pass is retried.
-        """
+    def _say_unsaid(self, world: World, writes: PassWrites, now: datetime) -> set[ContainerId]:
+        """Write the outcomes that warm-ups could not write, and return the containers of which that still fails."""
+        key = world.group.key
+        running = {pod.container_id for revision in world.revisions for pod in revision.pods}
+        left = set()
+        for container, (change, warm) in list(self._unsaid.get(key, {}).items()):
+            say = partial(self._writer.set_condition, key.namespace, change, warm=warm, now=now, container=container)
+            if container in running and writes.attempt(f"Pod {change.pod}", change, say) is not None:
+                left.add(container)
+            else:
+                self._unsaid[key].pop(container, None)
+        return left
+
+    def _apply_pool(self, world: World, todo: Plan, writes: PassWrites) -> None:
+        """Write the InferencePool; routers serve without it, so that a refusal is a condition of its own."""
         key = world.group.key
         refused = None
         if todo.pool is not None and plan.pool_unwritten(world, todo):
-            try:
-                self._writer.apply(todo.pool, plan.live(world, todo.pool))
-            except ClusterError as error:
-                if not error.is_refusal:
-                    raise
-                refused = Problem("PoolRefused", f"InferencePool {key.name}: {error}")
+            failed = self._apply(world, todo.pool, writes)
+            if failed is not None and failed.error.is_refusal:
+                writes.forgive(failed)
+                refused = Problem("PoolRefused", f"InferencePool {key.name}: {failed.words}")
         if (refused is None) == (key not in self._pool_refusals):
-            return  # the words of a refusal may differ each time: the first ones stand
+            return
         self._pool_refusals.pop(key, None)
         self._pool_refusals |= {key: refused} if refused is not None else {}
         self._queue.add(key)  # whose condition says it
@@ -481,16 +529,18 @@ class Reconciler:
         except ClusterError as error:
             logger.warning("%s: Secret %s cannot be created: %s", namespace, names.SECRET_PEERS, error)
 
-    def _write_status(self, world: World, todo: Plan, now: datetime) -> None:
-        if todo.status is not None and todo.status != world.group.status:
-            key = world.group.key
-            self._writer.write_status(key, todo.status)
-            for event in todo.events:
-                try:
-                    self._writer.emit_event(world.group, event, now)
-                except ClusterError as error:
-                    # The status says the same, and a namespace that is being deleted takes no more events.
-                    logger.info("%s/%s: event %s: %s", key.namespace, key.name, event.reason, error)
+    def _write_status(self, world: World, todo: Plan, writes: PassWrites, now: datetime) -> None:
+        if todo.status is None or todo.status == world.group.status:
+            return
+        key, wanted = world.group.key, todo.status
+        # its times differ with every pass while it is not written
+        writes.attempt(f"PromptGroup {key.name}", None, lambda: self._writer.write_status(key, wanted))
+        for event in todo.events:
+            try:
+                self._writer.emit_event(world.group, event, now)
+            except ClusterError as error:
+                # The status says the same, and a namespace that is being deleted takes no more events.
+                logger.info("%s/%s: event %s: %s", key.namespace, key.name, event.reason, error)
 
     def _spend(self, container: ContainerId, spent: Spent) -> None:
         self._engine_history.spend(container, spent, datetime.now(UTC))
@@ -498,14 +548,17 @@ class Reconciler:
     def _report_warmup(self, key: Key, job: Warmup, outcome: Outcome) -> None:
         """Write the outcome of a warm-up on its pod, and queue a pass of the group."""
         serves = outcome.warm or outcome.reason is WarmReason.PROCEEDED
+        self._unsaid.get(key, {}).pop(job.container_id, None)
         self._warmup_outcomes.labels(outcome.reason).inc()
         logger.info("pod %s/%s: %s: %s", key.namespace, job.pod, outcome.reason, outcome.message)
+        change = ConditionChange(job.pod, job.uid, outcome)
+        container = job.container_id if serves else NO_CONTAINER
         try:
-            change = ConditionChange(job.pod, job.uid, outcome)
-            container = job.container_id if serves else NO_CONTAINER
             self._writer.set_condition(key.namespace, change, warm=serves, now=datetime.now(UTC), container=container)
         except ClusterError as error:
             logger.warning("pod %s/%s: %s", key.namespace, job.pod, error)
+            if serves:  # it is the next pass's to write; a warm-up that failed is repeated
+                self._unsaid.setdefault(key, {})[job.container_id] = change, serves
         self._queue.add(key, ahead=True)  # all that this replica lacks is its slot
 
     def _report_refresh(self, key: Key, touch: Refresh, outcome: Outcome) -> None:
@@ -519,9 +572,12 @@ class Reconciler:
         self._queue.add(key)
 
 
-def _refused(world: World, error: ClusterError, now: datetime) -> Plan:
-    """Return the plan for a group of which an object was refused: what serves goes on, and the status says why."""
-    return plan.decide(replace(world, prompt=Problem("ObjectRefused", str(error))), now)
+def _texts(world: World) -> list[str]:
+    """Return the prompts that no message may quote, also as a Secret holds them."""
+    prompts = [each.prompt for each in world.revisions if each.prompt is not None]
+    prompts += [world.prompt.prompt] if isinstance(world.prompt, PromptText) else []
+    parts = dict.fromkeys(part for each in prompts for part in (each.system, each.tools, each.messages) if part)
+    return [*parts, *(base64.b64encode(part.encode()).decode() for part in parts)]
 
 
 def _step(revisions: Iterable[RevisionState]) -> list[tuple[Fingerprint, int, bool]]:

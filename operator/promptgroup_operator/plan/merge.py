@@ -1,12 +1,13 @@
 """Pod templates merged in the Kubernetes way: a strategic merge patch for the parts a pod template has.
 
-Maps merge key by key, null removes a key. Lists of objects merge by their key (containers by name, volume mounts by
-path, ...), as the `patchMergeKey` of the core API says; every other list is replaced whole. The directives
-`$patch: delete` and `$patch: replace` are understood.
+Maps merge key by key; null removes a key, as `$patch: delete` in a map of its name does. Lists of objects merge by
+their key (containers by name, volume mounts by path, ...), as the `patchMergeKey` of the core API says; every other
+list is replaced whole. `$patch: delete` removes an item of such a list, and `$patch: replace` takes a map as it is.
 https://kubernetes.io/docs/tasks/manage-kubernetes-objects/update-api-object-kubectl-patch/
 """
 
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, Final
 
 MERGE_KEYS = {
     "containers": "name",
@@ -25,7 +26,7 @@ MERGE_KEYS = {
 }
 """Field → merge key. `readinessGates` has none in the core API; here a template adds gates to the operator's own."""
 
-_DIRECTIVE = "$patch"
+_DIRECTIVE: Final = "$patch"
 """Field of a patch that says `delete` (this list item) or `replace` (do not merge) instead of naming a value."""
 
 
@@ -41,7 +42,7 @@ def merge(base: dict[str, Any], patch: dict[str, Any]) -> dict[str, Any]:
     for field, value in patch.items():
         if field == _DIRECTIVE:
             continue
-        if value is None:
+        if value is None or (isinstance(value, dict) and value.get(_DIRECTIVE) == "delete"):
             merged.pop(field, None)
         else:
             merged[field] = _merge_values(field, merged.get(field), value)
@@ -69,3 +70,16 @@ def _merge_lists(field: str, base: list[Any], patch: list[Any]) -> list[Any]:
         else:
             merged[name] = merge(merged.get(name, {}), item)
     return list(merged.values())
+
+
+def nulls(patch: object, path: str = "") -> Iterator[str]:
+    """Yield the paths of a patch at which it is null, which one client sends and another drops."""
+    if patch is None:
+        yield path
+    elif isinstance(patch, dict):
+        for field, value in patch.items():
+            yield from nulls(value, f"{path}.{field}" if path else str(field))
+    elif isinstance(patch, list):
+        for index, item in enumerate(patch):
+            name = item.get("name") if isinstance(item, dict) else None
+            yield from nulls(item, f"{path}[{name if isinstance(name, str) else index}]")

@@ -56,6 +56,10 @@ REFERENCED = timedelta(seconds=15)
 within this time."""
 
 
+TEMPLATE_PROBLEMS = frozenset({group_status.REFUSED, group_status.FAILED})
+"""Problems that the group's pod template may be the cause of: it is not written while they last."""
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """The effects of one pass, in the order in which they are performed."""
@@ -209,10 +213,10 @@ def _plan(world: World, target: Fingerprint, text: PromptText | None, problem: P
         else group_status.rejected(world, problem, group_status.prefix_warm(world, steps[serving], size, ready))
     )
     conditions += group_status.gateway(pool.verdict, router_features.decide(group.spec))
-    mergeable = desired.template_problem(group) is None
+    keeps = problem is not None and (problem.reason in TEMPLATE_PROBLEMS or desired.template_problem(group) is not None)
     return Plan(
         conditions=tuple(_condition_changes(world.revisions)),
-        objects=tuple(_objects(world, steps, assigned, goal, text)) if mergeable else (),
+        objects=tuple(_objects(world, steps, assigned, goal, text, keeps=keeps)),
         pod_updates=tuple(pod_updates),
         route=_route(world, route),
         pool=desired.inference_pool(group, pool.spec) if pool.spec is not None else None,
@@ -333,11 +337,14 @@ def _objects(
     assigned: Mapping[Fingerprint, Mapping[str, int]],
     goal: release.Goal,
     text: PromptText | None,
+    *,
+    keeps: bool,
 ) -> list[Manifest]:
     """Return Deployments with the budgets of those that serve, and the target's prompt object after its Deployment.
 
     Objects of a revision never exist without its Deployment, which is the record of it. Only the target follows the
-    group's engine settings: pods of another revision would be replaced for nothing.
+    group's engine settings: pods of another revision would be replaced for nothing. With `keeps` it does not either, so
+    that replicas come and go while its template is refused.
     """
     objects: list[Manifest] = []
     existing = {each.fingerprint: each for each in world.revisions}
@@ -350,7 +357,9 @@ def _objects(
         else:
             replicas = draining.deployment_replicas(revision, step.ring, assigned[fingerprint], timeout, goal.now)
         live = world.live.get(("Deployment", revision.deployment)) if revision is not None else None
-        kept = desired.kept_template(live) if live is not None and fingerprint != goal.target else None
+        kept = desired.kept_template(live) if live is not None and (keeps or fingerprint != goal.target) else None
+        if keeps and kept is None:
+            continue  # nobody knows its template
         size = goal.replicas if fingerprint == goal.target and world.group.spec.sizing is not None else None
         noted = annotations.encode(step.superseded_at, step.progress, step.rolled_back, size)
         objects.append(desired.deployment(world.group, fingerprint, replicas, source, records=noted, template=kept))
@@ -464,6 +473,17 @@ def _unsettled(revisions: Sequence[RevisionState], steps: Mapping[Fingerprint, R
 
 def _is_settled(pod: Pod) -> bool:
     return pod.is_warm or pod.deleting
+
+
+def with_failed_writes(world: World, problem: Problem, now: datetime) -> Plan:
+    """Return what to do while something of a group cannot be written: what serves goes on, and the status says why.
+
+    Args:
+        world: what the pass saw.
+        problem: what cannot be written; its reason is `status.REFUSED` or `status.FAILED`.
+        now: the time.
+    """
+    return decide(replace(world, prompt=problem), now)
 
 
 def unwritten(world: World, plan: Plan) -> list[Manifest]:

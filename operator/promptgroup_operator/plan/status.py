@@ -45,6 +45,9 @@ from promptgroup_operator.world.warming import WarmReason
 from promptgroup_router.contract import names
 from promptgroup_router.contract.fingerprint import Fingerprint, short
 
+REFUSED, FAILED = "ObjectRefused", "WriteFailed"
+"""Reasons of a group of which an object cannot be written: the API server does not take it; it may take it later."""
+
 MANY = 10**6
 """More replicas than any group has."""
 
@@ -87,7 +90,7 @@ def rejected(world: World, problem: Problem, warm: Condition | None = None) -> l
     resolved = Condition("ResolvedRefs", True, "ResolvedRefs", "all objects that the spec refers to exist")
     if problem.reason in REFERENCE_PROBLEMS:
         resolved = Condition("ResolvedRefs", False, problem.reason, problem.message)
-    else:
+    elif problem.reason != FAILED:
         accepted = Condition("Accepted", False, problem.reason, problem.message)
     if any(revision.ready for revision in world.revisions):
         routed = Condition("RouterProgrammed", True, "EarlierRevision", "the previous revision keeps serving")

@@ -32,7 +32,9 @@ class Counter:
         self._help = help_text
         self._labels = labels
         self._kind = kind
-        self._series: dict[tuple[str, ...], Series] = {} if labels else {(): Series(told=1)}
+        # a counter begins at 0; of a gauge 0 is a statement, so it is told once somebody has measured it
+        told_from_the_start = kind == "counter" and not labels
+        self._series: dict[tuple[str, ...], Series] = {(): Series(told=1)} if told_from_the_start else {}
 
     @property
     def values(self) -> dict[tuple[str, ...], float]:

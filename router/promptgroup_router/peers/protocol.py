@@ -63,6 +63,7 @@ class GossipProtocol:
         """Seals datagrams. Without it nothing is sent and nothing is accepted."""
         self._handler = handler
         self._metrics = metrics
+        metrics.peers.replace({(): 0})  # from now on nobody is known, and others are listened for
         self._limiter = limiter
         self._sender = sender
         self._sequence = 0

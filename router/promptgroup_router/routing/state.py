@@ -185,7 +185,7 @@ class RouterState:
         self.metrics.slot_sessions.replace(slot_sessions)
         self.metrics.slot_session_tokens.replace(slot_tokens)
         self.metrics.departed_at.replace(self.near_misses.medians())
-        self.metrics.table_age.replace({(): now - self.confirmed if self.loaded else 0})
+        self.metrics.table_age.replace({(): now - self.confirmed} if self.loaded else {})
         self.metrics.waiting.replace({(): len(self.admission_queue)})
         self.metrics.connections.replace({(): connections})
         return self.metrics.text(form)

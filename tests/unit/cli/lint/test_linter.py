@@ -40,3 +40,13 @@ def test_a_line_that_is_no_request():
     run.unreadable("log", 3, "not JSON")
     (finding,) = run.report().findings
     assert (finding.rule.id, finding.place.line, finding.message) == ("unreadable-request", 3, "not JSON")
+
+
+def test_a_pod_template_is_told_of_at_its_line():
+    run = Linter(16)
+    run.template("a.yaml", 9, ["spec.x is not a field"], ["spec.y is null"])
+    report = run.report()
+    assert [(each.rule.id, each.place.line, each.message) for each in report.findings] == [
+        ("template-types", 9, "spec.x is not a field"),
+        ("template-null", 9, "spec.y is null"),
+    ]

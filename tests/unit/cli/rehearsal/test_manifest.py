@@ -86,12 +86,50 @@ def test_empty_documents_are_none():
 
 
 def test_unknown_fields_are_warned_of():
-    spec = {"replica": 3, "engine": {"image": "vllm", "template": {"spec": {"any": 1}}, "imagee": "x"}}
+    spec = {"replica": 3, "engine": {"image": "vllm", "template": {"spec": {"priority": 1}}, "imagee": "x"}}
     warned = " ".join(read(group(spec | {"rollout": {"steps": [{"weight": 5, "wait": "1m"}]}})).warnings)
     assert [path in warned for path in ("spec.replica ", "spec.engine.imagee ", "spec.rollout.steps[0].wait ")] == [
         True
     ] * 3
     assert "template" not in warned
+
+
+def templated(**spec):
+    return group({"engine": {"image": "vllm", "template": {"spec": spec}}})
+
+
+ENGINE = {"name": "engine"}
+MISTYPED = {
+    "a number as a value": (
+        {"containers": [ENGINE | {"env": [{"name": "OMP_NUM_THREADS", "value": 8}]}]},
+        '.env[OMP_NUM_THREADS].value is 8 without quotes, and must be a text: write "8"',
+    ),
+    "a map as a list": ({"tolerations": {"operator": "Exists"}}, "spec.tolerations is a map, and must be a list"),
+    "a misspelt name": ({"nodeSelectr": {"a": "b"}}, "did you mean nodeSelector?"),
+    "a word of no kind": (
+        {"containers": [ENGINE | {"imagePullPolicy": "Sometimes"}]},
+        "must be one of Always, IfNotPresent, Never",
+    ),
+    "in a list that is replaced whole": ({"tolerations": [{"key": 1}]}, "spec.tolerations[0].key is 1 without quotes"),
+}
+
+
+@pytest.mark.parametrize("case", MISTYPED)
+def test_a_template_that_an_api_server_would_not_take_is_refused(case):
+    spec, expected = MISTYPED[case]
+    assert expected in refused(templated(**spec))
+    declared = manifest.declared_prompts(yaml.safe_dump(templated(**spec)), "chat")[0]
+    assert expected in manifest.template_faults(declared.template)[0]
+
+
+def test_a_null_in_a_template_is_warned_of_since_clients_differ_and_a_directive_is_none():
+    found = templated(securityContext={"runAsUser": None}, containers=[ENGINE | {"livenessProbe": None}])
+    assert {each.partition(" is null")[0] for each in read(found).warnings} == {
+        "spec.engine.template.spec.securityContext.runAsUser",
+        "spec.engine.template.spec.containers[engine].livenessProbe",
+    }
+    replaced = templated(securityContext={"$patch": "replace", "runAsNonRoot": True})
+    assert read(replaced).warnings == ()
 
 
 REFUSED = {

@@ -33,3 +33,9 @@ def test_a_literal_block_has_the_lines_of_its_file():
 def test_groups_of_a_list_have_no_place():
     assert yaml_positions.system_places("kind: List\nitems: [{kind: PromptGroup}]\n", 1) == [(1, False)]
     assert yaml_positions.system_places('{"kind": "PromptGroup"}', 1) == [(1, False)]
+
+
+def test_the_lines_of_templates():
+    one = "kind: PromptGroup\nspec:\n  engine:\n    template:\n      spec: {}\n"
+    other = "kind: PromptGroup\nspec: {}\n"
+    assert yaml_positions.template_lines(f"{one}---\n{other}", 2) == [5, 1]

@@ -2,7 +2,7 @@ from copy import deepcopy
 
 import pytest
 
-from promptgroup_operator.plan.merge import MERGE_KEYS, merge
+from promptgroup_operator.plan.merge import MERGE_KEYS, merge, nulls
 
 CASES = {
     "an empty patch changes nothing": ({"a": {"b": 1}}, {}, {"a": {"b": 1}}),
@@ -101,3 +101,15 @@ def test_a_merge_key_that_names_nothing_is_refused_with_the_field_and_the_key(fi
     key = MERGE_KEYS[field]
     with pytest.raises(ValueError, match=rf"{field}.*has no {key}, which names"):
         merge({field: [{key: "engine"}]}, {field: [{key: value}]})
+
+
+def test_a_map_is_removed_by_a_directive_as_by_null():
+    base = {"spec": {"containers": [{"name": "engine", "livenessProbe": {"httpGet": {}}, "image": "a"}]}}
+    for how in ({"$patch": "delete"}, None):
+        patch = {"spec": {"containers": [{"name": "engine", "livenessProbe": how}]}}
+        assert merge(base, patch) == {"spec": {"containers": [{"name": "engine", "image": "a"}]}}
+
+
+def test_nulls_are_found_wherever_they_are():
+    patch = {"a": None, "spec": {"containers": [{"name": "engine", "env": [{"name": "A", "value": None}]}, [None]]}}
+    assert list(nulls(patch)) == ["a", "spec.containers[engine].env[A].value", "spec.containers[1][0]"]

@@ -3,7 +3,7 @@ from datetime import timedelta
 
 import pytest
 
-from promptgroup_operator.plan import plan
+from promptgroup_operator.plan import desired, plan
 from promptgroup_operator.plan.plan import MOVING, REFERENCED, SETTLED, WAITING, decide, route_unwritten, unwritten
 from promptgroup_operator.world.effects import PodUpdate
 from promptgroup_operator.world.sizing_history import History, Past, Recommendation
@@ -497,11 +497,15 @@ def test_what_has_the_traffic_goes_on_even_if_it_was_marked_superseded():
     assert {each["fingerprint"]: each["weight"] for each in todo.route["spec"]["revisions"]}[FINGERPRINT] == 100
 
 
-def test_a_template_that_cannot_be_merged_leaves_the_objects_and_keeps_the_route():
-    of = group(replicas=1, engine={"template": {"spec": {"containers": ["engine"]}}})
-    todo = decide(world([revision(pods=[pod("a", 0)])], of=of), NOW)
-    assert todo.objects == ()
-    assert slots_of(todo) == {0: ("Ready", "a")}
+@pytest.mark.parametrize("known", [True, False])
+def test_a_template_that_cannot_be_merged_is_not_written_and_the_number_of_replicas_is(known):
+    of = group(replicas=3, engine={"template": {"spec": {"containers": ["engine"]}}})
+    standing = revision(pods=[pod("a", 0)], replicas=1)
+    live = desired.deployment(group(), FINGERPRINT, 1, standing.prompt_from, records={})
+    todo = decide(world([standing], of=of, live={("Deployment", standing.deployment): live} if known else {}), NOW)
+    applied = [each["spec"] for each in todo.objects if each["kind"] == "Deployment"]
+    assert [(each["replicas"], each["template"]) for each in applied] == [(3, live["spec"]["template"])] * known
+    assert slots_of(todo)[0] == ("Ready", "a")
     assert {each["type"]: each["reason"] for each in todo.status["conditions"]}["Ready"] == "InvalidTemplate"
 
 

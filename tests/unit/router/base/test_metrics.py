@@ -134,3 +134,13 @@ def test_every_counter_is_named_as_openmetrics_wants_it():
 
 def kind(metric):
     return metric._kind if isinstance(metric, Counter) else "histogram"
+
+
+def test_no_gauge_is_told_before_somebody_measured_it():
+    page = Metrics().text()
+    told = {line.split(" ")[0] for line in page.splitlines() if not line.startswith("#")}
+    gauges = {line.split(" ")[2] for line in page.splitlines() if line.startswith("# TYPE") and line.endswith("gauge")}
+    assert {each for each in told if each.partition("{")[0] in gauges} == {
+        "promptgroup_router_workers",
+        *(each for each in told if each.startswith("promptgroup_router_build_info")),
+    }
