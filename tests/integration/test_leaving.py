@@ -40,9 +40,10 @@ class Stream(threading.Thread):
     def run(self) -> None:
         body = self._body | {"messages": [{"role": "user", "content": f"talk for long, {self._session}"}]}
         pool = urllib3.PoolManager(retries=False, timeout=60)
-        answer = pool.request(
-            "POST", f"{self._url}/v1/chat/completions", body=json.dumps(body).encode(), preload_content=False
-        )
+        headers = {"content-type": "application/json"}
+        url, data = f"{self._url}/v1/chat/completions", json.dumps(body).encode()
+        answer = pool.request("POST", url, body=data, headers=headers, preload_content=False)
+        assert answer.status == 200, answer.read()
         self.slot = answer.headers.get("x-promptgroup-served-by", "")
         for line in answer:
             if line.startswith(b"data: "):

@@ -497,8 +497,9 @@ class RolloutSpec(ApiModel):
     retire_after: Duration = "30m"
     """Time for which a superseded revision stays routable after its last request."""
     drain_timeout: Duration = "5m"
-    """Longest wait for the requests of a replica that leaves, in whichever way. Answers that take longer are cut. A change
-    replaces no engine: pods that are evicted or deleted keep the time of their Deployment until its engine changes."""
+    """Longest wait for the requests of a replica that leaves, in whichever way. Answers that take longer are cut. A
+    change replaces no engine: pods that are evicted or deleted keep the time of their Deployment until its engine
+    changes."""
     revision_history_limit: Annotated[int, Field(ge=0, le=100)] = 3
     """Number of retired revisions to keep, without replicas. Applying the prompt of one uses it again."""
     judge: JudgeSpec = JudgeSpec()
