@@ -207,7 +207,7 @@ def _anthropic(handler: _Handler, speech: Speech) -> _Handler:
 
 async def _whole(tokens: AsyncIterator[Token]) -> tuple[str, Token, int]:
     """Return the text of an answer, its last token and their number."""
-    numbers = []
+    numbers: list[int] = []
     async for token in tokens:
         numbers += token.numbers
         if token.finish is not None:

@@ -219,7 +219,7 @@ class _Server:
         async with contextlib.aclosing(self._engine.generate(completion, source)) as tokens:
             if completion.stream:
                 return await self._stream(request, completion, envelope, tokens)
-            numbers = []
+            numbers: list[int] = []
             async for token in tokens:
                 numbers += token.numbers
                 if token.finish is not None:

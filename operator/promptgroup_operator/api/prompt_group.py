@@ -434,8 +434,8 @@ class RoutingSpec(ApiModel):
     gets the request. Set it above the prefill of your longest prompts. Without it the router's --request-timeout is the
     only limit."""
     idle_timeout: Duration | None = None
-    """Longest pause within a streamed answer; then the router cuts it. Without it the router's --request-timeout is the
-    only limit."""
+    """Longest pause within a streamed answer; then the router cuts it. Comments and pings of an engine do not end a
+    pause. Without it the router's --request-timeout is the only limit."""
 
 
 class StepSpec(ApiModel):
