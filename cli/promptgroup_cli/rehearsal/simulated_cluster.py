@@ -1,7 +1,7 @@
 """A simulated cluster with one PromptGroup: what a plan asks for happens, and nothing else does. Does no I/O.
 
     controllers  Deployments and ReplicaSets act at once: surge, order of deletion
-    nodes        a pod is ready so long after its creation, a terminating one is gone after its preStop sleep
+    nodes        a pod is ready so long after its creation, a terminating one is gone once routers have dropped it
     engines      a warm-up succeeds at once, a replica that drains idles after IDLE_AFTER
     routers      follow the PromptRoute at once; sessions split as the weights say
 
@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from promptgroup_operator.base import timestamps
+from promptgroup_operator.engines.drain_hook import ROUTED_SECONDS
 from promptgroup_operator.kube import decode
 from promptgroup_operator.plan import prompt_route
-from promptgroup_operator.plan.desired import DRAIN_SECONDS
 from promptgroup_operator.plan.plan import Plan, route_unwritten, unwritten
 from promptgroup_operator.world.effects import PodUpdate
 from promptgroup_operator.world.samples import Flow, Stratum, StratumKey, Traffic
@@ -36,7 +36,7 @@ from promptgroup_router.contract.fingerprint import Fingerprint, short
 
 IDLE_AFTER = timedelta(seconds=5)
 """Time for the requests of a draining replica to end."""
-TERMINATION = timedelta(seconds=DRAIN_SECONDS)
+TERMINATION = timedelta(seconds=ROUTED_SECONDS)
 """Time from a pod's deletion until it is gone."""
 
 REQUESTS = 1_000_000

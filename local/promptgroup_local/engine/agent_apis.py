@@ -76,7 +76,7 @@ class AgentApis:
             count, text = 0, ""
             async for token in tokens:
                 count += 1
-                word = detokenize([token.number])
+                word = detokenize(token.numbers)
                 text += word
                 events = envelope.opening(self._usage(completion, 0, token)) if count == 1 else []
                 if not envelope.tool:
@@ -116,7 +116,7 @@ class AgentApis:
         async with contextlib.aclosing(self._engine.generate(completion, Source.CLIENT)) as tokens:
             if not completion.stream:
                 text, last, count = await _whole(tokens)
-                return _json(self._finish(envelope, said, text, self._usage(completion, count, last)))
+                return _json(self._finish(envelope, said, text, self._usage(completion, count, last), last))
             return await self._stream_response(await _stream(request), completion, envelope, said, tokens)
 
     async def _stream_response(
@@ -130,17 +130,17 @@ class AgentApis:
         text, number, count = "", 0, 0
         async for token in tokens:
             count += 1
-            word = detokenize([token.number])
+            word = detokenize(token.numbers)
             text += word
             events = envelope.opening() if count == 1 else []
             if not envelope.tool:
                 events.append(envelope.piece(word))
             if token.finish is not None:
                 usage = self._usage(completion, count, token)
-                self._finish(envelope, said, text, usage)
+                self._finish(envelope, said, text, usage, token)
                 final = _arguments(text) if envelope.tool else text
                 events += [envelope.piece(final)] if envelope.tool else []
-                events += envelope.closing(final, usage)
+                events += envelope.closing(_status(token), final, usage)
             await _write(stream, [event | {"sequence_number": number + i} for i, event in enumerate(events)])
             number += len(events)
         return stream
@@ -152,7 +152,7 @@ class AgentApis:
             async with contextlib.aclosing(self._engine.generate(completion, Source.CLIENT)) as tokens:
                 stored.body["status"] = "in_progress"
                 text, last, count = await _whole(tokens)
-                self._finish(envelope, said, text, self._usage(completion, count, last))
+                self._finish(envelope, said, text, self._usage(completion, count, last), last)
 
         stored.task = asyncio.ensure_future(run())
         return _json(stored.body)
@@ -169,8 +169,8 @@ class AgentApis:
         stored.body["status"] = "cancelled"
         return _json(stored.body)
 
-    def _finish(self, envelope: ResponseEnvelope, said: list[Json], text: str, usage: Usage) -> Json:
-        body = envelope.whole("completed", _arguments(text) if envelope.tool else text, usage)
+    def _finish(self, envelope: ResponseEnvelope, said: list[Json], text: str, usage: Usage, last: Token) -> Json:
+        body = envelope.whole(_status(last), _arguments(text) if envelope.tool else text, usage)
         if envelope.request.get("store") is not False:
             self._store(envelope, body, [*said, *envelope.said(text)])
         return body
@@ -207,12 +207,16 @@ def _anthropic(handler: _Handler, speech: Speech) -> _Handler:
 
 async def _whole(tokens: AsyncIterator[Token]) -> tuple[str, Token, int]:
     """Return the text of an answer, its last token and their number."""
-    numbers = []
+    numbers: list[int] = []
     async for token in tokens:
-        numbers.append(token.number)
+        numbers += token.numbers
         if token.finish is not None:
             return detokenize(numbers), token, len(numbers)
     raise ApiError(500, "the engine stopped before the answer ended")
+
+
+def _status(last: Token) -> str:
+    return "cancelled" if last.finish is Finish.ABORT else "completed"
 
 
 def _arguments(text: str) -> str:

@@ -26,9 +26,10 @@ answered by a burst of steps that take no time."""
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """One token of an answer; `finish` on the last one."""
+    """A token of an answer; `finish` on the last one."""
 
-    number: int
+    numbers: tuple[int, ...]
+    """One; none at an abort."""
     finish: Finish | None
     cached: int
     """Prompt tokens that were found in the cache."""
@@ -81,6 +82,14 @@ class Engine:
     def reset_prefix_cache(self) -> bool:
         """Forget all prefixes; False while a request runs."""
         return self._cache.reset()
+
+    def abort(self) -> None:
+        """End every request with what it has so far, as an engine does that stops."""
+        for request, ticket in tuple(self._tickets.items()):
+            del self._tickets[request]
+            self._scheduler.abort(request)
+            self.metrics.aborted()
+            ticket.tokens.put_nowait(Token((), Finish.ABORT, request.cached))
 
     async def generate(self, completion: Completion, source: Source) -> AsyncGenerator[Token, None]:
         """Yield the tokens of an answer as they come; leaving the iteration aborts the request.
@@ -149,7 +158,7 @@ class Engine:
             ticket = self._tickets[request]
             self._count_token(request, ticket, now)
             number = request.answer.tokens[request.produced - 1]
-            ticket.tokens.put_nowait(Token(number, finish, request.cached))
+            ticket.tokens.put_nowait(Token((number,), finish, request.cached))
             if finish is not None:
                 del self._tickets[request]
                 self.metrics.served(_served(request, finish, ticket, now))

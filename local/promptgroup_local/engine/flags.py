@@ -87,6 +87,8 @@ class Flags:
     """File of its key."""
     renews: bool = False
     """True if the files are read again when they change."""
+    shutdown_timeout: float = 0.0
+    """Seconds that running requests have after SIGTERM, in vLLM, before they are aborted."""
     unknown: tuple[str, ...] = ()
     """Flags that were skipped: names only, since a value may be a key."""
 
@@ -134,6 +136,7 @@ def parse(argv: Sequence[str]) -> Flags:
         renews=args.enable_ssl_refresh,
         tier_blocks=_tier_blocks(args),
         tier_source="external_unspecified" if _connector(args) in _POOLS else "host",
+        shutdown_timeout=args.shutdown_timeout,
         unknown=unknown,
     )
 
@@ -260,6 +263,7 @@ def _common(*, host: str, port: int, block_size: int) -> argparse.ArgumentParser
         ssl_certfile=None,
         ssl_keyfile=None,
         enable_ssl_refresh=False,
+        shutdown_timeout=0.0,
     )
     return parser
 
@@ -286,6 +290,7 @@ def _vllm() -> argparse.ArgumentParser:
     parser.add_argument("--max-num-seqs", type=_count)
     parser.add_argument("--max-num-batched-tokens", type=_count)
     parser.add_argument("--kv-offloading-size", type=float)
+    parser.add_argument("--shutdown-timeout", type=float)
     parser.add_argument("--kv-transfer-config", type=_object)
     return parser
 

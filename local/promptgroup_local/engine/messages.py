@@ -150,7 +150,7 @@ class MessageEnvelope:
         ]
 
     def _reason(self, finish: Finish) -> str | None:
-        return "tool_use" if self.tool else _REASONS[finish]
+        return "tool_use" if self.tool and finish is not Finish.ABORT else _REASONS[finish]
 
     def _message(self, content: list[Json], reason: str | None, usage: Json) -> Json:
         return {

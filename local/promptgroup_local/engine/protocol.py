@@ -328,7 +328,7 @@ class Envelope:
         return {"id": f"call_{self.id}", "type": "function", "function": {"name": name, "arguments": arguments}}
 
     def _reason(self, finish: Finish) -> str:
-        return "tool_calls" if self.tool else finish.value
+        return "tool_calls" if self.tool and finish is not Finish.ABORT else finish.value
 
     @property
     def _streamed(self) -> str:

@@ -126,7 +126,7 @@ class ResponseEnvelope:
             return {"type": "response.function_call_arguments.delta", **self._at(call=True), "delta": text}
         return {"type": "response.output_text.delta", **self._at(), "delta": text, "logprobs": []}
 
-    def closing(self, text: str, usage: Usage) -> list[Json]:
+    def closing(self, status: str, text: str, usage: Usage) -> list[Json]:
         """Return the events after the last text."""
         done: list[Json] = [
             {"type": "response.output_text.done", **self._at(), "text": text, "logprobs": []},
@@ -138,7 +138,7 @@ class ResponseEnvelope:
         return [
             *done,
             {"type": "response.output_item.done", "output_index": 0, "item": self._item("completed", text)},
-            {"type": "response.completed", "response": self.whole("completed", text, usage)},
+            {"type": "response.completed", "response": self.whole(status, text, usage)},
         ]
 
     def said(self, text: str) -> list[Json]:

@@ -36,6 +36,7 @@ def application(flags: Flags, knobs: Knobs, *, dev_mode: bool = False) -> web.Ap
     server = _Server(flags, knobs)
     app = web.Application(client_max_size=MAX_BODY, middlewares=[server.counted, server.errors])
     app.cleanup_ctx.append(server.stepping)
+    app.on_shutdown.append(server.stopping)
     app.add_routes(
         [
             web.post("/v1/chat/completions", server.chat_completions),
@@ -85,7 +86,8 @@ def application(flags: Flags, knobs: Knobs, *, dev_mode: bool = False) -> web.Ap
 async def serving(flags: Flags, knobs: Knobs, *, dev_mode: bool = False) -> AsyncIterator[str]:
     """Serve on the host and port of the flags (0 takes a free one) while the context lasts; gives the base URL.
 
-    At its end the port closes at once, and running requests have DRAIN_SECONDS to end.
+    At its end the port closes at once. vLLM aborts what runs after --shutdown-timeout, and says so in an answer that
+    looks whole (`finish_reason: abort`, then `[DONE]`); the requests of other engines have DRAIN_SECONDS to end.
 
     Raises:
         OSError: the port cannot be had, or the certificate cannot be used.
@@ -95,7 +97,7 @@ async def serving(flags: Flags, knobs: Knobs, *, dev_mode: bool = False) -> Asyn
         application(flags, knobs, dev_mode=dev_mode),
         access_log=None,
         handler_cancellation=True,
-        shutdown_timeout=DRAIN_SECONDS,
+        shutdown_timeout=DRAIN_SECONDS + flags.shutdown_timeout,
     )
     await runner.setup()
     try:
@@ -123,6 +125,11 @@ class _Server:
             run = tasks.create_task(self._engine.run())
             yield
             run.cancel()
+
+    async def stopping(self, _: web.Application) -> None:
+        """Let what runs end as the engine does that is told to stop."""
+        if self._flags.speech is Speech.VLLM:
+            asyncio.get_running_loop().call_later(self._flags.shutdown_timeout, self._engine.abort)
 
     @web.middleware
     async def counted(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
@@ -212,9 +219,9 @@ class _Server:
         async with contextlib.aclosing(self._engine.generate(completion, source)) as tokens:
             if completion.stream:
                 return await self._stream(request, completion, envelope, tokens)
-            numbers = []
+            numbers: list[int] = []
             async for token in tokens:
-                numbers.append(token.number)
+                numbers += token.numbers
                 if token.finish is not None:
                     usage = self._usage(completion, len(numbers), token)
                     return _json(envelope.whole(detokenize(numbers), token.finish, usage))
@@ -226,12 +233,13 @@ class _Server:
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream; charset=utf-8"})
         response.enable_chunked_encoding()
         await response.prepare(request)
-        count = 0
+        count, begun = 0, False
         async for token in tokens:
-            events = b"" if count or (opening := envelope.opening()) is None else _event(opening)
-            count += 1
+            events = b"" if begun or (opening := envelope.opening()) is None else _event(opening)
+            begun = True
+            count += len(token.numbers)
             apart = self._flags.speech is Speech.SGLANG and not envelope.tool  # it tells the end in an event of its own
-            events += _event(envelope.piece(detokenize([token.number]), None if apart else token.finish))
+            events += _event(envelope.piece(detokenize(token.numbers), None if apart else token.finish))
             if apart and token.finish is not None:
                 events += _event(envelope.ending(token.finish))
             if token.finish is not None:

@@ -463,8 +463,8 @@ class RoutingSpec(ApiModel):
     gets the request. Set it above the prefill of your longest prompts. Without it the router's --request-timeout is the
     only limit."""
     idle_timeout: Duration | None = None
-    """Longest pause within a streamed answer; then the router cuts it. Without it the router's --request-timeout is the
-    only limit."""
+    """Longest pause within a streamed answer; then the router cuts it. Comments and pings of an engine do not end a
+    pause. Without it the router's --request-timeout is the only limit."""
 
 
 class StepSpec(ApiModel):
@@ -526,7 +526,9 @@ class RolloutSpec(ApiModel):
     retire_after: Duration = "30m"
     """Time for which a superseded revision stays routable after its last request."""
     drain_timeout: Duration = "5m"
-    """Longest wait for the requests of a replica that leaves. Answers that take longer are cut."""
+    """Longest wait for the requests of a replica that leaves, in whichever way. Answers that take longer are cut. A
+    change replaces no engine: pods that are evicted or deleted keep the time of their Deployment until its engine
+    changes."""
     revision_history_limit: Annotated[int, Field(ge=0, le=100)] = 3
     """Number of retired revisions to keep, without replicas. Applying the prompt of one uses it again."""
     judge: JudgeSpec = JudgeSpec()

@@ -132,11 +132,6 @@ def arguments(dialect: Dialect, model: str, port: int, user: tuple[str, ...]) ->
     return [*(arg.format(model=model, port=port) for arg in dialect.args), *user]
 
 
-def names_address(dialect: Dialect) -> bool:
-    """Return True if the arguments hold ADDRESS."""
-    return any(ADDRESS in arg for arg in dialect.args)
-
-
 _TOKENS = re.compile(r"(?P<number>[0-9]{1,9}(?:\.[0-9]{1,9})?)(?P<unit>[kKmM]?)")
 _UNITS = {"": 1, "k": 10**3, "K": 2**10, "m": 10**6, "M": 2**20}
 

@@ -6,7 +6,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from promptgroup_operator.engines import dialect, engine_tls, tiers
+from promptgroup_operator.base import durations
+from promptgroup_operator.engines import dialect, drain_hook, engine_tls, tiers
 from promptgroup_operator.plan import diff
 from promptgroup_operator.plan.diff import stamped
 from promptgroup_operator.plan.merge import merge
@@ -28,9 +29,6 @@ ENGINE_USER = 10001
 
 PEERS_KEY_BYTES = 32
 """Length of the key by which routers know each other: that of the hash which they sign with (RFC 2104, section 3)."""
-
-DRAIN_SECONDS = 5
-"""A terminating replica serves on for so long, until every router has dropped its slot."""
 
 
 def name(group: GroupObject, fingerprint: Fingerprint) -> str:
@@ -82,6 +80,7 @@ def deployment(
     *,
     records: Mapping[str, str],
     template: Mapping[str, Any] | None = None,
+    live: Manifest | None = None,
 ) -> dict[str, Any]:
     """Build the Deployment of one revision: surge one, none unavailable, gated by warmth.
 
@@ -93,6 +92,7 @@ def deployment(
         records: annotations by which it is remembered what becomes of it.
         template: the pod template to keep, of a revision that does not follow the group's engine; its pods would be
             replaced beside those of the release that changes the engine.
+        live: the Deployment as it stands. A drain time that alone has changed replaces no engine: its pods keep theirs.
     """
     annotations = {names.ANNOTATION_FINGERPRINT: fingerprint, names.ANNOTATION_PROMPT: prompt_from.kind, **records}
     selector = labels(group, fingerprint)
@@ -107,7 +107,9 @@ def deployment(
                 "progressDeadlineSeconds": (STARTUP_MINUTES + 5) * 60,
                 "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}},
                 "selector": {"matchLabels": selector},
-                "template": dict(template) if template is not None else _pod_template(group, fingerprint, selector),
+                "template": dict(template)
+                if template is not None
+                else _pod_template(group, fingerprint, selector, live),
             },
         }
     )
@@ -134,11 +136,28 @@ def budget(group: GroupObject, fingerprint: Fingerprint) -> dict[str, Any]:
     )
 
 
-def _pod_template(group: GroupObject, fingerprint: Fingerprint, selector: dict[str, str]) -> dict[str, Any]:
+def _pod_template(
+    group: GroupObject, fingerprint: Fingerprint, selector: dict[str, str], live: Manifest | None
+) -> dict[str, Any]:
     template = _engine_template(group)
-    annotations = {names.ANNOTATION_FINGERPRINT: fingerprint, names.ANNOTATION_SETTINGS: _digest(group, template)}
+    settings = _digest(group, template)
+    annotations = {names.ANNOTATION_FINGERPRINT: fingerprint, names.ANNOTATION_SETTINGS: settings}
+    kept = (
+        drain_hook.kept_seconds(live["spec"]["template"], CONTAINER) if live and settings_of(live) == settings else None
+    )
+    leaving = _leaving(group, kept) if _engine_of(template) is not None else {}
     # what makes a pod one of its revision is not the template's to change
-    return merge(template, {"metadata": {"labels": selector, "annotations": annotations}})
+    return merge(
+        merge({"metadata": {}} | leaving, template), {"metadata": {"labels": selector, "annotations": annotations}}
+    )
+
+
+def _leaving(group: GroupObject, kept: int | None) -> dict[str, Any]:
+    """Return how a pod leaves. It is no setting of its engine: it makes no difference to an answer."""
+    engine = group.spec.engine
+    seconds = kept or drain_hook.drain_seconds(durations.parse(group.spec.rollout.drain_timeout))
+    speech, tls = dialect.DIALECTS[engine.type], engine.tls is not None
+    return drain_hook.pod_parts(speech, CONTAINER, engine.port, seconds, engine.template, tls=tls)
 
 
 def engine_settings(group: GroupObject) -> str:
@@ -184,13 +203,18 @@ def step_tokens(group: GroupObject, live: Manifest | None) -> int:
 
 def _arguments(template: dict[str, Any]) -> list[str]:
     """Return the engine container's arguments. The API server has not seen the template: it may be of any shape."""
-    spec = template.get("spec")
-    containers = spec.get("containers") if isinstance(spec, dict) else None
-    for each in containers if isinstance(containers, list) else ():
-        if isinstance(each, dict) and each.get("name") == CONTAINER:
-            args = each.get("args")
-            return [arg for arg in args if isinstance(arg, str)] if isinstance(args, list) else []
-    return []
+    args = (_engine_of(template) or {}).get("args")
+    return [arg for arg in args if isinstance(arg, str)] if isinstance(args, list) else []
+
+
+def _engine_of(template: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return the engine container of a template, which may have any form; None where it has none."""
+    match template:
+        case {"spec": {"containers": [*containers]}}:
+            named = (item for item in containers if isinstance(item, dict) and item.get("name") == CONTAINER)
+            return next(named, None)
+        case _:
+            return None
 
 
 def _digest(group: GroupObject, template: dict[str, Any]) -> str:
@@ -208,6 +232,7 @@ def _engine_template(group: GroupObject) -> dict[str, Any]:
     speech = dialect.DIALECTS[engine.type]
     scheme = {"scheme": "HTTPS"} if engine.tls is not None else {}  # of which kubelets verify no certificate
     health = {"httpGet": {"path": speech.health, "port": "http", **scheme}}
+    given_up = {"terminationGracePeriodSeconds": drain_hook.UNHEALTHY_SECONDS}
     keyed = speech.key_args if engine.credential_from is not None else ()
     secured = speech.tls_args if engine.tls is not None and engine.tls.secret_name is not None else ()
     parts = tiers.parts(group.spec)
@@ -222,10 +247,15 @@ def _engine_template(group: GroupObject) -> dict[str, Any]:
         ],
         "ports": [{"name": "http", "containerPort": engine.port, "protocol": "TCP"}],
         "resources": engine.resources.model_dump(exclude_none=True),
-        "startupProbe": {**health, "periodSeconds": 1, "timeoutSeconds": 5, "failureThreshold": STARTUP_MINUTES * 60},
+        "startupProbe": {
+            **health,
+            "periodSeconds": 1,
+            "timeoutSeconds": 5,
+            "failureThreshold": STARTUP_MINUTES * 60,
+            **given_up,
+        },
         "readinessProbe": {**health, "periodSeconds": 5, "timeoutSeconds": 5, "failureThreshold": 3},
-        "livenessProbe": {**health, "periodSeconds": 10, "timeoutSeconds": 10, "failureThreshold": 6},
-        "lifecycle": {"preStop": {"sleep": {"seconds": DRAIN_SECONDS}}},
+        "livenessProbe": {**health, "periodSeconds": 10, "timeoutSeconds": 10, "failureThreshold": 6, **given_up},
         "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
         "volumeMounts": [{"name": "home", "mountPath": "/home/engine"}],
     }
@@ -244,7 +274,6 @@ def _engine_template(group: GroupObject) -> dict[str, Any]:
                 "fsGroup": ENGINE_USER,
                 "seccompProfile": {"type": "RuntimeDefault"},
             },
-            "terminationGracePeriodSeconds": 60,
             "volumes": [{"name": "home", "emptyDir": {}}],
         },
     }
@@ -257,12 +286,7 @@ def _engine_template(group: GroupObject) -> dict[str, Any]:
 
 def _mounts(template: Mapping[str, Any], path: str) -> bool:
     """Return True if a template, which may have any form, mounts something there for the engine."""
-    match template:
-        case {"spec": {"containers": [*containers]}}:
-            found = [each for each in containers if isinstance(each, dict) and each.get("name") == CONTAINER]
-        case _:
-            return False
-    mounts = found[0].get("volumeMounts") if found else None
+    mounts = (_engine_of(template) or {}).get("volumeMounts")
     return isinstance(mounts, list) and any(isinstance(each, dict) and each.get("mountPath") == path for each in mounts)
 
 
@@ -308,8 +332,7 @@ def _told(speech: dialect.Dialect, parts: tiers.PodParts) -> dict[str, Any]:
     """Return what an engine must be told beside its arguments: variables, the pod's address, settings from a file."""
     container: dict[str, Any] = {"name": CONTAINER, "env": [{"name": k, "value": v} for k, v in speech.env.items()]}
     told: dict[str, Any] = {"spec": {"containers": [container]}}
-    if dialect.names_address(speech):
-        container["env"].append({"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}})
+    container["env"].append({"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}})
     container["env"] += [{"name": k, "value": v} for k, v in parts.env.items()]  # which may refer to the address
     config = speech.config + parts.config
     if config:

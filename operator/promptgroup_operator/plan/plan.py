@@ -362,7 +362,9 @@ def _objects(
             continue  # nobody knows its template
         size = goal.replicas if fingerprint == goal.target and world.group.spec.sizing is not None else None
         noted = annotations.encode(step.superseded_at, step.progress, step.rolled_back, size)
-        objects.append(desired.deployment(world.group, fingerprint, replicas, source, records=noted, template=kept))
+        objects.append(
+            desired.deployment(world.group, fingerprint, replicas, source, records=noted, template=kept, live=live)
+        )
         if step.phase not in release.GOING:
             objects.append(desired.budget(world.group, fingerprint))
         if text is not None and fingerprint == text.fingerprint and (source.kind == "Secret" or not text.secret):

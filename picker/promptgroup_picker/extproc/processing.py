@@ -38,7 +38,7 @@ from promptgroup_router.apis.endpoints import Endpoint, form_of
 from promptgroup_router.apis.opening import Opening
 from promptgroup_router.apis.request import ParsedRequest
 from promptgroup_router.apis.usage import Tail
-from promptgroup_router.base.errors import NO_REPLICA_SECONDS, ApiError
+from promptgroup_router.base.errors import NO_REPLICA_SECONDS, ApiError, Failure, cut_short
 from promptgroup_router.callers.answer_events import tail_of
 from promptgroup_router.callers.limiter import fields_of
 from promptgroup_router.callers.reported_usage import NotToldError
@@ -49,6 +49,7 @@ from promptgroup_router.decision.arrival import ModelsAnswer, arrive, check_head
 from promptgroup_router.decision.cache_diagnosis import HEADER as DIAGNOSTICS
 from promptgroup_router.decision.engine_headers import from_engine
 from promptgroup_router.decision.engine_request import engine_body, engine_fields
+from promptgroup_router.decision.event_guard import EventGuard, broken_body
 from promptgroup_router.decision.exchange import ERRORS, UNAVAILABLE, Action, Begun, Exchange, Refuse, Send, queues
 from promptgroup_router.decision.record import RequestRecord, refused_at_once
 from promptgroup_router.proxy.body_budget import BodyBudget
@@ -69,6 +70,9 @@ FIELD_BYTES = 256
 """Memory that a header field takes beside its bytes."""
 REQUEST_SECONDS = 3600.0
 """Time in which a request may be sent; gateways have limits of their own, and no answer is cut here."""
+
+MOST_ANSWERED = 1 << 20
+"""Bytes of a whole answer that are kept to see whether the engine broke it off; of a longer one nobody looks."""
 
 _OVERLOADED = "overloaded"
 _REQUEST_ID = b"x-request-id"
@@ -119,8 +123,9 @@ class Processing:
     """A request and its answer, as a gateway shows them."""
 
     __slots__ = (
-        "_answer_mode", "_body", "_came", "_coming", "_decided", "_endpoint", "_exchange", "_fallbacks", "_fields",
-        "_head_held", "_held", "_opening", "_over", "_picker", "_reading", "_record", "_relays", "_repeated",
+        "_answer_mode", "_answered", "_body", "_came", "_coming", "_decided", "_endpoint", "_exchange", "_fallbacks",
+        "_fields",
+        "_guard", "_head_held", "_held", "_opening", "_over", "_picker", "_reading", "_record", "_relays", "_repeated",
         "_rewriter", "_route", "_side", "_since", "_status", "_stream", "_subset", "_tail", "_ticket", "_whole",
     )  # fmt: skip
 
@@ -164,6 +169,10 @@ class Processing:
         """True once the client gets the answer."""
         self._rewriter: BodyRewriter | None = None
         """Rewrites the body on its way."""
+        self._guard: EventGuard | None = None
+        """Watches over the events of a stream, as long as the books are open."""
+        self._answered = bytearray()
+        """The body of a whole answer, which may say that the engine broke it off."""
         self._tail: Tail
         """The end of the answer."""
         self._over = False
@@ -609,6 +618,8 @@ class Processing:
         self._status = status
         if route.demand.streamed and status == OK and streamed:
             self._opening = Opening(chunked=False)
+        if status == OK and streamed and not compressed:
+            self._guard = EventGuard(chunked=False)
         if message.response_headers.end_of_stream or self._answer_mode == MODE_NONE:
             self._answer_ended()
 
@@ -632,7 +643,7 @@ class Processing:
         self._picker.state.admit_waiting(now)
 
     def _answer_trailers(self) -> None:
-        left = self._rewritten(b"", end=True)
+        left = self._rewritten(self._guarded(b"", end=True), end=True)
         for each in messages.response_body(left, end=False) if left else ():
             self._stream.send(each)
         self._stream.send(messages.UNCHANGED["response_trailers"])
@@ -640,10 +651,11 @@ class Processing:
 
     def _answer_body(self, part: HttpBody) -> None:
         data, end = part.body, part.end_of_stream
+        passed = self._guarded(data, end=end)
         if self._answer_mode in (MODE_STREAMED, MODE_BUFFERED):
             self._stream.send(messages.UNCHANGED["response_body"])
         else:
-            for each in messages.response_body(self._rewritten(data, end=end), end=end):
+            for each in messages.response_body(self._rewritten(passed, end=end), end=end):
                 self._stream.send(each)
         if self._over or self._exchange is None:
             return
@@ -651,8 +663,37 @@ class Processing:
             self._tail.add(data)
             if not self._relays and (self._opening is None or self._opening.take(data)):
                 self._begin_answer()
-        if end:
+        if self._guard is not None and self._guard.broken:
+            self._break_off()
+        elif end:
             self._answer_ended()
+
+    def _guarded(self, data: bytes, *, end: bool) -> bytes:
+        """Return what the client gets of a part of the answer: of a stream that is broken off, an error at its end."""
+        guard = self._guard
+        if guard is None:
+            if self._status == OK and self._endpoint.cached and len(self._answered) < MOST_ANSWERED:
+                self._answered += data
+            return data
+        known, passed = guard.broken, guard.feed(data)
+        if not guard.broken:
+            return passed + guard.finish() if end else passed
+        if known:
+            return b""
+        found = self._fields or {}
+        form, request_id = form_of(_path(found), found), found.get(_REQUEST_ID, b"")
+        return passed + form.event(cut_short(Failure.ABORTED), request_id, guard.next_number())
+
+    def _break_off(self) -> None:
+        """Close the books of an answer that the engine has broken off: its slot is ejected."""
+        exchange, now = self._begun(), self._picker.clock()
+        if not self._relays:
+            self._begin_answer()
+        self._record.engine_failed(Failure.ABORTED, now)
+        exchange.failed(Failure.ABORTED, now)
+        self._record.cut(now)
+        self._close()
+        self._picker.state.admit_waiting(now)
 
     def _rewritten(self, data: bytes, *, end: bool) -> bytes:
         """Return a part of the answer as the client gets it."""
@@ -674,6 +715,9 @@ class Processing:
 
     def _answer_ended(self) -> None:
         if self._over or self._exchange is None:
+            return
+        if broken_body(self._answered):
+            self._break_off()
             return
         if not self._relays:
             self._begin_answer()

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from promptgroup_router.apis import anthropic, by_model, request, responses
-from promptgroup_router.apis.errors import ANTHROPIC, OPENAI, AnswerForm
+from promptgroup_router.apis.errors import ANTHROPIC, OPENAI, RESPONSES, AnswerForm
 from promptgroup_router.apis.request import ApiKind, ParsedRequest, Preamble
 from promptgroup_router.apis.structure import MOST_VALUES, MOST_VALUES_OF_TEXT
 from promptgroup_router.apis.usage import MessagesTail, NoUsage, ResponsesTail, Tail
@@ -59,7 +59,7 @@ _ENDPOINTS = (
         cached=False,
         values=MOST_VALUES_OF_TEXT,
     ),
-    Endpoint(responses.RESPONSES_PATH, responses.parse_response, ResponsesTail, values=MOST_VALUES_OF_TEXT),
+    Endpoint(responses.RESPONSES_PATH, responses.parse_response, ResponsesTail, RESPONSES, values=MOST_VALUES_OF_TEXT),
     Endpoint(by_model.TOKENIZE_PATH, by_model.parse_tokenize, NoUsage, cached=False),
     *(Endpoint(path, by_model.parse_json, Tail, cached=False) for path in by_model.COUNTED_PATHS),
     *(Endpoint(path, by_model.parse_json, NoUsage, cached=False) for path in by_model.JSON_PATHS),
@@ -95,6 +95,6 @@ def form_of(path: bytes, fields: Mapping[bytes, bytes]) -> AnswerForm:
     if endpoint is not None:
         return endpoint.form
     if path.startswith(responses.RESPONSES_PATH + b"/"):
-        return OPENAI
+        return RESPONSES
     named = anthropic.VERSION_HEADER in fields or path.startswith(anthropic.MESSAGES_PATH + b"/")
     return ANTHROPIC if named else OPENAI

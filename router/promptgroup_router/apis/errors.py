@@ -47,6 +47,10 @@ class AnswerForm:
     """Writes an error of a request, whose id is given; empty for a request without an id."""
     id_fields: tuple[bytes, ...]
     """The header fields that tell the id of a request."""
+    event: Callable[[ApiError, bytes, int], bytes]
+    """Writes an error as an event of a stream, by the id of the request and the number of the event."""
+    keep_alive: bytes = b": keep-alive\n\n"
+    """An event that says nothing, for a stream that waits."""
 
 
 def openai_error(error: ApiError, _request_id: bytes = b"") -> ErrorAnswer:
@@ -64,8 +68,30 @@ def anthropic_error(error: ApiError, request_id: bytes = b"") -> ErrorAnswer:
     return ErrorAnswer(status, orjson.dumps(body))
 
 
-OPENAI = AnswerForm(openai_error, (b"x-request-id",))
-ANTHROPIC = AnswerForm(anthropic_error, (b"x-request-id", b"request-id"))
+def openai_event(error: ApiError, _request_id: bytes, _number: int) -> bytes:
+    """Return an error as an event of chat and text completions, by which OpenAI's clients raise an APIError."""
+    return b"data: %b\n\n" % error.body()
+
+
+def responses_event(error: ApiError, _request_id: bytes, number: int) -> bytes:
+    """Return an error as an event of the Responses API, which numbers its events."""
+    event = {"type": "error", "code": error.code, "message": str(error), "param": error.param}
+    return b"event: error\ndata: %b\n\n" % orjson.dumps(event | {"sequence_number": number})
+
+
+def anthropic_event(error: ApiError, request_id: bytes, _number: int) -> bytes:
+    """Return an error as an event of Anthropic's Messages API."""
+    return b"event: error\ndata: %b\n\n" % anthropic_error(error, request_id).body
+
+
+OPENAI = AnswerForm(openai_error, (b"x-request-id",), openai_event)
+RESPONSES = AnswerForm(openai_error, (b"x-request-id",), responses_event)
+ANTHROPIC = AnswerForm(
+    anthropic_error,
+    (b"x-request-id", b"request-id"),
+    anthropic_event,
+    b'event: ping\ndata: {"type": "ping"}\n\n',
+)
 """Its clients read `request-id`."""
 ID_FIELDS = frozenset(ANTHROPIC.id_fields)
 

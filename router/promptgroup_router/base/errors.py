@@ -103,5 +103,14 @@ class Failure(enum.Enum):
     DEADLINE = "deadline"
     NO_TOKEN = "no token in time"  # noqa: S105 - a token of an answer
     """The engine has the request and did not begin to answer within the group's limit."""
+    ABORTED = "aborted by the engine"
+    """The engine ended its answer before its time, and said so in it."""
     STALLED = "stalled within an answer"
     """The engine sent nothing more for longer than the group's limit."""
+
+
+def cut_short(failure: Failure) -> ApiError:
+    """Return the error that ends a stream of which the client has a part."""
+    if failure in (Failure.STALLED, Failure.DEADLINE):
+        return ApiError(504, "the engine has sent nothing more for too long, the answer is cut: retry", code="timeout")
+    return ApiError(502, f"the answer is cut, {failure.value}: retry", code="answer_cut")

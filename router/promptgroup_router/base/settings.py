@@ -144,7 +144,8 @@ def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
         "request-timeout",
         "600",
         **seconds,
-        help="from the request to the end of its answer (default: %(default)s)",
+        help="from the request to the end of its answer; of a stream, to its beginning, and for each pause within it "
+        "(default: %(default)s)",
     )
     flags.add(
         limits, "connect-timeout", "2", **seconds, help="to open a connection to an engine (default: %(default)s)"

@@ -17,6 +17,11 @@ class WholeEvents:
     def __init__(self) -> None:
         self._held = bytearray()
 
+    @property
+    def empty(self) -> bool:
+        """True if nothing is held."""
+        return not self._held
+
     def feed(self, content: bytes) -> bytes:
         """Add a part of the stream.
 

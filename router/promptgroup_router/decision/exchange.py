@@ -14,6 +14,7 @@ Events are method calls, which return actions:
 | answered 502, 503, 504                   | Send to the next best; RELAY when there is none with room                |
 | answered anything else                   | RELAY, once the body's first byte is here, or a stream's first token     |
 | failed, after that                       | CUT: the client must see that the answer is not whole                    |
+| ended by the engine before its time      | as failed                                                                |
 | ended, abandoned                         | the load is released, once                                               |
 """
 
@@ -53,6 +54,7 @@ _NOT_THERE = (
     Failure.RESET,
     Failure.DEADLINE,
     Failure.NO_TOKEN,
+    Failure.ABORTED,
 )
 """Failures that eject a slot; an engine that answers, however badly, is not ejected."""
 
@@ -216,7 +218,9 @@ class Exchange:
         if failure is Failure.STALE:
             self._stale = True
             return Send(self.member, fresh=True)
-        if failure in (Failure.RESET, Failure.NO_TOKEN) or (self._stale and failure is Failure.REFUSED):
+        if failure in (Failure.RESET, Failure.NO_TOKEN, Failure.ABORTED) or (
+            self._stale and failure is Failure.REFUSED
+        ):
             self._lost += 1
         end = self._give_up(failure, now)
         if isinstance(end, Refuse) and now < self._deadline and (action := self._next(now)) is not None:
@@ -273,7 +277,7 @@ class Exchange:
         """Release the load of a slot that failed. Return the action if no other slot is tried."""
         self._state.balancer.release(self._picked, now)
         # an engine that dies while it answers is found out by the next request; one that hangs takes all that come
-        gone = failure is Failure.STALLED if self._relays else failure in _NOT_THERE
+        gone = failure in (Failure.STALLED, Failure.ABORTED) if self._relays else failure in _NOT_THERE
         if gone:
             self._eject(self.member, now)
         if self._relays:

@@ -102,6 +102,11 @@ class Chunked:
         self._line = b""
         self._trailers = 0
 
+    @property
+    def between(self) -> bool:
+        """True if all chunks that have begun are whole."""
+        return self.done or (self._expect is _Expect.SIZE and not self._line)
+
     def feed(self, data: bytes, sink: bytearray | None = None, at: int = 0) -> int:
         """Count the received bytes from `at` on, and append the decoded content to `sink`.
 

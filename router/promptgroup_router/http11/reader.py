@@ -154,6 +154,12 @@ class ResponseReader:
         return self._body is not None and self._body.done
 
     @property
+    def between_chunks(self) -> bool:
+        """True if what was received does not end within a chunk."""
+        body = self._body
+        return not isinstance(body, Chunked) or body.between
+
+    @property
     def reusable(self) -> bool:
         """True if the connection may carry another request."""
         return self.done and not self._surplus and self.head is not None and self.head.keep_alive

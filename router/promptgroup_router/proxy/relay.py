@@ -12,12 +12,13 @@ from typing import Protocol
 from promptgroup_router.apis.endpoints import Endpoint
 from promptgroup_router.apis.errors import NO_PATH_BYTES, OPENAI, lacks_path, may_lack_path, not_served_by_engine
 from promptgroup_router.apis.opening import Opening
-from promptgroup_router.base.errors import ApiError, Failure
+from promptgroup_router.base.errors import ApiError, Failure, cut_short
 from promptgroup_router.callers import told_usage
 from promptgroup_router.callers.answer_events import tail_of
 from promptgroup_router.callers.reported_usage import NotToldError
 from promptgroup_router.decision.answer import BodyRewriter, additions
 from promptgroup_router.decision.engine_request import engine_body, engine_fields, lacks_credential
+from promptgroup_router.decision.event_guard import EventGuard, body_suspicious, broken_body, suspicious
 from promptgroup_router.decision.exchange import ERRORS, Action, Exchange, Failed, Refuse, Send, queues
 from promptgroup_router.decision.record import RequestRecord
 from promptgroup_router.http11 import http1
@@ -31,6 +32,7 @@ from promptgroup_router.proxy.response import (
     interim_head,
     is_compressed,
     is_event_stream,
+    is_json,
     relayed_head,
 )
 from promptgroup_router.proxy.upstream import EngineConnection, EngineConnections, verification_of
@@ -87,6 +89,7 @@ class Relay:
         "_endpoint",
         "_engine",
         "_exchange",
+        "_guard",
         "_held",
         "_ids",
         "_interims",
@@ -96,6 +99,7 @@ class Relay:
         "_opening",
         "_paused",
         "_pending",
+        "_plain",
         "_record",
         "_request",
         "_request_id",
@@ -107,6 +111,7 @@ class Relay:
         "_tail",
         "_tells",
         "_ticket",
+        "_timeout",
     )  # fmt: skip
 
     def __init__(
@@ -131,7 +136,9 @@ class Relay:
         self._state = state
         self._connections = connections
         self._clock = clock
+        self._timeout = timeout
         self._deadline = began + timeout
+        """The end of the request, or of a pause within a stream."""
         self._ids = ids
         self._request_id = ids.of(request)
         self._notes = notes
@@ -172,6 +179,10 @@ class Relay:
         self._decoder: Chunked | None = None
         self._rewriter: BodyRewriter | None = None
         """Rewrites the body on its way."""
+        self._guard: EventGuard | None = None
+        """Watches over the events of a stream that the client gets; None for any other answer."""
+        self._plain = False
+        """True if parts of the body go to the client as received."""
         self._tail = tail_of(endpoint.tail(), route.seen, streamed=route.demand.streamed)
         self._ticket: int | None = None
         """Place in the admission queue."""
@@ -210,7 +221,7 @@ class Relay:
             if self._streams:
                 if self._route.demand.streamed and not is_compressed(head):  # no event of it could be seen
                     self._opening = Opening(chunked=head.framing is Framing.CHUNKED)
-            elif self._tells:
+            elif self._tells or (self._endpoint.cached and is_json(head)):
                 self._held = bytearray()
         elif may_lack_path(head.status):
             self._held = bytearray()
@@ -222,6 +233,10 @@ class Relay:
                 return
             if self._held is not None and not (data := self._hold(self._held, data, self._answer.status)):
                 return
+            if self._streams and suspicious(data) and self._breaks_off(self._answer, data):
+                self._drop_engine()
+                self.failed(Failure.ABORTED)
+                return
             if self._route.secret and self._answer.status >= ERRORS:
                 self._drop_engine()
                 self._answer_for_engine(self._answer.status, engine_refused(self._answer.status))
@@ -230,30 +245,73 @@ class Relay:
         self._pass_on(data)
 
     def _hold(self, held: bytearray, data: bytes, status: int) -> bytes:
-        """Hold bytes of a whole answer, or return all of them where it is too long to be held."""
+        """Hold bytes of a whole answer, or return all of them where that is too long, or nothing of it is in doubt."""
         self._moved = True
+        if status == OK and not held and not self._tells and self._has_ended and not body_suspicious(data):
+            return data
         held += data
         return bytes(held) if len(held) > (told_usage.MOST_HELD if status == OK else NO_PATH_BYTES) else b""
 
+    @property
+    def _has_ended(self) -> bool:
+        return self._engine is not None and self._engine.has_ended
+
+    def _breaks_off(self, answer: ResponseHead, data: bytes) -> bool:
+        """Return True if the engine breaks off in the beginning of a stream, of which the client has nothing yet."""
+        if answer.status != OK or is_compressed(answer):
+            return False
+        content = bytearray(data)
+        if answer.framing is Framing.CHUNKED:
+            content.clear()
+            Chunked().feed(data, content)
+        guard = EventGuard(chunked=False)
+        guard.feed(bytes(content))
+        return guard.broken
+
     def _pass_on(self, data: bytes) -> None:
-        self._moved = True
+        guard = self._guard
+        if guard is None or guard.moves(data):
+            self._moved = True
+        if guard is not None and self._plain and self._decoder is None:
+            if guard.passes(data) and (self._engine is None or self._engine.between_chunks):
+                self._tail.add(data)
+                self._write(data)
+                return
+            if guard.chunked:
+                self._decoder = Chunked()
         if self._decoder is not None:
             content = bytearray()
             self._decoder.feed(data, content)
             data = bytes(content)
         self._tail.add(data)
+        if guard is not None:
+            data = guard.feed(data)
         if self._rewriter is not None:
             try:
-                data = self._framed(self._rewriter.feed(data))
+                data = self._rewriter.feed(data)
             except NotToldError:
                 self._drop_engine()
                 self.failed(Failure.MALFORMED)
                 return
-        elif self._tells:
-            data = self._framed(data)
+        self._write(self._framed(data) if self._frames else data)
+        if guard is None:
+            return
+        if guard.broken:
+            self._drop_engine()
+            self.failed(Failure.ABORTED)
+        elif self._plain and self._decoder is not None and self._decoder.between and guard.idle:
+            self._decoder = self._decoder if self._decoder.done else None
+
+    @property
+    def _frames(self) -> bool:
+        """True if the body gets chunks of the router's own."""
+        return self._rewriter is not None or self._tells or (self._plain and self._decoder is not None)
+
+    def _write(self, data: bytes) -> None:
         if self._pending:
             data, self._pending = self._pending + data, b""
-        self._client.write(data)
+        if data:
+            self._client.write(data)
 
     def _framed(self, content: bytes) -> bytes:
         """Return a part of a rewritten body as the client gets it."""
@@ -267,19 +325,8 @@ class Relay:
                     return
             else:
                 self._show_opening(self._answer)
-        if self._rewriter is not None or self._tells:
-            try:
-                left = self._rewriter.finish() if self._rewriter is not None else b""
-            except NotToldError:
-                self.failed(Failure.MALFORMED)
-                return
-            if self._tells:
-                left += told_usage.comment(self._tail.usage(), self._route.candidates.rules.cached_tokens)
-            self._pending += self._framed(left)
-            if self._request.head.minor == 1:
-                self._pending += b"0\r\n\r\n"
-        if self._pending:
-            self._client.write(self._pending)
+        if not self._pass_rest():
+            return
         self._engine = None
         now, usage = self._clock(), self._tail.usage()
         self._exchange.ended(now, usage)
@@ -287,13 +334,31 @@ class Relay:
         self._state.admit_waiting(now)
         self._client.finish(keep=self._keep)
 
+    def _pass_rest(self) -> bool:
+        """Pass on what is left at the end of the body. Return False if the answer has failed by that."""
+        left = self._guard.finish() if self._guard is not None else b""
+        if self._rewriter is not None:
+            try:
+                left = self._rewriter.feed(left) + self._rewriter.finish()
+            except NotToldError:
+                self.failed(Failure.MALFORMED)
+                return False
+        if self._tells:
+            left += told_usage.comment(self._tail.usage(), self._route.candidates.rules.cached_tokens)
+        if self._frames:
+            left = self._framed(left)
+            if self._request.head.minor == 1:
+                left += b"0\r\n\r\n"
+        self._write(left)
+        return True
+
     def failed(self, failure: Failure) -> None:
         """Try another engine, refuse, or cut the answer."""
         self._engine = None
         self._answer = self._opening = self._held = None
         now = self._clock()
         self._record.engine_failed(failure, now)
-        self._perform(self._exchange.failed(failure, now))
+        self._perform(self._exchange.failed(failure, now), failure)
 
     # --- Events of the client's connection -----------------------------------------------------------------------
 
@@ -319,11 +384,13 @@ class Relay:
             self._engine.resume()
 
     def tick(self, now: float) -> None:
-        """Give up once the deadline has passed."""
+        """Give up once the deadline has passed: a stream whose tokens flow has none."""
+        if self._moved and self._guard is not None:
+            self._deadline = now + self._timeout
         if now >= self._deadline:
             self._drop_engine()
             self._leave_queue()
-            self._perform(self._exchange.expired(now))
+            self._perform(self._exchange.expired(now), Failure.DEADLINE)
         elif self._engine is not None:
             self._enforce_limits(now)
 
@@ -372,7 +439,7 @@ class Relay:
 
     # --- Actions -------------------------------------------------------------------------------------------------
 
-    def _perform(self, action: Failed) -> None:
+    def _perform(self, action: Failed, failure: Failure = Failure.RESET) -> None:
         match action:
             case Send():
                 self._since = now = self._clock()
@@ -391,13 +458,27 @@ class Relay:
                 self._refuse(action.error)
             case Action.CUT:
                 self._record.cut(self._clock())
-                # where the end of the connection ends the answer, only a reset shows that the answer is not whole
-                self._client.cut(visibly=self._decoder is not None or not self._keep)
+                # where the end of the connection ends the answer, only a reset shows that it is not whole, or an event
+                told = self._tell(cut_short(failure))
+                self._client.cut(visibly=not told and not (self._plain and self._keep))
             case Action.WAIT:
                 self._ticket = self._state.admission_queue.put(
                     self, self._clock(), new=self._exchange.new, share=share_of(self._route)
                 )
                 self._record.waits(self._clock())
+
+    def _tell(self, error: ApiError) -> bool:
+        """Tell an error in an event of the stream that has begun. Return False if it cannot have one."""
+        guard = self._guard
+        if guard is None or not guard.at_boundary or not self._appends(guard):
+            return False
+        event = self._endpoint.form.event(error, self._request_id, guard.next_number())
+        self._write(self._framed(event))
+        return True
+
+    def _appends(self, guard: EventGuard) -> bool:
+        """Return True if the client gets the body in chunks, so that the router can add to it."""
+        return self._request.head.minor == 1 and (guard.chunked or not self._plain)
 
     def _own_error(self, status: int, body: bytes) -> ApiError | None:
         """Return the error that the client gets in place of the engine's, which has this body; None for the engine's.
@@ -477,8 +558,11 @@ class Relay:
             rules=self._route.candidates.rules,
         )
         self._pending, self._keep = relayed.head, relayed.keep
+        self._plain = not (relayed.decode or self._rewriter is not None or self._tells)
         if relayed.decode:
             self._decoder = Chunked()
+        if self._streams and answer.status == OK and not is_compressed(answer):
+            self._guard = EventGuard(chunked=answer.framing is Framing.CHUNKED)
 
     def _show_opening(self, answer: ResponseHead) -> None:
         """Begin an answer that shows nothing yet, with what is held of it."""
@@ -498,11 +582,14 @@ class Relay:
             content.clear()
             Chunked().feed(held, content)
         told: Headers = NO_NOTES
-        if answer.status == OK:
+        if answer.status == OK and broken_body(bytes(content)):
+            self.failed(Failure.ABORTED)
+            return True
+        if answer.status == OK and self._tells:
             tail = tail_of(self._endpoint.tail(), None, streamed=False)
             tail.add(bytes(content))
             told = told_usage.header_fields(tail.usage(), self._route.candidates.rules.cached_tokens)
-        elif (error := self._own_error(answer.status, bytes(content))) is not None:
+        elif answer.status != OK and (error := self._own_error(answer.status, bytes(content))) is not None:
             self._engine = None
             self._answer_for_engine(answer.status, error)
             return True

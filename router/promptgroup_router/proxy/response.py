@@ -60,6 +60,12 @@ def is_event_stream(answer: ResponseHead) -> bool:
     return value is not None and value[:17].lower() == b"text/event-stream"
 
 
+def is_json(answer: ResponseHead) -> bool:
+    """Return True if the body of an engine's answer is a JSON document that can be read."""
+    value = _value_of(answer, b"content-type")
+    return value is not None and value[:16].lower() == b"application/json" and not is_compressed(answer)
+
+
 def is_compressed(answer: ResponseHead) -> bool:
     """Return True if the body of an engine's answer is coded, so that nobody can read it on its way."""
     return _value_of(answer, b"content-encoding") is not None

@@ -177,6 +177,16 @@ class EngineConnection(asyncio.Protocol):
         """True if a request can be sent; one that the engine has closed is lost with the next turn of the loop."""
         return self._transport is not None and not self._transport.is_closing()
 
+    @property
+    def has_ended(self) -> bool:
+        """True if the answer has come whole."""
+        return self._reader.done
+
+    @property
+    def between_chunks(self) -> bool:
+        """True if what has come of the answer does not end within a chunk."""
+        return self._reader.between_chunks
+
     def pause(self) -> None:
         """Read nothing until `resume`: the client does not read as fast."""
         self._paused = True

@@ -272,19 +272,50 @@ def test_a_client_that_leaves_frees_its_blocks() -> None:
     check(test, knobs=Knobs(time_scale=0.1))
 
 
-def test_a_running_request_ends_before_the_server_does() -> None:
-    async def main() -> None:
-        async with aiohttp.ClientSession() as http:
-            asked = parse(["m", "--host=127.0.0.1", "--port=0"])
-            async with asyncio.timeout(DEADLINE), serving(asked, Knobs(time_scale=0.5)) as url:
-                client = Client(http, url)
-                body = chat("a", max_tokens=30, ignore_eos=True)
-                request = asyncio.ensure_future(client.post("/v1/chat/completions", body))
-                await client.until("vllm:num_requests_running", 1)
-            status, answer = await request
-            assert (status, answer["usage"]["completion_tokens"]) == (200, 30)
+def stopped(*argv: str, path: str = "/v1/chat/completions", **more: object) -> str:
+    """The answer to a request that runs while the server is told to stop."""
 
-    uvloop.run(main())
+    async def main() -> str:
+        async with aiohttp.ClientSession() as http:
+            async with (
+                asyncio.timeout(DEADLINE),
+                serving(parse([*argv, "--host=127.0.0.1", "--port=0"]), Knobs(time_scale=0.5)) as url,
+            ):
+                client = Client(http, url)
+                body = chat("a", max_tokens=30, ignore_eos=True, input="a", **more)
+                request = asyncio.ensure_future(http.post(url + path, json=body))
+                async with asyncio.timeout(DEADLINE):
+                    while not await running(client):  # noqa: ASYNC110 - a scraped value notifies nobody
+                        await asyncio.sleep(0.01)
+            return await (await request).text()
+
+    return uvloop.run(main())
+
+
+async def running(client: Client) -> bool:
+    async with client.http.get(client.url + "/metrics") as response:
+        lines = (await response.text()).splitlines()
+    gauges = [line for line in lines if "num_requests_running{" in line or "http_requests_active{" in line]
+    return any(float(line.rpartition(" ")[2]) for line in gauges if 'method="GET"' not in line)
+
+
+def test_a_running_request_ends_before_the_server_does_where_the_engine_waits_for_it() -> None:
+    for argv in ((*SGLANG,), ("m", "--shutdown-timeout=5")):
+        assert json.loads(stopped(*argv))["usage"]["completion_tokens"] == 30
+
+
+def test_as_vllm_a_server_that_stops_aborts_what_runs_in_an_answer_that_looks_whole() -> None:
+    whole = json.loads(stopped("m"))
+    assert whole["choices"][0]["finish_reason"] == "abort"
+    assert whole["usage"]["completion_tokens"] < 30
+    *_, last, done = stopped("m", stream=True).strip().split("\n\n")
+    assert json.loads(last.removeprefix("data: "))["choices"][0]["finish_reason"] == "abort"
+    assert done == "data: [DONE]"
+
+
+def test_as_vllm_each_api_has_its_own_word_for_an_abort() -> None:
+    assert json.loads(stopped("m", path="/v1/messages"))["stop_reason"] is None
+    assert json.loads(stopped("m", path="/v1/responses"))["status"] == "cancelled"
 
 
 def speaking(test: Callable[[Client], Awaitable[None]], *argv: str) -> None:

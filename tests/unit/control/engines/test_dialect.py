@@ -8,7 +8,6 @@ from promptgroup_operator.engines.dialect import (
     TENSORRT_LLM,
     VLLM,
     arguments,
-    names_address,
     step_tokens,
 )
 
@@ -45,10 +44,6 @@ def test_images_without_a_server_of_their_own_are_told_the_program():
         "--port=8000",
         "--extra_llm_api_options=/etc/promptgroup/engine.yaml",
     ]
-
-
-def test_an_engine_that_listens_on_the_loopback_by_itself_is_told_the_address():
-    assert [names_address(each) for each in (VLLM, SGLANG, TENSORRT_LLM)] == [False, True, True]
 
 
 def test_what_a_file_holds_is_asked_for_by_the_arguments_and_the_other_way_round():

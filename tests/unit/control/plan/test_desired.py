@@ -14,9 +14,9 @@ SHORT = FINGERPRINT[:8]
 SELECTOR = {names.LABEL_GROUP: "support", names.LABEL_REVISION: SHORT}
 
 
-def deployment(*, replicas=2, kind="ConfigMap", noted=None, template=None, **fields):
+def deployment(*, replicas=2, kind="ConfigMap", noted=None, template=None, live=None, **fields):
     return desired.deployment(
-        group(**fields), FINGERPRINT, replicas, PromptRef(kind, "x"), records=noted or {}, template=template
+        group(**fields), FINGERPRINT, replicas, PromptRef(kind, "x"), records=noted or {}, template=template, live=live
     )
 
 
@@ -101,10 +101,10 @@ def test_the_engine_serves_the_model_on_the_port_with_the_users_arguments_last()
     assert engine["readinessProbe"]["httpGet"]["port"] == "http"
 
 
-def test_an_engine_that_must_be_told_its_address_is_told_the_pods():
+def test_an_engine_and_its_hooks_are_told_the_pods_address():
     address = {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}
     assert address in pod_of(type="SGLang", image="x")["spec"]["containers"][0]["env"]
-    assert address not in pod_of(image="x")["spec"]["containers"][0]["env"]
+    assert address in pod_of(image="x")["spec"]["containers"][0]["env"]
 
 
 def test_probes_of_sglang_generate_nothing():
@@ -147,7 +147,7 @@ def test_a_template_is_merged_over_the_operators():
     assert (annotations[names.ANNOTATION_FINGERPRINT], annotations["team"]) == (FINGERPRINT, "a")
     assert made["metadata"]["labels"] == SELECTOR | {"tier": "gpu"}
     assert [each["name"] for each in made["spec"]["containers"]] == ["engine", "side"]
-    assert [each["name"] for each in made["spec"]["containers"][0]["env"]] == ["HOME", "USER", "HF_HOME"]
+    assert [each["name"] for each in made["spec"]["containers"][0]["env"]] == ["HOME", "USER", "POD_IP", "HF_HOME"]
     assert made["spec"]["nodeSelector"] == {"gpu": "h100"}
 
 
@@ -179,15 +179,14 @@ ALIKE = {
     "another number": {"replicas": 9},
     "another policy": {"routing": {"policy": "RoundRobin", "sharing": "Dedicated"}},
     "a default that is spelled out": {"engine": {"port": 8000, "type": "vLLM", "args": [], "template": {}}},
-    "a template that says what the operator says": {
-        "engine": {"template": {"spec": {"terminationGracePeriodSeconds": 60}}}
-    },
+    "a template that says what the operator says": {"engine": {"template": {"spec": {"enableServiceLinks": False}}}},
+    "another drain time": {"rollout": {"drainTimeout": "1h"}},
 }
 
 
 @pytest.mark.parametrize("case", ALIKE)
 def test_what_does_not_change_an_engine_does_not_change_its_settings(case):
-    assert settings(**ALIKE[case]) == settings() == "587480af7a2582f8"
+    assert settings(**ALIKE[case]) == settings() == "7bd4b12ab7ed1dd1"
 
 
 def test_the_order_of_a_templates_keys_does_not_matter():
@@ -308,6 +307,48 @@ def test_a_secret_prompt_is_encoded_and_nowhere_in_the_clear():
     made = desired.prompt_object(group(), fingerprint(text), Prompt(text), "Secret")
     assert base64.b64decode(made["data"]["system"]).decode() == text
     assert text not in repr(made)
+
+
+def drained(made):
+    """The grace period of a Deployment's pods, and the hook's longest time."""
+    spec = made["spec"]["template"]["spec"]
+    return spec["terminationGracePeriodSeconds"], spec["containers"][0]["lifecycle"]["preStop"]["exec"]["command"][9]
+
+
+def test_the_grace_period_follows_from_the_drain_time():
+    assert drained(deployment()) == (330, "300")
+    assert drained(deployment(rollout={"drainTimeout": "1h"})) == (3630, "3600")
+    assert drained(deployment(rollout={"drainTimeout": "300ms"})) == (35, "5")
+
+
+def test_a_drain_time_that_alone_changes_replaces_no_engine():
+    before = deployment()
+    of = {"rollout": {"drainTimeout": "1h"}}
+    assert deployment(live=before, **of)["spec"]["template"] == before["spec"]["template"]
+    assert drained(deployment(live=before, engine={"args": ["--seed=1"]}, **of)) == (3630, "3600")
+    before["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] = 1  # somebody else's edit does not stand
+    assert drained(deployment(live=before)) == (330, "300")
+
+
+def test_a_deployment_that_says_nothing_of_its_drain_time_gets_the_groups():
+    before = deployment()
+    before["spec"]["template"]["spec"]["containers"][0]["lifecycle"] = {"preStop": {"sleep": {"seconds": 5}}}
+    assert drained(deployment(live=before)) == (330, "300")
+
+
+def test_a_template_decides_how_its_engine_leaves():
+    own = {"lifecycle": {"preStop": {"sleep": {"seconds": 20}}}}
+    made = pod_of(**container(**own))["spec"]
+    assert made["containers"][0]["lifecycle"] == own["lifecycle"]
+    assert made["terminationGracePeriodSeconds"] == 330
+    short = {"template": {"spec": {"terminationGracePeriodSeconds": 60}}}
+    assert drained(deployment(engine=short)) == (60, "55")
+
+
+def test_an_engine_that_a_probe_has_given_up_on_is_not_waited_for():
+    (made,) = pod_of()["spec"]["containers"]
+    assert {made[probe]["terminationGracePeriodSeconds"] for probe in ("startupProbe", "livenessProbe")} == {30}
+    assert "terminationGracePeriodSeconds" not in made["readinessProbe"]  # the API server refuses it there
 
 
 def test_what_is_applied_stands_as_wanted():

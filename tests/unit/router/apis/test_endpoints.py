@@ -1,7 +1,7 @@
 import pytest
 
 from promptgroup_router.apis.endpoints import BODIES, ENDPOINTS, form_of
-from promptgroup_router.apis.errors import ANTHROPIC, OPENAI
+from promptgroup_router.apis.errors import ANTHROPIC, OPENAI, RESPONSES
 from promptgroup_router.apis.request import ApiKind
 
 
@@ -24,7 +24,7 @@ def test_only_what_fills_a_cache_is_placed_by_it():
         (b"/v1/messages/count_tokens", False, ANTHROPIC),
         (b"/v1/messages/batches", False, ANTHROPIC),
         (b"/v1/chat/completions", True, OPENAI),
-        (b"/v1/responses/resp_1", True, OPENAI),
+        (b"/v1/responses/resp_1", True, RESPONSES),
         (b"/v1/models", True, ANTHROPIC),
         (b"/v1/models/nope", True, ANTHROPIC),
         (b"/v1/models/nope", False, OPENAI),

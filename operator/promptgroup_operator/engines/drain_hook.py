@@ -1,0 +1,123 @@
+"""How an engine's pod leaves, whoever deletes it: it serves on until nothing runs, and no longer than its drain time.
+
+Kubernetes runs the hook (`preStop`) for each way in which a pod goes: scale-down, roll, eviction, node drain,
+preemption, `kubectl delete`, shutdown of the node. Engines abort at SIGTERM what they still answer, or after a time of
+their own (vLLM's --shutdown-timeout is 0 by default), so the signal comes when nothing is left to abort. Does no I/O.
+"""
+
+import math
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+from promptgroup_operator.engines.dialect import Dialect
+
+ROUTED_SECONDS = 5
+"""A pod that goes serves for so long at least, until every router has dropped its slot."""
+END_SECONDS = 30
+"""Time of an engine between SIGTERM and SIGKILL, to end its processes."""
+UNHEALTHY_SECONDS = 30
+"""Time of an engine that a probe has given up on: it answers nobody, so there is nothing to wait for."""
+LEAST_END_SECONDS = 5
+"""Time that a template's own terminationGracePeriodSeconds leaves for the same."""
+
+_NAME = "drain"
+_COMMAND = 'python3 -I -S -c "$1" "$2" "$3" "$4" "$5" "$6" "$7" "$8" || sleep "$6"'
+"""An image without a Python cannot tell when its engine is idle: it serves on for the whole time."""
+_PROGRAM = """\
+import http.client, os, re, sys, time
+scheme, port, path, least, longest, absent, gauges = sys.argv[1:]
+gauges = gauges.split(",")
+def busy():
+    try:
+        kind = http.client.HTTPSConnection if scheme == "https" else http.client.HTTPConnection
+        extra = {}
+        if scheme == "https":
+            import ssl
+            extra["context"] = ssl._create_unverified_context()
+        link = kind(os.environ.get("POD_IP") or "127.0.0.1", int(port), timeout=5, **extra)
+        link.request("GET", path)
+        answer = link.getresponse()
+        page = answer.read(1 << 24).decode(errors="replace") if answer.status == 200 else None
+        link.close()
+    except ConnectionRefusedError:
+        return 0.0
+    except Exception:
+        return None
+    if page is None:
+        return None
+    seen = re.findall(r"(?m)^([\\w:]+)(\\{.*\\})? +([0-9.eE+-]+)", page)
+    values = [float(value) for name, labels, value in seen
+              if name in gauges or name + "/POST" in gauges and 'method="POST"' in labels]
+    return sum(values) if values or absent == "idle" else None
+end, start, idle = time.monotonic() + float(longest), time.monotonic() + float(least), 0
+while time.monotonic() < end and idle < 2:
+    time.sleep(1)
+    idle = idle + 1 if time.monotonic() >= start and busy() == 0 else 0
+"""
+"""Ends once the engine's own metrics say twice in a row that nothing runs and nothing waits, or at the longest time.
+
+Nobody verifies a certificate, as with probes. An engine that nobody can connect to runs nothing.
+"""
+
+
+_WORDS, _LONGEST = 12, 9
+"""Words of the hook's command, and which of them is the drain time."""
+
+
+def drain_seconds(timeout: timedelta) -> int:
+    """Return the drain time in whole seconds, in which routers learn of it at least."""
+    return max(ROUTED_SECONDS, math.ceil(timeout.total_seconds()))
+
+
+def pod_parts(
+    speech: Dialect, container: str, port: int, seconds: int, template: Mapping[str, Any], *, tls: bool
+) -> dict[str, Any]:
+    """Return the hook and the grace period, for a user's template to be merged over.
+
+    Args:
+        speech: the engine's dialect.
+        container: the engine's container.
+        port: its port.
+        seconds: the drain time.
+        template: the user's template. One with a `preStop` of its own gets no second one; a grace period of its own
+            bounds the drain time.
+        tls: True if the port serves TLS.
+    """
+    spec = template.get("spec")
+    spec = spec if isinstance(spec, Mapping) else {}
+    own = spec.get("terminationGracePeriodSeconds")
+    longest = max(ROUTED_SECONDS, min(seconds, own - LEAST_END_SECONDS)) if isinstance(own, int) else seconds
+    engine: dict[str, Any] = {"name": container}
+    if not _has_hook(spec, container):
+        engine["lifecycle"] = {"preStop": {"exec": {"command": _command(speech, port, longest, tls=tls)}}}
+    return {"spec": {"containers": [engine], "terminationGracePeriodSeconds": seconds + END_SECONDS}}
+
+
+def _command(speech: Dialect, port: int, longest: int, *, tls: bool) -> list[str]:
+    metrics = speech.metrics
+    gauges = (*metrics.running, *metrics.waiting, *(f"{name}/POST" for name in metrics.active))
+    where = ("https" if tls else "http", str(port), metrics.path)
+    absent = "idle" if metrics.late else "unknown"
+    return ["sh", "-c", _COMMAND, _NAME, _PROGRAM, *where, str(ROUTED_SECONDS), str(longest), absent, ",".join(gauges)]
+
+
+def _has_hook(spec: Mapping[str, Any], container: str) -> bool:
+    """Return True if a template, which may have any form, says what its engine does before it ends, `null` included."""
+    containers = spec.get("containers")
+    for item in containers if isinstance(containers, list) else ():
+        if isinstance(item, Mapping) and item.get("name") == container and "lifecycle" in item:
+            lifecycle = item["lifecycle"]
+            return not isinstance(lifecycle, Mapping) or "preStop" in lifecycle or "$patch" in lifecycle
+    return False
+
+
+def kept_seconds(template: Mapping[str, Any], container: str) -> int | None:
+    """Return the drain time that a live pod template was made with; None where nobody can tell."""
+    spec = template.get("spec", {})
+    for item in spec.get("containers", ()):
+        match item:
+            case {"name": str(name), "lifecycle": {"preStop": {"exec": {"command": [*words]}}}} if name == container:
+                if len(words) == _WORDS and words[3] == _NAME and str(words[_LONGEST]).isdecimal():
+                    return int(words[_LONGEST])
+    return None

@@ -1,0 +1,155 @@
+"""The hook is run as a pod runs it, against an engine's port."""
+
+import os
+import subprocess
+import threading
+import time
+from datetime import timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from promptgroup_operator.engines import drain_hook
+from promptgroup_operator.engines.dialect import SGLANG, TENSORRT_LLM, VLLM
+
+BUSY = 'vllm:num_requests_running{engine="0"} 0.0\nvllm:num_requests_running{engine="1"} 1.0\n'
+IDLE = "# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running 0.0\nvllm:num_requests_waiting 0.0\n"
+
+
+class Port:
+    """A port whose page is each of these in turn, and then the last one for ever."""
+
+    def __init__(self, *pages):
+        self.pages, self.looks = list(pages), 0
+        port = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self):
+                page = port.pages[min(port.looks, len(port.pages) - 1)]
+                port.looks += 1
+                self.send_response(200 if page is not None else 404)
+                self.end_headers()
+                self.wfile.write((page or "").encode())
+
+            def log_message(self, *_):
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True).start()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.server.shutdown()
+        self.server.server_close()
+
+
+def words(speech=VLLM, port=8000, seconds=300, template=None, least=0):
+    parts = drain_hook.pod_parts(speech, "engine", port, seconds, template or {}, tls=False)
+    command = parts["spec"]["containers"][0]["lifecycle"]["preStop"]["exec"]["command"]
+    return [*command[:8], str(least), *command[9:]]
+
+
+def leave(*command, path=None):
+    """Seconds until the hook has ended well."""
+    began = time.monotonic()
+    variables = {"PATH": path if path is not None else os.environ["PATH"], "POD_IP": "127.0.0.1"}
+    subprocess.run(["/bin/sh", *command[1:]], check=True, timeout=60, env=variables)
+    return time.monotonic() - began
+
+
+@pytest.mark.slow
+def test_a_pod_stays_while_its_engine_answers_and_until_it_says_twice_that_it_does_not():
+    with Port(BUSY, IDLE, BUSY, IDLE) as port:
+        leave(*words(port=port.server.server_port))
+        assert port.looks == 5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", [BUSY, "", None], ids=["busy", "nothing said", "no page"])
+def test_an_engine_that_is_not_known_to_be_idle_keeps_its_whole_time(page):
+    with Port(page) as port:
+        assert leave(*words(port=port.server.server_port, seconds=5)) >= 5
+
+
+@pytest.mark.slow
+def test_an_engine_whose_gauges_come_with_its_first_request_is_idle_without_them():
+    with Port('sglang:http_requests_active{method="GET"} 1.0\n') as port:
+        leave(*words(SGLANG, port.server.server_port))
+        assert port.looks == 2
+
+
+@pytest.mark.slow
+def test_requests_that_the_scheduler_has_not_seen_count_where_the_engine_says_so():
+    page = 'sglang:num_running_reqs 0.0\nsglang:http_requests_active{endpoint="/v1",method="POST"} 1.0\n'
+    with Port(page, "sglang:num_running_reqs 0.0\n") as port:
+        leave(*words(SGLANG, port.server.server_port))
+        assert port.looks == 3
+
+
+@pytest.mark.slow
+def test_an_engine_that_nobody_can_connect_to_runs_nothing():
+    with Port(IDLE) as port:
+        number = port.server.server_port
+    assert leave(*words(port=number)) < 60
+
+
+@pytest.mark.slow
+def test_routers_have_time_to_let_go_of_an_engine_that_is_idle():
+    with Port(IDLE) as port:
+        assert leave(*words(port=port.server.server_port, least=4)) >= 4
+
+
+@pytest.mark.slow
+def test_an_image_without_a_python_serves_for_the_whole_time(tmp_path):
+    (tmp_path / "sleep").write_text('#!/bin/sh\necho "$1" >>"${0%/*}/slept"\n')
+    (tmp_path / "sleep").chmod(0o755)
+    leave(*words(), path=str(tmp_path))
+    assert (tmp_path / "slept").read_text() == "300\n"
+
+
+def test_the_hook_reads_the_page_of_its_engine():
+    assert words(TENSORRT_LLM)[7] == "/prometheus/metrics"
+    assert "trtllm_num_requests_running" in words(TENSORRT_LLM)[-1].split(",")
+
+
+@pytest.mark.parametrize(
+    ("timeout", "seconds"),
+    [(timedelta(minutes=5), 300), (timedelta(milliseconds=300), 5), (timedelta(seconds=90.2), 91)],
+)
+def test_the_drain_time_is_in_whole_seconds_and_long_enough_for_routers(timeout, seconds):
+    assert drain_hook.drain_seconds(timeout) == seconds
+
+
+TEMPLATES = {
+    "no lifecycle": ({"name": "engine"}, True),
+    "another container's": ({"name": "side", "lifecycle": {"preStop": {}}}, True),
+    "another hook": ({"name": "engine", "lifecycle": {"postStart": {}}}, True),
+    "its own": ({"name": "engine", "lifecycle": {"preStop": {"sleep": {"seconds": 1}}}}, False),
+    "none": ({"name": "engine", "lifecycle": {"preStop": None}}, False),
+    "no lifecycle at all": ({"name": "engine", "lifecycle": None}, False),
+    "replaced": ({"name": "engine", "lifecycle": {"$patch": "replace"}}, False),
+    "no container": ("engine", True),
+}
+
+
+@pytest.mark.parametrize("case", TEMPLATES)
+def test_a_template_with_a_hook_of_its_own_gets_no_second_one(case):
+    container, given = TEMPLATES[case]
+    parts = drain_hook.pod_parts(VLLM, "engine", 8000, 300, {"spec": {"containers": [container]}}, tls=False)
+    assert ("lifecycle" in parts["spec"]["containers"][0]) == given
+
+
+@pytest.mark.parametrize("template", [{"spec": None}, {"spec": {"containers": None}}, {}])
+def test_a_template_of_another_form_changes_nothing(template):
+    assert words(template=template) == words()
+
+
+def test_a_drain_time_is_read_from_the_hook_that_was_made_with_it():
+    made = drain_hook.pod_parts(VLLM, "engine", 8000, 77, {}, tls=False)
+    assert drain_hook.kept_seconds(made, "engine") == 77
+    assert drain_hook.kept_seconds(made, "side") is None
+    assert drain_hook.kept_seconds({"spec": {"containers": [{"name": "engine"}]}}, "engine") is None
+    made["spec"]["containers"][0]["lifecycle"]["preStop"]["exec"]["command"][9] = "x"
+    assert drain_hook.kept_seconds(made, "engine") is None
