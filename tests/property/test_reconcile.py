@@ -54,7 +54,7 @@ WEIGHTED = {
     2: st.tuples(st.sampled_from(["crash", "routers", "reference"])),
     1: st.tuples(st.sampled_from(["answer", "delete", "image"]), WHICH),
     7: st.tuples(st.just("traffic"), st.sampled_from([0.0, 0.1, 0.3, 0.5, 0.9, 1.0]), st.sampled_from([0.0, 0.4, 1.0])),
-    8: st.tuples(st.just("rollout"), st.integers(0, 5)),
+    8: st.tuples(st.just("rollout"), st.integers(0, 7)),
     15: st.tuples(st.sampled_from(["quality", "leader"]), WHICH),
     16: st.tuples(st.just("use"), WHICH),
 }
@@ -87,6 +87,8 @@ ROLLOUTS: list[dict] = [
     {"steps": TWO[:1], "autoPromote": False, "maxSurge": 2},
     {"autoPromote": False, "revisionHistoryLimit": 1},
     {"steps": TWO, "maxSurge": 2, "revisionHistoryLimit": 0},
+    {"steps": TWO[:1], "maxSurge": 0},
+    {"steps": TWO[:1], "retireDeadline": "20s"},
 ]
 
 

@@ -92,8 +92,8 @@ BROKEN: dict[str, tuple[dict[str, Any], str]] = {
     "size given twice": ({"sizing": {"maxReplicas": 2}}, "spec: replicas"),
     "equal weights": ({"rollout": {"steps": [{"weight": 5}, {"weight": 5}]}}, "spec.rollout.steps: "),
     "falling weights": ({"rollout": {"steps": [{"weight": 9}, {"weight": 5}]}}, "spec.rollout.steps: "),
-    "no surge": ({"rollout": {"maxSurge": 0}}, "spec.rollout.maxSurge: "),
-    "no surge in percent": ({"rollout": {"maxSurge": "0%"}}, "spec.rollout.maxSurge: "),
+    "a surge below zero": ({"rollout": {"maxSurge": -1}}, "spec.rollout.maxSurge: "),
+    "a surge in percent with zeros in front": ({"rollout": {"maxSurge": "00%"}}, "spec.rollout.maxSurge: "),
     "a surge in words": ({"rollout": {"maxSurge": "some"}}, "spec.rollout.maxSurge: "),
     "a type of access without its settings": ({"access": {"type": "APIKey"}}, "spec.access.apiKey: "),
     "settings of another type of access": (

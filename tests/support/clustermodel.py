@@ -23,7 +23,7 @@ from promptgroup_operator.api.prompt_group import parse_spec
 from promptgroup_operator.plan import draining, prompt, prompt_route
 from promptgroup_operator.plan.plan import Plan, decide, route_unwritten, unwritten
 from promptgroup_operator.rollout import annotations as records
-from promptgroup_operator.rollout import rollout
+from promptgroup_operator.rollout import release, rollout
 from promptgroup_operator.warmth.warmup import settle
 from promptgroup_operator.world import engine_facts as measured
 from promptgroup_operator.world.effects import Deletion, PodUpdate
@@ -49,9 +49,6 @@ LEASE = timedelta(seconds=15)
 
 DRAIN_TIMEOUT = timedelta(minutes=5)
 """Default of `spec.rollout.drainTimeout`."""
-
-SURGE = 1
-"""Pods that a Deployment may have above its replicas while it replaces them; none may be unavailable."""
 
 
 KV_TOKENS, PREFILL_RATE, PREFIX_TOKENS = 400_000, 9_800, 96
@@ -497,12 +494,14 @@ class Model:
         named = rollout.named(world.traffic)
         for each in after.revisions:
             heirs = any(ready[other] and weights.get(other) for other in ready if other != each.fingerprint)
-            carries = 100 * ready[each.fingerprint] / max(1, wanted * named) + 1
+            serve = wanted - (self.surge_of(world) == 0)
+            carries = 100 * ready[each.fingerprint] / max(1, serve * named) + 1
             if (
                 each.fingerprint == target
                 and heirs
                 and each.weight > max(weights.get(each.fingerprint, 0), carries)
                 and wanted
+                and not (each.weight == 100 and self._is_late(world, target))
             ):
                 raise ViolationError(f"weight {each.weight} for {ready[each.fingerprint]} of {wanted} replicas")
         serving = sum(len(each.serving) for each in world.revisions)
@@ -521,8 +520,14 @@ class Model:
             for pod in each.pods
             if not pod.is_warm and not pod.deleting
         )
-        if left < min(serving, wanted - given_up) and not alone:
+        if left < min(serving, wanted - given_up - (self.surge_of(world) == 0)) and not alone:
             raise ViolationError(f"{left} replicas serve of {wanted} wanted: {serving} did")
+
+    def _is_late(self, world: World, target: str) -> bool:
+        """Whether the sessions of the old revision have held up the take-over for as long as they may."""
+        noted = next((each.progress for each in world.revisions if each.fingerprint == target), None)
+        deadline = release.policy(world.group.spec.rollout, 1).retire_deadline
+        return noted is not None and noted.grows is not None and self.now + self.ahead - noted.grows >= deadline
 
     def _check_take_over(
         self, world: World, before: Mapping[str, int], after: Mapping[str, int], ready: Mapping[str, int]
@@ -576,7 +581,7 @@ class Model:
         if not old:
             sets[current] = wanted
         else:
-            self._roll(uid, sets, current, old, wanted)
+            self._roll(uid, sets, current, old, wanted, **deployment["spec"]["strategy"]["rollingUpdate"])
         changed = sets != before
         for template, replicas in list(sets.items()):
             changed |= self._fill(deployment, template, replicas, tie, scaling=not old)
@@ -584,23 +589,33 @@ class Model:
                 del sets[template]
         return changed
 
-    def _roll(self, uid: str, sets: dict[str, int], current: str, old: list[str], wanted: int) -> None:
-        """One step of a rolling update with surge and without unavailable replicas."""
+    def _roll(
+        self,
+        uid: str,
+        sets: dict[str, int],
+        current: str,
+        old: list[str],
+        wanted: int,
+        *,
+        maxSurge: int,  # noqa: N803 - as the field is called
+        maxUnavailable: int,  # noqa: N803
+    ) -> None:
+        """One step of a rolling update."""
         total = sum(sets.values())
         if sets[current] > wanted:
             sets[current] = wanted
             return
-        grow = min(wanted - sets[current], wanted + SURGE - total)
+        grow = min(wanted - sets[current], wanted + maxSurge - total)
         if grow > 0:
             sets[current] += grow
             return
         ready = {template: len([p for p in self._active(uid, template) if p.ready]) for template in sets}
-        room = total - wanted - (sets[current] - ready[current])
+        room = total - wanted + maxUnavailable - (sets[current] - ready[current])
         for template in old:  # unhealthy ones first
             cut = min(max(0, room), max(0, sets[template] - ready[template]))
             sets[template] -= cut
             room -= cut
-        spare = sum(ready.values()) - wanted
+        spare = sum(ready.values()) - wanted + maxUnavailable
         for template in old:
             cut = min(max(0, spare), sets[template])
             sets[template] -= cut

@@ -8,7 +8,7 @@
 `simulate` moves its time.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -186,14 +186,14 @@ class SimulatedCluster:
         """Create surge pods, then remove old ones as new ones become ready (pkg/controller/deployment/rolling.go)."""
         fingerprint, settings = decode.fingerprint_of(deployment), _settings(deployment)
         wanted: int = deployment["spec"]["replicas"]
-        surge: int = deployment["spec"]["strategy"]["rollingUpdate"]["maxSurge"]
+        rolling: Mapping[str, int] = deployment["spec"]["strategy"]["rollingUpdate"]
         alive = [pod for pod in self._pods.values() if pod.fingerprint == fingerprint and not pod.deleting]
         new = [pod for pod in alive if pod.settings == settings]
         old = [pod for pod in alive if pod.settings != settings]
-        room = wanted + (surge if old else 0) - len(alive)
+        room = wanted + (rolling["maxSurge"] if old else 0) - len(alive)
         for _ in range(min(room, wanted - len(new))):
             self._create(deployment["metadata"]["name"], fingerprint, settings)
-        spare = sum(pod.is_warm for pod in alive) - wanted
+        spare = sum(pod.is_warm for pod in alive) - wanted + rolling["maxUnavailable"]
         for pod in sorted(old, key=_rank):
             if not pod.is_warm or spare > 0:
                 spare -= pod.is_warm

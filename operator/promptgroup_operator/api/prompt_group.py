@@ -53,11 +53,11 @@ MAX_ALIASES = 16
 MAX_MESSAGES = 32
 """Most messages of a prompt."""
 
-_SURGE = re.compile(r"[1-9][0-9]{0,2}%", re.ASCII)
+_SURGE = re.compile(r"(0|[1-9][0-9]{0,2})%", re.ASCII)
 
 
 def _is_surge(value: int | str) -> bool:
-    return value >= 1 if isinstance(value, int) else _SURGE.fullmatch(value) is not None
+    return value >= 0 if isinstance(value, int) else _SURGE.fullmatch(value) is not None
 
 
 def take_turns(roles: list[str]) -> bool:
@@ -505,8 +505,8 @@ class RolloutSpec(ApiModel):
             holds=lambda rollout: _increase([step.weight for step in rollout.steps]),
         ),
         rule(
-            "type(self.maxSurge) == int ? self.maxSurge >= 1 : self.maxSurge.matches('^[1-9][0-9]{0,2}%$')",
-            "rollout.maxSurge must be a number from 1, or a percentage from 1% such as 25%",
+            "type(self.maxSurge) == int ? self.maxSurge >= 0 : self.maxSurge.matches('^(0|[1-9][0-9]{0,2})%$')",
+            "rollout.maxSurge must be a number from 0, or a percentage such as 25%",
             ".maxSurge",
             holds=lambda rollout: _is_surge(rollout.max_surge),
         ),
@@ -522,9 +522,12 @@ class RolloutSpec(ApiModel):
     true."""
     max_surge: IntOrText = 1
     """Replicas that all revisions together may have above the wanted number: a number, or a percentage of it such as
-    25%, rounded up."""
+    25%, rounded up. With 0, for clusters without a spare GPU, one replica drains and leaves before another comes."""
     retire_after: Duration = "30m"
     """Time for which a superseded revision stays routable after its last request."""
+    retire_deadline: Duration | None = None
+    """Longest time for which sessions that do not end keep the replicas of a superseded revision. Then they move to the
+    revision that serves. By default four times retireAfter, and at least 5m."""
     drain_timeout: Duration = "5m"
     """Longest wait for the requests of a replica that leaves, in whichever way. Answers that take longer are cut. A
     change replaces no engine: pods that are evicted or deleted keep the time of their Deployment until its engine
@@ -533,6 +536,11 @@ class RolloutSpec(ApiModel):
     """Number of retired revisions to keep, without replicas. Applying the prompt of one uses it again."""
     judge: JudgeSpec = JudgeSpec()
     """Analysis of a release: when a new revision counts as worse than the old one."""
+
+    @property
+    def surges(self) -> bool:
+        """True if a replica may come before another one goes."""
+        return self.max_surge not in (0, "0%")
 
 
 class FailurePolicy(enum.StrEnum):

@@ -82,7 +82,7 @@ def deployment(
     template: Mapping[str, Any] | None = None,
     live: Manifest | None = None,
 ) -> dict[str, Any]:
-    """Build the Deployment of one revision: surge one, none unavailable, gated by warmth.
+    """Build the Deployment of one revision: one pod is replaced at a time, gated by warmth.
 
     Args:
         group: the PromptGroup.
@@ -105,7 +105,7 @@ def deployment(
                 "replicas": replicas,
                 "revisionHistoryLimit": 2,
                 "progressDeadlineSeconds": (STARTUP_MINUTES + 5) * 60,
-                "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}},
+                "strategy": {"type": "RollingUpdate", "rollingUpdate": _rolling(group)},
                 "selector": {"matchLabels": selector},
                 "template": dict(template)
                 if template is not None
@@ -113,6 +113,12 @@ def deployment(
             },
         }
     )
+
+
+def _rolling(group: GroupObject) -> dict[str, int]:
+    """Return how pods of another engine replace others: before one goes, or after it where no GPU is spare."""
+    surge = int(group.spec.rollout.surges)
+    return {"maxSurge": surge, "maxUnavailable": 1 - surge}
 
 
 def budget(group: GroupObject, fingerprint: Fingerprint) -> dict[str, Any]:

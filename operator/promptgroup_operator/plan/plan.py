@@ -187,7 +187,7 @@ def _plan(world: World, target: Fingerprint, text: PromptText | None, problem: P
     goal = release.Goal(target, size.value, policy, settings, world.traffic, now, lost=_lost(world, problem))
     stage = rollout.decide(world.revisions, goal)
     steps = replica_split.allot(world.revisions, stage, goal)
-    waits = _with_holders(world, steps, stage, target) or group_status.engine_change(world, target, settings)
+    waits = _with_holders(world, steps, stage, goal) or group_status.engine_change(world, target, settings)
     serving = _serving(steps, target)
     assigned = {each.fingerprint: slots.assign(each.pods, steps[each.fingerprint].ring) for each in world.revisions}
     pod_updates = [
@@ -225,6 +225,7 @@ def _plan(world: World, target: Fingerprint, text: PromptText | None, problem: P
         events=(
             *group_status.rescaled(before, size),
             *group_status.passed(stage.passed),
+            *group_status.moved(group, steps, serving),
             *group_status.events(group, conditions),
         ),
         warmups=tuple(_warmups(world, steps)),
@@ -246,13 +247,15 @@ def _serving(steps: Mapping[Fingerprint, RevisionStep], target: Fingerprint) -> 
 
 
 def _with_holders(
-    world: World, steps: Mapping[Fingerprint, RevisionStep], stage: release.Release, target: Fingerprint
+    world: World, steps: Mapping[Fingerprint, RevisionStep], stage: release.Release, goal: release.Goal
 ) -> Problem | None:
-    """Return what the release waits for, and who holds the room that the target's replicas need."""
-    held = replica_split.holders(world.revisions, steps, target) if steps[target].replicas < stage.most else ""
-    if stage.waits is None or not held or steps[target].rolled_back is not None:
+    """Return what the release waits for, and who holds the room that the target's replicas need, with the ways out."""
+    step = steps[goal.target]
+    held = replica_split.holders(world.revisions, steps, goal) if step.replicas < stage.most else ""
+    if stage.waits is None or not held or step.rolled_back is not None:
         return stage.waits
-    text = f"{stage.waits.message}; it has no room for more replicas while others have theirs: {held}"
+    out = "raise rollout.maxSurge for more room, or lower rollout.retireDeadline to move their sessions sooner"
+    text = f"{stage.waits.message}; it has no room for more replicas while others have theirs: {held}; {out}"
     return replace(stage.waits, message=text)
 
 

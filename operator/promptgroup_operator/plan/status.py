@@ -51,6 +51,9 @@ REFUSED, FAILED = "ObjectRefused", "WriteFailed"
 MANY = 10**6
 """More replicas than any group has."""
 
+NO_SPARE = "set rollout.maxSurge to 0 to let one replica leave before another one comes"
+"""The way out for a change whose replica the scheduler finds no GPU for."""
+
 REFERENCE_PROBLEMS = frozenset(
     {
         "PromptNotFound",
@@ -135,19 +138,21 @@ def conditions(
     routed = any(ready.get(each.fingerprint, 0) for each in plan.values() if each.weight > 0)
     mark = plan[target].rolled_back
     back = mark.why if mark is not None else None
-    there = {serving: ready.get(serving, 0)} if back is not None else ready
-    missing = max(0, size.value - sum(min(count, _available(world, each)) for each, count in there.items()))
+    serves = sum(min(slots, _available(world, each)) for each, slots in ready.items() if plan[each].stands_in)
+    missing = max(0, size.value - serves)
     count = _count(serving, ready, size)
     released = waits if back is None else None
     cause = _cause(revision)
     fault = cause if cause is not None and cause.reason not in SELF_MENDING else None
+    if fault is not None and waits is not None and "Insufficient " in fault.message and world.group.spec.rollout.surges:
+        fault = Problem(fault.reason, f"{fault.message}; {NO_SPARE}")
     if back is not None:
         fault = Problem("RolledBack", f"{short(target)}: {back.reason}: {back.message}")
     return [
         Condition("Accepted", True, "Accepted", "the spec is valid"),
         Condition("ResolvedRefs", True, "ResolvedRefs", "all objects that the spec refers to exist"),
         _ready(size, Problem("Warm", count), fault, released, served=routed and missing == 0),
-        _progressing(fault, released or _moving(revision, plan, serving, missing), count),
+        _progressing(fault, released or _moving(revision, plan, serving, missing, size), count),
         Condition("Degraded", True, fault.reason, fault.message)
         if fault is not None
         else Condition("Degraded", False, "AsExpected", "nothing keeps the group from its desired state"),
@@ -269,13 +274,19 @@ def _progressing(fault: Problem | None, moves: Problem | str, count: str) -> Con
 
 
 def _moving(
-    revision: RevisionState | None, plan: Mapping[Fingerprint, RevisionStep], serving: Fingerprint, missing: int
+    revision: RevisionState | None,
+    plan: Mapping[Fingerprint, RevisionStep],
+    serving: Fingerprint,
+    missing: int,
+    size: SizingDecision,
 ) -> str:
     """Return what still changes while no release is under way, as a reason; empty at rest."""
     if missing or (revision is not None and revision.replicas < plan[serving].replicas):
         return "ReplicasWarming"
     if any(each.phase is RevisionPhase.RETIRING for each in plan.values()):
         return "RevisionRetiring"
+    if plan[serving].due < size.value:
+        return "ReplicasShared"
     return "ReplicasDraining" if revision is not None and revision.replicas > plan[serving].replicas else ""
 
 
@@ -613,6 +624,16 @@ def rescaled(before: int | None, size: SizingDecision) -> list[Event]:
     if before is None or before == size.value or not size.active:
         return []
     return [Event("Normal", "SuccessfulRescale", f"New size: {size.value}; reason: {size.reason}: {size.message}")]
+
+
+def moved(group: GroupObject, plan: Mapping[Fingerprint, RevisionStep], serving: Fingerprint) -> list[Event]:
+    """Return that sessions of a revision which goes move to the one that serves before they are over, once."""
+    before = {each["fingerprint"]: each.get("phase") for each in group.status.get("revisions", [])}
+    return [
+        Event("Normal", "SessionsMoved", f"sessions of {short(name)} move to {short(serving)}: {step.moves}")
+        for name, step in plan.items()
+        if step.moves and before.get(name) != step.phase
+    ]
 
 
 def passed(step: Problem | None) -> list[Event]:

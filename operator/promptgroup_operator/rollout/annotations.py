@@ -19,6 +19,8 @@ STEP = "promptgroup.dev/release-step"
 a warm replica."""
 STEP_SINCE = "promptgroup.dev/release-step-since"
 """Time at which that weight stood in the route."""
+STEP_GROWS = "promptgroup.dev/release-step-grows"
+"""Time since which the revision has some weight on the way to that of its step; not there once that stands."""
 ROLLED_BACK = "promptgroup.dev/rolled-back"
 """JSON: when and why it was taken back (`at`, `reason`, `message`), and with which engine `settings`. Remove it to try
 the revision again."""
@@ -37,6 +39,8 @@ def encode(
         found[STEP] = str(progress.weight)
         if progress.since is not None:
             found[STEP_SINCE] = rfc3339(progress.since)
+        if progress.grows is not None:
+            found[STEP_GROWS] = rfc3339(progress.grows)
     if rolled_back is not None:
         fields = {
             "at": rfc3339(rolled_back.at),
@@ -58,7 +62,9 @@ def superseded_at(annotations: Mapping[str, str]) -> datetime | None:
 def progress(annotations: Mapping[str, str]) -> Progress | None:
     """Return the progress of its release; None when none is under way."""
     weight = _whole(annotations.get(STEP, ""))
-    return Progress(weight, parse_time(annotations.get(STEP_SINCE))) if weight is not None else None
+    if weight is None:
+        return None
+    return Progress(weight, parse_time(annotations.get(STEP_SINCE)), parse_time(annotations.get(STEP_GROWS)))
 
 
 def rolled_back(annotations: Mapping[str, str]) -> RolledBack | None:

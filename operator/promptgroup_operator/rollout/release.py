@@ -43,19 +43,31 @@ class RolloutPolicy:
     surge: int
     """Replicas of all revisions above those wanted."""
     retire_after: timedelta
+    retire_deadline: timedelta
+    """Longest time for which sessions of a superseded revision hold its replicas, and sessions of the old revision a
+    release that grows."""
     history: int
     judge: JudgeSpec
+
+
+PATIENCE = 4
+"""Multiple of `retireAfter` that `retireDeadline` is where it is not set."""
+LEAST_DEADLINE = timedelta(minutes=5)
+"""It is no less then."""
 
 
 def policy(spec: RolloutSpec, replicas: int) -> RolloutPolicy:
     """Return the policy of a group that wants so many replicas."""
     weights = tuple(step.weight for step in spec.steps)
+    retire_after = durations.parse(spec.retire_after)
+    deadline = durations.parse(spec.retire_deadline) if spec.retire_deadline is not None else None
     return RolloutPolicy(
         weights=(*weights, ALL) if spec.auto_promote else weights or (0,),
         pauses=tuple(durations.parse(step.pause) for step in spec.steps),
         paused=spec.paused,
         surge=_surge(spec.max_surge, replicas),
-        retire_after=durations.parse(spec.retire_after),
+        retire_after=retire_after,
+        retire_deadline=deadline if deadline is not None else max(LEAST_DEADLINE, PATIENCE * retire_after),
         history=spec.revision_history_limit,
         judge=spec.judge,
     )
@@ -78,9 +90,11 @@ def step_at(weights: Sequence[int], come_to: int) -> int:
 
 
 def _surge(spec: int | str, replicas: int) -> int:
-    """Return the replicas of `maxSurge`, at least one: nothing could ever be replaced otherwise."""
+    """Return the replicas of `maxSurge`; a percentage is rounded up, of a group without replicas to one."""
     text = str(spec)
-    return max(1, math.ceil(replicas * int(text[:-1]) / 100) if text.endswith("%") else int(text))
+    if not text.endswith("%"):
+        return int(text)
+    return max(min(1, int(text[:-1])), math.ceil(replicas * int(text[:-1]) / 100))
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +124,12 @@ class RevisionStep:
     weight: int
     ring: frozenset[int] = frozenset()
     """Its slots: a replica with another one drains."""
+    due: int = 0
+    """Replicas that it is to have once there is room for them."""
+    stands_in: bool = True
+    """False for replicas that only wait for sessions to end: what serves has its own beside them."""
+    moves: str = ""
+    """Why its sessions move to the revision that serves before they are over; empty where they do not."""
     superseded_at: datetime | None = None
     progress: Progress | None = None
     rolled_back: RolledBack | None = None

@@ -5,8 +5,9 @@ not counted yet changes nothing. Within that the revision that comes takes what 
 Rules, in order:
 
     1. all revisions together have at most those wanted and the surge; one that comes waits for room
-    2. fewer replicas than wanted never serve because of a release: one goes only when others serve in its place
-    3. a revision keeps one replica until it retires
+    2. fewer replicas than wanted never serve because of a release: one goes only when others serve in its place;
+       without a surge one fewer serves until one revision is left
+    3. a revision keeps one replica until it retires; `retirement` decides who must, so that what serves has all its own
     4. one that shrinks gives up the slots whose loss costs least (`kept_slots`), through draining
 
 Does no I/O and reads no clock.
@@ -16,6 +17,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from promptgroup_operator.base import timestamps
 from promptgroup_operator.rollout import kept_slots
 from promptgroup_operator.rollout.release import ALL, GOING, Goal, Release, RevisionPhase, RevisionStep
 from promptgroup_operator.warmth.warmup import SELF_MENDING
@@ -55,7 +57,8 @@ def allot(revisions: Sequence[RevisionState], release: Release, goal: Goal) -> d
     wishes = _wishes(found, release, goal)
     alone = not any(each.alive for each in revisions if each.fingerprint != target)
     sizes = dict.fromkeys(wishes, 0) | {each.fingerprint: each.replicas for each in revisions}
-    spare = sum(len(each.serving) for each in revisions) - (goal.replicas - _lost(revisions, target))
+    serve = goal.replicas - (goal.policy.surge == 0 and not alone)
+    spare = sum(len(each.serving) for each in revisions) - (serve - _lost(revisions, target))
     for name in sorted(wishes, key=lambda name: _order(release.steps[name], target=name == target)):
         if wishes[name] < sizes[name]:
             serving, order = found[name].serving, orders[name]
@@ -70,31 +73,39 @@ def allot(revisions: Sequence[RevisionState], release: Release, goal: Goal) -> d
         sizes[name] += more
         room -= more
     return {
-        name: replace(step, ring=kept_slots.ring(orders.get(name, ()), sizes[name]))
+        name: replace(
+            step,
+            ring=kept_slots.ring(orders.get(name, ()), sizes[name]),
+            due=wishes[name],
+            stands_in=step.phase is RevisionPhase.SERVING or _asked(found.get(name), step.weight, goal) >= 0.5,
+        )
         for name, step in release.steps.items()
     }
 
 
 def _wishes(found: Mapping[Fingerprint, RevisionState], release: Release, goal: Goal) -> dict[Fingerprint, int]:
     """Return fingerprint → replicas, as if all were there now; together at most wanted and surge where possible."""
-    target, replicas = goal.target, goal.replicas
-    if release.steps[target].phase is RevisionPhase.ROLLED_BACK and replicas:
+    target, capacity = goal.target, goal.replicas + goal.policy.surge
+    if release.steps[target].phase is RevisionPhase.ROLLED_BACK and goal.replicas:
         return _after_roll_back(release, goal)
     wishes = {}
     serving = None
+    left = capacity
     for name, step in release.steps.items():
         if step.phase in GOING:
             wishes[name] = 0
         elif step.phase is RevisionPhase.SERVING and name != target:
             serving = name
         elif name != target:
-            wishes[name] = _need(found[name], step, goal)
-    left = replicas + goal.policy.surge - sum(wishes.values())
+            wishes[name] = min(_need(found[name], step.weight, goal), max(1, left - 1))
+            left -= wishes[name]
     if serving is not None:
         # it gives up only what the new one may take, and only what its own traffic leaves
-        need = _need(found[serving], release.steps[serving], goal)
+        need = _need(found[serving], release.steps[serving].weight, goal)
         most = release.most if target not in wishes else 0
-        wishes[serving] = min(replicas, max(need, left - most))
+        wishes[serving] = min(max(need, left - most), goal.replicas)
+        if not goal.policy.surge and most:  # nothing comes before something goes
+            wishes[serving] = min(wishes[serving], max(0, left - 1))
         left -= wishes[serving]
     if target not in wishes:
         wishes[target] = min(release.most, max(1, left))
@@ -102,43 +113,75 @@ def _wishes(found: Mapping[Fingerprint, RevisionState], release: Release, goal: 
 
 
 def _after_roll_back(release: Release, goal: Goal) -> dict[Fingerprint, int]:
-    """Return fingerprint → replicas: one each for those whose sessions run, and what serves has all the others.
-
-    The surge is theirs. Where it is smaller, what serves has the rest of its replicas once one of them is quiet.
-    """
-    wishes = {
-        name: 0 if step.phase in GOING else 1
-        for name, step in release.steps.items()
-        if step.phase is not RevisionPhase.SERVING
+    """Return fingerprint → replicas: what serves has all of them, those whose sessions run have one each."""
+    serving = {name for name, step in release.steps.items() if step.phase is RevisionPhase.SERVING}
+    return {
+        name: goal.replicas if name in serving else int(step.phase not in GOING) for name, step in release.steps.items()
     }
-    room = goal.replicas + goal.policy.surge - sum(wishes.values())
-    serving = {name: min(goal.replicas, max(1, room)) for name in release.steps if name not in wishes}
-    return wishes | serving
 
 
-def holders(revisions: Sequence[RevisionState], steps: Mapping[Fingerprint, RevisionStep], target: Fingerprint) -> str:
-    """Return who holds the room that the target's replicas need, for a message; empty when nobody does."""
+def room_beside(others: Sequence[RevisionState], goal: Goal) -> int:
+    """Return how many replicas the traffic of the other revisions leaves the target, at least one."""
+    needs = sum(_need(each, each.weight, goal) for each in others if each.alive)
+    return max(1, goal.replicas + goal.policy.surge - needs)
+
+
+def holders(revisions: Sequence[RevisionState], steps: Mapping[Fingerprint, RevisionStep], goal: Goal) -> str:
+    """Return who holds the room that the target's replicas need and until when, for a message; empty if nobody does."""
     found = [
-        f"{each.alive} of {short(each.fingerprint)} ({steps[each.fingerprint].phase})"
-        for each in revisions
-        if each.fingerprint != target and each.alive and steps[each.fingerprint].phase is not RevisionPhase.SERVING
+        f"{revision.alive} of {short(revision.fingerprint)} ({_held_by(revision, step, goal)})"
+        for revision in revisions
+        if (step := steps[revision.fingerprint]).fingerprint != goal.target
+        and revision.alive
+        and step.phase is not RevisionPhase.SERVING
     ]
     return " and ".join(found)
 
 
-def _need(revision: RevisionState, step: RevisionStep, goal: Goal) -> int:
-    """Return the replicas that the revision's share of the traffic asks for, at least one."""
-    traffic, replicas = goal.traffic, goal.replicas
+def _held_by(revision: RevisionState, step: RevisionStep, goal: Goal) -> str:
+    """Return the phase of a revision, and while sessions keep it, how many, the last request and when they move.
+
+    The text stands in a condition, so that it changes once a minute at most.
+    """
+    if step.superseded_at is None or step.phase in GOING:
+        return step.phase
+    told: list[str] = [step.phase]
+    sessions = round(sum(use.sessions for use in revision.use.values()))
+    if sessions:
+        told.append(
+            f"{sessions} session{'s'[: sessions != 1]}" if sessions < 10 else f"about {sessions // 10}0 sessions"
+        )
+    last = goal.traffic.last_requests.get(short(revision.fingerprint)) if goal.traffic is not None else None
+    if (last := last or revision.quiet_since) is not None:
+        told.append(f"last request at {timestamps.rfc3339(last.replace(second=0))}")
+    until = step.superseded_at + goal.policy.retire_deadline
+    return f"{', '.join(told)}, until {timestamps.rfc3339(until)} at the latest"
+
+
+def _need(revision: RevisionState, weight: int, goal: Goal) -> int:
+    """Return the replicas that the revision's share of the traffic asks for, at least one.
+
+    Args:
+        revision: the revision.
+        weight: the one that stands for its share where that is not known.
+        goal: what the group wants.
+    """
+    need = _asked(revision, weight, goal)
+    near = abs(need - revision.replicas) <= SLACK
+    return min(goal.replicas, max(1, revision.replicas if near else math.floor(need + 0.5)))
+
+
+def _asked(revision: RevisionState | None, weight: int, goal: Goal) -> float:
+    """Return the revision's share of the wanted replicas by its share of the traffic; those that it has if unknown."""
+    traffic = goal.traffic
+    if revision is None:
+        return 0.0
     if traffic is not None and not traffic.known:
-        return min(replicas, max(1, revision.replicas))
+        return revision.replicas
     total = traffic.requests() if traffic is not None else 0
     if traffic is None or total < FEW:
-        share = step.weight / ALL
-    else:
-        share = traffic.flows.get(short(revision.fingerprint), Flow()).requests / total
-    need = replicas * share
-    near = abs(need - revision.replicas) <= SLACK
-    return min(replicas, max(1, revision.replicas if near else math.floor(need + 0.5)))
+        return goal.replicas * weight / ALL
+    return goal.replicas * traffic.flows.get(short(revision.fingerprint), Flow()).requests / total
 
 
 def _lost(revisions: Sequence[RevisionState], target: Fingerprint) -> int:

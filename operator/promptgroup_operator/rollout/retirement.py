@@ -24,12 +24,22 @@ def superseded(revision: RevisionState, goal: Goal) -> RevisionStep:
     since = min(revision.superseded_at or goal.now, goal.now)  # no later, whatever clock wrote it
     if retires(revision, goal):
         return retiring(revision, since)
+    if is_overdue(revision, goal):
+        return retiring(revision, since, "rollout.retireDeadline has passed")
     return RevisionStep(revision.fingerprint, RevisionPhase.SUPERSEDED, 0, superseded_at=since, progress=anew(revision))
 
 
-def retiring(revision: RevisionState, since: datetime | None) -> RevisionStep:
-    """Return the step of a revision that is being scaled to zero."""
-    return RevisionStep(revision.fingerprint, gone(revision), 0, superseded_at=since, progress=anew(revision))
+def retiring(revision: RevisionState, since: datetime | None, moves: str = "") -> RevisionStep:
+    """Return the step of a revision that is being scaled to zero.
+
+    Args:
+        revision: the revision.
+        since: since when it is superseded.
+        moves: why its sessions move to the one that serves before they are over; empty where they are.
+    """
+    return RevisionStep(
+        revision.fingerprint, gone(revision), 0, superseded_at=since, progress=anew(revision), moves=moves
+    )
 
 
 def anew(revision: RevisionState) -> Progress | None:
@@ -52,6 +62,12 @@ def retires(revision: RevisionState, goal: Goal) -> bool:
     return left is not None and left <= timedelta()
 
 
+def is_overdue(revision: RevisionState, goal: Goal) -> bool:
+    """Return True if the sessions of a superseded revision have held its replicas for as long as they may."""
+    since = revision.superseded_at
+    return since is not None and goal.now - since >= goal.policy.retire_deadline
+
+
 def quiet_since(revision: RevisionState, goal: Goal) -> datetime | None:
     """Return since when no request of the revision's own has ended; None when nothing is known of it."""
     own = goal.traffic.quiet_since(short(revision.fingerprint)) if goal.traffic is not None else None
@@ -67,15 +83,24 @@ def retires_in(revision: RevisionState, retire_after: timedelta, goal: Goal) -> 
 
 
 def makes_room(
-    others: Sequence[RevisionState], plan: Mapping[Fingerprint, RevisionStep], reserved: int, goal: Goal
-) -> list[RevisionState]:
-    """Return superseded revisions that there is no room for and that are quiet, the oldest first.
+    others: Sequence[RevisionState],
+    plan: Mapping[Fingerprint, RevisionStep],
+    reserved: int,
+    goal: Goal,
+    *,
+    releasing: bool,
+) -> list[RevisionStep]:
+    """Return the steps of superseded revisions that go since there is no room for them, the oldest first.
+
+    While a release is under way these are quiet ones. Else what serves needs its replicas: there is room for as many as
+    the surge has, and sessions of others move; but not of one that has more than one replica, as its traffic needs.
 
     Args:
         others: the revisions but for the target.
         plan: fingerprint → step.
         reserved: replicas that the target and the revision that serves need of those that the group may have.
         goal: what the group wants.
+        releasing: True if a release is under way.
     """
     kept = sorted(
         (
@@ -85,9 +110,14 @@ def makes_room(
         ),
         key=lambda each: (each.superseded_at, each.created, each.fingerprint),
     )
-    too_many = len(kept) - (goal.replicas + goal.policy.surge - reserved)
+    too_many = max(0, len(kept) - (goal.replicas + goal.policy.surge - reserved))
     idle = [each for each in kept if (left := retires_in(each, ROOM_AFTER, goal)) is not None and left <= timedelta()]
-    return idle[: max(0, too_many)]
+    steps = [retiring(each, each.superseded_at) for each in idle[:too_many]]
+    if not releasing:
+        busy = [each for each in kept if each not in idle and each.replicas <= 1]
+        why = "what serves needs the replica, and rollout.maxSurge has no more of them"
+        steps += [retiring(each, each.superseded_at, why) for each in busy[: too_many - len(steps)]]
+    return steps
 
 
 def forgotten(

@@ -7,8 +7,9 @@ for those who still send the old text until `retireAfter` has passed and its eng
       ▲               └─worse than the old one─▶ RolledBack ─quiet─▶ Retiring                                 │
       └──────────────────────────────────────── wanted again ─────────────────────────────────────────────────┘
 
-A step is a weight. The weight rises to it no faster than warm replicas can carry it, and `replica_split` lets replicas
-follow the traffic; without steps the one step is the take-over. What must be remembered stands where any pass finds
+A step is a weight. The weight rises to it no faster than warm replicas can carry it, falls only when some are lost, and
+`replica_split` lets replicas follow the traffic; without steps the one step is the take-over, for which the revision
+needs every replica that the others' traffic leaves it. What must be remembered stands where any pass finds
 it: on the Deployment of a revision that never took over its step and since when, on the old one since when it is
 superseded, in the PromptRoute who has the traffic. The first revision of a group takes over with its first warm
 replica, so that one which served is told from one which never could.
@@ -22,9 +23,9 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from promptgroup_operator.base import timestamps
-from promptgroup_operator.rollout import retirement
+from promptgroup_operator.rollout import replica_split, retirement
 from promptgroup_operator.rollout.analysis import AnalysisOutcome, AnalysisResult, analyse
-from promptgroup_operator.rollout.release import ALL, Goal, Release, RevisionPhase, RevisionStep, step_at
+from promptgroup_operator.rollout.release import ALL, GOING, Goal, Release, RevisionPhase, RevisionStep, step_at
 from promptgroup_operator.world.samples import Flow, Traffic
 from promptgroup_operator.world.snapshot import Problem, Progress, RevisionState, RolledBack
 from promptgroup_router.contract.fingerprint import Fingerprint, short
@@ -47,7 +48,7 @@ def decide(revisions: Sequence[RevisionState], goal: Goal) -> Release:
         release = Release({target: step}, goal.replicas, None)
         stable = None
     else:
-        release = _released(wanted, stable, goal)
+        release = _released(wanted, stable, others, goal)
     step = release.steps[target]
     plan = {target: step}
     for each in others:
@@ -63,8 +64,9 @@ def decide(revisions: Sequence[RevisionState], goal: Goal) -> Release:
         reserved = goal.replicas + (step.phase is RevisionPhase.ROLLED_BACK)
     else:
         reserved = 1 + release.most
-    early = retirement.makes_room(others, plan, reserved, goal)
-    plan |= {each.fingerprint: retirement.retiring(each, plan[each.fingerprint].superseded_at) for each in early}
+    releasing = stable is not None and step.rolled_back is None
+    early = retirement.makes_room(others, plan, reserved, goal, releasing=releasing)
+    plan |= {each.fingerprint: each for each in early}
     return replace(release, steps=plan)
 
 
@@ -118,7 +120,9 @@ def _was_warm(revision: RevisionState) -> bool:
 # --- The one that comes ------------------------------------------------------------------------------------
 
 
-def _released(wanted: RevisionState | None, stable: RevisionState, goal: Goal) -> Release:
+def _released(
+    wanted: RevisionState | None, stable: RevisionState, others: Sequence[RevisionState], goal: Goal
+) -> Release:
     """Return the release of the target, with the target's own step only."""
     target, policy, now = goal.target, goal.policy, goal.now
     returns = wanted is not None and wanted.progress is None and wanted.weight > 0
@@ -130,8 +134,10 @@ def _released(wanted: RevisionState | None, stable: RevisionState, goal: Goal) -
     if wanted is None:
         step = RevisionStep(target, RevisionPhase.COMING, 0, progress=Progress(0, None))
         return Release({target: step}, _most(weights[0], goal.replicas), _warming(target))
-    if since is None and weights[index] < ALL and wanted.weight >= weights[index] > 0:
-        since = now
+    grows = min(progress.grows or now, now) if wanted.weight and since is None else None
+    late = grows is not None and now - grows >= policy.retire_deadline and wanted.ready >= wanted.alive
+    if since is None and weights[index] < ALL and wanted.weight and (wanted.weight >= weights[index] > 0 or late):
+        since, grows = now, None
     result = passed = None
     come_to = weights[index] if since is not None else progress.weight
     if since is not None:
@@ -146,18 +152,44 @@ def _released(wanted: RevisionState | None, stable: RevisionState, goal: Goal) -
                 at = f"step {index + 1} of {len(policy.pauses)}"
                 passed = Problem(result.reason, f"{short(target)} passed {at}: {result.message}")
             index = len(weights) - 1 if deserted else index + 1
-            come_to, since, result = weights[index], None, None
-    weight = min(weights[index], carried(wanted, goal))
+            come_to, since, result, late = weights[index], None, None, False
+    weight = _weight(wanted, others, weights[index], goal, late=late)
     if returns:  # proven before: it loses nothing while its replicas are replaced
         weight = max(weight, wanted.weight)
     if policy.paused:
         weight = min(weight, wanted.weight)
     step = RevisionStep(
-        target, RevisionPhase.CANARY if weight else RevisionPhase.COMING, weight, progress=Progress(come_to, since)
+        target,
+        RevisionPhase.CANARY if weight else RevisionPhase.COMING,
+        weight,
+        progress=Progress(come_to, since, grows),
     )
     waits = _waits(wanted, step, index, weights[index], result=result, goal=goal)
     step = replace(step, progress=None) if returns else step
     return Release({target: step}, _most(weights[index], goal.replicas), waits, passed)
+
+
+def _weight(wanted: RevisionState, others: Sequence[RevisionState], most: int, goal: Goal, *, late: bool) -> int:
+    """Return the weight of a release at a step: it rises with what is warm, and falls only when replicas are lost.
+
+    To take over, the target needs every replica that the traffic of the others leaves it.
+
+    Args:
+        wanted: the target as it stands.
+        others: the other revisions.
+        most: weight of the step, in percent.
+        goal: what the group wants.
+        late: True if sessions of the old revision have held its replicas for `retireDeadline`: a take-over waits for
+            them no longer, and they move as those of a superseded one do.
+    """
+    can = carried(wanted, goal)
+    if most == ALL and can:
+        whole = wanted.ready >= min(goal.replicas, replica_split.room_beside(others, goal))
+        if late or (can == ALL and whole):
+            return ALL
+        can = min(can, ALL - 1)
+    stands = wanted.weight if wanted.ready >= max(1, len(wanted.routed)) else 0
+    return min(most, max(can, stands))
 
 
 def _most(weight: int, replicas: int) -> int:
@@ -172,7 +204,8 @@ def carried(revision: RevisionState, goal: Goal) -> int:
     """
     if not revision.ready:
         return 0
-    load = goal.replicas * named(goal.traffic)
+    serve = goal.replicas if goal.policy.surge else max(1, goal.replicas - 1)  # the last of the old one still stands
+    load = serve * named(goal.traffic)
     return ALL if load <= revision.ready else math.ceil(ALL * revision.ready / load)
 
 
@@ -229,7 +262,7 @@ def _waits(
         return Problem("Paused", f"{has} and the release is paused: set rollout.paused to false to continue")
     if most == 0:
         return Problem("AwaitsPromotion", f"{has} and is warm: set rollout.autoPromote to true to let it take over")
-    if step.weight < most or since is None:
+    if since is None:
         return Problem("RevisionGrowing", f"{has} of {most}; it gets more as its replicas become warm")
     left = since + policy.pauses[index] - goal.now
     if result is not None and result.outcome is AnalysisOutcome.WAIT:
@@ -243,9 +276,15 @@ def _waits(
 def _taken_back(wanted: RevisionState, mark: RolledBack, goal: Goal) -> Release:
     """Return the release of a target that was found worse, with the target's own step only."""
     since = min(wanted.superseded_at or mark.at, goal.now)
-    since_then = replace(wanted, superseded_at=since)
-    phase = retirement.gone(since_then) if retirement.retires(since_then, goal) else RevisionPhase.ROLLED_BACK
+    after = retirement.superseded(replace(wanted, superseded_at=since), goal)
+    phase = after.phase if after.phase in GOING else RevisionPhase.ROLLED_BACK
     step = RevisionStep(
-        wanted.fingerprint, phase, 0, superseded_at=since, progress=retirement.anew(wanted), rolled_back=mark
+        wanted.fingerprint,
+        phase,
+        0,
+        superseded_at=since,
+        progress=after.progress,
+        rolled_back=mark,
+        moves=after.moves,
     )
     return Release({wanted.fingerprint: step}, goal.replicas, mark.why)

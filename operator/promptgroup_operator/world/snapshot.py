@@ -239,6 +239,8 @@ class Progress:
     before the first. A release goes on from here when its steps are edited."""
     since: datetime | None
     """Time at which that weight stood in the route; None while it does not yet."""
+    grows: datetime | None = None
+    """Time at which the revision had its first weight on the way to it; None once it stands, or before."""
 
 
 @dataclass(frozen=True, slots=True)

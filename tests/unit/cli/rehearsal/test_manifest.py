@@ -148,7 +148,7 @@ REFUSED = {
     "too many": ((group({"replicas": 4000}),), "spec.replicas: Input should be less than or equal to 1000, not 4000"),
     "a number as text": ((group({"replicas": "3"}),), 'spec.replicas: Input should be a valid integer, not "3"'),
     "another engine": ((group({"engine": {"image": "x", "type": "TGI"}}),), 'not "TGI"'),
-    "a rule": ((group({"rollout": {"maxSurge": 0}}),), "spec.rollout.maxSurge: "),
+    "a rule": ((group({"rollout": {"maxSurge": -1}}),), "spec.rollout.maxSurge: "),
     "a pin": ((group({"prompt": {"system": "x", "fingerprint": "0" * 32}}),), "restore the text or change the pin"),
     "a template": (
         (group({"engine": {"image": "x", "template": {"spec": {"containers": [{"image": "y"}]}}}}),),

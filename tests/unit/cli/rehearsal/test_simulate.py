@@ -93,7 +93,7 @@ SPECS = st.fixed_dictionaries(
         "engine": st.sampled_from([{"image": "a"}, {"image": "b"}]),
         "rollout": st.fixed_dictionaries(
             {
-                "maxSurge": st.sampled_from([1, 2, "50%"]),
+                "maxSurge": st.sampled_from([0, 1, 2, "50%"]),
                 "retireAfter": st.sampled_from(["0s", "30m"]),
                 "autoPromote": st.booleans(),
                 "paused": st.booleans(),

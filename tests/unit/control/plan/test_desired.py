@@ -49,9 +49,13 @@ def test_of_the_replicas_of_a_revision_one_may_be_evicted_at_a_time():
     }
 
 
-def test_an_update_takes_no_replica_away():
-    rolling = deployment()["spec"]["strategy"]["rollingUpdate"]
-    assert rolling == {"maxSurge": 1, "maxUnavailable": 0}
+@pytest.mark.parametrize(
+    ("surge", "rolling"),
+    [(1, (1, 0)), (3, (1, 0)), ("25%", (1, 0)), (0, (0, 1)), ("0%", (0, 1))],
+)
+def test_an_update_takes_no_replica_away_where_one_is_spare(surge, rolling):
+    made = deployment(rollout={"maxSurge": surge})["spec"]["strategy"]["rollingUpdate"]
+    assert (made["maxSurge"], made["maxUnavailable"]) == rolling
 
 
 def test_it_records_its_revision_where_its_prompt_is_and_what_becomes_of_it():

@@ -255,7 +255,36 @@ def test_a_release_without_room_says_who_holds_it():
     held = revision("an older prompt", [pod("c", 0)], weight=0, superseded_at=NOW)
     todo = decide(world([revision(pods=[pod("a", 0)]), held], of=group(replicas=1), prompt=NEXT), NOW)
     (message,) = {each["message"] for each in todo.status["conditions"] if each["type"] == "Progressing"}
-    assert f"no room for more replicas while others have theirs: 1 of {held.fingerprint[:8]} (Superseded)" in message
+    assert f"no room for more replicas while others have theirs: 1 of {held.fingerprint[:8]} (Superseded, " in message
+    assert "until 2026-11-03T14:00:00Z at the latest" in message
+    assert "raise rollout.maxSurge" in message
+    assert "lower rollout.retireDeadline" in message
+
+
+def test_sessions_that_move_are_told_of_once():
+    endless = revision("an older prompt", [pod("c", 0)], weight=0, superseded_at=ago(hours=3), quiet_since=NOW)
+    seen = world([revision(pods=[pod("a", 0)]), endless], of=group(replicas=1))
+    first = decide(seen, NOW)
+    (event,) = [each for each in first.events if each.reason == "SessionsMoved"]
+    assert event.message == (
+        f"sessions of {endless.fingerprint[:8]} move to {FINGERPRINT[:8]}: rollout.retireDeadline has passed"
+    )
+    again = decide(replace(seen, group=replace(seen.group, status=first.status)), NOW)
+    assert "SessionsMoved" not in {each.reason for each in again.events}
+
+
+@pytest.mark.parametrize(("surge", "told"), [(1, True), ("25%", True), (0, False)])
+def test_a_change_that_finds_no_gpu_says_the_way_out(surge, told):
+    trouble = "it is not scheduled: 0/4 nodes are available: 4 Insufficient nvidia.com/gpu."
+    comes = revision("the next prompt", [starting("b", trouble=trouble)], weight=0, progress=Progress(0, None))
+    prompt_changes = [revision(pods=[pod("a", 0)]), comes]
+    engine_changes = [revision(pods=[pod("a", 0, settings="another"), starting("b", trouble=trouble)])]
+    for revisions, prompt in ((prompt_changes, NEXT), (engine_changes, None)):
+        of = group(replicas=1, rollout={"maxSurge": surge})
+        conditions = decide(world(revisions, of=of, prompt=prompt), NOW).status["conditions"]
+        (degraded,) = [each for each in conditions if each["type"] == "Degraded"]
+        assert degraded["reason"] == "PodNotStarting"
+        assert ("set rollout.maxSurge to 0" in degraded["message"]) == told
 
 
 @pytest.mark.parametrize(("serving", "ready"), [(2, "False"), (3, "True")])

@@ -19,13 +19,17 @@ SIZE = {n: SizingDecision(n, "FixedReplicas", f"spec.replicas asks for {n}", act
 
 
 def step(replicas=1, phase=RevisionPhase.SERVING, fingerprint=FINGERPRINT):
-    return RevisionStep(fingerprint, phase, 100 if phase is RevisionPhase.SERVING else 0, frozenset(range(replicas)))
+    weight = 100 if phase is RevisionPhase.SERVING else 0
+    return RevisionStep(fingerprint, phase, weight, frozenset(range(replicas)), due=replicas)
 
 
-def said(pods=(), *, wanted=1, phase=RevisionPhase.SERVING, others=(), others_ready=0, deployed=None, waits=None):
+def said(
+    pods=(), *, wanted=1, due=None, phase=RevisionPhase.SERVING, others=(), others_ready=0, deployed=None, waits=None
+):
     """Condition → fact of a group whose target has these pods; a warm one in the ring is routed."""
     target = revision(pods=pods, replicas=wanted if deployed is None else deployed)
-    plan = {FINGERPRINT: step(wanted, phase)} | {each.fingerprint: each for each in others}
+    own = step(wanted, phase)
+    plan = {FINGERPRINT: own if due is None else replace(own, due=due)} | {each.fingerprint: each for each in others}
     ready = {each.fingerprint: others_ready for each in others}
     ready[FINGERPRINT] = sum(each.is_warm and each.slot in range(wanted) for each in pods)
     found = conditions(world([target]), plan, FINGERPRINT, SIZE[wanted], serving=FINGERPRINT, ready=ready, waits=waits)
@@ -194,6 +198,19 @@ STATES = {
     "others serve in place of a replica that comes": (
         said([pod("a", 0)], wanted=2, others=[step(1, RevisionPhase.SUPERSEDED, B)], others_ready=1),
         {"Ready": (True, "Warm"), "PrefixWarm": (False, "WaitingForContainers")},
+    ),
+    "sessions of an old revision do not stand in for one": (
+        said(
+            [pod("a", 0)],
+            wanted=2,
+            others=[replace(step(1, RevisionPhase.SUPERSEDED, B), stands_in=False)],
+            others_ready=1,
+        ),
+        {"Ready": (False, "Warming"), "Progressing": (True, "ReplicasWarming")},
+    ),
+    "traffic keeps a replica at an old revision": (
+        said([pod("a", 0)], wanted=2, due=1, others=[step(1, RevisionPhase.SUPERSEDED, B)], others_ready=1),
+        {"Ready": (True, "Warm"), "Progressing": (True, "ReplicasShared")},
     ),
     "no replica is wanted": (
         said([], wanted=0),

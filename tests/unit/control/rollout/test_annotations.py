@@ -15,6 +15,12 @@ def test_what_is_written_is_read():
     assert annotations.size(found) == 7
 
 
+def test_since_when_a_step_grows_is_read():
+    assert annotations.progress(annotations.encode(None, Progress(20, None, NOW), None, None)) == Progress(
+        20, None, NOW
+    )
+
+
 def test_what_is_not_there_is_not_written():
     assert annotations.encode(None, None, None, None) == {}
     assert annotations.encode(None, Progress(0, None), None, None) == {annotations.STEP: "0"}
@@ -35,6 +41,7 @@ def test_what_somebody_else_wrote_is_as_good_as_not_there(text):
         annotations.SUPERSEDED,
         annotations.STEP,
         annotations.STEP_SINCE,
+        annotations.STEP_GROWS,
         annotations.ROLLED_BACK,
         annotations.SIZE,
     )

@@ -8,10 +8,19 @@ from promptgroup_operator.rollout.release import policy, step_at
 
 @pytest.mark.parametrize(
     ("surge", "replicas", "expected"),
-    [(1, 4, 1), (3, 4, 3), ("25%", 4, 1), ("25%", 5, 2), ("10%", 0, 1), ("100%", 3, 3)],
+    [(1, 4, 1), (3, 4, 3), ("25%", 4, 1), ("25%", 5, 2), ("10%", 0, 1), ("100%", 3, 3), (0, 4, 0), ("0%", 4, 0)],
 )
-def test_the_surge_is_rounded_up_and_at_least_one(surge, replicas, expected):
+def test_the_surge_is_rounded_up(surge, replicas, expected):
     assert policy(RolloutSpec(max_surge=surge), replicas).surge == expected
+
+
+@pytest.mark.parametrize(
+    ("after", "deadline", "seconds"),
+    [("30m", None, 7200), ("10s", None, 300), ("30m", "1m", 60), ("1m", "0s", 0)],
+)
+def test_sessions_have_four_times_as_long_as_a_quiet_revision_unless_it_is_said(after, deadline, seconds):
+    read = policy(RolloutSpec(retire_after=after, retire_deadline=deadline), 2)
+    assert read.retire_deadline == timedelta(seconds=seconds)
 
 
 def test_the_take_over_follows_the_steps_where_it_may():

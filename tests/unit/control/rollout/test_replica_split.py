@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from promptgroup_operator.rollout import rollout
@@ -132,7 +134,7 @@ def test_a_revision_that_goes_leaves_when_the_others_serve():
         assert allot(revisions, rollout.decide(revisions, aim), aim)[fingerprint("c")].replicas == expected
 
 
-def test_after_a_roll_back_what_serves_has_its_replicas_back_once_those_that_hold_the_surge_are_quiet():
+def test_after_a_roll_back_what_serves_has_its_replicas_back_though_sessions_of_others_run():
     def sizes(quiet_since, *, gone=False):
         revisions = [
             revision("a", warm(2), weight=100),
@@ -143,17 +145,58 @@ def test_after_a_roll_back_what_serves_has_its_replicas_back_once_those_that_hol
         steps = allot(revisions, rollout.decide(revisions, aim), aim)
         return [steps[fingerprint(each)].replicas for each in "abc"]
 
-    assert sizes(NOW) == [2, 1, 1], "its sessions run, and clients that bring its prompt have no other replica"
+    assert sizes(NOW) == [2, 1, 0], "the surge is the canary's"
     assert sizes(ago(minutes=1)) == [2, 1, 0]
     assert sizes(ago(minutes=1), gone=True) == [3, 1, 0]
 
 
 def test_what_holds_the_room_of_a_release_is_named():
-    revisions = [revision("a", warm(3)), revision("c", warm(1), weight=0, superseded_at=ago(seconds=9))]
+    def told(**fields):
+        revisions = [revision("a", warm(3)), revision("c", warm(1), weight=0, superseded_at=NOW, **fields)]
+        aim = goal("b", 3)
+        return holders(revisions, rollout.decide(revisions, aim).steps, aim).replace(short(fingerprint("c")), "c")
+
+    until = "until 2026-11-03T16:00:00Z at the latest"
+    assert told() == f"1 of c (Superseded, {until})"
+    asked = "last request at 2026-11-03T11:58:00Z"
+    assert told(quiet_since=ago(seconds=61)) == f"1 of c (Superseded, {asked}, {until})"
+    assert told(use={0: SlotUse(sessions=1)}) == f"1 of c (Superseded, 1 session, {until})"
+    assert (
+        told(use={0: SlotUse(sessions=23), 1: SlotUse(sessions=4)})
+        == f"1 of c (Superseded, about 20 sessions, {until})"
+    )
     aim = goal("b", 3)
-    release = rollout.decide(revisions, aim)
-    assert holders(revisions, release.steps, B) == f"1 of {short(fingerprint('c'))} (Superseded)"
-    assert holders(revisions[:1], release.steps, B) == ""
+    alone = [revision("a", warm(3))]
+    assert holders(alone, rollout.decide(alone, aim).steps, aim) == ""
+
+
+@pytest.mark.parametrize("superseded", [0, 1, 2, 4])
+@pytest.mark.parametrize("surge", [0, 1, 2])
+def test_what_serves_has_all_that_the_group_wants_beside_sessions_of_any_number_of_others(superseded, surge):
+    """Followed to its end: what shall go has gone in the next pass, and what shall come is warm."""
+    sizes = {"a": 2} | {f"s{index}": 1 for index in range(superseded)}
+    for _ in range(8):
+        revisions = [
+            revision(text, warm(size), weight=100 if text == "a" else 0, replicas=size, quiet_since=NOW)
+            for text, size in sizes.items()
+        ]
+        revisions = [each if each.weight else replace(each, superseded_at=ago(minutes=2)) for each in revisions]
+        aim = goal("a", 3, maxSurge=surge)
+        steps = allot(revisions, rollout.decide(revisions, aim), aim)
+        sizes = {text: steps[fingerprint(text)].replicas for text in sizes}
+        assert sum(sizes.values()) <= max(3 + surge, sum(each.alive for each in revisions))
+    assert sizes["a"] == 3
+    assert sum(sizes.values()) == 3 + min(surge, superseded)
+
+
+def test_without_a_surge_one_leaves_before_one_comes():
+    assert sizes(3, 0, replicas=3, maxSurge=0) == (2, 0)
+    assert sizes(2, 0, replicas=3, maxSurge=0) == (2, 1)
+    assert sizes(2, [cold("q")], replicas=3, maxSurge=0) == (2, 1), "one fewer serves, and no more than one"
+    assert sizes(2, 1, told(0.6), replicas=3, maxSurge=0) == (1, 1)
+    assert sizes(1, 1, told(0.6), replicas=3, maxSurge=0) == (1, 2)
+    assert sizes(1, 0, replicas=1, maxSurge=0) == (0, 0)
+    assert sizes(0, 0, replicas=1, maxSurge=0) == (0, 1)
 
 
 def test_a_replica_that_is_warm_is_not_lost_though_its_prompt_is():

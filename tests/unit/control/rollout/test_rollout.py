@@ -8,6 +8,7 @@ from promptgroup_operator.rollout.release import RevisionPhase
 from promptgroup_operator.world.samples import Flow, Stratum, StratumKey, Traffic
 from promptgroup_operator.world.snapshot import Problem, Progress, RolledBack
 from promptgroup_router.contract.fingerprint import fingerprint, short
+from promptgroup_router.contract.table import SlotState
 from support.builders import NOW, SETTINGS, ago, cold, goal, pod, restarted, revision, starting
 
 A, B, C = (fingerprint(text) for text in "abc")
@@ -249,18 +250,18 @@ STAGES = {
     "no router to ask": (10, ago(hours=9), 10, None, {}, (10, 10, ago(hours=9), "NoMetrics")),
     "paused": (10, ago(hours=9), 10, counted(), {"paused": True}, (10, 10, ago(hours=9), "Paused")),
     "paused before it had anything": (0, None, 0, None, {"paused": True}, (0, 0, None, "Paused")),
-    "after the last step it takes over": (40, ago(hours=1), 40, counted(), {}, (25, 100, None, "RevisionGrowing")),
+    "after the last step it takes over": (40, ago(hours=1), 40, counted(), {}, (40, 100, None, "RevisionGrowing")),
     "a time that somebody noted for the take-over": (
         100, ago(hours=1), 25, counted(), {}, (25, 100, None, "RevisionGrowing"),
     ),
     "but not by itself": (
-        40, ago(hours=1), 40, counted(), {"autoPromote": False}, (25, 40, ago(hours=1), "RevisionGrowing"),
+        40, ago(hours=1), 40, counted(), {"autoPromote": False}, (40, 40, ago(hours=1), "AwaitsPromotion"),
     ),
     "without steps it waits for consent at no weight": (
         0, None, 0, None, {"steps": [], "autoPromote": False}, (0, 0, None, "AwaitsPromotion"),
     ),
-    "who brings the prompt needs no weight": (
-        100, None, 25, counted(named=0.0), {}, (100, 100, None, "RevisionGrowing"),
+    "who brings the prompt needs no weight, and the take-over the replicas that the traffic leaves": (
+        100, None, 25, counted(named=0.0), {}, (99, 100, None, "RevisionGrowing"),
     ),
 }  # fmt: skip
 
@@ -273,6 +274,31 @@ def test_steps_of_a_canary_with_one_of_four_replicas(case):
     there = release.steps[B]
     assert (there.weight, there.progress.weight, there.progress.since, release.waits.reason) == expected
     assert release.steps[A].weight == 100 - there.weight
+
+
+LATE = {
+    # rollout, come to, since when it grows, warm of four → weight, since when it grows, since when it is at the step
+    "it is noted": ({}, 100, None, 2, (50, NOW, None)),
+    "sessions of the old one hold up the take-over": ({}, 100, ago(hours=3), 2, (50, ago(hours=3), None)),
+    "for four times retireAfter": ({}, 100, ago(hours=4), 2, (100, ago(hours=4), None)),
+    "unless another time is set": ({"retireDeadline": "5h"}, 100, ago(hours=4), 2, (50, ago(hours=4), None)),
+    "not while its own are not warm": ({}, 100, ago(hours=4), 1, (50, ago(hours=4), None)),
+    "nor while it is paused": ({"paused": True}, 100, ago(hours=4), 2, (50, ago(hours=4), None)),
+    "a step begins with what it has": ({"steps": [{"weight": 80, "pause": "1m"}]}, 0, ago(hours=4), 2, (50, None, NOW)),
+    "not before its time": ({"steps": [{"weight": 80, "pause": "1m"}]}, 0, ago(hours=3), 2, (50, ago(hours=3), None)),
+    "a clock was ahead": ({}, 100, ago(days=-9), 2, (50, NOW, None)),
+}
+
+
+@pytest.mark.parametrize("case", LATE)
+def test_sessions_of_the_old_revision_hold_up_a_step_for_a_while(case):
+    fields, come_to, grows, ready, expected = LATE[case]
+    pods = [*warm(ready), *(cold(f"p{slot}", slot) for slot in range(ready, 2))]
+    new = comes("b", pods, weight=50, progress=Progress(come_to, None, grows))
+    revisions = [serves("a", warm(3), weight=50), new]
+    step = rollout.decide(revisions, goal("b", 4, traffic=counted_by(0.4, 1.0), **fields)).steps[B]
+    stands = 25 if ready == 1 and len(new.routed) > ready else expected[0]
+    assert (step.weight, step.progress.grows, step.progress.since) == (stands, *expected[1:])
 
 
 def steps(*weights):
@@ -403,7 +429,7 @@ def test_a_pause_holds_a_release_whose_old_revision_all_have_left():
     assert (held.steps[B].weight, held.steps[B].progress, held.most) == (10, Progress(10, ago(minutes=2)), 1)
     assert held.waits.reason == "Paused"
     goes_on = rollout.decide(revisions, goal("b", 4, traffic=left, steps=three))
-    assert (goes_on.steps[B].weight, goes_on.steps[B].progress, goes_on.most) == (100, Progress(100, None), 4)
+    assert (goes_on.steps[B].weight, goes_on.steps[B].progress, goes_on.most) == (99, Progress(100, None), 4)
     assert goes_on.passed is None, "it was not analysed"
 
 
@@ -411,6 +437,17 @@ def test_a_pause_holds_a_release_whose_old_revision_all_have_left():
 def test_weight_rises_with_the_replicas(replicas, weights):
     for count, weight in enumerate(weights, 1):
         assert rollout.carried(revision("b", warm(count)), goal("b", replicas)) == weight
+
+
+def test_without_a_surge_the_last_replica_of_the_old_one_is_not_waited_for():
+    for wanted, count, weight in ((1, 1, 100), (2, 1, 100), (3, 1, 50), (3, 2, 100)):
+        assert rollout.carried(revision("b", warm(count)), goal("b", wanted, maxSurge=0)) == weight
+    revisions = [serves("a", warm(1), weight=50), comes("b", warm(2), weight=50)]
+    assert found(revisions, of=goal("b", 3, maxSurge=0))[B] == (CANARY, 100)
+    revisions = [serves("a", warm(1), weight=0), comes("b", warm(2), weight=100)]
+    assert found(revisions, of=goal("b", 3, maxSurge=0)) == {A: (SUPERSEDED, 0), B: (SERVING, 100)}
+    revisions[0] = replace(revisions[0], superseded_at=NOW)
+    assert found(revisions, of=goal("b", 3, maxSurge=0)) == {A: (RETIRING, 0), B: (SERVING, 100)}
 
 
 def test_how_many_replicas_a_step_may_have():
@@ -428,6 +465,64 @@ def test_idle_revisions_make_room_for_a_release_the_oldest_first():
     busy = [serves("a", warm(2)), old("c", warm(1), superseded_at=ago(minutes=3), quiet_since=ago(seconds=59))]
     assert found(busy, of=goal("b", 2))[C] == (SUPERSEDED, 0)
     assert found(busy, of=goal("a", 2))[C] == (SUPERSEDED, 0)
+
+
+def test_sessions_hold_the_surge_and_none_of_the_replicas_of_what_serves():
+    kept = [old(text, warm(1), superseded_at=ago(minutes=age), quiet_since=NOW) for text, age in (("c", 3), ("d", 2))]
+    steps = rollout.decide([serves("a", warm(2)), *kept], goal("a", 3)).steps
+    assert [steps[fingerprint(each)].phase for each in "cd"] == [RETIRING, SUPERSEDED]
+    assert "rollout.maxSurge" in steps[C].moves
+    steps = rollout.decide([serves("a", warm(3)), *kept], goal("a", 3, maxSurge=2)).steps
+    assert [steps[fingerprint(each)].phase for each in "cd"] == [SUPERSEDED, SUPERSEDED]
+    more = [replace(kept[0], replicas=2), kept[1]]
+    steps = rollout.decide([serves("a", warm(2)), *more], goal("a", 3)).steps
+    assert [steps[fingerprint(each)].phase for each in "cd"] == [SUPERSEDED, RETIRING], "traffic asks for two of it"
+
+
+@pytest.mark.parametrize(("age", "phase"), [(9, SUPERSEDED), (10, RETIRING)])
+def test_sessions_that_do_not_end_move_when_the_deadline_has_passed(age, phase):
+    """Whatever the release does: the next one waits for them no longer."""
+    kept = old("c", warm(1), superseded_at=ago(minutes=age), quiet_since=NOW)
+    for target in "ab":
+        steps = rollout.decide([serves("a", warm(2)), kept], goal(target, 2, retireDeadline="10m")).steps
+        assert steps[C].phase is phase
+        assert ("rollout.retireDeadline" in steps[C].moves) == (phase is RETIRING)
+    mark = replace(kept, rolled_back=MARK)
+    step = rollout.decide([serves("a", warm(2)), mark], goal("c", 2, retireDeadline="10m")).steps[C]
+    assert step.phase is (RETIRING if phase is RETIRING else ROLLED_BACK)
+
+
+def counted_by(share, named):
+    """Traffic of which b has a share, and of which a share names the group."""
+    flows = {
+        short(A): Flow(1000 * (1 - share), 1000 * (1 - share) * named),
+        short(B): Flow(1000 * share, 1000 * share * named),
+    }
+    return Traffic(True, flows)
+
+
+def test_a_weight_falls_only_when_replicas_are_lost():
+    def weight(named, pods, stands):
+        revisions = [serves("a", warm(2), weight=100 - stands), comes("b", pods, 100, NOW, weight=stands)]
+        return rollout.decide(revisions, goal("b", 3, traffic=counted_by(0.6, named))).steps[B].weight
+
+    assert weight(0.72, warm(2), 0) == 93
+    assert weight(0.72, warm(2), 98) == 98, "the share of those that name the group is noise"
+    assert weight(0.68, warm(2), 98) == 99
+    lost = revision("b", [pod("p0", 0)], weight=98, slots={0: SlotState.READY, 1: SlotState.READY})
+    lost = replace(lost, progress=Progress(100, NOW))
+    steps = rollout.decide([serves("a", warm(2), weight=2), lost], goal("b", 3, traffic=counted_by(0.6, 0.72))).steps
+    assert steps[B].weight == 47
+
+
+@pytest.mark.parametrize("named", [0.2, 0.5, 0.66, 0.68, 0.9])
+def test_whether_it_takes_over_does_not_hang_on_the_moments_share_of_those_that_name_the_group(named):
+    """Two of three are warm, and the third one comes: traffic leaves it."""
+    revisions = [serves("a", warm(1), weight=10), comes("b", warm(2), 100, NOW, weight=90)]
+    step = rollout.decide(revisions, goal("b", 3, traffic=counted_by(0.8, named))).steps[B]
+    assert 90 <= step.weight <= 99
+    revisions[1] = comes("b", warm(3), 100, NOW, weight=99)
+    assert rollout.decide(revisions, goal("b", 3, traffic=counted_by(0.8, named))).steps[B].weight == 100
 
 
 def test_one_that_is_superseded_in_this_pass_takes_no_room_from_those_before():
