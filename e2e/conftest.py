@@ -23,12 +23,21 @@ NEEDED = ("docker", "kind", "kubectl", "git")
 LONGEST = ("gateway", "endless_load", "release", "drain", "warm_before_ready", "replacement", "tenants")
 """Files that take minutes, longest first: they begin before others, so that none runs on when the rest has ended."""
 
+ON_REQUEST = "test_hard_day.py"
+"""A file that takes ten minutes, and holds together what others hold one by one."""
+
 
 def pytest_configure() -> None:
     """Say in one line what is missing."""
     missing = [program for program in NEEDED if shutil.which(program) is None]
     if missing:
         pytest.exit(f"e2e needs {', '.join(missing)} in PATH: see e2e/README.md", returncode=2)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out what runs only where it is named."""
+    named = any(ON_REQUEST in argument for argument in config.args)
+    return True if collection_path.name == ON_REQUEST and not named else None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
