@@ -165,7 +165,7 @@ def _name(head: bytes) -> str:
     lines = [_HEAD_LINE.fullmatch(line) for line in head.split(b"\r\n")]
     said = [line[2] for line in lines if line is not None and line[1].lower() == b"content-disposition"]
     whole = _DISPOSITION.fullmatch(said[0]) if len(said) == 1 and None not in lines else None
-    names = _NAME.findall(whole[1]) if whole is not None else []
+    names: list[bytes] = _NAME.findall(whole[1]) if whole is not None else []
     if len(names) != 1:
         shape = 'one line `Content-Disposition: form-data; name="..."`, with letters, digits and `_-.[]` in the name'
         raise ApiError(400, f"a part of the form is not named plainly: give it {shape}", code="invalid_form")

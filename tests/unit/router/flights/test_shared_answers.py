@@ -551,3 +551,48 @@ def test_interim_answers_of_several_engines_are_no_more_than_one_may_send(tmp_pa
             assert (answer.status, answer.headers[STATUS]) == (200, b"promptgroup; fwd=miss")
 
     run(check())
+
+
+@pytest.mark.parametrize("named", [(), ("x-tenant", "endpoint-load-metrics-format", "endpoint-load-metrics")])
+def test_an_answer_is_for_those_who_sent_the_fields_that_its_engine_got(tmp_path, named):
+    """What nobody named reaches no engine, so that all who sent it or not share one answer."""
+    askers = [(), ("X-Tenant: a",), ("X-Tenant: b",), ("Endpoint-Load-Metrics-Format: JSON",)]
+
+    async def test(router, oracle, engine):
+        for _ in range(2):
+            for fields in askers:
+                answer = await ask(router.port, post(exact(), *fields))
+                assert answer.status == 200
+        assert oracle.inferences == (len(askers) if named else 1)
+        got = [
+            request.head.fields.keys() & {b"x-tenant", b"endpoint-load-metrics-format"} for request in engine.requests
+        ]
+        assert any(got) is bool(named)
+
+    served(tmp_path, test, callers=CallerRules(headers=frozenset(named)))
+
+
+def test_who_waits_for_anothers_answer_gets_no_field_that_only_the_other_asked_for(tmp_path):
+    told = "Endpoint-Load-Metrics: JSON {}"
+
+    async def teller(call):
+        await gate.wait()
+        choice = {"index": 0, "message": {"role": "assistant", "content": "x"}, "finish_reason": "stop"}
+        call.answer(
+            orjson.dumps({"id": "chatcmpl-1", "choices": [choice]}), 200, told, "Server: uvicorn", "Vary: Accept"
+        )
+
+    async def test():
+        rules = CallerRules(headers=frozenset(("endpoint-load-metrics",)))
+        async with engines(1, teller) as (engine,), routing(tmp_path, keeping(engine.address, callers=rules)) as router:
+            async with asyncio.TaskGroup() as asking:
+                both = [asking.create_task(ask(router.port, post(exact()))) for _ in range(2)]
+                await until(lambda: 'result="collapsed"' in router.state.metrics.text(), "the second to wait for it")
+                gate.set()
+            for answer in (asked.result() for asked in both):
+                assert not {b"endpoint-load-metrics", b"server"} & answer.headers.keys()
+                assert answer.headers[b"vary"] == b"Accept"
+            assert len(engine.requests) == 1
+
+    gate = asyncio.Event()
+    run(test())
