@@ -18,7 +18,7 @@ from promptgroup_router.callers.answer_events import tail_of
 from promptgroup_router.callers.reported_usage import NotToldError
 from promptgroup_router.decision.answer import BodyRewriter, additions
 from promptgroup_router.decision.engine_request import HEADER_SETS, engine_body, engine_fields, lacks_credential
-from promptgroup_router.decision.event_guard import EventGuard, body_suspicious, broken_body, suspicious
+from promptgroup_router.decision.event_guard import EventGuard, body_suspicious, broken_body, suspicious, words_of
 from promptgroup_router.decision.exchange import ERRORS, Action, Exchange, Failed, Refuse, Send, queues
 from promptgroup_router.decision.record import RequestRecord
 from promptgroup_router.http11 import http1
@@ -275,15 +275,18 @@ class Relay:
 
     def _pass_on(self, data: bytes) -> None:
         guard = self._guard
-        if guard is None or guard.moves(data):
+        if guard is None:
             self._moved = True
-        if guard is not None and self._plain and self._decoder is None:
-            if guard.passes(data) and (self._engine is None or self._engine.between_chunks):
-                self._tail.add(data)
-                self._write(data)
-                return
-            if guard.chunked:
-                self._decoder = Chunked()
+        else:
+            if self._plain and self._decoder is None:
+                if guard.passes(data) and (self._engine is None or self._engine.between_chunks):
+                    self._moved = True
+                    self._tail.add(data)
+                    self._write(data)
+                    return
+                if guard.chunked:
+                    self._decoder = Chunked()
+            self._moved = guard.moves(data) or self._moved
         if self._decoder is not None:
             content = bytearray()
             self._decoder.feed(data, content)
@@ -565,7 +568,7 @@ class Relay:
         if relayed.decode:
             self._decoder = Chunked()
         if self._streams and answer.status == OK and not is_compressed(answer):
-            self._guard = EventGuard(chunked=answer.framing is Framing.CHUNKED)
+            self._guard = EventGuard(chunked=answer.framing is Framing.CHUNKED, words=words_of(self._endpoint))
 
     def _show_opening(self, answer: ResponseHead) -> None:
         """Begin an answer that shows nothing yet, with what is held of it."""
