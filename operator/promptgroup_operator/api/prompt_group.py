@@ -406,6 +406,7 @@ class RoutingSpec(ApiModel):
     model_config = rules(
         _a_second_or_more("firstTokenTimeout", lambda routing: routing.first_token_timeout),
         _a_second_or_more("idleTimeout", lambda routing: routing.idle_timeout),
+        _a_second_or_more("keepAliveInterval", lambda routing: routing.keep_alive_interval),
         rule(
             "!(self.isolation == 'Caller' && has(self.allowedEngineFields) && "
             "self.allowedEngineFields.exists(f, f == 'cache_salt' || f == 'extra_key'))",
@@ -465,6 +466,10 @@ class RoutingSpec(ApiModel):
     idle_timeout: Duration | None = None
     """Longest pause within a streamed answer; then the router cuts it. Comments and pings of an engine do not end a
     pause. Without it the router's --request-timeout is the only limit."""
+    keep_alive_interval: Duration | None = None
+    """Silence of a streamed answer after which the router sends a keep-alive, and after each further such time: a
+    comment, or a `ping` in Anthropic's API. It covers the wait for room and long prefills. The first keep-alive begins
+    the answer with status 200, so that an error after it is told in an event. Without it none are sent."""
 
 
 class StepSpec(ApiModel):
@@ -998,6 +1003,8 @@ class PromptRouteSpec(ApiModel):
     limit."""
     idle_seconds: Annotated[int, Field(ge=1)] | None = None
     """Longest pause within a streamed answer in seconds, then it is cut; absent for no limit."""
+    keep_alive_seconds: Annotated[int, Field(ge=1)] | None = None
+    """Silence of a streamed answer in seconds after which the router sends a keep-alive; absent for none."""
     callers: RouteCallers | None = None
     """Rules for callers."""
     access: RouteAccess | None = None

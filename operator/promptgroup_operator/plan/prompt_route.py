@@ -100,7 +100,11 @@ def route(
         session_header=routing.session_header.lower(),
         own_instructions=routing.own_instructions,
         access=to_contract(group.spec.access),
-        time_limits=table.TimeLimits(_seconds(routing.first_token_timeout), _seconds(routing.idle_timeout)),
+        time_limits=table.TimeLimits(
+            _seconds(routing.first_token_timeout),
+            _seconds(routing.idle_timeout),
+            _seconds(routing.keep_alive_interval),
+        ),
         callers=caller_rules(group.spec),
         responses=caching_of(group.spec.responses),
         revisions=tuple(routed),

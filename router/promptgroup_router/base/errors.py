@@ -114,3 +114,9 @@ def cut_short(failure: Failure) -> ApiError:
     if failure in (Failure.STALLED, Failure.DEADLINE):
         return ApiError(504, "the engine has sent nothing more for too long, the answer is cut: retry", code="timeout")
     return ApiError(502, f"the answer is cut, {failure.value}: retry", code="answer_cut")
+
+
+def refused_late(status: int) -> ApiError:
+    """Return the error for an engine's answer that is no stream, in a stream that a keep-alive has begun."""
+    text = f"the engine answered with {status} after a keep-alive had begun the stream: ask without `stream` to see why"
+    return ApiError(status if status >= 400 else 502, text, code="engine_error")

@@ -52,7 +52,11 @@ it."""
 
 def encode_group(group: Group) -> dict[str, Any]:
     """Return the `spec` of the group's PromptRoute, without prompt text."""
-    limits = {"firstTokenSeconds": group.time_limits.first_token, "idleSeconds": group.time_limits.idle}
+    limits = {
+        "firstTokenSeconds": group.time_limits.first_token,
+        "idleSeconds": group.time_limits.idle,
+        "keepAliveSeconds": group.time_limits.keep_alive,
+    }
     encoded: dict[str, Any] = {
         "format": GUARDED_FORMAT if group.callers.isolates or _serves_tls(group) else FORMAT,
         "model": group.model,
@@ -224,7 +228,11 @@ def decode_group(namespace: str, name: str, spec: object) -> Group:
         load_factor_percent=factor,
         session_header=text(data, "sessionHeader", at, HEADER_SESSION).lower(),
         own_instructions=member(OwnInstructions, data, "ownInstructions", at, OwnInstructions.REFUSE),
-        time_limits=TimeLimits(count(data, "firstTokenSeconds", at, 0), count(data, "idleSeconds", at, 0)),
+        time_limits=TimeLimits(
+            count(data, "firstTokenSeconds", at, 0),
+            count(data, "idleSeconds", at, 0),
+            count(data, "keepAliveSeconds", at, 0),
+        ),
         access=decode_access(data["access"], f"{at}: access") if data.get("access") is not None else None,
         callers=caller_encoding.decode(data.get("callers"), f"{at}: callers"),
         responses=_decode_responses(data.get("responses"), f"{at}: responses"),

@@ -172,7 +172,9 @@ class TimeLimits:
     first_token: int = 0
     """From sending a streamed request to its first visible token; then another replica gets the request."""
     idle: int = 0
-    """Between two reads of a streamed answer; then the answer is cut."""
+    """Pause within a streamed answer; then the answer is cut."""
+    keep_alive: int = 0
+    """Silence of a streamed answer; then, and after each further such time, the router sends what keeps it alive."""
 
 
 NO_TIME_LIMITS = TimeLimits()

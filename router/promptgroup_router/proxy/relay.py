@@ -12,13 +12,13 @@ from typing import Protocol
 from promptgroup_router.apis.endpoints import Endpoint
 from promptgroup_router.apis.errors import NO_PATH_BYTES, OPENAI, lacks_path, may_lack_path, not_served_by_engine
 from promptgroup_router.apis.opening import Opening
-from promptgroup_router.base.errors import ApiError, Failure, cut_short
+from promptgroup_router.base.errors import ApiError, Failure, cut_short, refused_late
 from promptgroup_router.callers import told_usage
 from promptgroup_router.callers.answer_events import tail_of
 from promptgroup_router.callers.reported_usage import NotToldError
 from promptgroup_router.decision.answer import BodyRewriter, additions
 from promptgroup_router.decision.engine_request import engine_body, engine_fields, lacks_credential
-from promptgroup_router.decision.event_guard import EventGuard, body_suspicious, broken_body, suspicious
+from promptgroup_router.decision.event_guard import EventGuard, body_suspicious, broken_body, suspicious, words_of
 from promptgroup_router.decision.exchange import ERRORS, Action, Exchange, Failed, Refuse, Send, queues
 from promptgroup_router.decision.record import RequestRecord
 from promptgroup_router.http11 import http1
@@ -28,6 +28,7 @@ from promptgroup_router.http11.reader import MAX_INTERIM, HttpRequest
 from promptgroup_router.proxy.request_ids import RequestIds
 from promptgroup_router.proxy.response import (
     REQUEST_ID,
+    early_head,
     id_fields,
     interim_head,
     is_compressed,
@@ -83,6 +84,7 @@ class Relay:
         "_answer",
         "_client",
         "_clock",
+        "_committed",
         "_connections",
         "_deadline",
         "_decoder",
@@ -100,6 +102,7 @@ class Relay:
         "_paused",
         "_pending",
         "_plain",
+        "_quiet_since",
         "_record",
         "_request",
         "_request_id",
@@ -159,7 +162,7 @@ class Relay:
         """The engine's head, until the first byte of the body is here."""
         self._pending = b""
         """The client's head, until it is sent together with the first byte of the body."""
-        self._keep = False
+        self._keep = self._paused = False
         self._interims = 0
         """Interim answers that the client got, from all engines: no more than one may send."""
         # of a kept answer others would learn what its first asker used
@@ -171,14 +174,15 @@ class Relay:
         """True if the body of the answer is a stream of events."""
         self._opening: Opening | None = None
         """The beginning of a streamed answer, until it has a visible token."""
-        self._since = began
+        self._quiet_since = self._since = began
         """Time at which the request was sent; of an answer that has begun, when `tick` last found that it moves."""
         self._moved = False
         """True if bytes of the answer have come since `tick` looked."""
-        self._paused = False
         self._decoder: Chunked | None = None
         self._rewriter: BodyRewriter | None = None
         """Rewrites the body on its way."""
+        self._committed = False
+        """True once a keep-alive has begun the answer, as a stream with status 200."""
         self._guard: EventGuard | None = None
         """Watches over the events of a stream that the client gets; None for any other answer."""
         self._plain = False
@@ -201,7 +205,12 @@ class Relay:
     def interim_answer(self, head: ResponseHead) -> None:
         """Relay an interim answer, which changes nothing of the request's state (RFC 9110 section 15.2)."""
         # the router does not wait for 100 before it sends a body, and no interim answer exists in HTTP/1.0
-        if head.status != CONTINUE and self._request.head.minor == 1 and self._interims < MAX_INTERIM:
+        if (
+            head.status != CONTINUE
+            and not self._committed
+            and self._request.head.minor == 1
+            and self._interims < MAX_INTERIM
+        ):
             self._interims += 1
             self._client.write(interim_head(head, self._route.candidates.rules))
 
@@ -214,6 +223,10 @@ class Relay:
             return
         self._answer = head
         self._streams = is_event_stream(head)
+        if self._committed and (head.status != OK or not self._streams or is_compressed(head)):
+            self._drop_engine()
+            self._answer_for_engine(head.status, refused_late(head.status))
+            return
         if self._streams is not self._route.demand.streamed:
             # an engine may stream what nobody asked it to stream, or answer with an error what was to be streamed
             self._tail = tail_of(self._endpoint.tail(), self._route.seen, streamed=self._streams)
@@ -270,15 +283,18 @@ class Relay:
 
     def _pass_on(self, data: bytes) -> None:
         guard = self._guard
-        if guard is None or guard.moves(data):
+        if guard is None:
             self._moved = True
-        if guard is not None and self._plain and self._decoder is None:
-            if guard.passes(data) and (self._engine is None or self._engine.between_chunks):
-                self._tail.add(data)
-                self._write(data)
-                return
-            if guard.chunked:
-                self._decoder = Chunked()
+        else:
+            if self._plain and self._decoder is None:
+                if guard.passes(data) and (self._engine is None or self._engine.between_chunks):
+                    self._moved = True
+                    self._tail.add(data)
+                    self._write(data)
+                    return
+                if guard.chunked:
+                    self._decoder = Chunked()
+            self._moved = guard.moves(data) or self._moved
         if self._decoder is not None:
             content = bytearray()
             self._decoder.feed(data, content)
@@ -305,7 +321,8 @@ class Relay:
     @property
     def _frames(self) -> bool:
         """True if the body gets chunks of the router's own."""
-        return self._rewriter is not None or self._tells or (self._plain and self._decoder is not None)
+        anew = self._rewriter is not None or self._tells or self._committed
+        return anew or (self._plain and self._decoder is not None)
 
     def _write(self, data: bytes) -> None:
         if self._pending:
@@ -385,14 +402,34 @@ class Relay:
 
     def tick(self, now: float) -> None:
         """Give up once the deadline has passed: a stream whose tokens flow has none."""
-        if self._moved and self._guard is not None:
-            self._deadline = now + self._timeout
+        if self._moved:
+            self._quiet_since = now
+            if self._guard is not None:
+                self._deadline = now + self._timeout
         if now >= self._deadline:
             self._drop_engine()
             self._leave_queue()
             self._perform(self._exchange.expired(now), Failure.DEADLINE)
         elif self._engine is not None:
             self._enforce_limits(now)
+        interval = self._route.candidates.time_limits.keep_alive
+        if interval and now - self._quiet_since >= interval:
+            self._keep_alive(now)
+
+    def _keep_alive(self, now: float) -> None:
+        """Send an event that says nothing, and begin the answer with it if need be."""
+        guard, minor = self._guard, self._request.head.minor
+        if guard is None:
+            over = self._engine is None and self._ticket is None
+            if minor == 0 or over or not (self._route.demand.streamed and self._endpoint.cached):
+                return
+            if not self._committed:
+                self._committed, self._keep = True, self._client.keeps_alive
+                self._client.write(early_head(self._notes, self._request_id, keep=self._keep))
+        elif self._paused or not guard.at_boundary or not self._appends(guard):
+            return
+        self._quiet_since = now
+        self._write(self._framed(self._endpoint.form.keep_alive))
 
     def _enforce_limits(self, now: float) -> None:
         """Give up an engine that keeps the client waiting for too long."""
@@ -507,6 +544,10 @@ class Relay:
         self._answer_error(error, status, body)
 
     def _answer_error(self, error: ApiError, status: int, body: bytes) -> None:
+        if self._committed:
+            self._write(self._framed(self._endpoint.form.event(error, self._request_id, 0)))
+            self._client.cut(visibly=False)
+            return
         ids = id_fields(self._endpoint.form, self._request_id)
         self._client.answer(status, [*error.headers(), *ids], body)
 
@@ -557,12 +598,13 @@ class Relay:
             limits=added.limits,
             rules=self._route.candidates.rules,
         )
-        self._pending, self._keep = relayed.head, relayed.keep
-        self._plain = not (relayed.decode or self._rewriter is not None or self._tells)
-        if relayed.decode:
+        if not self._committed:
+            self._pending, self._keep = relayed.head, relayed.keep
+        self._plain = not (relayed.decode or self._frames)
+        if relayed.decode or (self._committed and answer.framing is Framing.CHUNKED):
             self._decoder = Chunked()
         if self._streams and answer.status == OK and not is_compressed(answer):
-            self._guard = EventGuard(chunked=answer.framing is Framing.CHUNKED)
+            self._guard = EventGuard(chunked=answer.framing is Framing.CHUNKED, words=words_of(self._endpoint))
 
     def _show_opening(self, answer: ResponseHead) -> None:
         """Begin an answer that shows nothing yet, with what is held of it."""

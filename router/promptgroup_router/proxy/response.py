@@ -133,6 +133,20 @@ def relayed_head(
     return RelayedHead(http1.encode(line, lines), keep, decode)
 
 
+def early_head(notes: Headers, request_id: bytes, *, keep: bool) -> bytes:
+    """Return the head of a stream that begins before an engine answers, for a client of HTTP/1.1.
+
+    Args:
+        notes: fields that the router adds to the answer.
+        request_id: the client's id of the request.
+        keep: whether client and router would keep the connection.
+    """
+    lines = [b"content-type: text/event-stream; charset=utf-8", b"cache-control: no-cache"]
+    lines += http1.lines_of([*notes, (REQUEST_ID, request_id)])
+    lines += [b"transfer-encoding: chunked", *connection_lines(1, keep=keep)]
+    return http1.encode(STATUS_LINES[200], lines)
+
+
 def _relayed_lines(answer: ResponseHead, rules: CallerRules) -> list[bytes]:
     """Return the lines of an engine's fields, all of them as one for a head that is remembered."""
     if answer.relayed and not rules.headers:

@@ -10,6 +10,7 @@ NAMED = {
     "responses": {"responses": {"cache": "Exact"}},
     "routing.firstTokenTimeout": {"routing": {"firstTokenTimeout": "20s"}},
     "routing.idleTimeout": {"routing": {"idleTimeout": "20s"}},
+    "routing.keepAliveInterval": {"routing": {"keepAliveInterval": "20s"}},
     "engine.tls": {"engine": {"image": "vllm/vllm-openai:v0.32.0", "tls": TLS}},
 }
 """Fields that a picker does not act on."""
@@ -41,9 +42,9 @@ def test_a_field_without_effect_is_named(field):
 
 
 def test_all_of_them_are_named():
-    routing = {"firstTokenTimeout": "20s", "idleTimeout": "20s"}
+    routing = {"firstTokenTimeout": "20s", "idleTimeout": "20s", "keepAliveInterval": "20s"}
     found = decide(group(gateway={}, responses={"cache": "Exact"}, routing=routing).spec)
-    assert found.message.count("spec.") == 3
+    assert found.message.count("spec.") == 4
 
 
 def test_defaults_are_nothing_to_tell():

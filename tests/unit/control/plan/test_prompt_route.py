@@ -104,8 +104,8 @@ def test_without_caches_requests_are_balanced_plainly(asked, told):
 
 def test_time_limits_are_whole_seconds_and_none_unless_the_spec_has_them():
     assert made([revision(pods=[pod()])]).time_limits == TimeLimits()
-    of = group(routing={"firstTokenTimeout": "1500ms", "idleTimeout": "1m"})
-    assert made([revision(pods=[pod()])], of=of).time_limits == TimeLimits(first_token=2, idle=60)
+    of = group(routing={"firstTokenTimeout": "1500ms", "idleTimeout": "1m", "keepAliveInterval": "9s"})
+    assert made([revision(pods=[pod()])], of=of).time_limits == TimeLimits(first_token=2, idle=60, keep_alive=9)
 
 
 def test_a_route_says_what_callers_may_ask_and_learn():

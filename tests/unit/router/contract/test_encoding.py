@@ -60,7 +60,7 @@ GROUP = Group(
     sharing=Sharing.DEDICATED,
     load_factor_percent=150,
     session_header="x-chat-id",
-    time_limits=TimeLimits(first_token=30, idle=60),
+    time_limits=TimeLimits(first_token=30, idle=60, keep_alive=10),
     responses=ResponseCaching(
         stale=7,
         ttl=3600,

@@ -4,7 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from promptgroup_router.decision.event_guard import EventGuard, body_suspicious, broken_body, suspicious
+from promptgroup_router.decision.event_guard import (
+    MESSAGES,
+    RESPONSES,
+    EventGuard,
+    body_suspicious,
+    broken_body,
+    suspicious,
+)
 
 
 def event(document, name=""):
@@ -102,11 +109,16 @@ def test_a_chunk_of_whole_events_goes_on_as_received():
     guard = EventGuard(chunked=True)
     assert guard.passes(chunk(choice()))
     assert guard.passes(chunk(DONE) + b"0\r\n\r\n")
-    assert guard.passes(b"0\r\n\r\n")
+    assert not guard.passes(chunk(b": keep-alive\n\n"))
+    messages = EventGuard(chunked=True, words=MESSAGES)
+    assert messages.passes(chunk(event({"type": "content_block_delta"}, "content_block_delta")))
+    assert not messages.passes(chunk(SILENT[4]))
+    assert not messages.passes(chunk(delta(None)))
+    assert not EventGuard(chunked=True, words=RESPONSES).passes(chunk(completed("cancelled")))
     assert not guard.passes(chunk(choice()[:20]))
     assert not guard.passes(chunk(b"data: x\r\n"))  # the next line may belong to its event
     assert not guard.passes(chunk(choice("", "abort")))
-    assert EventGuard(chunked=False).passes(choice())
+    assert EventGuard(chunked=False).passes(b"id: 1\n" + choice())
 
 
 def test_an_event_that_is_too_long_to_be_held_leaves_no_place_for_another():
@@ -159,9 +171,9 @@ def test_a_part_of_many_lines_is_taken_for_an_event():
 def test_events_of_a_response_are_numbered_on():
     guard = EventGuard(chunked=False)
     assert guard.next_number() == 0
-    guard.feed(event({"type": "x", "sequence_number": 41}))
+    guard.feed(event({"type": "x", "sequence_number": 41}, "x"))
     assert guard.next_number() == 42
-    guard.passes(event({"type": "x", "sequence_number": 42}))
+    guard.passes(event({"type": "x", "sequence_number": 42}, "x"))
     assert guard.next_number() == 43
 
 

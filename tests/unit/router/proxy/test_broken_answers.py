@@ -27,7 +27,7 @@ def delta(reason):
 
 
 TEXT = event({"type": "content_block_delta", "delta": {"type": "text_delta", "text": "a"}}, "content_block_delta")
-WORD = event({"type": "response.output_text.delta", "delta": "a", "sequence_number": 7})
+WORD = event({"type": "response.output_text.delta", "delta": "a", "sequence_number": 7}, "response.output_text.delta")
 MESSAGE = {"model": "llama", "max_tokens": 9, "system": SYSTEM, "messages": [{"role": "user", "content": "Hi"}]}
 RESPONSE = {"model": "llama", "instructions": SYSTEM, "input": "Hi"}
 

@@ -1,0 +1,176 @@
+"""Keep-alives of the router's own, while a stream waits for room, for its first token, or for the next one."""
+
+import asyncio
+import json
+
+import pytest
+
+from promptgroup_router.contract.table import TimeLimits
+from support.fakeengine import engines
+from support.tables import SYSTEM, group, revision, slot, table
+from support.wire import ask, chat, connected, post, routing, run
+
+pytestmark = pytest.mark.slow
+
+COMMENT = b": keep-alive\n\n"
+PING = b'event: ping\ndata: {"type": "ping"}\n\n'
+DONE = b'data: {"choices":[{"delta":{"content":"a"},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n'
+TEXT = b'event: content_block_delta\ndata: {"type":"content_block_delta"}\n\n'
+CHAT = post(chat(stream=True))
+MESSAGE = {"model": "llama", "max_tokens": 9, "system": SYSTEM, "messages": [{"role": "user", "content": "Hi"}]}
+RESPONSE = {"model": "llama", "instructions": SYSTEM, "input": "Hi", "stream": True}
+APIS = {
+    "chat": (CHAT, COMMENT, DONE),
+    "messages": (post(MESSAGE | {"stream": True}, path="/v1/messages"), PING, TEXT),
+    "responses": (post(RESPONSE, path="/v1/responses"), COMMENT, DONE),
+}
+
+
+def served(engine, interval=1, **fields):
+    slots = (slot(0, address=engine.address),)
+    return table(group("support", revision(slots=slots), time_limits=TimeLimits(keep_alive=interval, **fields)))
+
+
+def slow(content, pause=2.5, framing="chunked"):
+    """Answers after a pause, in the middle of which it stops again."""
+
+    async def behave(call):
+        await asyncio.sleep(pause)
+        if framing == "chunked":
+            call.begin_stream()
+            call.chunk(content)
+            await call.writer.drain()
+            await asyncio.sleep(pause)
+            call.chunk(content)
+            call.send(b"0\r\n\r\n")
+        else:
+            head = f"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: {2 * len(content)}\r\n\r\n"
+            call.send(head.encode() + content)
+            await call.writer.drain()
+            await asyncio.sleep(pause)
+            call.send(content)
+
+    return behave
+
+
+@pytest.mark.parametrize("api", APIS)
+@pytest.mark.parametrize("framing", ["chunked", "length"])
+def test_a_stream_that_waits_is_kept_alive_in_the_form_of_its_api(tmp_path, api, framing):
+    data, keeper, content = APIS[api]
+
+    async def check():
+        async with (
+            engines(1, slow(content, framing=framing)) as (engine,),
+            routing(tmp_path, served(engine)) as router,
+            connected(router.port) as client,
+        ):
+            for _ in range(2):  # the connection is kept
+                answer = await client.ask(data)
+                assert answer.status == 200
+                assert answer.headers[b"content-type"].startswith(b"text/event-stream")
+                before, between, after = answer.body.split(content)
+                assert before
+                assert between
+                assert set((before + between).split(keeper)) == {b""}
+                assert after == b""
+
+    run(check())
+
+
+def test_a_stream_that_begins_at_once_is_kept_alive_in_its_pauses(tmp_path):
+    async def behave(call):
+        call.begin_stream()
+        call.chunk(DONE)
+        await call.writer.drain()
+        await asyncio.sleep(2.5)
+        call.chunk(DONE)
+        call.send(b"0\r\n\r\n")
+
+    async def check():
+        async with engines(1, behave) as (engine,), routing(tmp_path, served(engine)) as router:
+            answer = await ask(router.port, CHAT)
+            assert answer.served_by.endswith("/0")
+            before, between, after = answer.body.split(DONE)
+            assert (before, set(between.split(COMMENT)), after) == (b"", {b""}, b"")
+            assert between
+
+    run(check())
+
+
+@pytest.mark.parametrize(
+    ("interval", "data"),
+    [(0, CHAT), (1, post(chat())), (1, post(chat(stream=True), version="1.0"))],
+    ids=["off", "whole", "HTTP/1.0"],
+)
+def test_nothing_else_is_kept_alive(tmp_path, interval, data):
+    async def behave(call):
+        await asyncio.sleep(2.5)
+        call.answer(b'{"error":{}}', 400)
+
+    async def check():
+        async with engines(1, behave) as (engine,), routing(tmp_path, served(engine, interval)) as router:
+            answer = await ask(router.port, data)
+            assert (answer.status, answer.body) == (400, b'{"error":{}}')
+
+    run(check())
+
+
+LATE = {
+    "refuses": (lambda call: call.answer(b"{}", 400), 400),
+    "is busy": (lambda call: call.answer(b"{}", 503), 503),
+    "dies": (lambda call: call.reset(), 502),
+    "answers whole": (lambda call: call.answer(b"{}"), 502),
+}
+
+
+@pytest.mark.parametrize("case", LATE)
+@pytest.mark.parametrize("api", APIS)
+def test_an_error_after_a_keep_alive_is_told_in_an_event_of_the_api(tmp_path, case, api):
+    data, keeper, _ = APIS[api]
+
+    async def behave(call):
+        await asyncio.sleep(1.5 if len(engine_calls) else 2.5)
+        engine_calls.append(call)
+        LATE[case][0](call)
+
+    engine_calls = []
+
+    async def check():
+        async with (
+            engines(1, behave) as (engine,),
+            routing(tmp_path, served(engine)) as router,
+            connected(router.port) as client,
+        ):
+            client.send(data)
+            raw = await client.closed()
+            assert raw.startswith(b"HTTP/1.1 200 ")
+            assert keeper in raw
+            assert not raw.endswith(b"0\r\n\r\n")
+            told = json.loads([line for line in raw.splitlines() if line.startswith(b"data:")][-1][5:])
+            assert "error" in told or told["type"] == "error"
+
+    run(check())
+
+
+def test_a_stream_that_waits_for_its_first_token_is_asked_for_elsewhere_though_it_was_kept_alive(tmp_path):
+    async def dies(call):
+        await asyncio.sleep(2.5)
+        call.reset()
+
+    async def well(call):
+        call.begin_stream()
+        call.chunk(DONE)
+        call.send(b"0\r\n\r\n")
+
+    async def check():
+        async with engines(2, dies, well) as both:
+            slots = tuple(slot(number, address=engine.address) for number, engine in enumerate(both))
+            limits = TimeLimits(keep_alive=1)
+            routed = table(group("support", revision(slots=slots), time_limits=limits))
+            async with routing(tmp_path, routed) as router:
+                asked = (ask(router.port, post(chat(f"user {n}", stream=True))) for n in range(8))
+                answers = await asyncio.gather(*asked)
+                assert all(answer.body.removeprefix(COMMENT).removeprefix(COMMENT) == DONE for answer in answers)
+                assert any(answer.body.startswith(COMMENT) for answer in answers)
+
+    run(check())
