@@ -148,3 +148,25 @@ def step_tokens(dialect: Dialect, args: Iterable[str]) -> int:
             match = _TOKENS.fullmatch(value if equals else next(words, ""))
             found = int(float(match["number"]) * _UNITS[match["unit"]]) if match is not None else 0
     return found
+
+
+_PARALLEL = frozenset(
+    {"--tensor-parallel-size", "--pipeline-parallel-size", "--data-parallel-size", "--data-parallel-size-local"}
+    | {"--decode-context-parallel-size", "--prefill-context-parallel-size", "-tp", "-pp", "-dp", "-dcp", "-pcp"}  # vLLM
+    | {"--tp", "--tp-size", "--pp-size", "--dp", "--dp-size", "--ep", "--ep-size", "--expert-parallel-size"}  # SGLang
+    | {"--tp_size", "--pp_size", "--ep_size", "--cp_size", "--moe_expert_parallel_size"}  # TensorRT-LLM
+)
+"""Flags by which an engine has several processes, which talk through shared memory."""
+
+
+def is_parallel(args: Iterable[str]) -> bool:
+    """Return True if a command line gives an engine more than one process for its GPUs; `_` is `-` in a flag."""
+    words = iter(args)
+    flags = {flag.replace("_", "-") for flag in _PARALLEL}
+    found: dict[str, str] = {}
+    for word in words:
+        flag, equals, value = word.partition("=")
+        flag = flag.replace("_", "-")
+        if flag in flags:
+            found[flag] = value if equals else next(words, "")
+    return any(value.isdecimal() and int(value[:9]) > 1 for value in found.values())

@@ -1,6 +1,7 @@
 """Decode objects of the API server into the frozen values that decisions use. Does no I/O and reads no clock."""
 
 from collections.abc import Iterable, Mapping
+from datetime import timedelta
 from typing import Any
 
 from promptgroup_operator.api import prompt_group
@@ -144,7 +145,7 @@ def pod_of(raw: Manifest, port: int) -> Pod:
         measured=engine_facts.decode(annotations.get(names.ANNOTATION_ENGINE, "")),
         settings=annotations.get(names.ANNOTATION_SETTINGS, ""),
         inference_pool=labels.get(names.LABEL_INFERENCE_POOL, ""),
-        trouble=_trouble(status, conditions),
+        trouble=_trouble(metadata, status, conditions),
         credential=annotations.get(names.ANNOTATION_CREDENTIAL, ""),
         tls=annotations.get(names.ANNOTATION_ENGINE_TLS, ""),
         ready_since=parse_time(ready.get("lastTransitionTime")) if ready.get("status") == "True" else None,
@@ -186,12 +187,46 @@ _TROUBLE = ("CrashLoopBackOff", "ErrImagePull", "ImagePullBackOff", "CreateConta
 """Waiting reasons that do not end by themselves."""
 
 
-def _trouble(status: Mapping[str, Any], conditions: Mapping[str, Mapping[str, Any]]) -> str:
+LOOPS = 2
+"""Starts beyond the first from which on a container that ends is said to crash in a loop. One that runs again is so
+until it is ready: else whoever reads the condition meets it between two crashes, and finds nothing wrong."""
+LONGEST_START = timedelta(hours=1)
+"""A container that ran for longer had started: its end is no part of a loop."""
+LAST_LINE = 200
+"""Most characters of the last line of a container's log that are told."""
+
+
+def _trouble(
+    metadata: Mapping[str, Any], status: Mapping[str, Any], conditions: Mapping[str, Mapping[str, Any]]
+) -> str:
     scheduled = conditions.get("PodScheduled", {})
     if scheduled.get("status") == "False":
         return f"{scheduled.get('reason', '')}: {scheduled.get('message', '')}"
     for each in (*status.get("initContainerStatuses", []), *status.get("containerStatuses", [])):
         waiting = each.get("state", {}).get("waiting", {})
+        if crash := _crash(metadata, each):
+            return crash
         if waiting.get("reason") in _TROUBLE:
             return f"container {each['name']}: {waiting['reason']}: {waiting.get('message', '')}"
     return ""
+
+
+def _crash(metadata: Mapping[str, Any], container: Mapping[str, Any]) -> str:
+    """Return how a container that crashes in a loop ended, in words that stay the same from start to start."""
+    last = container.get("lastState", {}).get("terminated", {})
+    waits = container.get("state", {}).get("waiting", {}).get("reason") == "CrashLoopBackOff"
+    if not last or container.get("ready") or not (waits or container.get("restartCount", 0) >= LOOPS):
+        return ""
+    began, ended = (parse_time(last.get(each)) for each in ("startedAt", "finishedAt"))
+    if not waits and began is not None and ended is not None and ended - began > LONGEST_START:
+        return ""
+    reason = last.get("reason", "")
+    why = f" ({reason})" if reason not in ("", "Error") else ""
+    lines = [line for line in str(last.get("message", "")).splitlines() if line.strip()]
+    line = "".join(letter for letter in lines[-1].strip() if letter.isprintable())[:LAST_LINE] if lines else ""
+    told = f"; its last line: {line}" if line else ""
+    pod, space, name = metadata["name"], metadata.get("namespace", ""), container["name"]
+    return (
+        f"pod {pod}: container {name}: CrashLoopBackOff: exit code {last.get('exitCode', '?')}{why}{told}; "
+        f"see `kubectl logs {pod} -n {space} -c {name} --previous`"
+    )

@@ -12,6 +12,7 @@ from promptgroup_operator.plan import diff
 from promptgroup_operator.plan.diff import stamped
 from promptgroup_operator.plan.merge import merge
 from promptgroup_operator.plan.reserved import reserved
+from promptgroup_operator.world.kept import GPU
 from promptgroup_operator.world.snapshot import CONTAINER, GroupObject, Manifest, Problem
 from promptgroup_router.contract import names, table
 from promptgroup_router.contract.encoding import encode_group
@@ -151,7 +152,7 @@ def _pod_template(
     kept = (
         drain_hook.kept_seconds(live["spec"]["template"], CONTAINER) if live and settings_of(live) == settings else None
     )
-    leaving = _leaving(group, kept) if _engine_of(template) is not None else {}
+    leaving = _leaving(group, kept) if _engine_container(template) else {}
     # what makes a pod one of its revision is not the template's to change
     return merge(
         merge({"metadata": {}} | leaving, template), {"metadata": {"labels": selector, "annotations": annotations}}
@@ -209,18 +210,17 @@ def step_tokens(group: GroupObject, live: Manifest | None) -> int:
 
 def _arguments(template: dict[str, Any]) -> list[str]:
     """Return the engine container's arguments. The API server has not seen the template: it may be of any shape."""
-    args = (_engine_of(template) or {}).get("args")
+    args = _engine_container(template).get("args")
     return [arg for arg in args if isinstance(arg, str)] if isinstance(args, list) else []
 
 
-def _engine_of(template: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Return the engine container of a template, which may have any form; None where it has none."""
+def _engine_container(template: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the engine's container of a template of any shape; empty where it has none."""
     match template:
         case {"spec": {"containers": [*containers]}}:
-            named = (item for item in containers if isinstance(item, dict) and item.get("name") == CONTAINER)
-            return next(named, None)
-        case _:
-            return None
+            found = (each for each in containers if isinstance(each, dict) and each.get("name") == CONTAINER)
+            return next(found, {})
+    return {}
 
 
 def _digest(group: GroupObject, template: dict[str, Any]) -> str:
@@ -263,6 +263,8 @@ def _engine_template(group: GroupObject) -> dict[str, Any]:
         "readinessProbe": {**health, "periodSeconds": 5, "timeoutSeconds": 5, "failureThreshold": 3},
         "livenessProbe": {**health, "periodSeconds": 10, "timeoutSeconds": 10, "failureThreshold": 6, **given_up},
         "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+        # where it leaves no message of its own, its status has the end of its log: what the conditions tell of a crash
+        "terminationMessagePolicy": "FallbackToLogsOnError",
         "volumeMounts": [{"name": "home", "mountPath": "/home/engine"}],
     }
     base = {
@@ -292,7 +294,7 @@ def _engine_template(group: GroupObject) -> dict[str, Any]:
 
 def _mounts(template: Mapping[str, Any], path: str) -> bool:
     """Return True if a template, which may have any form, mounts something there for the engine."""
-    mounts = (_engine_of(template) or {}).get("volumeMounts")
+    mounts = _engine_container(template).get("volumeMounts")
     return isinstance(mounts, list) and any(isinstance(each, dict) and each.get("mountPath") == path for each in mounts)
 
 
@@ -307,11 +309,14 @@ def _tiered(container: Mapping[str, Any], parts: tiers.PodParts, template: Mappi
         mounts.append({"name": "kv", "mountPath": tiers.FOLDER})
         volumes.append({"name": "kv", "persistentVolumeClaim": {"claimName": parts.claim}})
     engine: dict[str, Any] = {"name": CONTAINER, "volumeMounts": mounts}
-    if parts.shared_memory and not _mounts(template, tiers.SHARED_MEMORY):
+    several = parts.shared_memory != "" or _on_several_gpus(container, template)
+    if several and not _mounts(template, tiers.SHARED_MEMORY):
+        size = {"sizeLimit": parts.shared_memory} if parts.shared_memory else {}
         mounts.append({"name": "shm", "mountPath": tiers.SHARED_MEMORY})
-        volumes.append({"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": parts.shared_memory}})
-        # the volume outlives the container: what an engine left that was killed would fill it for the next one
-        engine["lifecycle"] = {"postStart": {"exec": {"command": ["sh", "-c", f"rm -f {tiers.LEFT_BEHIND}"]}}}
+        volumes.append({"name": "shm", "emptyDir": {"medium": "Memory", **size}})
+        if parts.shared_memory:
+            # the volume outlives the container: what an engine left that was killed would fill it for the next one
+            engine["lifecycle"] = {"postStart": {"exec": {"command": ["sh", "-c", f"rm -f {tiers.LEFT_BEHIND}"]}}}
     if volumes:
         spec |= {"containers": [engine], "volumes": volumes}
     if parts.awaits is not None:
@@ -319,6 +324,26 @@ def _tiered(container: Mapping[str, Any], parts: tiers.PodParts, template: Mappi
         gate = {"name": tiers.GATE, "image": container["image"], "command": parts.gate}
         spec["initContainers"] = [{**gate, "securityContext": container["securityContext"]}]
     return {"spec": spec} if spec else {}
+
+
+def _on_several_gpus(container: Mapping[str, Any], template: Mapping[str, Any]) -> bool:
+    """Return True if an engine has several processes, which need more shared memory than the 64 MiB of a container.
+
+    Args:
+        container: the engine's as the spec asks for it.
+        template: spec.engine.template, of any form, whose arguments and resources take the place of those.
+    """
+    try:
+        merged = merge({"spec": {"containers": [dict(container)]}}, dict(template))
+    except ValueError:
+        return False
+    if dialect.is_parallel(_arguments(merged)):
+        return True
+    match _engine_container(merged).get("resources"):
+        case {"limits": dict(limits)}:
+            gpus = [diff.quantity(count) or 0 for name, count in limits.items() if str(name).endswith(GPU)]
+            return sum(gpus) > 1
+    return False
 
 
 def _credential(group: GroupObject, speech: dialect.Dialect) -> dict[str, Any]:

@@ -153,9 +153,7 @@ def conditions(
         Condition("ResolvedRefs", True, "ResolvedRefs", "all objects that the spec refers to exist"),
         _ready(size, Problem("Warm", count), fault, released, served=routed and missing == 0),
         _progressing(fault, released or _moving(revision, plan, serving, missing, size), count),
-        Condition("Degraded", True, fault.reason, fault.message)
-        if fault is not None
-        else Condition("Degraded", False, "AsExpected", "nothing keeps the group from its desired state"),
+        _degraded(fault or _stuck(world, plan, serving)),
         prefix_warm(world, plan[serving], size, ready),
         Condition("RouterProgrammed", True, "Programmed", "routers can send requests to a warm replica")
         if routed
@@ -271,6 +269,23 @@ def _progressing(fault: Problem | None, moves: Problem | str, count: str) -> Con
     if isinstance(moves, Problem):
         return Condition("Progressing", True, moves.reason, moves.message)
     return Condition("Progressing", moves != "", moves or "Settled", count)
+
+
+def _degraded(fault: Problem | None) -> Condition:
+    if fault is None:
+        return Condition("Degraded", False, "AsExpected", "nothing keeps the group from its desired state")
+    return Condition("Degraded", True, fault.reason, fault.message)
+
+
+def _stuck(world: World, plan: Mapping[Fingerprint, RevisionStep], serving: Fingerprint) -> Problem | None:
+    """Return a pod of another revision that does not start: it serves nobody, and takes a place of the surge."""
+    for revision in sorted(world.revisions, key=lambda each: each.fingerprint):
+        pod = next((pod for pod in revision.pods if pod.trouble and not pod.deleting), None)
+        if pod is not None and revision.fingerprint != serving:
+            phase = plan[revision.fingerprint].phase.value
+            what = f"pod {pod.name} of {short(revision.fingerprint)} ({phase}) does not start: {pod.trouble}"
+            return Problem("PodNotStarting", what)
+    return None
 
 
 def _moving(

@@ -56,7 +56,8 @@ def retires(revision: RevisionState, goal: Goal) -> bool:
     """Return True if the revision may be scaled to zero."""
     if revision.fingerprint == goal.lost:
         return True  # its requests belong to another group
-    if revision.ready == 0 and (revision.replicas == 0 or (revision.superseded_at is None and revision.weight == 0)):
+    never = revision.weight == 0 if revision.superseded_at is None else revision.progress is not None
+    if revision.ready == 0 and (revision.replicas == 0 or never):
         return True  # nothing of it is warm and nothing will be missed: scaled to nothing, or it never took over
     left = retires_in(revision, goal.policy.retire_after, goal)
     return left is not None and left <= timedelta()

@@ -29,6 +29,9 @@ ITEMS = 32
 LONGEST = 4_096
 """Most characters that are kept of a text: of an annotation, or a message. What the operator writes is shorter."""
 
+TAIL = 512
+"""Most characters that are kept of the end of a container's log, as its status has it once it has ended."""
+
 GPU = "/gpu"
 """End of the names of resources that are GPUs, as in `nvidia.com/gpu`."""
 
@@ -147,17 +150,21 @@ def _pod(found: Manifest) -> dict[str, Any]:
 
 
 def _containers(found: Iterable[Mapping[str, Any]] | None) -> list[dict[str, Any]]:
-    """Return the states of the engine's container, and of those that wait."""
+    """Return the states of the engine's container, and of those that wait or were started again."""
     told: list[dict[str, Any]] = []
     for each in found or ():
-        state, name = each.get("state") or {}, each.get("name")
-        if name == CONTAINER or ("waiting" in state and len(told) < ITEMS):
+        state, name, last = each.get("state") or {}, each.get("name"), (each.get("lastState") or {}).get("terminated")
+        if name == CONTAINER or (("waiting" in state or last) and len(told) < ITEMS):
             now = {
                 kind: _picked(state[kind] or {}, ("reason", "message"))
                 for kind in ("running", "waiting")
                 if kind in state
             }
-            told.append(_picked(each, ("name", "containerID")) | {"state": now})
+            part = _picked(each, ("name", "containerID", "ready", "restartCount")) | {"state": now}
+            if last:
+                ended = _picked(last, ("exitCode", "reason", "startedAt", "finishedAt"))
+                part["lastState"] = {"terminated": {**ended, "message": str(last.get("message") or "")[-TAIL:]}}
+            told.append(part)
     return told
 
 

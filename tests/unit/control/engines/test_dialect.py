@@ -8,6 +8,7 @@ from promptgroup_operator.engines.dialect import (
     TENSORRT_LLM,
     VLLM,
     arguments,
+    is_parallel,
     step_tokens,
 )
 
@@ -84,3 +85,34 @@ STEPS = {
 def test_the_tokens_of_a_step(case):
     args, expected = STEPS[case]
     assert step_tokens(VLLM, args) == expected
+
+
+PARALLEL = {
+    "vLLM": ["--tensor-parallel-size=2"],
+    "vLLM, in two words": ["--pipeline-parallel-size", "4"],
+    "vLLM, abbreviated": ["-tp", "8"],
+    "vLLM, replicas of the weights": ["--data_parallel_size=2"],
+    "SGLang": ["--tp=2"],
+    "SGLang, in full": ["--tp-size", "2"],
+    "SGLang, replicas of the weights": ["--dp-size=2"],
+    "TensorRT-LLM": ["--tp_size=2"],
+    "the last one wins": ["--tp=1", "--tp=2"],
+}
+ALONE = {
+    "nothing": [],
+    "one": ["--tensor-parallel-size=1", "--tp", "1"],
+    "the last one wins": ["--tp=2", "--tp=1"],
+    "no number": ["--tp-size=auto"],
+    "no value": ["--tp"],
+    "another flag": ["--max-num-seqs=256"],
+}
+
+
+@pytest.mark.parametrize("case", PARALLEL)
+def test_an_engine_of_several_processes(case):
+    assert is_parallel(PARALLEL[case])
+
+
+@pytest.mark.parametrize("case", ALONE)
+def test_an_engine_of_one_process(case):
+    assert not is_parallel(ALONE[case])

@@ -132,6 +132,53 @@ def test_a_pod_that_cannot_be_scheduled_says_why():
     assert a_pod(conditions=[unschedulable]).trouble == "Unschedulable: no GPU"
 
 
+def crashed(
+    state, *, restarts=3, ran="00:02:00", exit_code=1, reason="Error", message="boot\nValueError: no KV blocks\n"
+):
+    ended = {"exitCode": exit_code, "reason": reason, "message": message}
+    times = {"startedAt": "2026-01-01T00:00:00Z", "finishedAt": f"2026-01-01T{ran}Z"}
+    last = {"lastState": {"terminated": {**ended, **times}}}
+    return {"name": "engine", "containerID": "c://1", "restartCount": restarts, "state": state, **last}
+
+
+WAITS = {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 40s restarting failed container"}}
+RUNS = {"running": {"startedAt": "2026-01-01T00:05:00Z"}}
+
+
+def test_a_crash_says_its_exit_code_its_last_line_and_where_there_is_more():
+    trouble = a_pod({"namespace": "chat"}, containerStatuses=[crashed(WAITS)]).trouble
+    assert trouble == (
+        "pod p: container engine: CrashLoopBackOff: exit code 1; its last line: ValueError: no KV blocks; see "
+        "`kubectl logs p -n chat -c engine --previous`"
+    )
+    killed = crashed(WAITS, exit_code=137, reason="OOMKilled", message="")
+    assert "exit code 137 (OOMKilled); see" in a_pod({"namespace": "chat"}, containerStatuses=[killed]).trouble
+
+
+@pytest.mark.parametrize("state", [RUNS, {}, {"waiting": {"reason": "ContainerCreating"}}])
+def test_a_loop_of_crashes_is_told_in_the_same_words_also_between_two_of_them(state):
+    told = [a_pod({"namespace": "chat"}, containerStatuses=[crashed(each)]).trouble for each in (WAITS, state)]
+    assert told[0] == told[1] != ""
+
+
+NO_LOOP = {
+    "it is ready": {**crashed(RUNS), "ready": True},
+    "the first time": crashed(RUNS, restarts=1),
+    "it served for hours": crashed(RUNS, ran="09:00:00"),
+}
+
+
+@pytest.mark.parametrize("case", NO_LOOP)
+def test_an_engine_that_is_started_again_now_and_then_crashes_in_no_loop(case):
+    assert a_pod(containerStatuses=[NO_LOOP[case]]).trouble == ""
+
+
+def test_a_last_line_is_bounded_and_printable():
+    trouble = a_pod(containerStatuses=[crashed(WAITS, message="\x1b[31m" + "x" * 5000)]).trouble
+    assert trouble.isprintable()
+    assert len(trouble) < 400
+
+
 def deployment(own=None, template=None, conditions=(), name="support-a"):
     return {
         "metadata": {"name": name, "annotations": own or {}},

@@ -190,7 +190,7 @@ ALIKE = {
 
 @pytest.mark.parametrize("case", ALIKE)
 def test_what_does_not_change_an_engine_does_not_change_its_settings(case):
-    assert settings(**ALIKE[case]) == settings() == "7bd4b12ab7ed1dd1"
+    assert settings(**ALIKE[case]) == settings() == "d1506f0f75e0625c"
 
 
 def test_the_order_of_a_templates_keys_does_not_matter():
@@ -439,6 +439,30 @@ def test_memory_of_vllm_has_its_room_in_dev_shm_unless_the_template_mounts_anoth
     assert "shm" not in {each["name"] for each in pod["volumes"]}
     plain = deployment(cache=POOL)["spec"]["template"]["spec"]
     assert "shm" not in {each["name"] for each in plain["volumes"]}
+
+
+SHARED = {
+    "by an argument": {"args": ["--tensor-parallel-size=2"]},
+    "by the template's arguments": container(args=["--tp=2"]),
+    "by GPUs": {"resources": {"limits": {"nvidia.com/gpu": 2}}},
+    "by the template's GPUs": container(resources={"limits": {"amd.com/gpu": "4"}}),
+}
+
+
+@pytest.mark.parametrize("case", SHARED)
+def test_processes_on_several_gpus_have_shared_memory_unless_the_template_mounts_another(case):
+    pod = deployment(engine=SHARED[case])["spec"]["template"]["spec"]
+    assert {"name": "shm", "emptyDir": {"medium": "Memory"}} in pod["volumes"]
+    assert "postStart" not in pod["containers"][0]["lifecycle"]
+    own = container(volumeMounts=[{"name": "mine", "mountPath": "/dev/shm"}])
+    engine = {key: value for key, value in SHARED[case].items() if key != "template"} | own
+    pod = deployment(engine=engine)["spec"]["template"]["spec"]
+    assert "shm" not in {each["name"] for each in pod["volumes"]}
+
+
+def test_an_engine_on_one_gpu_has_none():
+    pod = deployment(engine={"resources": {"limits": {"nvidia.com/gpu": 1}}})["spec"]["template"]["spec"]
+    assert "shm" not in {each["name"] for each in pod["volumes"]}
 
 
 @pytest.mark.parametrize(

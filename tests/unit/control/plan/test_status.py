@@ -248,6 +248,19 @@ def test_every_condition_is_always_there(case):
     assert facts["ResolvedRefs"].status
 
 
+def test_a_pod_of_another_revision_that_does_not_start_is_named():
+    stuck = replace(starting("old-1"), trouble="container engine: ImagePullBackOff: no such image")
+    superseded = revision("b", [stuck], weight=0)
+    plan = {FINGERPRINT: step(), B: step(phase=RevisionPhase.SUPERSEDED, fingerprint=B)}
+    of = world([revision(pods=[pod("a", 0)]), superseded])
+    told = {"serving": FINGERPRINT, "ready": {FINGERPRINT: 1}, "waits": None}
+    found = {each.type: each for each in conditions(of, plan, FINGERPRINT, SIZE[1], **told)}
+    assert (found["Degraded"].status, found["Degraded"].reason) == (True, "PodNotStarting")
+    assert "pod old-1 of" in found["Degraded"].message
+    assert "(Superseded) does not start: container engine: ImagePullBackOff" in found["Degraded"].message
+    assert found["Ready"].status is True, "what is wanted serves"
+
+
 def test_messages_say_how_many_and_of_what():
     assert said([pod("a", 0), cold("b")], wanted=2)["Ready"].message == f"1 of 2 replicas of {FINGERPRINT[:8]} are warm"
     assert said([failing("PrefixNotCached", message="the cause")])["Ready"].message == "the cause"

@@ -55,6 +55,12 @@ def test_one_that_never_took_over_and_has_nothing_warm_retires_at_once():
     assert retirement.superseded(revision("a", [starting()], weight=0), goal("b")).phase is RETIRING
 
 
+def test_a_canary_that_never_took_over_and_has_nothing_warm_retires_at_once_when_it_is_replaced():
+    canary = {"weight": 5, "progress": Progress(5, NOW), "superseded_at": ago(minutes=1)}
+    assert retirement.superseded(revision("a", [starting()], **canary), goal("b")).phase is RETIRING
+    assert retirement.superseded(revision("a", [pod()], **canary), goal("b")).phase is SUPERSEDED
+
+
 def test_one_that_never_took_over_begins_anew_if_it_is_wanted_again():
     one = revision("a", [starting()], weight=0, progress=Progress(40, NOW))
     assert retirement.superseded(one, goal("b")).progress == Progress(0, None)

@@ -12,6 +12,7 @@ from promptgroup_operator.world.kept import (
     LONGEST,
     LONGEST_RESOURCE,
     SHORTENED,
+    TAIL,
     TEMPLATE,
     WHOLE_CHARACTERS,
     WHOLE_VALUES,
@@ -68,7 +69,15 @@ def test_of_a_pod_its_state_is_kept():
     waiting = {
         "name": "side",
         "state": {"waiting": {"reason": "CrashLoopBackOff", "message": "m"}},
-        "lastState": {"a": 1},
+        "lastState": {},
+    }
+    ended = {"exitCode": 1, "reason": "Error", "startedAt": CREATED, "finishedAt": CREATED}
+    crashed = {
+        "name": "proxy",
+        "ready": False,
+        "restartCount": 3,
+        "state": {"running": {}},
+        "lastState": {"terminated": {**ended, "containerID": "c", "message": "x" * 999 + "why"}},
     }
     true = {"status": "True", "lastTransitionTime": CREATED}
     conditions = [{"type": kind, **true} for kind in ("ContainersReady", "Ready")]
@@ -80,7 +89,7 @@ def test_of_a_pod_its_state_is_kept():
             "phase": "Running",
             "hostIP": "10.0.0.9",
             "conditions": [*conditions, {"type": "Initialized", "status": "True"}],
-            "containerStatuses": [running, waiting, {"name": "fine", "state": {"running": {}}}],
+            "containerStatuses": [running, waiting, crashed, {"name": "fine", "state": {"running": {}}}],
         },
     }
     in_store = kept(raw, "Pod")
@@ -97,6 +106,7 @@ def test_of_a_pod_its_state_is_kept():
             "containerStatuses": [
                 {"name": "engine", "containerID": "c", "state": {"running": {}}},
                 {"name": "side", "state": {"waiting": {"reason": "CrashLoopBackOff", "message": "m"}}},
+                crashed | {"lastState": {"terminated": {**ended, "message": "x" * (TAIL - 3) + "why"}}},
             ],
         },
     }
