@@ -61,6 +61,7 @@ check: setup ## Format, lint, types, import contracts, quick unit and property t
 	$(RUN) ruff format --check .
 	$(RUN) ruff check .
 	$(RUN) python scripts/check_files.py
+	$(RUN) python scripts/check_commits.py
 	$(RUN) lint-imports
 	@mkdir -p .cache; $(RUN) mypy > .cache/mypy.log 2>&1 & types=$$!; \
 	$(RUN) python scripts/run_in_shards.py $(CHECKS) -q -m 'not (integration or slow or heavy)' --hypothesis-profile=quick -- \

@@ -191,3 +191,41 @@ def test_krews_manifest_names_no_archive_that_was_not_built():
 def test_the_archives_wheels_are_for_platforms_that_krew_knows():
     krew = script("krew_archive")
     assert {name.rpartition("-")[0] for name in krew.PLATFORMS} == {"linux", "darwin"}
+
+
+WORDY = "\n\nIt was slow."
+
+
+@pytest.mark.parametrize(
+    ("message", "lines", "says"),
+    [
+        ("Refuse headers that no engine needs", 20, None),
+        ("Bring the ring back", 20, None),
+        ("Process requests in order", 20, None),
+        ("Discuss the release in its record", 20, None),
+        ("Refuse headers that no engine needs" + WORDY, 2000, None),
+        ("Refuse headers that no engine needs", 2000, "has no body"),
+        ("Refuse headers" + "\nright here", 20, "no empty line"),
+        ("Refuse headers that no engine needs, in routers, in pickers and in all else", 20, "has 75 characters"),
+        ("Refuse headers.", 20, "full stop"),
+        ("Refuse", 20, "one word"),
+        *(
+            (f"{first} headers that no engine needs", 20, f"begins with `{first}`")
+            for first in ("A", "What", "Refuses", "Refused", "Refusing", "refuse", "Tests", "fix:", "Nobody")
+        ),
+    ],
+)
+def test_a_commit_says_what_changes_and_why(message, lines, says):
+    check = script("check_commits")
+    found = list(check.problems(check.Commit("0123abcd", message, lines)))
+    assert (found == []) if says is None else (len(found) == 1 and says in found[0])
+
+
+@pytest.mark.parametrize(
+    ("message", "status"),
+    [("Refuse it\n# a comment\n", 0), ("refused it", 1), ("Merge branch 'one'", 0), ("fixup! what it was", 0)],
+)
+def test_the_hook_judges_the_message_in_a_file(tmp_path, message, status):
+    (tmp_path / "message").write_text(message)
+    words = [sys.executable, ROOT / "scripts" / "check_commits.py", "--message", tmp_path / "message"]
+    assert subprocess.run(words, check=False).returncode == status
