@@ -7,10 +7,13 @@ from dataclasses import replace
 import pytest
 
 from promptgroup_local.ports import free_ports
+from promptgroup_picker.extproc.gateway_fields import OWN
 from promptgroup_picker.server import Picker
+from promptgroup_router.contract.caller_rules import CallerRules
 from promptgroup_router.contract.table import SlotState
 from promptgroup_router.feed import table_file
 from support import routerprocess
+from support.engineheaders import FROM_ENGINES, JUDGED
 from support.envoy import needs_envoy
 from support.fakeengine import FakeEngine, engines, until
 from support.fakekube import fake_kube
@@ -415,5 +418,40 @@ def test_an_engine_gets_the_key_that_it_asks_for_and_none_of_the_clients(tmp_pat
                 for port in (envoy.strict, envoy.held):
                     assert (await ask(port, post(chat(), "Authorization: Bearer mine"))).status == 200
                 assert [each.head.fields[b"authorization"] for each in found[0].requests] == [b"Bearer secret"] * 2
+
+    run(check())
+
+
+def test_header_fields_pass_by_name_alone_both_ways(tmp_path):
+    judged = {name for name in JUDGED if name not in {"content-length", "content-type", "traceparent", "tracestate"}}
+    sent = [f"{name}: 1" for name in sorted(judged | {"x-tenant", "x-engine-of-next-year", "x-stainless-lang"})]
+
+    async def tell(call) -> None:
+        call.answer(USAGE, 200, *(f"{name}: 1" for name in (*FROM_ENGINES, "x-tenant", "retry-after")))
+
+    async def check():
+        async with engines(1, tell) as found:
+            slots = (slot(0, address=found[0].address),)
+            served = table(
+                group("support", revision(slots=slots), callers=CallerRules(headers=frozenset(("x-tenant",))))
+            )
+            async with (
+                picking(tmp_path, served) as picker,
+                gateway(tmp_path, [picker.port], [found[0].address]) as envoy,
+            ):
+                for port in (envoy.strict, envoy.held):
+                    answer = await ask(port, post(chat(), "Content-Type: application/json", *sent))
+                    (request,) = found[0].requests
+                    found[0].requests.clear()
+                    got = {name.decode() for name in request.head.fields}
+                    assert {"x-tenant", "accept", "user-agent", "content-type"} <= got
+                    own = {each.decode() for each in OWN} | {"transfer-encoding"}
+                    extra = {name for name in got if not name.startswith("x-envoy-")} - own
+                    assert extra <= {name for name, each in JUDGED.items() if each.passes} | {"x-tenant"}
+                    told = {name.decode() for name in answer.headers}
+                    assert answer.status == 200
+                    assert {"x-tenant", "retry-after", "x-promptgroup-served-by"} <= told
+                    assert answer.headers.get(b"server") in (None, b"envoy")
+                    assert not told & (set(FROM_ENGINES) - {"server"})
 
     run(check())

@@ -97,13 +97,14 @@ def test_answers_pass_through_however_they_are_cut_and_end_where_they_end(sent, 
         assert not reader.done
         passed += reader.feed(part)
     assert reader.done
-    assert passed == data[head_end:]
+    expected = data[head_end:].replace(b"x-trailer: 1\r\n", b"")
+    assert passed == expected
     if reader.head.framing is Framing.CHUNKED:
         sink = bytearray()
         Chunked().feed(passed + behind, sink)
         assert sink == body
     whole = ResponseReader()
-    assert whole.feed(data + behind) == data[head_end:]
+    assert whole.feed(data + behind) == expected
     assert whole.reusable == (not behind)
 
 

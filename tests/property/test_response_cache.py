@@ -37,7 +37,7 @@ class Witness:
     async def __call__(self, call: Call) -> None:
         self.inferences += 1
         asked = call.json
-        caller = call.request.head.fields.get(b"x-who", b"").decode()
+        caller = call.request.head.fields.get(b"user-agent", b"").decode()
         text = orjson.dumps(
             {
                 "caller": caller,
@@ -114,7 +114,7 @@ async def client_of(world: World, client: Client, rng: random.Random, count: int
         }
         if limit is not None:
             body["max_tokens"] = limit
-        header = [f"Authorization: {caller}", f"X-Who: {caller}"] if caller else []
+        header = [f"Authorization: {caller}", f"User-Agent: {caller}"] if caller else []
         least = told["purged"]
         answer = await client.ask(post(body, *header))
         told["answered"] += 1

@@ -262,7 +262,7 @@ class Engine:
         while True:
             event = self._h11.next_event()
             if isinstance(event, h11.Request):
-                self.name = dict(event.headers)[b"x-name"].decode()
+                self.name = dict(event.headers)[b"user-agent"].decode()
             elif isinstance(event, h11.Data):
                 self._body += event.data
             elif isinstance(event, h11.EndOfMessage):
@@ -398,7 +398,7 @@ class Machine:
         if client.finished:
             return
         name = f"r{len(self.asks)}"
-        fields = [f"X-Name: {name}", f"X-Request-Id: {name}"]
+        fields = [f"User-Agent: {name}", f"X-Request-Id: {name}"]
         if kind in ("own", "head", "broken", "models"):
             request = get("/v1/models" if kind == "models" else "/nowhere", *fields)
             if kind == "head":
@@ -670,7 +670,7 @@ class Machine:
         for client in self.clients:
             active, request = client.connection._active, client.connection._request
             if active is not None and active._engine is connection:
-                self.troubled.add(request.head.fields[b"x-name"].decode())
+                self.troubled.add(request.head.fields[b"user-agent"].decode())
 
     def check_request(self, name: str, body: bytes) -> None:
         assert body == self.asks[name].body, f"an engine got another body than {name} has"

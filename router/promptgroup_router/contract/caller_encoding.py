@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-from promptgroup_router.base.errors import shown
 from promptgroup_router.contract.caller_rules import (
     MOST_HEADERS,
     NO_LIMITS,
@@ -82,7 +81,7 @@ def _decode_headers(data: Mapping[str, Any], at: str) -> frozenset[str]:
     for name in names:
         if not is_nameable(name):
             way = "name fields in lower case that no connection, credential, router or gateway needs"
-            raise TableError(f"{at}.allowedEngineHeaders has {shown(name)}, which no group can let pass: {way}")
+            raise TableError(f"{at}.allowedEngineHeaders has {name[:64]!r}, which no group can let pass: {way}")
     if len(names) > MOST_HEADERS:
         raise TableError(f"{at}.allowedEngineHeaders has {len(names)} names, at most {MOST_HEADERS}: name fewer")
     return frozenset(names)

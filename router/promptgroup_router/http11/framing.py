@@ -28,7 +28,7 @@ _NO_TRAILER = re.compile(
     re.IGNORECASE,
 )
 """Fields that a trailer must not have (RFC 9110 section 6.5.1): a recipient that merges it into the head would see the
-end of the message elsewhere, or take an engine's word for the router's. Answers are relayed with their trailers."""
+end of the message elsewhere, or take an engine's word for the router's."""
 _TRAILER = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]++:[\t\x20-\x7e\x80-\xff]*+\r\n")
 
 
@@ -90,11 +90,13 @@ class Chunked:
       └──size = 0──▶ TRAILER ──blank line──▶ done
     """
 
-    __slots__ = ("_expect", "_left", "_limit", "_line", "_size", "_trailers", "done")
+    __slots__ = ("_expect", "_left", "_limit", "_line", "_size", "_trailers", "done", "last")
 
     def __init__(self, limit: int | None = None) -> None:
         """Start a body whose content may have `limit` bytes."""
         self.done = False
+        self.last = -1
+        """The place behind the last chunk in what was fed last; -1 until it has come."""
         self._limit = limit
         self._size = 0
         self._expect = _Expect.SIZE
@@ -117,6 +119,8 @@ class Chunked:
             HttpError: the coding is malformed, or a chunk size says that the content exceeds the limit (413).
         """
         start, end = at, len(data)
+        if self.last >= 0:
+            self.last = start
         at = self._whole_chunks(data, sink, at)
         while at < end and not self.done:
             if self._expect is _Expect.DATA:
@@ -140,6 +144,8 @@ class Chunked:
             self._line = b""
             at = line_end
             self._take_line(line)
+            if self.last < 0 and self._expect is _Expect.TRAILER:
+                self.last = at
         return at - start
 
     def _whole_chunks(self, data: bytes, sink: bytearray | None, at: int) -> int:

@@ -124,6 +124,10 @@ class RequestReader:
         self._buffer, self._at = b"", 0
 
 
+_END = b"\r\n"
+"""The line that ends a body in chunks."""
+
+
 class ResponseReader:
     """A reader of answers: it parses the head, then finds the end of the body. The body is not decoded."""
 
@@ -178,7 +182,8 @@ class ResponseReader:
         """Add received bytes.
 
         Returns:
-            The bytes that belong to the body, as received.
+            The bytes that belong to the body, as received but for trailers: clients get an engine's fields by name, and
+            these come behind the head.
 
         Raises:
             HttpError: the engine's answer is not HTTP/1.1.
@@ -200,8 +205,11 @@ class ResponseReader:
                 if self._interims > MAX_INTERIM:
                     raise HttpError(502, f"the engine sent more than {MAX_INTERIM} interim answers")
                 self._interim.append(head)
-        used = self._body.feed(data)
-        if used == len(data):
+        body = self._body
+        over, used = body.done, body.feed(data)
+        if used < len(data):
+            self._surplus = True
+            data = data[:used]
+        if over or not isinstance(body, Chunked) or body.last < 0 or (body.done and used == body.last + len(_END)):
             return data
-        self._surplus = True
-        return data[:used]
+        return data[: body.last] + (_END if body.done else b"")

@@ -3,6 +3,7 @@ import pytest
 from promptgroup_router.base.errors import HttpError
 from promptgroup_router.http11.framing import MAX_LINE, MAX_TRAILERS, Chunked, Sized, UntilClose, body_of
 from promptgroup_router.http11.http1 import Framing
+from promptgroup_router.http11.reader import ResponseReader
 
 BODY = b"5\r\nhello\r\n6;name=value\r\n world\r\n0\r\nX-Trailer: yes\r\n\r\n"
 
@@ -93,3 +94,13 @@ def test_a_counter_for_each_framing():
 def test_a_trailer_cannot_frame_or_route_a_message(field):
     with pytest.raises(HttpError, match="a trailer has a field"):
         Chunked().feed(b"3\r\nabc\r\n0\r\nx: y\r\n" + field + b"\r\n\r\n")
+
+
+@pytest.mark.parametrize("cut", range(len(BODY) + 1))
+def test_an_answer_comes_without_its_trailers_wherever_it_is_cut(cut):
+    head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+    reader = ResponseReader()
+    reader.feed(head)
+    body = reader.feed(BODY[:cut]) + reader.feed(BODY[cut:])
+    assert body == BODY.replace(b"X-Trailer: yes\r\n", b"")
+    assert reader.reusable
