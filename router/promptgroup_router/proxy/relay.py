@@ -482,6 +482,8 @@ class Relay:
         self._pending, self._keep = relayed.head, relayed.keep
         if relayed.decode:
             self._decoder = Chunked()
+        elif answer.framing is Framing.CHUNKED:
+            self._tail.in_chunks()
 
     def _show_opening(self, answer: ResponseHead) -> None:
         """Begin an answer that shows nothing yet, with what is held of it."""
