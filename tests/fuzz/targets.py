@@ -72,8 +72,8 @@ class Streams:
         tails = Tail(), ResponsesTail(), MessagesTail()
         found = _answer([data], tails)
         usages = [each.usage() for each in tails]
-        if found is None or not found.whole or not any(usages) or found.quotes != found.content.count(b'"'):
-            return False  # nothing to compare, or quotes in extensions and trailers of chunks
+        if found is None or not found.whole or not any(usages):
+            return False  # nothing to compare
         try:
             written = _numbers(found.content)
         except (ValueError, RecursionError):
@@ -118,21 +118,20 @@ class Answer(NamedTuple):
     content: bytes
     whole: bool
     """An answer that ends with its connection is whole where it ends."""
-    quotes: int
-    """Number of them in the body as received."""
 
 
 def _answer(parts: Sequence[bytes], tails: Sequence[Tail] = ()) -> Answer | None:
     """Return an answer as far as it came; None for one that is refused, whose content may end anywhere."""
-    reader, content, decoder, quotes = ResponseReader(), bytearray(), None, 0
+    reader, content, decoder = ResponseReader(), bytearray(), None
     try:
         for part in parts:
             data = reader.feed(part)
-            quotes += data.count(b'"')
-            for tail in tails:
-                tail.add(data)
             if decoder is None and reader.head is not None and reader.head.framing is Framing.CHUNKED:
                 decoder = Chunked()
+                for tail in tails:
+                    tail.in_chunks()
+            for tail in tails:
+                tail.add(data)
             if decoder is not None:
                 decoder.feed(data, content)
             else:
@@ -142,7 +141,7 @@ def _answer(parts: Sequence[bytes], tails: Sequence[Tail] = ()) -> Answer | None
                 break
     except HttpError:
         return None
-    return Answer(reader.head, bytes(content), reader.done or reader.ends_by_close, quotes)
+    return Answer(reader.head, bytes(content), reader.done or reader.ends_by_close)
 
 
 _NUMBERS = ("prompt_tokens", "completion_tokens", "cached_tokens", "input_tokens", "output_tokens")

@@ -143,8 +143,8 @@ def read_object(body: bytes, *, named: bool = True) -> tuple[dict[str, Any], str
 def streams(doc: Mapping[str, Any]) -> bool:
     """Return True if a body asks for a stream.
 
-    Engines take `"true"`, `"yes"` and 1 for true, too. What is neither a boolean nor null is refused instead, so that
-    the router and every engine agree on what was asked for.
+    Engines take `"true"`, `"yes"` and 1 for true, too (`documents.lax`). This field says how an answer is to be read,
+    so what is neither a boolean nor null is refused instead: the router and every engine agree on it.
 
     Raises:
         ApiError: 400: `stream` is neither a boolean nor null.

@@ -30,8 +30,11 @@ from promptgroup_router.apis.request import (
 from promptgroup_router.apis.tools import ToolForms
 from promptgroup_router.base.errors import ApiError
 from promptgroup_router.contract.fingerprint import canonical_tools
+from promptgroup_router.documents import lax
 
 RESPONSES_PATH = b"/v1/responses"
+BACKGROUND = "background"
+"""The field by which a response is computed while nobody waits for it."""
 
 TOOL_LISTS = 256
 """Declared tool lists whose form in this API is remembered."""
@@ -134,6 +137,12 @@ def parse_response(body: bytes) -> ParsedRequest:
 def previous_response(ask: ParsedRequest) -> str:
     """Return the id of the response that a request continues; empty if it continues none."""
     return ask.doc.get("previous_response_id") or "" if ask.kind is ApiKind.RESPONSES else ""
+
+
+def goes_on(ask: ParsedRequest) -> bool:
+    """Return True if an engine may go on after it has answered, so that nobody sees the response's end."""
+    given = ask.doc.get(BACKGROUND) if ask.kind is ApiKind.RESPONSES else None
+    return given is not None and lax.truth(given) is not False
 
 
 def _conversation(items: list[Any]) -> tuple[list[dict[str, str]], list[tuple[str, int]], bool]:

@@ -1,36 +1,44 @@
-"""Finds token counts at the end of an answer, streamed or not, without parsing it. Does no I/O and reads no clock.
+"""Reads the token counts of an answer in passing, streamed or whole. Does no I/O and reads no clock.
 
-Engines put `usage` at the end of a body and into the last event of a stream. A name in quotes with a colon behind it
-cannot be text of the model, since quotes inside a JSON string are escaped. Only the input of a tool in Anthropic's API
-is JSON itself, and `usage` comes after it.
+Engines tell the counts in `usage`, a member of the answer itself, or of what an event has of it:
+
+| API       | whole answer | event of a stream                                       |
+|-----------|--------------|---------------------------------------------------------|
+| chat, text| `usage`      | `usage`                                                 |
+| responses | `usage`      | `response.usage`                                        |
+| messages  | `usage`      | `message.usage` of the first event, `usage` of the last |
+
+A `usage` that stands elsewhere is none: answers repeat what a client has written (`metadata`, `instructions`, tools),
+and their text is the model's. Of two members with one name the last one counts, as for every reader of JSON; engines
+write one. Of a stream the last event that tells counts does.
 """
 
+from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
-TAIL_BYTES = 4096
-"""Bytes of the end that are kept."""
-USAGE_BYTES = 1024
-"""Bytes of a `usage` that are kept beside the end: what a client chooses may follow it, such as `user` of a response or
-the `prompt_logprobs` of a chat, and would hide what it has used."""
+import orjson
+
+from promptgroup_router.base.errors import HttpError
+from promptgroup_router.documents.members import MemberReader
+from promptgroup_router.http11.framing import Chunked
 
 MOST_PARTS = 64
-"""Most parts that bytes are kept in: each takes 40 bytes more than it has."""
-HEAD_BYTES = 2048
-"""Bytes of the beginning that are kept where the first event tells the prompt's length: it has that length alone."""
+"""Most parts that wait to be read."""
+MOST_WAITING = 8192
+"""Most bytes of them."""
+MOST_PARSED = 65_536
+"""Most bytes of a whole answer, or of an event, that are parsed at once; longer ones are read in passing."""
 
-
-_DIGITS = 8
-"""Most digits of a count: engines that tell of more tokens than any prompt has are not believed."""
-_ZERO, _NINE, _COMMA, _BRACE, _SPACE = ord("0"), ord("9"), ord(","), ord("}"), ord(" ")
-_BLANKS = b" \t\n\r\v\f"
-_USAGE = b'"usage":'
-_PROMPT = b'"prompt_tokens":'
-_COMPLETION = b'"completion_tokens":'
-_CACHED = b'"cached_tokens":'
-_INPUT = b'"input_tokens":'
-_OUTPUT = b'"output_tokens":'
-_CACHE_READ = b'"cache_read_input_tokens":'
-_CACHE_CREATION = b'"cache_creation_input_tokens":'
+_USAGE = b"usage"
+_NAME = b'"usage"'
+_DATA = b"data:"
+MOST_TOKENS = 10**8
+"""Engines that tell of more tokens than any prompt has are not believed."""
+_BLANKS = b" \t\r\n"
+_OBJECT = b"{"
+_NOTHING = b":null"
+"""The value in each event before, where engines tell the usage at the end."""
 
 
 @dataclass(slots=True)
@@ -44,101 +52,216 @@ class Usage:
     """Tokens of the answer; 0 if the engine does not report it."""
 
 
+class _Document:
+    """One JSON document, of which the members `usage` are read: its own, and those of a member `under`."""
+
+    __slots__ = ("_held", "_readers", "_under")
+
+    def __init__(self, under: tuple[str, ...]) -> None:
+        self._under = under
+        self._held = b""
+        """The document, until it is longer than is parsed at once."""
+        self._readers: list[MemberReader] | None = None
+        """Those of a longer one."""
+
+    def feed(self, data: bytes) -> None:
+        """Add a part of the document."""
+        if self._readers is None:
+            self._held += data
+            if len(self._held) > MOST_PARSED:
+                self._readers, self._held = self._read(self._held), b""
+            return
+        for reader in self._readers:
+            reader.feed(data)
+
+    def usages(self) -> list[dict[str, Any]]:
+        """Return the members that are objects, in the order of the places where they may stand."""
+        readers = self._readers
+        if readers is None:
+            doc = _object(self._held)
+            if doc is not None:
+                return self._parsed(doc)
+            # it has not ended, or has what other readers of JSON take: NaN, halves of surrogate pairs
+            readers = self._read(self._held)
+        return [found for reader in readers if (found := _object(reader.value)) is not None]
+
+    def _read(self, data: bytes) -> list[MemberReader]:
+        readers = [MemberReader(_USAGE, under.encode()) for under in self._under]
+        for reader in readers:
+            reader.feed(data)
+        return readers
+
+    def _parsed(self, doc: dict[str, Any]) -> list[dict[str, Any]]:
+        holders = [doc.get(under) if under else doc for under in self._under]
+        found = [holder.get("usage") for holder in holders if isinstance(holder, dict)]
+        return [each for each in found if isinstance(each, dict)]
+
+
 class Tail:
-    """The last bytes of a body. They are joined seldom, so that an event costs 0.1 µs."""
+    """The token counts of an answer, as far as it has come. Parts are read many at a time: an event costs 0.1 µs."""
 
-    __slots__ = ("_bytes", "_parts", "_passed", "scans")
+    __slots__ = ("_bytes", "_chunks", "_document", "_events", "_line", "_parts", "_rest", "_streams", "_told", "_whole")
 
-    def __init__(self) -> None:
+    def __init__(self, whole: tuple[str, ...] = ("",), events: tuple[str, ...] = ("",)) -> None:
+        """Begin with nothing.
+
+        Args:
+            whole: the members of a whole answer that may have `usage`, empty for the answer itself.
+            events: the same of an event.
+        """
+        self._whole, self._events = whole, events
         self._parts: list[bytes] = []
-        """The bytes kept, as they were received."""
+        """Parts that were not read yet."""
         self._bytes = 0
-        """Their number."""
-        self._passed = b""
-        """The last usage that stands before the bytes kept, and what follows it; empty for none."""
-        self.scans = False
-        """True to find a usage wherever it stands, which takes a nanosecond for each byte: of whole answers. The last
-        event of a stream is short, and ends it."""
+        """Their bytes."""
+        self._chunks: Chunked | None = None
+        self._document: _Document | None = None
+        """The whole answer, once it is known to be one."""
+        self._streams = False
+        """True once the answer is known to be a stream of events."""
+        self._rest = b""
+        """The beginning of a line of the stream."""
+        self._line: _Document | None = None
+        """That of a line which is longer than is parsed at once."""
+        self._told: Usage | None = None
+
+    def in_chunks(self) -> None:
+        """Expect the body in the chunked transfer coding."""
+        self._chunks = Chunked()
 
     def add(self, data: bytes) -> None:
         """Add received bytes of the body."""
         self._parts.append(data)
         self._bytes += len(data)
-        if self._bytes > 2 * TAIL_BYTES or len(self._parts) >= MOST_PARTS:
-            self._join()
+        if self._bytes > MOST_WAITING or len(self._parts) >= MOST_PARTS:
+            self._read()
 
     def usage(self) -> Usage | None:
-        """Return the last usage of the body, None if there is none."""
-        return _read(self._last_usage(), _PROMPT, _COMPLETION)
+        """Return the usage of what has come, None if there is none."""
+        self._read()
+        if self._document is not None:
+            self._take_all(self._document)
+        elif self._line is not None:
+            self._take_all(self._line)
+        elif self._rest:
+            self._take_line(self._rest)
+        return self._told
 
-    def _join(self) -> None:
-        """Make the parts one, of the last bytes if they are too many."""
-        kept = b"".join(self._parts)
-        if len(kept) > 2 * TAIL_BYTES:
-            if self.scans and (at := kept.rfind(_USAGE, 0, len(kept) - TAIL_BYTES + len(_USAGE) - 1)) >= 0:
-                self._passed = kept[at + len(_USAGE) : at + USAGE_BYTES]
-            kept = kept[-TAIL_BYTES:]
-        self._parts, self._bytes = [kept], len(kept)
+    def _take(self, usage: dict[str, Any]) -> None:
+        """Note what a usage tells, unless that are no counts."""
+        prompt = count(usage.get("prompt_tokens"))
+        if prompt is not None:
+            cached = _cached(usage, "prompt_tokens_details")
+            self._told = Usage(prompt, cached, count(usage.get("completion_tokens")) or 0)
 
-    def _last_usage(self) -> bytes:
-        """Return what follows the name of the last usage; empty if there is none."""
-        kept = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
-        if not self.scans:
-            kept = kept[-TAIL_BYTES:]
-        _, found, usage = kept.rpartition(_USAGE)
-        if not found:
-            return self._passed
-        return usage[:USAGE_BYTES] if self.scans else usage
+    def _take_all(self, document: _Document) -> None:
+        for usage in document.usages():
+            self._take(usage)
+
+    def _read(self) -> None:
+        """Read the parts that wait."""
+        data = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
+        self._parts, self._bytes = [], 0
+        if self._chunks is not None:
+            content = bytearray()
+            with suppress(HttpError):  # whoever relays the answer cuts it
+                self._chunks.feed(data, content)
+            data = bytes(content)
+        if self._document is not None:
+            self._document.feed(data)
+        elif self._streams:
+            self._read_lines(data)
+        elif data := (self._rest + data).lstrip(_BLANKS):
+            if data.startswith(_OBJECT):
+                self._document = _Document(self._whole)
+                self._document.feed(data)
+            else:
+                self._streams = True
+                self._read_lines(data)
+
+    def _read_lines(self, data: bytes) -> None:
+        """Read the whole lines of a stream: the JSON text of an event has no line feed in it."""
+        if self._line is not None:
+            stop = data.find(b"\n")
+            if stop < 0:
+                self._line.feed(data)
+                return
+            self._line.feed(data[:stop])
+            self._take_all(self._line)
+            self._line, data = None, data[stop:]
+        cut = data.rfind(b"\n") + 1
+        if cut:
+            lines, self._rest = self._rest + data[:cut], data[cut:]
+            at = lines.find(_NAME)
+            while at >= 0:
+                stop = lines.index(b"\n", at)
+                self._take_line(lines[lines.rfind(b"\n", 0, at) + 1 : stop])
+                at = lines.find(_NAME, stop)
+        else:
+            self._rest += data
+        if len(self._rest) > MOST_PARSED:
+            # a line that is no event has no usage
+            self._line = _Document(self._events if self._rest.startswith(_DATA) else ())
+            self._line.feed(self._rest[len(_DATA) :])
+            self._rest = b""
+
+    def _take_line(self, line: bytes) -> None:
+        """Note what an event tells."""
+        at = line.find(_NAME)
+        if at < 0 or not line.startswith(_DATA):
+            return
+        at += len(_NAME)
+        if line.startswith(_NOTHING, at) and line.find(_NAME, at) < 0:
+            return
+        document = _Document(self._events)
+        document.feed(line[len(_DATA) :])
+        self._take_all(document)
 
 
 class ResponsesTail(Tail):
-    """The end of an answer of OpenAI's Responses API, which counts input and output.
-
-    The last event of its streams has the whole answer.
-    """
+    """The same of OpenAI's Responses API, which counts input and output."""
 
     __slots__ = ()
 
     def __init__(self) -> None:
-        super().__init__()
-        self.scans = True
+        super().__init__(events=("response",))
 
-    def usage(self) -> Usage | None:
-        """Return the last usage in the tail; None when there is none."""
-        return _read(self._last_usage(), _INPUT, _OUTPUT)
+    def _take(self, usage: dict[str, Any]) -> None:
+        prompt = count(usage.get("input_tokens"))
+        if prompt is not None:
+            cached = _cached(usage, "input_tokens_details")
+            self._told = Usage(prompt, cached, count(usage.get("output_tokens")) or 0)
 
 
 class MessagesTail(Tail):
-    """The end of an answer of Anthropic's Messages API, and its beginning.
+    """The same of Anthropic's Messages API.
 
     The input that was neither read from the cache nor written to it is counted apart, so the prompt is their sum. A
     stream may count its input in the first event alone, and its output in the last.
     """
 
-    __slots__ = ("_head",)
+    __slots__ = ("_answer",)
 
     def __init__(self) -> None:
-        super().__init__()
-        self._head = b""
+        super().__init__(events=("message", ""))
+        self._answer = 0
+        """Tokens of the answer, as they were told last."""
 
-    def add(self, data: bytes) -> None:
-        """Add bytes of the body, as received."""
-        if len(self._head) < HEAD_BYTES:
-            self._head += data[: HEAD_BYTES - len(self._head)]
-        super().add(data)
-
-    def usage(self) -> Usage | None:
-        """Return the usage; None when the answer has none."""
-        usage = self._last_usage()
-        output = _count(usage, _OUTPUT)
-        read = _message_input(usage) or _message_input(self._head.partition(_USAGE)[2])
-        if read is None:
-            return None
-        return Usage(*read, output or 0)
+    def _take(self, usage: dict[str, Any]) -> None:
+        answer = count(usage.get("output_tokens"))
+        if answer is not None:
+            self._answer = answer
+        rest = count(usage.get("input_tokens"))
+        if rest is not None:
+            cached = count(usage.get("cache_read_input_tokens"))
+            created = count(usage.get("cache_creation_input_tokens"))
+            self._told = Usage(rest + (cached or 0) + (created or 0), cached, self._answer)
+        elif self._told is not None:
+            self._told.completion_tokens = self._answer
 
 
 class NoUsage(Tail):
-    """The end of an answer whose tokens are not counted."""
+    """The counts of an answer whose tokens nobody counts."""
 
     __slots__ = ()
 
@@ -150,49 +273,22 @@ class NoUsage(Tail):
         return None
 
 
-def _read(usage: bytes, prompt_tokens: bytes, answer_tokens: bytes) -> Usage | None:
-    prompt = _count(usage, prompt_tokens)
-    if prompt is None:
+def _object(text: bytes) -> dict[str, Any] | None:
+    """Return the object that a text is; None for any other."""
+    try:
+        doc = orjson.loads(text)
+    except orjson.JSONDecodeError:
         return None
-    return Usage(prompt, _count(usage, _CACHED), _count(usage, answer_tokens) or 0)
+    return doc if isinstance(doc, dict) else None
 
 
-def _message_input(usage: bytes) -> tuple[int, int | None] | None:
-    """Return the tokens of a message's prompt, and how many came from the cache."""
-    rest = _count(usage, _INPUT)
-    if rest is None:
-        return None
-    cached = _count(usage, _CACHE_READ)
-    return rest + (cached or 0) + (_count(usage, _CACHE_CREATION) or 0), cached
+def count(value: object) -> int | None:
+    """Return a number of tokens; None for what is none, or more than any prompt has."""
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < MOST_TOKENS:
+        return value
+    return None
 
 
-def _count(data: bytes, name: bytes) -> int | None:
-    """Return the first member of this name that is a whole number; None if there is none."""
-    while True:
-        _, found, data = data.partition(name)
-        if not found:
-            return None
-        if (number := _whole_number(data)) >= 0:
-            return number
-
-
-def _whole_number(data: bytes) -> int:
-    """Return the whole number of at most 8 digits at the beginning, -1 if there is none.
-
-    A comma or a brace must follow: `1.5` is no count, and the size of the next chunk, which may come between any two
-    bytes, would end a number too early. A loop takes a tenth of the time of a pattern where it is compiled.
-    """
-    at, end = 0, len(data)
-    while at < end and data[at] <= _SPACE and data[at] in _BLANKS:
-        at += 1
-    number, begin = 0, at
-    while at < end and _ZERO <= data[at] <= _NINE:
-        number = 10 * number + data[at] - _ZERO
-        at += 1
-        if at - begin > _DIGITS:
-            return -1
-    if at == begin:
-        return -1
-    while at < end and data[at] <= _SPACE and data[at] in _BLANKS:
-        at += 1
-    return number if at < end and (data[at] == _COMMA or data[at] == _BRACE) else -1
+def _cached(usage: dict[str, Any], name: str) -> int | None:
+    details = usage.get(name)
+    return count(details.get("cached_tokens")) if isinstance(details, dict) else None

@@ -7,8 +7,9 @@ reads no clock.
 
 from promptgroup_router.apis.usage import Tail, Usage
 
-_EVENT = b'data: {"'
-"""The beginning of an event, which no text has: quotes inside a JSON string are escaped."""
+_FIRST = b'data: {"'
+_EVENT = b"\n" + _FIRST
+"""The beginning of an event, which no text has: a line feed inside a JSON string is escaped."""
 
 UNSEEN = -1
 """Stands for the number of events of an answer that is no stream, or that nobody has seen."""
@@ -40,10 +41,14 @@ class AnswerEvents(Tail):
         self._seen = seen
         seen.count = 0
 
+    def in_chunks(self) -> None:
+        """Expect the body in the chunked transfer coding."""
+        self._tail.in_chunks()
+
     def add(self, data: bytes) -> None:
         """Add bytes of the body, as received."""
         self._tail.add(data)
-        self._seen.count += data.count(_EVENT)
+        self._seen.count += data.count(_EVENT) + data.startswith(_FIRST)
 
     def usage(self) -> Usage | None:
         """Return the last usage of the body, None if there is none."""
@@ -51,7 +56,5 @@ class AnswerEvents(Tail):
 
 
 def tail_of(tail: Tail, seen: SeenEvents | None, *, streamed: bool) -> Tail:
-    """Return what keeps the end of an answer, and counts its events where somebody wants to know."""
-    if not streamed:
-        tail.scans = True
+    """Return what reads the usage of an answer, and counts its events where somebody wants to know."""
     return AnswerEvents(tail, seen) if seen is not None and streamed else tail

@@ -12,6 +12,7 @@ import orjson
 from promptgroup_router.access.caller import Caller
 from promptgroup_router.apis.request import ApiKind, ParsedRequest, encoded
 from promptgroup_router.callers.whole_events import EVENT_ENDS, WholeEvents
+from promptgroup_router.documents import lax
 
 OPTIONS, INCLUDE = "stream_options", "include_usage"
 
@@ -25,7 +26,7 @@ def is_unasked(ask: ParsedRequest, caller: Caller) -> bool:
         return False
     options = ask.doc.get(OPTIONS)
     # what is no object is the engine's to refuse
-    return options is None or (isinstance(options, dict) and options.get(INCLUDE) is not True)
+    return options is None or (isinstance(options, dict) and lax.truth(options.get(INCLUDE)) is not True)
 
 
 def options_of(doc: dict[str, Any]) -> dict[str, Any]:
@@ -33,7 +34,7 @@ def options_of(doc: dict[str, Any]) -> dict[str, Any]:
     options = doc.get(OPTIONS)
     if options is None:
         return {}
-    return {OPTIONS: {INCLUDE: options.get(INCLUDE) is True} if isinstance(options, dict) else False}
+    return {OPTIONS: {INCLUDE: lax.truth(options.get(INCLUDE)) is True} if isinstance(options, dict) else False}
 
 
 def asking(ask: ParsedRequest, body: bytes) -> bytes:

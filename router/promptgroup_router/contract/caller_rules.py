@@ -163,7 +163,7 @@ class CallerRules:
 
     @property
     def without_limits(self) -> "CallerRules":
-        """What engines get and what callers learn: groups with the same value may share replicas."""
+        """The rules for what engines get and callers learn: groups that have the same may share replicas."""
         return replace(self, default=NO_LIMITS, named=())
 
     def limits_of(self, caller: str) -> CallerLimits:

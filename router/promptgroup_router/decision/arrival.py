@@ -11,6 +11,7 @@ from promptgroup_router.apis import structure
 from promptgroup_router.apis.anthropic import VERSION_HEADER
 from promptgroup_router.apis.endpoints import BY_PATH_ALONE, ENDPOINTS, PASSED, Endpoint
 from promptgroup_router.apis.request import ParsedRequest
+from promptgroup_router.apis.responses import BACKGROUND, goes_on
 from promptgroup_router.base.errors import ApiError, shown
 from promptgroup_router.callers.answer_events import SeenEvents
 from promptgroup_router.callers.longest_answer import longest_answer
@@ -219,11 +220,19 @@ def _charge(state: RouterState, found: Route, ask: ParsedRequest, size: int, now
     """Charge the caller for a request, where its group has limits; its body has `size` bytes, or 0 if none counts.
 
     Raises:
-        ApiError: 429: the caller has reached a limit.
+        ApiError: 429: the caller has reached a limit. 400: nobody would see the end of what is limited.
     """
     limits = found.candidates.rules.limits_of(found.caller.name)
     if limits is NO_LIMITS:
         return
+    if (limits.in_flight or limits.tokens_per_minute or limits.tokens_per_day) and goes_on(ask):
+        raise ApiError(
+            400,
+            "background is set, and the caller has limits of tokens or of requests at a time, for which the end of a "
+            "response must be seen: leave background out, and stream the response",
+            param=BACKGROUND,
+            code="background_not_supported",
+        )
     group = found.candidates.id if found.group == UNMATCHED else found.group
     if found.demand.cached:
         prompt, (longest, stated) = found.demand.prompt, longest_answer(ask.kind, ask.doc)

@@ -21,6 +21,7 @@ from promptgroup_router.apis.request import ApiKind, ParsedRequest, encoded, wro
 from promptgroup_router.callers.whole_events import WholeEvents
 from promptgroup_router.contract import names
 from promptgroup_router.contract.caller_rules import CachedTokens
+from promptgroup_router.documents.members import NOWHERE, MemberReader
 from promptgroup_router.policy.balancer import Pick
 from promptgroup_router.policy.misses import expect_miss
 from promptgroup_router.routing.prompt_digest import CacheQuestion, PromptDigests, digest, first_change
@@ -36,13 +37,14 @@ NOT_FOUND, UNAVAILABLE, NONE = "previous_message_not_found", "unavailable", "non
 HEAD = 4096
 """Bytes of an answer in which its id and its beginning are looked for."""
 
-_ID = re.compile(rb'"id":\s*"([A-Za-z0-9_.:-]{1,256})"')
-_PLACES = {
-    ApiKind.MESSAGES: re.compile(rb'"message":\s*\{(?=\s*")'),
-    ApiKind.RESPONSES: re.compile(rb'"response":\s*\{(?=\s*")'),
-}
-"""Where an object of an event begins that has the answer."""
-_WHOLE = re.compile(rb'\{(?=\s*")')
+_ID = re.compile(rb'"([A-Za-z0-9_.:-]{1,256})"')
+_PLACES = {ApiKind.MESSAGES: b"message", ApiKind.RESPONSES: b"response"}
+"""The member of an event that has the answer."""
+_HOLDERS = (b"", *_PLACES.values())
+"""The members that have its id, empty for the event or the answer itself."""
+_OBJECT = re.compile(rb'\{(?=\s*")')
+"""The beginning of an object that has members."""
+_DATA = b"data:"
 
 
 def asks(ask: ParsedRequest, *, by_header: bool) -> bool:
@@ -183,9 +185,9 @@ class Diagnosed:
         self._known = known
         self._route = found
         form = found.question.form if found.question is not None else None
-        self._place = (_PLACES[form] if streamed else _WHOLE) if form is not None else None
-        """Where the field belongs; None once it is there, and where the header has all."""
-        self._field = rb"\g<0>" + diagnosis.field(form).replace(b"\\", rb"\\") + b"," if form is not None else b""
+        self._place = (_PLACES[form] if streamed else b"") if form is not None else None
+        """The member of an event whose field it is, or empty; None once it is there, and where the header has all."""
+        self._field = diagnosis.field(form) + b"," if form is not None else b""
         self._streamed = streamed
         self._often = form is ApiKind.RESPONSES
         """True if several events have the object."""
@@ -203,7 +205,7 @@ class Diagnosed:
         if self._events is not None:
             return self._filled(self._events.feed(data))
         whole, self._held = self._held + data, b""
-        if _WHOLE.search(whole) is None and len(whole) <= HEAD:
+        if _OBJECT.search(whole) is None and len(whole) <= HEAD:
             whole, self._held = b"", whole
         return self._filled(whole)
 
@@ -215,18 +217,45 @@ class Diagnosed:
     def _filled(self, data: bytes) -> bytes:
         if self._place is None or not data:
             return data
-        often = self._streamed and self._often
-        filled, count = self._place.subn(self._field, data, 0 if often else 1)
-        if (count or not self._streamed) and not often:
+        if not self._streamed:
             self._place = None
-            filled += self._events.finish() if self._events is not None else self._held
-            self._held = b""
-        return filled
+            filled, self._held = self._filled_at(data, 0) + self._held, b""
+            return filled
+        lines = data.splitlines(keepends=True)
+        for number, line in enumerate(lines):
+            if self._place is None or not line.startswith(_DATA) or b'"%b"' % self._place not in line:
+                continue
+            reader = MemberReader(self._place, most=0)
+            reader.feed(line[len(_DATA) :])
+            if reader.begin == NOWHERE:
+                continue
+            lines[number] = self._filled_at(line, reader.begin + len(_DATA))
+            if lines[number] is not line and not self._often:
+                self._place = None
+        filled = b"".join(lines)
+        return filled + self._events.finish() if self._place is None and self._events is not None else filled
+
+    def _filled_at(self, data: bytes, at: int) -> bytes:
+        """Return data with the field as the first member of the object that begins at a place."""
+        found = _OBJECT.search(data, at) if not self._streamed else _OBJECT.match(data, at)
+        return data[: found.end()] + self._field + data[found.end() :] if found is not None else data
 
     def _remember(self, head: bytes) -> bytes | None:
         """Remember the prompt by the id in the beginning of its answer; return None once nothing is looked for."""
-        asked, found = self._route.question, _ID.search(head)
-        if found is not None and asked is not None:
-            self._known.put(owner(self._route), found[1].decode(), asked.digest)
+        asked, found = self._route.question, _id_of(head, streamed=self._streamed)
+        if found and asked is not None:
+            self._known.put(owner(self._route), found, asked.digest)
             return None
         return head if len(head) < HEAD else None
+
+
+def _id_of(head: bytes, *, streamed: bool) -> str:
+    """Return the id of an answer that begins like this; empty while it is not known."""
+    events = [line[len(_DATA) :] for line in head.split(b"\n") if line.startswith(_DATA)] if streamed else [head]
+    for event in events:
+        for holder in _HOLDERS:
+            reader = MemberReader(b"id", holder)
+            reader.feed(event)
+            if (found := _ID.fullmatch(reader.value)) is not None:
+                return found[1].decode()
+    return ""

@@ -603,6 +603,8 @@ class Relay:
         self._plain = not (relayed.decode or self._frames)
         if relayed.decode or (self._committed and answer.framing is Framing.CHUNKED):
             self._decoder = Chunked()
+        elif answer.framing is Framing.CHUNKED:
+            self._tail.in_chunks()
         if self._streams and answer.status == OK and not is_compressed(answer):
             self._guard = EventGuard(chunked=answer.framing is Framing.CHUNKED, words=words_of(self._endpoint))
 

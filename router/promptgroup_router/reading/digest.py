@@ -13,6 +13,7 @@ from typing import Any
 import xxhash
 
 from promptgroup_router.apis.request import SYSTEM_ROLES, ApiKind, ParsedRequest, encoded
+from promptgroup_router.apis.responses import BACKGROUND, goes_on
 from promptgroup_router.apis.session_key import (
     MESSAGES_SHARED_FIELDS,
     NAMING_FIELDS,
@@ -27,6 +28,7 @@ from promptgroup_router.callers.longest_answer import MOST, SAYING, answers
 from promptgroup_router.callers.unasked_usage import options_of
 from promptgroup_router.contract.caller_rules import EngineField
 from promptgroup_router.decision.cache_diagnosis import ANTHROPIC, OPENAI, OPENAI_ID, PREVIOUS, asks
+from promptgroup_router.documents import lax
 from promptgroup_router.routing import prompt_digest
 from promptgroup_router.routing.secret_prompt import repeating_field
 
@@ -107,9 +109,11 @@ def _fields(ask: ParsedRequest, declared: int) -> dict[str, Any]:
     kept |= _question(doc)
     if CACHE_FIELD in doc:
         kept[CACHE_FIELD] = told if len(encoded(told := doc[CACHE_FIELD])) <= MOST_QUESTION else True
-    kept |= {name: doc[name] for name in SAYING if isinstance(doc.get(name), int) and abs(doc[name]) <= MOST}
+    kept |= {name: min(MOST, told) for name in SAYING if (told := lax.whole(doc.get(name))) is not None and told > 0}
     if (several := answers(ask.kind, doc)) > 1:
         kept["n"] = several  # of each prompt, which are not told
+    if goes_on(ask):
+        kept[BACKGROUND] = True
     if "request_id" in doc:
         kept["request_id"] = True
     if ask.ids:

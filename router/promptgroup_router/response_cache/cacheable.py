@@ -1,4 +1,8 @@
-"""Decides whether a request has one answer that may be kept. Does no I/O and reads no clock."""
+"""Decides whether a request has one answer that may be kept. Does no I/O and reads no clock.
+
+Numbers count here in JSON's own form alone. In another spelling that engines take, such as `"0"`, a request goes past
+the cache, which is right for any request.
+"""
 
 import enum
 

@@ -63,9 +63,14 @@ def new_id(old: bytes, unique: bytes) -> bytes:
 def with_id(piece: bytes, old: bytes, new: bytes) -> bytes:
     """Return a piece of an answer with another id.
 
-    Quotes within a JSON string are escaped, so that the id in quotes is never a part of a text.
+    Quotes within a JSON string are escaped, so that the name in quotes is never a part of a text; a text alone may be
+    the same as the id.
     """
-    return piece.replace(b'"%b"' % old, b'"%b"' % new) if old else piece
+    if not old or old not in piece:
+        return piece
+    for name in (b'"id":"', b'"id": "'):  # as engines write them
+        piece = piece.replace(b'%b%b"' % (name, old), b'%b%b"' % (name, new))
+    return piece
 
 
 def marked(kind: ApiKind, piece: bytes) -> bytes:

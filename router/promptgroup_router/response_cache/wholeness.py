@@ -3,12 +3,14 @@
 Does no I/O and reads no clock.
 """
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
 from promptgroup_router.apis.request import ApiKind
 from promptgroup_router.response_cache.rewriting import document
 
+_DONE = re.compile(rb"data:[ ]?\[DONE\][ \r\n]*")
 _FAILED = ("abort", "aborted", "error")
 """Values of `finish_reason` of an answer that ended before its time."""
 
@@ -25,9 +27,9 @@ def is_whole(kind: ApiKind, pieces: Sequence[bytes], *, streamed: bool) -> bool:
         body = document(pieces[0]) if len(pieces) == 1 else {}
         return bool(body) and not _is_failure(body) and _ends(kind, body)
     last = pieces[-1] if pieces else b""
-    ended = b"message_stop" in last if kind is ApiKind.MESSAGES else last.startswith(b"data:") and b"[DONE]" in last
+    ended = document(last).get("type") == "message_stop" if kind is ApiKind.MESSAGES else _DONE.fullmatch(last)
     suspects = (piece for piece in pieces if b'"error"' in piece or b'"abort' in piece)
-    return ended and last.endswith(b"\n") and not any(_is_failure(document(piece)) for piece in suspects)
+    return bool(ended) and last.endswith(b"\n") and not any(_is_failure(document(piece)) for piece in suspects)
 
 
 def _ends(kind: ApiKind, body: dict[str, Any]) -> bool:

@@ -1,9 +1,10 @@
 import orjson
 import pytest
 
-from promptgroup_router.apis.request import preamble
+from promptgroup_router.apis.request import ApiKind, parse, preamble
 from promptgroup_router.apis.responses import (
     chat_tools,
+    goes_on,
     parse_response,
     previous_response,
     responses_tools,
@@ -199,3 +200,16 @@ def test_a_session_is_the_same_in_text_and_in_items():
     assert find_session(response("B" * 300), {}, "g").key != find_session(first, {}, "g").key
     named = response("A" * 300, conversation={"id": "conv_1"})
     assert find_session(named, {}, "g").source == "field conversation.id"
+
+
+@pytest.mark.parametrize("value", [True, 1, 1.0, "true", "ON", "y", "maybe", [], 2, {}], ids=str)
+def test_a_response_that_goes_on_in_the_background_in_every_spelling(value):
+    asked = orjson.dumps({"model": "m", "input": "Hi", "background": value})
+    assert goes_on(parse_response(asked))
+
+
+@pytest.mark.parametrize("value", [False, None, 0, 0.0, "false", "No", "f"], ids=str)
+def test_a_response_that_ends_with_its_answer(value):
+    assert not goes_on(parse_response(orjson.dumps({"model": "m", "input": "Hi", "background": value})))
+    assert not goes_on(parse_response(b'{"model":"m","input":"Hi"}'))
+    assert not goes_on(parse(ApiKind.TEXT, b'{"model":"m","prompt":"Hi","background":true}'))

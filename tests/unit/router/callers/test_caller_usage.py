@@ -162,3 +162,52 @@ def test_a_client_that_leaves_before_the_end_pays_for_what_it_has_read(tmp_path)
             assert account.minute_tokens >= 50
 
     run(test())
+
+
+ECHO = {"usage": dict.fromkeys(("prompt_tokens", "completion_tokens", "input_tokens", "output_tokens"), 0)}
+COUNTED = {"prompt_tokens": 40, "input_tokens": 40, "completion_tokens": 3, "output_tokens": 3}
+
+
+async def echoing(call: Call) -> None:
+    """Answer as engines that repeat what a client has written behind what they have counted."""
+    asked = call.json
+    answer = {"id": "1", "choices": [], "usage": COUNTED, "metadata": asked["metadata"], "user": asked["user"]}
+    if not asked.get("stream"):
+        call.answer(orjson.dumps(answer))
+        return
+    if call.request.head.path == b"/v1/responses":
+        events = [{"type": "response.completed", "response": answer}]
+    elif call.request.head.path == b"/v1/messages":
+        events = [
+            {"type": "message_start", "message": answer},
+            {"type": "message_delta", "usage": {"output_tokens": 3}},
+        ]
+    else:
+        events = [answer]
+    call.begin_stream()
+    framed = b"".join(map(event, events)) + b"data: [DONE]\n\n"
+    for at in range(0, len(framed), 50):  # chunks of proxies end anywhere
+        call.chunk(framed[at : at + 50])
+    call.send(b"0\r\n\r\n")
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages"])
+def test_nobody_writes_their_own_bill(tmp_path, path, streamed):
+    async def test():
+        limits = CallerLimits(tokens_per_minute=150)
+        async with engines(1, echoing) as (engine,), served(tmp_path, plain(engine, limits)) as router:
+            said = {"prompt": "Hi"} if path == "/v1/completions" else {"input": "Hi"}
+            said |= {"messages": [{"role": "user", "content": "Hi"}]} if "chat" in path or "messages" in path else {}
+            body = {
+                "model": "support",
+                "stream": streamed,
+                "metadata": ECHO,
+                "user": orjson.dumps(ECHO).decode(),
+                **said,
+            }
+            found = [(await ask(router.port, post(body, A, path=path))).status for _ in range(5)]
+            assert found == [200, 200, 200, 200, 429]
+            assert [used(router, name) for name in ("prompt_tokens", "answer_tokens", "unmetered")] == [160, 12, 0]
+
+    run(test())

@@ -120,7 +120,9 @@ def check(rule: str, bodies: list[dict], answers: list[bytes]) -> None:
         assert not any(b"cached" in answer for answer in answers)
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    "way", [pytest.param(way, marks=[pytest.mark.heavy] if "large" in way else []) for way in WAYS]
+)
 @pytest.mark.parametrize("rule", STRICT)
 def test_no_way_to_an_engine_goes_past_the_rules_of_its_group(tmp_path, rule, way):
     async def test():

@@ -19,7 +19,9 @@ def asked(**fields):
     return parse(ApiKind.CHAT, orjson.dumps(BODY | fields))
 
 
-@pytest.mark.parametrize("options", [None, {}, {"include_usage": False}, {"include_usage": None, "other": 1}])
+@pytest.mark.parametrize(
+    "options", [None, {}, {"include_usage": False}, {"include_usage": "off"}, {"include_usage": None, "other": 1}]
+)
 def test_a_stream_of_a_known_caller_who_did_not_ask(options):
     ask = asked(stream_options=options)
     assert is_unasked(ask, TEAM)
@@ -37,7 +39,13 @@ def test_the_question_is_put_in_without_parsing_where_there_are_no_options():
 
 @pytest.mark.parametrize(
     "fields",
-    [{"stream_options": {"include_usage": True}}, {"stream_options": 7}, {"stream_options": []}, {"stream": False}],
+    [
+        {"stream_options": {"include_usage": True}},
+        {"stream_options": {"include_usage": "yes"}},
+        {"stream_options": 7},
+        {"stream_options": []},
+        {"stream": False},
+    ],
 )
 def test_who_asks_and_who_has_no_stream_and_who_is_wrong_is_left_alone(fields):
     assert not is_unasked(asked(**fields), TEAM)

@@ -194,3 +194,23 @@ def test_an_answer_without_its_place_passes_unchanged():
     body = b'data: {"type": "error"}\n\n' * 1000
     rewriter = Diagnosed(PromptDigests(), routed(asks(None)), MissDiagnosis("none"), streamed=True)
     assert b"".join(rewriter.feed(body[at : at + 777]) for at in range(0, len(body), 777)) + rewriter.finish() == body
+
+
+@pytest.mark.interpreted
+def test_what_a_client_has_written_is_neither_the_id_nor_the_place():
+    said = {"id": "mine", "response": {"id": "mine", "a": 1}, "properties": {"response": {"type": "x"}}}
+    echo = {"metadata": said, "tools": [{"parameters": said}], "instructions": '"response":{"id":"mine"}'}
+    events_ = [
+        {"type": "response.created", "response": echo | {"id": "resp_7"}},
+        {"type": "response.output_item.done", "item": said},
+        {"type": "response.completed", "response": {"id": "resp_7"} | echo},
+    ]
+    body = b"".join(b"event: x\ndata: %b\n\n" % orjson.dumps(each) for each in events_)
+    known, asked = PromptDigests(), question(response(prompt_cache_options={"comparison_response_id": None}), {})
+    rewriter = Diagnosed(known, routed(asked), MissDiagnosis("none"), streamed=True)
+    told = events(b"".join(rewriter.feed(body[at : at + 50]) for at in range(0, len(body), 50)) + rewriter.finish())
+    assert known.get("chat/a\0\0", "resp_7") == asked.digest
+    assert known.get("chat/a\0\0", "mine") is None
+    for at in (0, 2):
+        assert told[at]["response"].pop("prompt_cache_diagnostics") == {"type": "cache_hit"}
+    assert told == events_

@@ -124,3 +124,52 @@ def test_an_alias_is_charged_to_the_account_of_the_model(tmp_path):
                     assert (refused.status, refused.json["error"]["code"]) == (429, "rate_limit_exceeded")
 
     run(check())
+
+
+BACKGROUND = {"model": "llama", "instructions": SYSTEM, "input": "Hi"}
+LIMITS = {"in_flight": 1, "tokens_per_minute": 10_000, "tokens_per_day": 10_000}
+
+
+SIZES = pytest.mark.parametrize("size", [1, pytest.param(300_000, id="large", marks=pytest.mark.heavy)])
+
+
+@SIZES
+@pytest.mark.parametrize("limit", [*LIMITS, "requests_per_minute"])
+def test_what_goes_on_unseen_is_refused_where_its_end_is_limited(tmp_path, limit, size):
+    async def check():
+        limits = {limit: LIMITS.get(limit, 10)}
+        async with engines(1, counted) as (engine,), routing(tmp_path, table_of(engine.address, **limits)) as router:
+            for value in (True, "on", 1.0):
+                body = BACKGROUND | {"background": value, "input": "x" * size}
+                answer = await ask(router.port, post(body, path="/v1/responses"))
+                if limit not in LIMITS:
+                    assert answer.status == 200
+                    continue
+                error = answer.json["error"]
+                assert (answer.status, error["code"], error["param"]) == (400, "background_not_supported", "background")
+                assert "leave background out" in error["message"]
+                assert not engine.requests
+                assert not router.state.limiter._named
+            body = BACKGROUND | {"background": "off"}
+            assert (await ask(router.port, post(body, path="/v1/responses"))).status == 200
+
+    run(check())
+
+
+@SIZES
+def test_eight_answers_that_are_asked_for_by_a_text_are_charged_as_eight(tmp_path, size):
+    async def behave(call: Call) -> None:
+        await call.client_gone()
+
+    async def check():
+        async with (
+            engines(1, behave) as (engine,),
+            routing(tmp_path, table_of(engine.address, tokens_per_minute=1_000_000)) as router,
+            connected(router.port) as client,
+        ):
+            client.send(post(chat("x" * size, n="8", max_tokens="500", stream=True)))
+            await until(lambda: engine.requests, "the request")
+            (account,) = router.state.limiter._named["chat/support"].values()
+            assert account.open_tokens == 4000
+
+    run(check())

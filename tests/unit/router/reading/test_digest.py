@@ -4,10 +4,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from promptgroup_router.apis.endpoints import ENDPOINTS
+from promptgroup_router.apis.responses import goes_on
 from promptgroup_router.apis.session_key import find_session
 from promptgroup_router.apis.structure import LARGE_BYTES
 from promptgroup_router.apis.tokens import Tokens
 from promptgroup_router.base.errors import ApiError
+from promptgroup_router.callers.longest_answer import SAYING, longest_answer
 from promptgroup_router.contract.table import PromptRef
 from promptgroup_router.decision.cache_diagnosis import HEADER, question, without_question
 from promptgroup_router.policy.session_locations import SessionLocations
@@ -182,3 +184,21 @@ def test_a_digest_of_a_question_of_another_form_is_small_and_refused(asked):
     assert len(told) < 20_000
     with pytest.raises(ApiError, match="diagnostics"):
         question(from_digest(orjson.loads(told)), {})
+
+
+@pytest.mark.parametrize("value", [8, "8", " 8.0 ", 8.0, True, 2**63, "x", None, -1, "true"], ids=str)
+def test_a_digest_reserves_what_its_request_does(value):
+    for path, fields in SPECIFIC_BODIES.items():
+        names = dict.fromkeys((*SAYING, "background"), value)
+        whole = ENDPOINTS[path].parse(orjson.dumps({"model": "m"} | fields | names))
+        told = from_digest(orjson.loads(orjson.dumps(digest(whole, 0))))
+        assert longest_answer(told.kind, told.doc) == longest_answer(whole.kind, whole.doc)
+        assert goes_on(told) is goes_on(whole)
+
+
+SPECIFIC_BODIES = {
+    b"/v1/chat/completions": {"messages": [{"role": "user", "content": "Hi"}]},
+    b"/v1/completions": {"prompt": ["a", "b"], "prompt_embeds": ["AA"]},
+    b"/v1/messages": {"messages": [{"role": "user", "content": "Hi"}]},
+    b"/v1/responses": {"input": "Hi"},
+}
