@@ -113,6 +113,8 @@ def template(thing: Object, namespace: str, *conditions: str, arguments: Iterabl
         _replace(thing, TRACING, mark("{{ $.Values.tracing.namespace }}"))
         _replace(thing, OTLP_PORT, mark("{{ $.Values.tracing.port }}"))
         _replace(thing["spec"], SYSTEM, mark(f"{{{{ {RELEASE} }}}}"))
+        if metadata["name"] == "promptgroup-picker":
+            thing["spec"]["ingress"][0]["from"].append(mark(GATEWAYS))
     if thing["kind"] == "ValidatingAdmissionPolicy":  # the operator's user is named by its namespace
         for condition in thing["spec"].get("matchConditions", ()):
             condition["expression"] = condition["expression"].replace(SYSTEM, mark(f"{{{{ {RELEASE} }}}}"))
@@ -158,6 +160,10 @@ VARIABLES = """\
 {{- end }}
 {{- end }}{{- end }}"""
 """Lines of a container's variables: OpenTelemetry's, where spans are asked for."""
+
+
+GATEWAYS = "{{- with $.Values.picker.gateways }}\n{{- toYaml . | HERE }}\n{{- end }}"
+"""Items of those who may connect to pickers, beside gateways that labels name."""
 
 
 def _optional(value: str, field: str) -> str:
@@ -328,6 +334,9 @@ picker:
   enabled: false
   # Namespaces that get pickers, each for the groups beside it. Empty: those of the routers.
   namespaces: []
+  # Who may connect, beside the pods of the Gateways in the pickers' namespace and of all namespaces that have the label
+  # promptgroup.dev/gateways=true: peers of a NetworkPolicy, as in [{{ipBlock: {{cidr: 10.129.0.0/23}}}}].
+  gateways: []
   # Let pickers read Secrets of their namespace by name: needed where prompts or callers' keys are in Secrets.
   readSecrets: true
 {_runs(picker)}

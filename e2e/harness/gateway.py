@@ -128,7 +128,8 @@ def _deployment(images: Images) -> dict[str, Any]:
         "containers": [container],
         "volumes": [{"name": "config", "configMap": {"name": NAME}}],
     }
-    template = {"metadata": {"labels": _LABELS}, "spec": pod}
+    labels = {**_LABELS, "gateway.networking.k8s.io/gateway-name": NAME}  # pickers let in pods with it
+    template = {"metadata": {"labels": labels}, "spec": pod}
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",

@@ -20,6 +20,7 @@ class HealthCheck:
     def __init__(self, state: RouterState, stream: Stream) -> None:
         self._state = state
         self._stream = stream
+        stream.pays = False  # a few a second are asked for, and they cost as much as their frames
 
     def begun(self, size: int) -> None:
         """Refuse a message that no check has.

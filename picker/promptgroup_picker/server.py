@@ -1,6 +1,7 @@
 """The picker's process: its ports for gateways and health checks, drain. All parts are wired together here."""
 
 import asyncio
+import datetime as dt
 import logging
 import ssl
 from collections.abc import Coroutine, Iterator
@@ -74,7 +75,7 @@ class Picker:
         self._tls: ssl.SSLContext | None = None
         """The certificate that the port for gateways shows; None without TLS."""
         self._certificate: CertificateFeed | None = None
-        """Reads the certificate again, where one is given."""
+        """Reads the certificate and the authorities again, where files are given."""
         self._servers: list[Accepting] = []
         self.port = 0
         self.health_port = 0
@@ -123,10 +124,9 @@ class Picker:
             OSError: it cannot be used.
         """
         settings = self._settings
-        if settings.tls_cert_file is None or settings.tls_key_file is None:
-            self._tls = tls.own_context()
-            return
-        files = CertificateFiles(settings.tls_cert_file, settings.tls_key_file, None)
+        certificate, key = settings.tls_cert_file, settings.tls_key_file
+        own = tls.self_signed(dt.datetime.now(dt.UTC))
+        files = CertificateFiles(certificate or own, key or own, settings.tls_client_ca)
         failed = partial(self.core.state.metrics.key_errors.add, "certificate")
         self._certificate = CertificateFeed(files, self._renew_tls, failed, protocol=tls.HTTP2)
         try:

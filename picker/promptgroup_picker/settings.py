@@ -25,6 +25,8 @@ class PickerSettings(CoreSettings):
     endpoints: int
     conformance: str
     """Name of the InferencePool that the conformance tests are about; empty for none."""
+    tls_client_ca: Path | None = None
+    """Authorities of gateways' certificates; None for gateways that show none."""
 
 
 def parse(arguments: Sequence[str], environment: Mapping[str, str] = os.environ) -> PickerSettings:
@@ -50,6 +52,7 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str] = os.environ)
         tls_key_file=given.tls_key_file,
         endpoints=given.endpoints,
         conformance=given.conformance,
+        tls_client_ca=given.tls_client_ca,
     )
 
 
@@ -60,8 +63,9 @@ def _check(given: argparse.Namespace) -> None:
         raise ValueError("--tls-cert-file and --tls-key-file are given one without the other: give both, or none")
     if given.conformance and given.table is not None:
         raise ValueError("--conformance and --table are both given, but the pool is on an API server: leave one out")
-    if given.plaintext and given.tls_cert_file is not None:
-        raise ValueError("--plaintext and --tls-cert-file are both given: leave one out")
+    for flag, file in (("--tls-cert-file", given.tls_cert_file), ("--tls-client-ca", given.tls_client_ca)):
+        if given.plaintext and file is not None:
+            raise ValueError(f"--plaintext and {flag} are both given: leave one out")
 
 
 def flag_parser(environment: Mapping[str, str]) -> FlagParser:
@@ -92,6 +96,8 @@ def flag_parser(environment: Mapping[str, str]) -> FlagParser:
     text = "certificate for gateways (default: one that the picker makes for itself, which they do not verify)"
     flags.add(listen, "tls-cert-file", None, type=Path, metavar="FILE", help=text)
     flags.add(listen, "tls-key-file", None, type=Path, metavar="FILE", help="its key")
+    text = "take only gateways with a certificate of these authorities, in PEM (default: whoever reaches the port)"
+    flags.add(listen, "tls-client-ca", None, type=Path, metavar="FILE", help=text)
     answers = flags.group("answers")
     text = (
         "most endpoints that are named for a request: the gateway tries them in order. More than 1 needs a gateway "

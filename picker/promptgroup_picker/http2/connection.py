@@ -15,15 +15,18 @@ the peer opened before it read them are taken; its answer to the PING comes behi
 
 What a call fails at, its own faults included, ends that call alone.
 
-Everything is bounded: frames, fields, streams, resets, messages, and what waits to be sent. A peer that sends more
-than the window of a stream is cut off, since what waits is bounded by it. `held` is what the connection keeps.
+Everything is bounded: frames, fields, streams, resets, messages, what waits to be sent, and what all of it costs
+(`budget`). A peer that sends more than the window of a stream is cut off, since what waits is bounded by it. `held` is
+what the connection keeps.
 """
 
 from collections import deque
 from collections.abc import Callable
+from math import inf
 from typing import Protocol
 
-from promptgroup_picker.http2 import fields, frames
+from promptgroup_picker.http2 import budget, fields, frames
+from promptgroup_picker.http2.budget import Budget
 from promptgroup_picker.http2.fields import FieldReader
 from promptgroup_picker.http2.frames import ErrorCode, Frame, FrameReader, FrameType, Http2Error
 from promptgroup_picker.http2.grpc_messages import GrpcError, GrpcStatus, MessageReader, framed
@@ -40,10 +43,6 @@ UNSENT = 2**18
 """Bytes that may wait to be sent on a stream before its window stays closed."""
 MAX_RESETS = 2000
 """Most streams that a peer may open and reset before the connection is closed, less those that ended well."""
-MAX_CONTROL = 10_000
-"""Most frames that need an answer (PING, SETTINGS) among those of one read."""
-FREE_LOOKS = 2**16
-"""Open streams that changes of the initial window may reach before they are counted against the bytes received."""
 QUIET_TICKS = 60
 """Seconds after which a stream is reset that has brought no message, or whose output does not get on."""
 DEFAULT_WINDOW = 65535
@@ -53,6 +52,7 @@ FAILED = "the picker failed: its log says why"
 """The message of a call that ended by a fault of the picker's own."""
 DRAINING = b"draining"
 """The bytes of the PING that follows the first GOAWAY."""
+_NO_METHOD = fields.refusal(GrpcStatus.UNIMPLEMENTED, "there is no such method")
 
 
 class Call(Protocol):
@@ -87,7 +87,7 @@ class Stream:
     """One call."""
 
     __slots__ = ("_connection", "_unread", "allowed", "answered", "call", "ended", "half_closed", "heard", "id", "kept",
-                 "output", "quiet", "reader", "served", "trailers", "waiting", "window")  # fmt: skip
+                 "opening", "output", "pays", "quiet", "reader", "served", "trailers", "waiting", "window")  # fmt: skip
 
     def __init__(self, connection: "ServerConnection", number: int, window: int, most: int) -> None:
         self._connection = connection
@@ -100,6 +100,10 @@ class Stream:
         """Bytes of a message that is not whole."""
         self.heard = False
         """True once a message has come."""
+        self.opening = 0.0
+        """Units that the fields cost which opened it, until its first answer pays for them."""
+        self.pays = True
+        """False for a call whose answers pay for nothing: it is not what gateways come for."""
         self.quiet = 0
         """Seconds in which it brought no first message, or its output did not get on."""
         self.output: deque[bytes | memoryview] = deque()
@@ -131,6 +135,9 @@ class Stream:
     def send(self, message: bytes) -> None:
         """Send a message."""
         if not self.ended and self.trailers is None:
+            if self.pays:
+                self._connection.budget.pay(budget.ANSWER + self.opening)
+                self.opening = 0.0
             self._connection.send(self, framed(message))
             self._connection.wake()
 
@@ -186,25 +193,24 @@ class ServerConnection:
         self._max_message = max_message
         self._reader = FrameReader()
         self._fields = FieldReader()
+        self.budget = Budget()
+        self.more = False
+        """True if bytes are here that no turn has read."""
         self.streams: dict[int, Stream] = {}
         self._last = 0
         """The highest stream that was opened."""
         self._window = DEFAULT_WINDOW
         """Bytes that may be sent on all streams together."""
         self._initial_window = DEFAULT_WINDOW
-        """Bytes that may be sent on a new stream; a change of it reaches the open ones at the end of a read."""
+        """Bytes that may be sent on a new stream; a change of it reaches the open ones at the end of a turn."""
         self._widened = 0
         """Bytes by which the windows of the open streams are still to grow."""
         self._unacknowledged = 0
-        """SETTINGS of this read: data that is sent before their ACK counts by what was agreed before them."""
+        """SETTINGS of this turn: data that is sent before their ACK counts by what was agreed before them."""
         self._unread = 0
-        self._looks = FREE_LOOKS
-        """Open streams that changes of the initial window may still reach."""
         self._held = 0
         """Bytes of messages that are not whole, and of output that waits for windows."""
         self._resets = 0
-        self._control = 0
-        """Frames of this read that need an answer."""
         self._block: tuple[int, int, bytearray] | None = None
         """Stream, flags and first bytes of fields that go on in the next frame."""
         self._blocked: dict[int, Stream] = {}
@@ -251,18 +257,44 @@ class ServerConnection:
         return bool(self._out)
 
     def receive(self, data: bytes) -> None:
-        """Take bytes; after a violation the connection is `closed` once its output is sent."""
+        """Take bytes, and read all of their frames."""
+        self.keep(data)
+        self.read()
+
+    def keep(self, data: bytes) -> None:
+        """Take bytes, whose frames `read` reads."""
+        if not self.closed:
+            self.budget.charge(budget.READ)
+            self._reader.keep(data)
+            self.more = True
+
+    def read(self, turn: float = inf) -> float:
+        """Read frames until they have cost a turn.
+
+        After a violation the connection is `closed` once its output is sent.
+
+        Returns:
+            The units that they have cost.
+        """
         if self.closed:
-            return
-        self._control = 0
-        self._looks += len(data)
+            return 0.0
+        spending, self.more = self.budget, False
+        spending.spent = 0.0
         try:
-            for each in self._reader.feed(data):
+            for each in self._reader.frames():
+                spending.charge(budget.FRAME + len(each.payload) // budget.BYTES_A_UNIT)
                 self._take(each)
+                if spending.spent >= turn:
+                    self.more = True
+                    break
             self._agree()
         except Http2Error as error:
-            self._out.append(frames.goaway(self._last, error.code))
-            self.lost()
+            self._fail(error.code)
+        return spending.spent
+
+    def _fail(self, code: ErrorCode) -> None:
+        self._out.append(frames.goaway(self._last, code))
+        self.lost()
 
     @property
     def drained(self) -> bool:
@@ -284,12 +316,19 @@ class ServerConnection:
 
     def lost(self) -> None:
         """End all streams: the connection is gone, or cannot be used."""
-        self.closed = True
+        self.closed, self.more = True, False
         for stream in list(self.streams.values()):
             self._drop(stream)
 
-    def tick(self) -> None:
-        """Reset streams that are quiet for too long; called every second."""
+    def tick(self) -> bool:
+        """Reset streams that are quiet for too long; called every second.
+
+        Returns:
+            True if the connection ends since its frames cost too much.
+        """
+        if self.budget.tick() and not self.closed:
+            self._fail(ErrorCode.ENHANCE_YOUR_CALM)
+            return True
         for stream in list(self.streams.values()):
             if stream.heard and not stream.waiting:
                 stream.quiet = 0
@@ -298,6 +337,7 @@ class ServerConnection:
             if stream.quiet > QUIET_TICKS:
                 self._out.append(frames.reset(stream.id, ErrorCode.CANCEL))
                 self._drop(stream)
+        return False
 
     # --- What is sent ----------------------------------------------------------------------------------------------
 
@@ -390,6 +430,7 @@ class ServerConnection:
             return
         self._block = None
         path = self._fields.path(bytes(block))  # also where it is not wanted: each list may change the table
+        self.budget.charge(self._fields.cost)
         stream = self.streams.get(number)
         if stream is not None:
             self._half_close(stream)  # trailers
@@ -399,17 +440,20 @@ class ServerConnection:
         if number <= self._last:
             return  # trailers of a stream that was ended
         self._last = number
+        self.budget.charge(budget.STREAM)
         if self._refuses or self.full or len(self.streams) >= MAX_STREAMS:
             self._out.append(frames.reset(number, ErrorCode.REFUSED_STREAM))
             return
-        self._open(number, path, ended=bool(flags & frames.END_STREAM))
-
-    def _open(self, number: int, path: str, *, ended: bool) -> None:
         stream = Stream(self, number, self._initial_window - self._widened, self._max_message)
+        stream.opening = min(self._fields.cost, budget.MOST_FIELDS_PAID)
+        self._open(stream, path, ended=bool(flags & frames.END_STREAM))
+
+    def _open(self, stream: Stream, path: str, *, ended: bool) -> None:
+        number = stream.id
         call = self._opener(path, stream)
         if call is None:
-            refused = fields.refusal(GrpcStatus.UNIMPLEMENTED, "there is no such method")
-            self._out.append(frames.frame(FrameType.HEADERS, frames.END_HEADERS | frames.END_STREAM, number, refused))
+            flags = frames.END_HEADERS | frames.END_STREAM
+            self._out.append(frames.frame(FrameType.HEADERS, flags, number, _NO_METHOD))
             if not ended:
                 self._out.append(frames.reset(number, ErrorCode.NO_ERROR))
             return
@@ -452,6 +496,8 @@ class ServerConnection:
         """
         for message in stream.reader.feed(data):
             stream.heard = True
+            self.budget.charge(budget.MESSAGE)
+            self.budget.spent += budget.DECISION
             if stream.call is not None and stream.trailers is None:
                 stream.call.message(message)
 
@@ -495,20 +541,14 @@ class ServerConnection:
         if len(each.payload) != 8:
             raise Http2Error(ErrorCode.FRAME_SIZE_ERROR, "PING has not 8 bytes")
         if not each.flags & frames.ACK:
-            self._count_control()
             self._out.append(frames.frame(FrameType.PING, frames.ACK, 0, each.payload))
         elif self._leaving and each.payload == DRAINING:
             self.refuse()
 
-    def _count_control(self) -> None:
-        self._control += 1
-        if self._control > MAX_CONTROL:
-            raise Http2Error(ErrorCode.ENHANCE_YOUR_CALM, "too many frames that need an answer")
-
     def _settings(self, each: Frame) -> None:
         if each.flags & frames.ACK:
             return
-        self._count_control()
+        self.budget.charge(len(each.payload) / budget.SETTINGS_BYTES_A_UNIT)
         values = frames.read_settings(each.payload)
         window = values.get(frames.SETTINGS_INITIAL_WINDOW_SIZE)
         self._unacknowledged += 1
@@ -517,17 +557,10 @@ class ServerConnection:
             self._initial_window = window
 
     def _agree(self) -> None:
-        """Let a change of the initial window reach the open streams: once a read, however often it was changed.
-
-        Raises:
-            Http2Error: the peer has it changed again and again, beside many streams.
-        """
+        """Let a change of the initial window reach the open streams: once a turn, however often it was changed."""
         more, self._widened = self._widened, 0
-        if more:
-            self._looks -= len(self.streams)
-            if self._looks < 0:
-                raise Http2Error(ErrorCode.ENHANCE_YOUR_CALM, "the initial window changes too often")
         for stream in list(self.streams.values()) if more else ():
+            self.budget.charge(budget.LOOK)
             stream.window += more
             self.flush(stream)
         self._out += [frames.frame(FrameType.SETTINGS, frames.ACK, 0)] * self._unacknowledged

@@ -90,13 +90,21 @@ class FrameReader:
         return len(self._buffer)
 
     def feed(self, data: bytes) -> Iterator[Frame]:
-        """Yield the frames that the received bytes complete.
+        """Keep received bytes, and yield the frames that are whole."""
+        self.keep(data)
+        return self.frames()
+
+    def keep(self, data: bytes) -> None:
+        """Keep received bytes."""
+        self._buffer += data
+
+    def frames(self) -> Iterator[Frame]:
+        """Yield the frames that are whole; those that are not taken stay.
 
         Raises:
             Http2Error: the preface is wrong, or a frame is too large.
         """
         buffer = self._buffer
-        buffer += data
         at = 0
         if not self.begun:
             if not PREFACE.startswith(buffer[: len(PREFACE)]):

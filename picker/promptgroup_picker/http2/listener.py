@@ -1,12 +1,18 @@
-"""Accepts gateways' connections, and moves bytes between their transports and `ServerConnection`."""
+"""Accepts gateways' connections, and moves bytes between their transports and `ServerConnection`.
+
+Connections have turns, bounded by what their frames cost (`budget`). One whose turn is over is not read until the next.
+Of those that wait the ones that owe the least come first, so that nobody waits for frames that bring no calls; those
+that owe as much come in order.
+"""
 
 import asyncio
 import logging
 from collections.abc import Callable
 
+from promptgroup_picker.http2.budget import CREDIT, ROUND, TURN, Budget, forgive
 from promptgroup_picker.http2.connection import Opener, ServerConnection
 from promptgroup_picker.http2.frames import HEADER_BYTES, MAX_FRAME
-from promptgroup_router.base.logs import fault
+from promptgroup_router.base.logs import fault, fields
 
 log = logging.getLogger("promptgroup.picker")
 
@@ -24,6 +30,8 @@ MAX_HELD = 2**26
 """Most bytes that all connections of a port hold: parts of frames and messages, and output that is not read."""
 LEARN_SECONDS = 5.0
 """Time limit for a peer to say that it has read that a connection drains."""
+_STEP = CREDIT / 10
+"""Connections that owe as much in these steps have turns in order."""
 
 
 class GrpcListener:
@@ -49,6 +57,12 @@ class GrpcListener:
         self.held = 0
         """Bytes that the connections hold, as far as they were weighed."""
         self.draining = False
+        self._waiting: dict[GrpcConnection, None] = {}
+        """Connections that have frames to read, in order, and wait for their turn."""
+        self._spent = 0.0
+        """Units of this round."""
+        self._next_round: asyncio.Handle | None = None
+        self._ticked = clock()
         self._idle = asyncio.Event()
         self._idle.set()
 
@@ -68,9 +82,41 @@ class GrpcListener:
             each.abort()
 
     def tick(self, now: float) -> None:
-        """Close connections that stall or idle; called every second."""
+        """Close connections that stall, idle or owe too much, and forgive what others owe; called every second."""
         for each in list(self.connections):
             each.tick(now)
+        forgive([each.budget for each in self.connections], now - self._ticked)
+        self._ticked = now
+        for each in list(self.connections):
+            each.go_on()
+
+    def queue(self, connection: "GrpcConnection") -> None:
+        """Give a connection its turn: now, unless others wait or have had enough."""
+        if self._waiting or self._spent >= ROUND:
+            self._wait(connection)
+        else:
+            self._turn(connection)
+
+    def _turn(self, connection: "GrpcConnection") -> None:
+        self._spent += connection.take_turn()
+        if connection.ready:
+            self._wait(connection)
+
+    def _wait(self, connection: "GrpcConnection") -> None:
+        self._waiting[connection] = None
+        if self._next_round is None:
+            self._next_round = asyncio.get_running_loop().call_soon(self._round)
+
+    def _round(self) -> None:
+        """Give turns to those that wait, for as long as a round lasts."""
+        self._next_round, self._spent = None, 0.0
+        while self._waiting and self._spent < ROUND:
+            connection = min(self._waiting, key=lambda each: each.budget.owed // _STEP)
+            del self._waiting[connection]
+            if connection.ready:
+                self._turn(connection)
+        if self._waiting and self._next_round is None:
+            self._next_round = asyncio.get_running_loop().call_soon(self._round)
 
     async def wait_closed(self) -> None:
         """Wait until there is no connection."""
@@ -107,6 +153,7 @@ class GrpcListener:
             self.connections.remove(connection)
             self.held -= connection.held
             self.calls -= connection.calls
+            self._waiting.pop(connection, None)
         if not self.connections:
             self._idle.set()
 
@@ -118,8 +165,10 @@ class GrpcConnection(asyncio.Protocol):
         "_asked",
         "_http2",
         "_listener",
+        "_paused",
         "_receiving",
         "_sent",
+        "_stalled",
         "_transport",
         "_unsent",
         "calls",
@@ -132,6 +181,10 @@ class GrpcConnection(asyncio.Protocol):
         self._http2 = ServerConnection(listener.opener, listener.max_message, self.flush, _log_fault)
         self._transport: asyncio.Transport
         self._receiving = False
+        self._stalled = False
+        """True while the peer does not read what is sent to it."""
+        self._paused = False
+        """True while nothing is read."""
         self.seen = listener.clock()
         """Time at which something was last received."""
         self._sent = self.seen
@@ -159,15 +212,49 @@ class GrpcConnection(asyncio.Protocol):
         self._write()
 
     def data_received(self, data: bytes) -> None:
-        """Take bytes, and write all that they cause at once."""
+        """Take bytes, and write all that they cause at once, when it is this connection's turn."""
         self.seen = self._listener.clock()
+        self._http2.keep(data)
+        if self._paused:  # they were on their way
+            self.weigh()
+        self.go_on()
+
+    def take_turn(self) -> float:
+        """Read frames for one turn. Return the units that they have cost."""
         self._receiving = True
         self._http2.full = self._listener.calls >= MAX_CALLS
         try:
-            self._http2.receive(data)
+            return self._http2.read(TURN)
         finally:
             self._receiving = False
-        self._write()
+            self._write()
+            self._regulate()
+
+    @property
+    def budget(self) -> Budget:
+        """What it has cost."""
+        return self._http2.budget
+
+    @property
+    def ready(self) -> bool:
+        """True if it has frames to read, and may have another turn."""
+        return self._http2.more and not self._stalled and not self.budget.overdrawn
+
+    def go_on(self) -> None:
+        """Have a turn if there is something to read, and nothing keeps it from that."""
+        if self.ready:
+            self._listener.queue(self)
+        self._regulate()
+
+    def _regulate(self) -> None:
+        """Read from the transport only while nothing waits here."""
+        waits = self._stalled or self._http2.more or self.budget.overdrawn
+        if waits != self._paused and not self._transport.is_closing():
+            self._paused = waits
+            if waits:
+                self._transport.pause_reading()
+            else:
+                self._transport.resume_reading()
 
     def eof_received(self) -> None:
         """Close: HTTP/2 has no half-closed connection."""
@@ -179,13 +266,13 @@ class GrpcConnection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         """Read nothing while the peer does not read."""
-        if not self._transport.is_closing():
-            self._transport.pause_reading()
+        self._stalled = True
+        self._regulate()
 
     def resume_writing(self) -> None:
         """Read again."""
-        if not self._transport.is_closing():
-            self._transport.resume_reading()
+        self._stalled = False
+        self.go_on()
 
     @property
     def idle(self) -> bool:
@@ -216,11 +303,12 @@ class GrpcConnection(asyncio.Protocol):
             self._sent = now
         self._unsent = unsent
         idle = self.idle and now - self.seen > (IDLE_SECONDS if self._http2.begun else PREFACE_SECONDS)
-        if idle or now - self._sent > STALL_SECONDS:
+        if idle or now - self._sent > STALL_SECONDS or self._http2.closed:
             self._transport.abort()
         elif self._asked is not None and now - self._asked > LEARN_SECONDS:
             self._http2.refuse()
-        self._http2.tick()
+        if self._http2.tick():
+            log.warning("connection closed: its frames cost more than its calls", extra=fields(peer=self._http2.peer))
         self._write()
 
     def flush(self) -> None:

@@ -61,6 +61,9 @@ class Account:
         "day",
         "day_tokens",
         "debt",
+        "fresh",
+        "fresh_requests",
+        "fresh_tokens",
         "heard",
         "heard_at",
         "in_flight",
@@ -74,6 +77,7 @@ class Account:
         "open_tokens",
         "peer_in_flight",
         "peers",
+        "reports",
         "requests_line",
         "silent_from",
         "slice",
@@ -118,11 +122,18 @@ class Account:
         self.spent_requests = self.spent_tokens = 0
         """Requests and tokens that this router has charged since it started."""
         self.told_requests = self.told_tokens = 0
-        """The values of these that peers surely know: they were told them twice."""
-        self.telling = (0, 0, 0)
-        """Those that they were told last, once, and the requests that this router had then."""
+        """The values of these that peers surely know."""
+        self.telling: deque[tuple[float, int, int, int, int]] = deque()
+        """Those that they were told later, and the requests that this router had, behind the time and the number of the
+        first report of them."""
+        self.reports = 0
+        """Reports that peers were sent."""
+        self.fresh: deque[tuple[float, int, int]] = deque()
+        """Requests and tokens that peers have told of late, each with the time."""
+        self.fresh_requests = self.fresh_tokens = 0
+        """The sums of these: peers have charged them to their own shares of what was left before."""
         self.told_in_flight = 0
-        """Requests that peers surely believe this router has: the least that the last two reports told."""
+        """Requests that peers surely believe this router has: the least of all that they may have heard last."""
         self.open_tokens = 0
         """Tokens that are reserved for answers which have not ended, and may come back."""
         self.longest = 0.0
@@ -241,8 +252,33 @@ class Account:
                 return max(0.0, (each.number + _SLICES + 1) * SLICE_SECONDS - now)
         return WINDOW_SECONDS
 
-    def report(self) -> SpendReport:
-        """Return what peers are told of the account."""
+    def confirm(self, before: float) -> None:
+        """Take what was told before a time, and more than once, as known to all; what peers told then is no news."""
+        telling, fresh, known = self.telling, self.fresh, None
+        while telling and telling[0][0] <= before and telling[0][1] < self.reports:
+            known = telling.popleft()
+        if known is not None:
+            _, _, self.told_requests, self.told_tokens, in_flight = known
+            self.told_in_flight = min(in_flight, self.in_flight, *[later[4] for later in telling])
+        while fresh and fresh[0][0] <= before:
+            _, requests, tokens = fresh.popleft()
+            self.fresh_requests -= requests
+            self.fresh_tokens -= tokens
+
+    def hear(self, requests: int, tokens: int, now: float) -> None:
+        """Add what a peer has charged to the slice that runs."""
+        self.spend(requests, tokens)
+        self.fresh.append((now, requests, tokens))
+        self.fresh_requests += requests
+        self.fresh_tokens += tokens
+
+    def report(self, now: float) -> SpendReport:
+        """Return what peers are told of the account, and note that they are."""
+        self.reports += 1
+        self.told_in_flight = min(self.told_in_flight, self.in_flight)
+        told = self.spent_requests, self.spent_tokens, self.in_flight
+        if not self.telling or self.telling[-1][2:] != told:
+            self.telling.append((now, self.reports, *told))
         return SpendReport(
             self.key,
             self.spent_requests,

@@ -8,10 +8,12 @@ without a stated length are longer than was reserved for them. What is beyond th
 (`account`). Windows slide, so that all of it holds wherever a minute begins.
 
 Routers tell each other what they have charged (`SpendReport`) in each tick of their exchange, as counters that only the
-difference to the last report is taken of, so that a lost report does no harm. Between two ticks the others' charges are
-not known. So a router charges at most its share of what is left, by the number of routers, and one request in any case:
-a limit is exceeded by at most one request for each further router. What a router has charged stays charged when it is
-gone; one that starts takes over what the others know.
+difference to the last report is taken of, so that a lost report does no harm. What the others have charged of late is
+not known: a burst keeps all routers busy, and their reports wait behind it. So a router charges at most its share of
+what is left, by the number of routers, and one request in any case. Of what is left then it charges a share again once
+all others were heard `SETTLE_SECONDS` after the first was told. So a limit is exceeded by at most one request for each
+further router. What a router has charged stays charged when it is gone; one that starts takes over what the
+others know.
 
 Does no I/O and reads no clock.
 """
@@ -35,6 +37,9 @@ MOST_ACCOUNTS = 20_000
 """Most callers of groups whose use is remembered; of more the longest silent are forgotten."""
 REPEATS = 3
 """Ticks in which a change is told: two datagrams in a row may be lost."""
+SETTLE_SECONDS = 1.0
+"""Time from a report to the moment at which a peer that is heard knows it, and has told what it had charged before: more
+than a burst holds a loop."""
 REPORTS_A_TICK = 240
 """Most reports of one tick; the others wait for the next one."""
 MOST_AT_ONCE = 10**9
@@ -87,6 +92,8 @@ class Limiter:
         """Seconds since the epoch at the monotonic time 0."""
         self.routers = 1
         """Routers that share the limits, this one among them."""
+        self.heard = inf
+        """Time at which that router of the others was heard that was heard the longest ago."""
         self._accounts: OrderedDict[int, Account] = OrderedDict()
         """Key → account, the longest silent first, to `SILENT_SECONDS`."""
         self._named: dict[str, dict[str, Account]] = {}
@@ -132,6 +139,8 @@ class Limiter:
             self._move(account, now)
         if account.most != limits.tokens_per_minute:
             account.bound(limits.tokens_per_minute, now)
+        if account.telling or account.fresh:
+            account.confirm(self.heard - SETTLE_SECONDS)
         reserved = prompt + longest
         if not stated and account.longest > longest:
             reserved = prompt + int(account.longest)
@@ -144,7 +153,7 @@ class Limiter:
         if most := limits.requests_per_minute:
             left = most - account.minute_requests
             untold = account.spent_requests - account.told_requests
-            if left < 1 or (self.routers > 1 and self._others_may_use(left, 1, untold)):
+            if left < 1 or (self.routers > 1 and self._others_may_use(left + account.fresh_requests, 1, untold)):
                 wait = _SHARE_SECONDS if left >= 1 else account.seconds_until(requests=1 - left, now=now)
                 raise self._refusal(account, limits, f"{most} requests a minute", kind=_REQUESTS, wait=wait, now=now)
         if limits.tokens_per_minute or limits.tokens_per_day:
@@ -172,7 +181,7 @@ class Limiter:
             if left < 1 or (left < prompt and left < most):
                 wait = account.seconds_until(tokens=min(most, max(prompt, 1)) - left, now=now)
                 raise self._no_tokens(account, limits, left, prompt, f"{most} tokens a minute", wait=wait, now=now)
-            if not alone and self._others_may_use(left, reserved, untold):
+            if not alone and self._others_may_use(left + account.fresh_tokens, reserved, untold):
                 wait = _SHARE_SECONDS
                 raise self._refusal(account, limits, f"{most} tokens a minute", kind=_TOKENS, wait=wait, now=now)
         if most := limits.tokens_per_day:
@@ -181,7 +190,7 @@ class Limiter:
             if left < 1 or (left < prompt and left < most):
                 wait = DAY_SECONDS - (now + self.epoch) % DAY_SECONDS
                 raise self._no_tokens(account, limits, left, prompt, f"{most} tokens a day", wait=wait, now=now)
-            if not alone and self._others_may_use(left, reserved, untold):
+            if not alone and self._others_may_use(left + account.fresh_tokens, reserved, untold):
                 wait = _SHARE_SECONDS
                 raise self._refusal(account, limits, f"{most} tokens a day", kind=_TOKENS, wait=wait, now=now)
         return reserved
@@ -198,7 +207,7 @@ class Limiter:
         """Return True if a request has to wait for what other routers tell.
 
         Args:
-            left: what is left of the limit, as far as this router knows.
+            left: what was left of the limit before the others charged what they have told of late.
             room: what the request needs.
             untold: what this router has used, and the others have not been told of yet.
         """
@@ -315,10 +324,7 @@ class Limiter:
                 self._changed[key] = account  # behind the others, which wait for their turn
             if now >= account.until:
                 self._move(account, now)
-            reports.append(account.report())
-            account.told_requests, account.told_tokens, in_flight = account.telling
-            account.telling = account.spent_requests, account.spent_tokens, account.in_flight
-            account.told_in_flight = min(in_flight, account.in_flight)
+            reports.append(account.report(now))
         return reports
 
     def announce(self) -> None:
@@ -333,6 +339,7 @@ class Limiter:
             account = self._account(report.account)
             if now >= account.until:
                 self._move(account, now)
+            account.confirm(self.heard - SETTLE_SECONDS)
             known, older = account.peers.get(sender), 0
             if known is not None:
                 requests, tokens = report.requests - known.requests, report.tokens - known.tokens
@@ -352,9 +359,13 @@ class Limiter:
                 requests = min(report.requests, report.minute_requests)
                 tokens = min(report.tokens, report.minute_tokens)
             account.peers[sender] = report
+            if (requests or tokens or known is None or known.in_flight != report.in_flight) and not account.ticks:
+                # an answer, by which the peer knows that it was heard; what it says is no news, so that none follows
+                account.ticks = 1
+                self._changed[account.key] = account
             account.peer_in_flight += report.in_flight
             # a peer is believed only so far: what it says can neither take back requests nor block for long
-            account.spend(max(0, min(requests, MOST_AT_ONCE)), max(0, min(tokens, MOST_AT_ONCE)))
+            account.hear(max(0, min(requests, MOST_AT_ONCE)), max(0, min(tokens, MOST_AT_ONCE)), now)
             if tokens < 0:
                 account.take_back_from_latest(min(-tokens, MOST_AT_ONCE))
             account.day_tokens = max(0, account.day_tokens + max(-MOST_AT_ONCE, min(older, MOST_AT_ONCE)))

@@ -30,11 +30,11 @@ class CertificateError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class CertificateFiles:
-    """Files in PEM."""
+    """Files in PEM, or what would be in them."""
 
-    certificate: Path
+    certificate: Path | bytes
     """The certificate, followed by those between it and the authority."""
-    key: Path
+    key: Path | bytes
     client_ca: Path | None
     """Authorities of clients' certificates; None where clients need none."""
 
@@ -99,7 +99,7 @@ class CertificateFeed:
             return
         await self._install(context)
         self._content, self._said = content, ""
-        log.info("certificate replaced", extra=fields(file=self._files.certificate))
+        log.info("certificate replaced")
 
     def _read(self) -> _Content:
         files = self._files
@@ -160,7 +160,9 @@ def _in_memory(content: bytes) -> Iterator[str]:
         os.close(descriptor)
 
 
-def _bytes(path: Path) -> bytes:
+def _bytes(path: Path | bytes) -> bytes:
+    if isinstance(path, bytes):
+        return path
     try:
         with path.open("rb") as file:
             content = file.read(MAX_BYTES + 1)

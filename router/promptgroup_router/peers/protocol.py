@@ -199,6 +199,7 @@ class GossipProtocol:
         if self._limiter is None:
             return
         self._limiter.routers = len(live) + 1
+        self._limiter.heard = min((peer.heard for peer in live), default=now)
         reports = self._limiter.export(now)
         for start in range(0, len(reports), SPENDS):
             data = self._encoded(key, DatagramKind.SPEND, wall, spends=reports[start : start + SPENDS])

@@ -24,13 +24,14 @@ STORE = [
     for each in read(f"samples/{sample}.yaml", TEAM)
     if each["kind"] == "NetworkPolicy"
 ]
+POLICIES_OF_PICKERS = read("picker/networkpolicy.yaml", TEAM)
 POLICIES = [
     *STORE,
     *read("control/system/networkpolicy.yaml", SYSTEM),
     *read("operator/base/networkpolicy.yaml", SYSTEM),
     *read("team/networkpolicy.yaml", TEAM),
     *read("router/networkpolicy.yaml", TEAM),
-    *read("picker/networkpolicy.yaml", TEAM),
+    *POLICIES_OF_PICKERS,
     *read("router/networkpolicy.yaml", OTHER),  # a team that set its own router up
     *read("operator/base/networkpolicy.yaml", ALONE),
     *read("operator-namespaced/networkpolicy.yaml", ALONE),  # a team with an operator of its own, too
@@ -166,6 +167,22 @@ def test_what_is_needed_is_open(source, target, port, protocol):
 )
 def test_all_else_is_closed(source, target, port, protocol):
     assert not allowed(POLICIES, source, target, port, protocol)
+
+
+GATEWAY_POD = {"gateway.networking.k8s.io/gateway-name": "inference-gateway"}
+
+
+def test_pickers_let_in_gateways_and_nobody_else():
+    ours, theirs = End(TEAM, GATEWAY_POD), End("envoy-gateway-system", named("envoy"))
+    assert allowed(POLICIES_OF_PICKERS, ours, PICKER, 9002)
+    assert not allowed(POLICIES_OF_PICKERS, ours, PICKER, 9090)
+    for source in (CLIENT, NEIGHBOUR, INTERNET, theirs, End("shop", GATEWAY_POD), engine(), router()):
+        assert not allowed(POLICIES, source, PICKER, 9002)
+    (peers,) = [
+        rule["from"] for rule in POLICIES_OF_PICKERS[0]["spec"]["ingress"] if rule["ports"][0]["port"] == "grpc"
+    ]
+    labelled = {"namespaceSelector": {"matchLabels": {"promptgroup.dev/gateways": "true"}}}
+    assert peers[1:] == [labelled], "of other namespaces, those that somebody named for it"
 
 
 def test_a_teams_own_pods_are_left_alone_where_it_sets_a_router_up():

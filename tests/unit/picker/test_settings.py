@@ -23,6 +23,7 @@ def test_flags_come_before_the_environment():
         (["--health-port", "70000"], "--health-port is 70000"),
         (["--tls-cert-file", "c"], "give both, or none"),
         (["--tls-cert-file", "c", "--tls-key-file", "k", "--plaintext"], "leave one out"),
+        (["--tls-client-ca", "ca", "--plaintext"], "--plaintext and --tls-client-ca are both given"),
         (["--conformance", "pool"], "--conformance and --table are both given"),
         (["--max-body-bytes", "0"], "--max-body-bytes is 0"),
     ],

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from promptgroup_picker.http2 import fields
+from promptgroup_picker.http2.budget import BLOCK_BYTES_A_UNIT, FIELD
 from promptgroup_picker.http2.fields import FieldReader
 from promptgroup_picker.http2.frames import Http2Error
 
@@ -63,3 +64,18 @@ def test_what_ends_a_call_is_read_by_another(message, status):
 
 def test_the_fields_of_an_answer():
     assert dict(Decoder().decode(fields.OK_FIELDS)) == {":status": "200", "content-type": "application/grpc"}
+
+
+@pytest.mark.parametrize("size", [b"\x20", b"\x3f\xe1\x1f"])
+def test_the_tables_size_changes_twice_in_a_list_at_most(size):
+    assert FieldReader().path(2 * size + b"\x84") == "/"
+    with pytest.raises(Http2Error, match="too often"):
+        FieldReader().path(3 * size + b"\x84")
+
+
+def test_a_list_costs_its_fields_and_its_bytes_and_the_same_one_again_next_to_nothing():
+    reader = FieldReader()
+    reader.path(b"\x84" * 100)
+    assert reader.cost == 100 * FIELD + 100 // BLOCK_BYTES_A_UNIT
+    reader.path(b"\x84" * 100)
+    assert reader.cost == FIELD

@@ -63,3 +63,12 @@ def test_settings_out_of_range(payload):
 
 def test_settings_that_are_written_are_read():
     assert frames.read_settings(frames.settings({3: 7, 99: 1})[9:]) == {3: 7, 99: 1}
+
+
+def test_frames_that_are_not_taken_stay():
+    reader = FrameReader()
+    reader.keep(PREFACE + frames.settings({}) * 3)
+    for _ in reader.frames():
+        break
+    assert reader.waiting == 2 * frames.HEADER_BYTES
+    assert len(list(reader.feed(frames.settings({})))) == 3

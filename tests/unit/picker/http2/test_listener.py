@@ -1,6 +1,8 @@
+import asyncio
+
 import pytest
 
-from promptgroup_picker.http2 import frames, listener
+from promptgroup_picker.http2 import budget, frames, listener
 from promptgroup_picker.http2.connection import DRAINING, QUIET_TICKS
 from promptgroup_picker.http2.frames import PREFACE, FrameType, settings
 from promptgroup_picker.http2.grpc_messages import framed
@@ -12,6 +14,7 @@ from promptgroup_picker.http2.listener import (
     GrpcListener,
 )
 from support.grpcclient import Client, Noted
+from support.http2floods import Peer
 
 BEGINNING = PREFACE + settings({})
 
@@ -35,6 +38,9 @@ class Transport:
         return ("127.0.0.1", 1)
 
     def set_write_buffer_limits(self, high):
+        pass
+
+    def pause_reading(self):
         pass
 
     def get_write_buffer_size(self):
@@ -230,3 +236,80 @@ def test_the_log_of_a_fault_has_its_place_and_no_prompt(caplog):
     assert ".message:" in line.fields["at"]
     assert "the prompt" not in caplog.text
     assert line.exc_info is None
+
+
+def flooded(port, pings=2000):
+    """A connection whose peer has sent more than is read at once."""
+    peer = Peer(port.listener)
+    peer.send(frames.frame(FrameType.PING, 0, 0, bytes(8)) * pings)
+    return peer
+
+
+async def turns(count):
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+def test_a_peer_is_not_read_while_its_frames_wait_for_their_turn():
+    async def check():
+        peer = flooded(Port(held=10**6))
+        assert (peer.pipe.reading, peer.connection.ready) == (False, True)
+        peer.send(settings({}))  # it was on its way
+        await turns(10)
+        assert (peer.pipe.reading, peer.connection.ready) == (True, False)
+
+    asyncio.run(check())
+
+
+def test_a_peer_that_owes_too_much_is_read_again_once_it_is_forgiven(monkeypatch):
+    monkeypatch.setattr(budget, "CREDIT", 3000.0)
+
+    async def check():
+        port = Port(held=10**6)
+        peer = flooded(port, 1500)
+        await turns(10)
+        assert (peer.pipe.reading, peer.connection.ready, peer.connection.budget.overdrawn) == (False, False, True)
+        port.later(0.01)
+        await turns(10)
+        assert not peer.pipe.reading, "500 units are not enough"
+        port.later(1)
+        await turns(10)
+        assert (peer.pipe.reading, peer.pipe.closed) == (True, False)
+
+    asyncio.run(check())
+
+
+def test_a_peer_that_does_not_read_has_no_turn():
+    async def check():
+        peer = flooded(Port(held=10**6))
+        peer.connection.pause_writing()
+        await turns(10)
+        assert (peer.pipe.reading, peer.connection.ready) == (False, False)
+        peer.connection.resume_writing()
+        await turns(10)
+        assert peer.pipe.reading
+
+    asyncio.run(check())
+
+
+def test_a_peer_that_leaves_while_it_waits_leaves_nothing_behind():
+    async def check():
+        port = Port(held=10**6)
+        peer, other = flooded(port), flooded(port)
+        peer.connection.connection_lost(None)
+        await turns(10)
+        assert (peer.connection.ready, other.pipe.reading) == (False, True)
+        assert port.listener.connections == {other.connection}
+
+    asyncio.run(check())
+
+
+def test_the_log_names_the_peer_that_was_closed(caplog):
+    port = Port()
+    transport, connection = port.connect()
+    for _ in range(budget.CALM_TICKS + 1):
+        connection.budget.charge(2 * budget.CREDIT)
+        port.later(1)
+    assert transport.closed
+    (line,) = caplog.records
+    assert line.fields == {"peer": "127.0.0.1"}

@@ -1,0 +1,88 @@
+"""What the frames of a peer cost, and how much of that a connection may owe. Does no I/O; the time is an argument.
+
+Each frame costs CPU, whether or not it leads to anything: some frames of a few bytes cost thousands of times what the
+bytes of a message cost. So costs are counted as frames are read, in units of about a microsecond on one core of 2026.
+They are counted and not measured, so that a busy machine does not change what a peer may send.
+
+- What a connection costs in one turn is bounded (`TURN`); other connections and ports have theirs before its next.
+- A connection owes what its frames cost. Answers to calls pay: a gateway that asks for replicas owes next to nothing,
+  however many streams it opens. What is left is forgiven slowly, all connections of a port together at one rate.
+- A connection that owes more than `CREDIT` is not read. One that still does after `CALM_TICKS` is closed.
+"""
+
+READ = 4
+"""A read, however little it brings."""
+FRAME = 4
+"""A frame of any type, its bytes aside."""
+FIELD = 3
+"""A header field. A reference to the table of fields is one byte, and costs as much."""
+BLOCK_BYTES_A_UNIT = 2
+"""Bytes of a list of fields that cost a unit: Huffman's code is read bit by bit."""
+STREAM = 25
+"""A stream that is opened, or refused."""
+LOOK = 1
+"""A stream that a change of the initial window reaches."""
+MESSAGE = 10
+"""A message that a call takes."""
+DECISION = 100
+"""What a call does about a message, on average: a part of a turn, and never owed."""
+BYTES_A_UNIT = 512
+"""Bytes of payload that cost a unit: they are copied, and looked through where they are a message."""
+SETTINGS_BYTES_A_UNIT = 12
+"""The same for settings: two of them."""
+
+ANSWER = 40
+"""What a message that is sent to the peer pays: a few frames of its call, and one of a call that ended early."""
+MOST_FIELDS_PAID = 500
+"""The most that the first answer to a call pays for the fields that opened it."""
+
+TURN = 1000.0
+"""Units that one connection gets before others have their turn."""
+ROUND = 4 * TURN
+"""Units that all connections of a port get before the other ports have their turn."""
+CREDIT = 50_000.0
+"""Units that a connection may owe and still be read: 50 ms."""
+FORGIVEN_A_SECOND = 50_000.0
+"""Units that are forgiven in each second, in equal parts, to all connections of a port that owe: 5% of a core."""
+CALM_TICKS = 5
+"""Ticks, of a second each, that a connection may be above its credit before it is closed."""
+
+
+class Budget:
+    """What one connection has cost and owes."""
+
+    __slots__ = ("_loud", "owed", "spent")
+
+    def __init__(self) -> None:
+        self.owed = 0.0
+        """Units that no answer has paid for."""
+        self.spent = 0.0
+        """Units of this turn."""
+        self._loud = 0
+        """Ticks in a row at which it owed too much."""
+
+    @property
+    def overdrawn(self) -> bool:
+        """True if it owes more than it may."""
+        return self.owed > CREDIT
+
+    def charge(self, units: float) -> None:
+        """Count what frames cost."""
+        self.spent += units
+        self.owed += units
+
+    def pay(self, units: float) -> None:
+        """Count what an answer pays; nothing is saved up."""
+        self.owed = max(0.0, self.owed - units)
+
+    def tick(self) -> bool:
+        """Look once a second, before something is forgiven. Return True if the connection is to be closed."""
+        self._loud = self._loud + 1 if self.overdrawn else 0
+        return self._loud > CALM_TICKS
+
+
+def forgive(budgets: list[Budget], seconds: float) -> None:
+    """Forgive connections what they owe, as far as some seconds allow for all of them together."""
+    owing = [budget for budget in budgets if budget.owed]
+    for budget in owing:
+        budget.pay(FORGIVEN_A_SECOND * seconds / len(owing))
