@@ -16,8 +16,9 @@ from promptgroup_router.contract.fingerprint import ShortFingerprint
 PAGE_MEMORY = 1 << 20
 """Bytes of memory after which a page is not read on.
 
-A revision whose clients ask in all eight ways (first turn or later, by name or by content, streamed or whole) has
-130 KB of a router's page and is counted as 24 KB here, so that the longest page that is read of a router takes 0.7 MiB.
+A revision whose clients ask in all twelve ways (first turn, later or other, by name or by content, streamed or whole)
+has 130 KB of a router's page and is counted as 24 KB here, so that the longest page that is read of a router takes
+0.7 MiB.
 """
 NAME, REVISION, STRATUM, BUCKET, SLOT = 256, 1024, 768, 40, 256
 """Bytes of memory, rounded up, for the name of a group, a revision beside its strata, a stratum beside its buckets, the
@@ -152,6 +153,9 @@ class _Group:
             self._flows[revision] = Flow(known.requests + value, known.named + named)
             failed = value if labels.get("outcome") == names.OUTCOME_FAILED else 0
             self._strata[key] = self._strata.get(key, Stratum()) + Stratum(value, failed)
+        elif name == names.METRIC_REVISION_OWN_TOKENS:
+            self._count(key)
+            self._strata[key] = self._strata.get(key, Stratum()) + Stratum(own=value)
         elif name in (_FIRST_TOKEN, _CACHED):
             bound = exposition.bound(labels.get("le", ""))
             if bound is not None:
@@ -210,6 +214,7 @@ class _Group:
                 errors=counted.errors,
                 first_token=first_token if stratum.streamed else Histogram(),
                 cached=read(buckets.get(_CACHED, {})),
+                own=counted.own,
             )
         stocks = {
             revision: RevisionGauges(

@@ -9,7 +9,13 @@ A revision fails when it is both worse by more than a limit and significantly wo
 
 Only alike requests are compared: strata are first and later turns, clients that name the group and clients that bring
 its prompt, streamed and whole answers. The first byte of a whole answer comes with its last token, so that its time
-says more of the answer's length than of the engine: whole answers are compared by errors and hit rate alone.
+says more of the answer's length than of the engine: whole answers are compared by errors and hit rate alone. What
+routers count as `other` is not compared: where a session was before, what was lent and how long a queue was say nothing
+of a prompt. Clients that bring a prompt choose their revision: their times are compared only if those of the new one do
+not bring longer requests. docs/concepts/releases.md lists what may differ beside the prompt.
+
+A figure over all strata is the mean of theirs, each weighed by what it can tell: m n / (m + n) of m and n requests, as
+Mantel and Haenszel do. So it is worse by more than a limit only where one of them is.
 
 A revision that is worse by more than a limit, but not significantly, waits for more requests. A step is analysed again
 and again, which alone would make a false alarm likely. So a difference is significant when it lies beyond a boundary
@@ -26,12 +32,13 @@ Does no I/O and reads no clock.
 
 import enum
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
 from promptgroup_operator.api.prompt_group import JudgeSpec
 from promptgroup_operator.world.samples import Histogram, Sample, Stratum, StratumKey, bucket_of, mean, quantile
+from promptgroup_router.contract import names
 
 COMPARISONS = 4
 """Errors, hit rate, and time to first token twice: each has this part of the error that may be made."""
@@ -46,6 +53,9 @@ needs some."""
 STREAMS_WITHIN = 2
 """Multiple of `minRequests` up to which `EARLY` streamed answers are waited for where clients stream: without them the
 time to first token would not be compared. From there on a group whose clients seldom stream passes without them."""
+
+SHORT = 64
+"""Tokens by which requests may be longer on average in any case: an engine computes them in one step."""
 
 LONG = timedelta(hours=1)
 """From here on a step that waits for `minRequests` says how to shorten it."""
@@ -98,7 +108,7 @@ def analyse(old: Sample, new: Sample, spec: JudgeSpec, elapsed: timedelta) -> An
         spec: limits, and the confidence that a failure takes.
         elapsed: time for which the step has lasted.
     """
-    pairs = [_Pair(key, old[key], new[key]) for key in sorted(old.keys() & new.keys())]
+    pairs = [_Pair(key, old[key], new[key]) for key in sorted(old.keys() & new.keys()) if key.turn != names.TURN_OTHER]
     pairs = [each for each in pairs if each.old.requests > 0 and each.new.requests > 0]
     counts = sum(each.new.requests for each in pairs), sum(each.old.requests for each in pairs)
     compared = min(counts)
@@ -111,11 +121,15 @@ def analyse(old: Sample, new: Sample, spec: JudgeSpec, elapsed: timedelta) -> An
     if compared < spec.min_requests:
         message = _too_few(counts, spec.min_requests, elapsed)
         return AnalysisResult(AnalysisOutcome.WAIT, "TooFewRequests", message)
-    streams, enough = _streams(old, new, pairs), STREAMS_WITHIN * spec.min_requests
+    streams, enough = _streams(old, new, pairs, spec), STREAMS_WITHIN * spec.min_requests
     if streams is not None and streams < EARLY and compared < enough:
         message = f"{streams:.0f} streamed answers of each revision can be compared, {EARLY} are needed"
         message = f"{message}, or {enough} requests of any kind ({compared:.0f} so far)"
         return AnalysisResult(AnalysisOutcome.WAIT, "TooFewRequests", message)
+    if streams is not None and streams < EARLY and (late := _slow_others(old, new, spec)) is not None:
+        message = f"{late}, of streamed answers that waited behind others or came to another replica than before; only "
+        message = f"{message}{streams:.0f} of each revision can be compared, {EARLY} are needed"
+        return AnalysisResult(AnalysisOutcome.WAIT, "Undecided", message)
     if worse:
         text = "; ".join(each.text for each in worse)
         message = f"{text}; the difference is not significant after {compared:.0f} requests"
@@ -159,36 +173,57 @@ def _rounded(span: timedelta) -> str:
 
 
 def _comparisons(pairs: Sequence[_Pair], spec: JudgeSpec) -> Iterator[_Comparison]:
-    rates = _means(pairs, lambda each: each.errors / each.requests, lambda each: each.requests)
+    limit = spec.max_error_rise_percent / 100
+    rises = [each.new.errors / each.new.requests - each.old.errors / each.old.requests for each in pairs]
     tables = [(each.old.errors, each.old.requests, each.new.errors, each.new.requests) for each in pairs]
-    worst = pairs[_worst([_more([table]) for table in tables])]
+    worst = pairs[_worst([_more([table]) for table in tables], [rise > limit for rise in rises])]
     yield _Comparison(
         "ErrorRate",
         f"{worst.new.errors / worst.new.requests:.1%} of requests failed, "
         f"{worst.old.errors / worst.old.requests:.1%} with the old revision ({worst.key})",
-        rates[1] - rates[0] > spec.max_error_rise_percent / 100,
+        _mean(rises, [_weight(each.old.requests, each.new.requests) for each in pairs]) > limit,
         _more(tables),
     )
-    timed = _timed(pairs)
+    timed = _timed(pairs, spec)
     if _fewer(timed) >= EARLY:
         yield from _first_token(timed, 1 + spec.max_ttft_rise_percent / 100)
     cached = [each for each in pairs if _alike(each.old.cached, each.new.cached)]
     if cached:
-        rates = _means(cached, lambda each: mean(each.cached), lambda each: each.cached.total)
+        limit = spec.max_hit_rate_drop_percent / 100
+        falls = [mean(each.old.cached) - mean(each.new.cached) for each in cached]
         drops = [(each.new.cached, each.old.cached) for each in cached]
-        worst = cached[_worst([greater([drop]) for drop in drops])]
+        worst = cached[_worst([greater([drop]) for drop in drops], [fall > limit for fall in falls])]
         yield _Comparison(
             "HitRate",
-            f"{mean(worst.new.cached):.0%} of prompt tokens were in cache, "
+            f"{mean(worst.new.cached):.0%} of the tokens that repeat were in cache, "
             f"{mean(worst.old.cached):.0%} with the old revision ({worst.key})",
-            rates[0] - rates[1] > spec.max_hit_rate_drop_percent / 100,
+            _mean(falls, [_weight(each.old.cached.total, each.new.cached.total) for each in cached]) > limit,
             greater(drops),
         )
 
 
-def _timed(pairs: Sequence[_Pair]) -> list[_Pair]:
+def _timed(pairs: Sequence[_Pair], spec: JudgeSpec) -> list[_Pair]:
     """Return the strata whose times to first token can be compared."""
-    return [each for each in pairs if _alike(each.old.first_token, each.new.first_token)]
+    return [
+        each
+        for each in pairs
+        if _alike(each.old.first_token, each.new.first_token)
+        and (each.key.how == names.HOW_NAME or not _brings_more(each.old, each.new, spec))
+    ]
+
+
+def _brings_more(old: Stratum, new: Stratum, spec: JudgeSpec) -> bool:
+    """Return True if the requests of the new revision are so much longer that this alone could make it worse."""
+    before, after = old.own / old.first_token.total, new.own / new.first_token.total
+    return after > before * (1 + spec.max_ttft_rise_percent / 100) + SHORT
+
+
+def _slow_others(old: Sample, new: Sample, spec: JudgeSpec) -> str | None:
+    """Return by what streams that cannot be compared are slower than they may be: they fail no step, but pass none."""
+    others = [_Pair(key, old[key], new[key]) for key in sorted(old.keys() & new.keys()) if key.turn == names.TURN_OTHER]
+    timed = _timed(others, spec)
+    found = _first_token(timed, 1 + spec.max_ttft_rise_percent / 100) if timed else ()
+    return next((each.text for each in found if each.beyond), None)
 
 
 def _fewer(timed: Sequence[_Pair]) -> float:
@@ -196,7 +231,7 @@ def _fewer(timed: Sequence[_Pair]) -> float:
     return min(sum(each.old.first_token.total for each in timed), sum(each.new.first_token.total for each in timed))
 
 
-def _streams(old: Sample, new: Sample, pairs: Sequence[_Pair]) -> float | None:
+def _streams(old: Sample, new: Sample, pairs: Sequence[_Pair], spec: JudgeSpec) -> float | None:
     """Return how many streamed answers of each revision can be compared; None if none are to be expected.
 
     They are where clients that reach both revisions stream: those that bring a prompt stay with its revision.
@@ -205,7 +240,7 @@ def _streams(old: Sample, new: Sample, pairs: Sequence[_Pair]) -> float | None:
     expected = any(
         each.first_token.total > 0 for sample in (old, new) for key, each in sample.items() if key.how in both
     )
-    return _fewer(_timed(pairs)) if expected else None
+    return _fewer(_timed(pairs, spec)) if expected else None
 
 
 def _alike(old: Histogram, new: Histogram) -> bool:
@@ -216,45 +251,52 @@ def _alike(old: Histogram, new: Histogram) -> bool:
 
 def _first_token(pairs: Sequence[_Pair], factor: float) -> Iterator[_Comparison]:
     times = [(each.old.first_token, each.new.first_token) for each in pairs]
-    old, new = _standardised(times)
-    edge = bucket_of(old, TAIL)
+    edge = bucket_of(_standardised(times), TAIL)
+    weights = [_weight(before.total, after.total) for before, after in times]
     tables = [(_above(a, edge), a.total, _above(b, edge), b.total) for a, b in times]
     tests = (
         (MEDIAN, greater(times), [greater([each]) for each in times]),
         (TAIL, _more(tables), [_more([each]) for each in tables]),
     )
     for q, p, parts in tests:
-        before, after = times[_worst(parts)]
+        shown = [(quantile(before, q), quantile(after, q)) for before, after in times]
+        index = _worst(parts, [after > before * factor for before, after in shown])
+        before, after = shown[index]
         text = (
-            f"time to first token p{q * 100:.0f} {quantile(after, q) * 1000:.0f} ms, "
-            f"{quantile(before, q) * 1000:.0f} ms with the old revision ({pairs[_worst(parts)].key})"
+            f"time to first token p{q * 100:.0f} {after * 1000:.0f} ms, "
+            f"{before * 1000:.0f} ms with the old revision ({pairs[index].key})"
         )
-        yield _Comparison("TimeToFirstToken", text, quantile(new, q) > quantile(old, q) * factor, p)
+        means = [_mean(column, weights) for column in zip(*shown, strict=True)]
+        yield _Comparison("TimeToFirstToken", text, means[1] > means[0] * factor, p)
 
 
-def _worst(parts: Sequence[float]) -> int:
-    """Return the index of the stratum with the least p-value: its figures are what clients of it see."""
-    return min(range(len(parts)), key=lambda index: parts[index])
+def _worst(parts: Sequence[float], beyond: Sequence[bool]) -> int:
+    """Return the index of the stratum to show, whose figures clients of it see.
+
+    Args:
+        parts: p-value of each stratum; the least is shown.
+        beyond: whether it is worse by more than the limit: only such ones are shown where there are any.
+    """
+    shown = [index for index, is_beyond in enumerate(beyond) if is_beyond] or range(len(parts))
+    return min(shown, key=lambda index: parts[index])
 
 
-def _means(
-    pairs: Sequence[_Pair], value: Callable[[Stratum], float], weight: Callable[[Stratum], float]
-) -> tuple[float, float]:
-    """Return the means of (old, new) over the strata, both by the new revision's share of requests in each."""
-    total = sum(weight(each.new) for each in pairs)
-    old = sum(value(each.old) * weight(each.new) for each in pairs) / total
-    return old, sum(value(each.new) * weight(each.new) for each in pairs) / total
+def _weight(old: float, new: float) -> float:
+    """Return how much a stratum with so many requests of each revision tells of their difference."""
+    return old * new / (old + new)
 
 
-def _standardised(pairs: Sequence[tuple[Histogram, Histogram]]) -> tuple[Histogram, Histogram]:
-    """Return (old, new) over all strata, the old one weighted as if it had the new one's share of requests in each."""
+def _mean(values: Sequence[float], weights: Sequence[float]) -> float:
+    return sum(value * weight for value, weight in zip(values, weights, strict=True)) / sum(weights)
+
+
+def _standardised(pairs: Sequence[tuple[Histogram, Histogram]]) -> Histogram:
+    """Return the old revision over all strata, weighted as if it had the new one's share of requests in each."""
     old = Histogram()
-    new = Histogram()
     for before, after in pairs:
         factor = after.total / before.total
         old += Histogram(before.bounds, tuple(count * factor for count in before.counts))
-        new += after
-    return old, new
+    return old
 
 
 def _above(histogram: Histogram, bucket: int) -> float:

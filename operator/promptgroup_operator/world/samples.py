@@ -84,7 +84,7 @@ class StratumKey(NamedTuple):
     """The properties by which requests are told apart before they are compared."""
 
     turn: str = names.TURN_FIRST
-    """`first` if the request begins a session, else `later`."""
+    """`first` if the request begins a session, `later` if it comes back to where it was; `other` is not compared."""
     how: str = names.HOW_NAME
     """`name` if the client named the group, else how the router matched it."""
     streamed: bool = True
@@ -106,7 +106,9 @@ class Stratum:
     first_token: Histogram = Histogram()
     """Seconds to the first token; empty for whole answers, whose first byte comes with the last token."""
     cached: Histogram = Histogram()
-    """Share of a prompt that was found in cache, 0 to 1."""
+    """Share of what repeats in a prompt that was found in cache, 0 to 1."""
+    own: float = 0
+    """Tokens that the requests of `first_token` brought and no request before them had."""
 
     def __add__(self, other: "Stratum") -> "Stratum":
         """Return the sum of both."""
@@ -115,6 +117,7 @@ class Stratum:
             self.errors + other.errors,
             self.first_token + other.first_token,
             self.cached + other.cached,
+            self.own + other.own,
         )
 
     def __sub__(self, other: "Stratum") -> "Stratum":
@@ -124,6 +127,7 @@ class Stratum:
             max(0.0, self.errors - other.errors),
             self.first_token - other.first_token,
             self.cached - other.cached,
+            max(0.0, self.own - other.own),
         )
 
 

@@ -136,7 +136,7 @@ class Metrics:
         """All of them, in the order of the exposition."""
         self.epoch = 0.0
         """Seconds since 1970 at which the monotonic clock was 0."""
-        self._of_requests: dict[tuple[str, str, bool, str, bool], RequestSeries] = {}
+        self._of_requests: dict[tuple[str, str, str, str, bool], RequestSeries] = {}
         self.requests = self._counter("requests_total", "Requests ended, by status code sent.", ("group", "code"))
         self.callers = CallerMetrics(self._counter)
         self.access_refused = self._counter(
@@ -155,23 +155,7 @@ class Metrics:
         self.duration = self._histogram(
             "request_duration_seconds", "From the whole request to the end of an answer that is no error.", ("group",)
         )
-        self.revision_requests = self._counter(
-            "revision_requests_total",
-            "Requests ended whose client stayed, by how they were matched and what came of them.",
-            ("group", "revision", "turn", "how", "streamed", "outcome"),
-        )
-        self.revision_first_token = self._histogram(
-            "revision_first_token_seconds",
-            "From the whole request to the answer's first byte, by revision: its first token where it is streamed.",
-            ("group", "revision", "turn", "how", "streamed"),
-            FIRST_TOKEN_BUCKETS,
-        )
-        self.revision_cached = self._histogram(
-            "revision_cached_ratio",
-            "Share of a prompt's tokens that the engine found in its prefix cache.",
-            ("group", "revision", "turn", "how", "streamed"),
-            CACHED_BUCKETS,
-        )
+        self._add_release()
         self.revision_prompt_tokens = self._counter(
             "revision_prompt_tokens_total", "Prompt tokens that engines reported, by revision.", ("group", "revision")
         )
@@ -268,6 +252,31 @@ class Metrics:
             "The Python that runs this router, and whether its data path is compiled.",
             ("python", "compiled"),
             "gauge",
+        )
+
+    def _add_release(self) -> None:
+        """Add the series by which the revisions of a release are compared."""
+        self.revision_requests = self._counter(
+            "revision_requests_total",
+            "Requests ended whose client stayed, by how they were matched and what came of them.",
+            ("group", "revision", "turn", "how", "streamed", "outcome"),
+        )
+        self.revision_first_token = self._histogram(
+            "revision_first_token_seconds",
+            "From the whole request to the first token of a streamed answer, by revision.",
+            ("group", "revision", "turn", "how", "streamed"),
+            FIRST_TOKEN_BUCKETS,
+        )
+        self.revision_cached = self._histogram(
+            "revision_cached_ratio",
+            "Share of a prompt's tokens that repeat, of the declared prompt and the session, that was found in cache.",
+            ("group", "revision", "turn", "how", "streamed"),
+            CACHED_BUCKETS,
+        )
+        self.revision_own_tokens = self._counter(
+            "revision_own_tokens_total",
+            "Prompt tokens that no earlier request had, of requests whose first byte was timed.",
+            ("group", "revision", "turn", "how", "streamed"),
         )
 
     def _add_caches(self) -> None:
@@ -369,12 +378,12 @@ class Metrics:
             "semantic_embedding_seconds", "Time until an endpoint gave the embedding of a question.", ("group",)
         )
 
-    def of_requests(self, group: str, revision: str, *, new: bool, how: str, streamed: bool) -> RequestSeries:
-        """Return the series of the requests of a revision by clients who ask alike."""
-        key = group, revision, new, how, streamed
+    def of_requests(self, group: str, revision: str, *, turn: str, how: str, streamed: bool) -> RequestSeries:
+        """Return the series of the requests of a revision by clients who ask alike; `turn` is a label's value."""
+        key = group, revision, turn, how, streamed
         found = self._of_requests.get(key)
         if found is None:
-            found = RequestSeries(self, group, revision, new=new, how=how, streamed=streamed)
+            found = RequestSeries(self, group, revision, turn=turn, how=how, streamed=streamed)
             self._of_requests[key] = found
         return found
 

@@ -28,17 +28,18 @@ class RequestSeries:
 
     __slots__ = (
         "_codes", "_metrics", "_slots", "answer_tokens", "cached_tokens", "duration", "failed", "first_byte", "group",
-        "ok", "prompt_tokens", "revision_cached", "revision_first_token", "revision_prompt_tokens", "saved_seconds",
+        "ok", "prompt_tokens", "revision_cached", "revision_first_token", "revision_own_tokens",
+        "revision_prompt_tokens", "saved_seconds",
     )  # fmt: skip
 
-    def __init__(self, metrics: "Metrics", group: str, revision: str, *, new: bool, how: str, streamed: bool) -> None:
+    def __init__(self, metrics: "Metrics", group: str, revision: str, *, turn: str, how: str, streamed: bool) -> None:
         """Find the series.
 
         Args:
             metrics: of the router.
             group: label of the group.
             revision: short fingerprint of the revision; empty without one.
-            new: whether the requests begin sessions.
+            turn: first, later or other, as `contract.names` says.
             how: how they were matched.
             streamed: whether their answers are streamed.
         """
@@ -55,10 +56,10 @@ class RequestSeries:
         self.revision_prompt_tokens = metrics.revision_prompt_tokens.series((group, revision))
         self.answer_tokens = metrics.revision_answer_tokens.series((group, revision))
         self.saved_seconds = metrics.saved_seconds.series((group, revision))
-        turn = names.TURN_FIRST if new else names.TURN_LATER
         stratum = group, revision, turn, str(how), names.STREAMED if streamed else names.WHOLE
         self.revision_first_token = metrics.revision_first_token.series(stratum)
         self.revision_cached = metrics.revision_cached.series(stratum)
+        self.revision_own_tokens = metrics.revision_own_tokens.series(stratum)
         self.ok = metrics.revision_requests.series((*stratum, names.OUTCOME_OK))
         self.failed = metrics.revision_requests.series((*stratum, names.OUTCOME_FAILED))
 

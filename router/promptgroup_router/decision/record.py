@@ -9,11 +9,14 @@ from promptgroup_router.base.caller_metrics import CallerUse
 from promptgroup_router.base.errors import ApiError, Failure
 from promptgroup_router.base.exposition import Exemplar
 from promptgroup_router.base.logs import ACCESS, FIELDS, fields
+from promptgroup_router.base.request_series import RequestSeries
 from promptgroup_router.base.series import Observations
 from promptgroup_router.callers.answer_events import UNSEEN
+from promptgroup_router.contract import names
 from promptgroup_router.decision.exchange import ERRORS, Exchange
+from promptgroup_router.decision.likeness import is_like, own_tokens
 from promptgroup_router.decision.span_attributes import api_attributes, end_without_engine, placed_by, span_name
-from promptgroup_router.policy.misses import EVICTED, find_miss, seconds_saved
+from promptgroup_router.policy.misses import EVICTED, find_miss, repeated, seconds_saved
 from promptgroup_router.routing.route import Route
 from promptgroup_router.routing.state import RouterState
 from promptgroup_router.tracing.trace_context import HEADER, sampled_trace, trace_id
@@ -109,7 +112,9 @@ class RequestRecord:
         "_exchange",
         "_header",
         "_held",
+        "_other",
         "_path",
+        "_queued",
         "_request_id",
         "_route",
         "_series",
@@ -167,11 +172,24 @@ class RequestRecord:
         """The use of its caller; None until the request is counted, and for a caller who is not known."""
         self._held: float | None = None
         """Since when the request waits for room; None while it does not."""
-        self._series = state.metrics.of_requests(
-            route.group, route.revision, new=exchange.new, how=route.how, streamed=route.demand.streamed
-        )
+        self._series = self._series_of(names.TURN_FIRST if exchange.new else names.TURN_LATER)
         """The series of requests like this one. A canary has young sessions of clients that name the group, which may
         differ from others in how they ask, so that only those who ask alike are compared."""
+        self._other = self._series_of(names.TURN_OTHER)
+        """The series of those that nothing may be compared with."""
+        self._queued = False
+        """True if it waited for room."""
+
+    def _series_of(self, turn: str) -> RequestSeries:
+        route = self._route
+        return self._state.metrics.of_requests(
+            route.group, route.revision, turn=turn, how=route.how, streamed=route.demand.streamed
+        )
+
+    @property
+    def _tried_once(self) -> RequestSeries:
+        """The series of its time and its cache, of which a second try says nothing."""
+        return self._series if self._exchange.tries <= 1 else self._other
 
     @property
     def sampled(self) -> bool:
@@ -184,8 +202,14 @@ class RequestRecord:
         Returns:
             The header `traceparent` for the engine; empty where it gets the client's as it is.
         """
+        pick = self._exchange.pick
+        if (
+            pick is not None
+            and self._exchange.tries == 1
+            and not is_like(pick, self._route.group, self._route.revision)
+        ):
+            self._series = self._other
         if self._span is not None:
-            pick = self._exchange.pick
             expected = round(pick.cached) if pick is not None else 0
             slot = self._exchange.member.label
             self._span.note("sent", now, {"promptgroup.slot": slot, "promptgroup.expected_cached_tokens": expected})
@@ -194,6 +218,7 @@ class RequestRecord:
     def waits(self, now: float) -> None:
         """Record that no replica has room for the request."""
         self._held = now
+        self._queued = True
         self._state.metrics.held.add(self._route.group)
         if self._span is not None:
             self._span.note("waits", now, {})
@@ -215,8 +240,13 @@ class RequestRecord:
         self._count_caller(status)
         if status < ERRORS:
             self._observe(series.first_byte, now - self._began, now)
-        if route.revision and status < ERRORS:
-            self._observe(series.revision_first_token, now - self._began, now)
+        if route.revision and status < ERRORS and route.demand.streamed:
+            pick = self._exchange.pick
+            waited = self._queued or (pick is not None and pick.ahead)
+            timed = self._other if waited else self._tried_once
+            self._observe(timed.revision_first_token, now - self._began, now)
+            if pick is not None:
+                timed.revision_own_tokens.add(own_tokens(pick))
         if route.group != UNMATCHED and (origin := self._exchange.moved_from):
             self._state.metrics.sessions_moved.add(route.group)
             self._state.moves.add(origin, self._exchange.member.id, now)
@@ -332,7 +362,10 @@ class RequestRecord:
         route, series = self._route, self._series
         if route.revision:
             if usage.cached_tokens is not None and usage.prompt_tokens:
-                series.revision_cached.record(usage.cached_tokens / usage.prompt_tokens)
+                pick = self._exchange.pick
+                repeats = repeated(pick, usage) if pick is not None else 0.0
+                share = usage.cached_tokens / (repeats or usage.prompt_tokens)
+                self._tried_once.revision_cached.record(min(1.0, share))
             series.revision_prompt_tokens.add(usage.prompt_tokens)
             series.answer_tokens.add(usage.completion_tokens)
             self._count_cache(usage)

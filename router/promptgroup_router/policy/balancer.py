@@ -37,8 +37,8 @@ class NoMemberLeftError(Exception):
 class Pick:
     """A request that is counted on a member until it ends."""
 
-    __slots__ = ("alone", "before", "cached", "copied", "counted", "demand", "first", "guessed", "member", "moved",
-                 "placement", "replica", "sent", "since", "step", "turn", "written")  # fmt: skip
+    __slots__ = ("ahead", "alone", "before", "cached", "copied", "counted", "demand", "first", "guessed", "member",
+                 "moved", "placement", "replica", "sent", "since", "step", "turn", "written")  # fmt: skip
 
     def __init__(self, member: Member, replica: ReplicaLoad, demand: Demand, now: float) -> None:
         self.member = member
@@ -58,6 +58,8 @@ class Pick:
         """True if `cached` rests on the ring alone, because no record of the session exists."""
         self.step = replica.step
         """Predicted seconds of one engine step there."""
+        self.ahead = replica.wait(now) > 0
+        """True if the replica had prompts of others to compute first."""
         self.alone = not replica.in_flight and not replica.peer_in_flight
         """True while nothing else has run there between sending the request and its first token."""
         self.first: float | None = None

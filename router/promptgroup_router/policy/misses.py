@@ -54,17 +54,22 @@ def find_miss(pick: Pick, usage: Usage) -> Miss | None:
     demand = pick.demand
     if usage.cached_tokens is None or not demand.cached or not demand.prompt:
         return None
-    repeats = float(demand.tier1)
-    before = pick.before
-    if before is not None:
-        history = demand.history * usage.prompt_tokens / demand.prompt
-        repeats = max(repeats, min(history, before.tokens))
-    repeats = min(repeats, float(usage.prompt_tokens))
+    repeats = repeated(pick, usage)
     cached = float(usage.cached_tokens)
     lost = repeats - cached
     if lost <= SLACK_TOKENS + SLACK_SHARE * repeats:
         return None
     return Miss(lost, pick.replica.costs.prefill(cached, cached + lost), *_cause(pick))
+
+
+def repeated(pick: Pick, usage: Usage) -> float:
+    """Return the tokens of a request's prompt that its group's engines had computed before, as far as is known."""
+    demand, before = pick.demand, pick.before
+    repeats = float(demand.tier1)
+    if before is not None and demand.prompt:
+        history = demand.history * usage.prompt_tokens / demand.prompt
+        repeats = max(repeats, min(history, before.tokens))
+    return min(repeats, float(usage.prompt_tokens))
 
 
 def expect_miss(pick: Pick) -> Miss | None:

@@ -162,12 +162,14 @@ def test_a_page_of_thirty_busy_revisions_is_read_whole():
     metrics = Metrics()
     revisions = [f"{number:08x}" for number in range(30)]
     for revision in revisions:
-        for labels in product(("first", "later"), ("name", "content"), ("true", "false")):
+        for labels in product(("first", "later", "other"), ("name", "content"), ("true", "false")):
             metrics.revision_requests.add("chat/support", revision, *labels, "ok", amount=12345)
-            metrics.revision_first_token.observe("chat/support", revision, *labels, value=0.3)
+            if labels[2] == "true":
+                metrics.revision_first_token.observe("chat/support", revision, *labels, value=0.3)
+                metrics.revision_own_tokens.add("chat/support", revision, *labels, amount=12345)
             metrics.revision_cached.observe("chat/support", revision, *labels, value=0.3)
     found = parse(metrics.text(), everybody)[KEY]
-    assert {len(found.samples[each]) for each in revisions} == {8}
+    assert {len(found.samples[each]) for each in revisions} == {12}
     assert found.memory < PAGE_MEMORY * 3 // 4
 
 

@@ -1,6 +1,7 @@
 import itertools
 import random
 import re
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -254,3 +255,67 @@ def test_however_many_streams_there_are_only_a_rise_above_the_limit_fails(percen
 
     old, new = {StratumKey(): around(0.2)}, {StratumKey(): around(0.2 * (1 + part * percent / 100))}
     assert analyse(old, new, spec, MINUTE).outcome is outcome
+
+
+OTHER = StratumKey("other")
+
+
+def test_what_routers_count_apart_fails_nothing():
+    """Sessions that came home from a replica that was lent found nothing there, once."""
+    old = {LATER: drawn(1, 300, seconds=0.02), OTHER: drawn(2, 10, seconds=0.02)}
+    new = {LATER: drawn(3, 300, seconds=0.02), OTHER: drawn(4, 90, seconds=0.2, errors=0.5, cached=0.1)}
+    assert analyse(old, new, SPEC, MINUTE).outcome is PASS
+    assert analyse({OTHER: old[OTHER]}, {OTHER: new[OTHER]}, SPEC, MINUTE).reason == "TooFewRequests"
+
+
+@pytest.mark.parametrize(("seconds", "outcome"), [(0.1, PASS), (0.4, WAIT)])
+def test_a_replica_at_which_all_streams_wait_passes_only_if_they_wait_no_longer_than_with_the_old_one(seconds, outcome):
+    """Their time fails nothing, since a queue is load; but one that is slow makes a queue, too."""
+    whole = {WHOLE: Stratum(200), StratumKey(): Stratum(0)}
+    old, new = {**whole, OTHER: drawn(1, 100)}, {**whole, OTHER: drawn(2, 100, seconds=seconds)}
+    result = analyse(old, new, SPEC, MINUTE)
+    assert result.outcome is outcome
+    assert ("only 0 of each revision can be compared" in result.message) == (outcome is WAIT)
+
+
+@pytest.mark.parametrize(
+    ("how", "own", "outcome"),
+    [("content", 100, FAIL), ("content", 180, FAIL), ("content", 400, PASS), ("name", 400, FAIL)],
+)
+def test_clients_that_choose_the_new_revision_and_ask_for_more_are_not_taken_for_a_slower_engine(how, own, outcome):
+    """Those that name the group do not choose."""
+    key = StratumKey(how=how)
+    old = {key: replace(drawn(1, 300, seconds=0.1), own=300 * 100)}
+    new = {key: replace(drawn(2, 300, seconds=0.3), own=300 * own)}
+    assert analyse(old, new, SPEC, MINUTE).outcome is outcome
+
+
+@pytest.mark.parametrize("few", range(1, 6))
+def test_figures_that_are_worse_by_less_than_they_may_be_are_a_verdict_whatever_the_mix(few):
+    """A stratum with few requests of the old revision and many of the new one counts for what it can tell."""
+    even = tuple(0.01 * step for step in range(1, 101))
+
+    def times(*seconds):
+        return Stratum(len(seconds), 0, histogram(seconds, even))
+
+    old = {StratumKey(): times(*[0.28] * 200), LATER: times(*[0.03] * few)}
+    new = {StratumKey(): times(*[0.283] * 60), LATER: times(*[0.035] * 60)}
+    result = analyse(old, new, SPEC, MINUTE)
+    assert (result.outcome, result.reason) == (PASS, "NotWorse")
+
+
+def test_the_figures_shown_are_worse_by_more_than_the_limit_where_the_verdict_says_so():
+    """The stratum that differs most surely may differ by less than the limit."""
+    even = tuple(0.01 * step for step in range(1, 201))
+
+    def times(seconds, requests):
+        return Stratum(requests, 0, histogram([seconds] * requests, even))
+
+    old = {StratumKey(): times(1.00, 9000), LATER: times(0.1, 100)}
+    new = {StratumKey(): times(1.02, 9000), LATER: times(0.19, 100)}
+    message = analyse(old, new, JudgeSpec(max_ttft_rise_percent=1), MINUTE).message
+    assert "first turns" in message
+    limit = JudgeSpec(max_ttft_rise_percent=25)
+    assert analyse(old, new, limit, MINUTE).outcome is PASS
+    more = {StratumKey(): times(1.02, 50), LATER: times(1.9, 100)}
+    assert "(later turns by name, streamed)" in analyse(old, more, limit, MINUTE).message

@@ -5,21 +5,21 @@ from promptgroup_router.base.metrics import Metrics
 GROUP, REVISION = "chat/support", "0123abcd"
 
 
-def found(metrics, revision=REVISION, *, new=True, how="content", streamed=True):
-    return metrics.of_requests(GROUP, revision, new=new, how=how, streamed=streamed)
+def found(metrics, revision=REVISION, *, turn="first", how="content", streamed=True):
+    return metrics.of_requests(GROUP, revision, turn=turn, how=how, streamed=streamed)
 
 
 def test_requests_of_one_kind_have_the_same_series():
     metrics = Metrics()
     assert found(metrics) is found(metrics)
-    others = [found(metrics, new=False), found(metrics, how="name"), found(metrics, streamed=False)]
+    others = [found(metrics, turn="later"), found(metrics, how="name"), found(metrics, streamed=False)]
     assert len({id(found(metrics)), *map(id, others)}) == 4
     assert all(each.first_byte is found(metrics).first_byte for each in others)
 
 
 def test_labels_say_the_kind_of_the_requests():
     metrics = Metrics()
-    found(metrics, new=False, streamed=False).ok.add()
+    found(metrics, turn="later", streamed=False).ok.add()
     found(metrics, how="name").failed.add()
     assert metrics.revision_requests.values == {
         (GROUP, REVISION, "later", "content", "false", "ok"): 1,
@@ -36,14 +36,14 @@ def test_series_of_which_nothing_came_are_not_told():
 
 def test_answers_are_counted_by_status_over_all_kinds():
     metrics = Metrics()
-    for kind, status in ((found(metrics), 200), (found(metrics, new=False), 200), (found(metrics), 503)):
+    for kind, status in ((found(metrics), 200), (found(metrics, turn="later"), 200), (found(metrics), 503)):
         kind.answered(status)
     assert metrics.requests.values == {(GROUP, "200"): 2, (GROUP, "503"): 1}
 
 
 def test_tokens_of_a_slot_are_counted_over_all_kinds():
     metrics = Metrics()
-    for kind in (found(metrics), found(metrics, new=False)):
+    for kind in (found(metrics), found(metrics, turn="later")):
         slot = kind.slot(f"{GROUP}/{REVISION}/3")
         slot.prompt_tokens.add(100)
         slot.cached_tokens.add(90)
@@ -65,7 +65,13 @@ def add_to_each(series):
     series.answered(200)
     for each in (series.prompt_tokens, series.cached_tokens, series.revision_prompt_tokens, series.answer_tokens):
         each.add()
-    for each in (series.saved_seconds, series.ok, series.failed, series.slot(f"{GROUP}/{REVISION}/3").prompt_tokens):
+    for each in (
+        series.saved_seconds,
+        series.ok,
+        series.failed,
+        series.revision_own_tokens,
+        series.slot(f"{GROUP}/{REVISION}/3").prompt_tokens,
+    ):
         each.add()
     for each in (series.first_byte, series.duration, series.revision_first_token, series.revision_cached):
         each.record(1.0)

@@ -46,11 +46,11 @@ def state():
     return SimpleNamespace(metrics=Metrics(), tokens=Tokens(), moves=Moves(), tracer=None)
 
 
-def picked(*, place="chat/support/0123abcdef/0", before=None, cached=90.0, history=80, tier1=50):
+def picked(*, revision="0123abcdef", before=None, cached=90.0, history=80, tier1=50):
     """Return a request of 100 tokens that was sent to slot 0, whose engine computes 100 tokens a second."""
-    costs = EngineCosts(kv_tokens=10_000, prefill_rate=100)
+    costs, place = EngineCosts(kv_tokens=10_000, prefill_rate=100), f"chat/support/{revision}/0"
     replica = ReplicaLoad(member_hash(MemberId(place)), "c", costs, now=0.0)
-    member = Member(MemberId(place), GROUP, Fingerprint("0123abcdef"), 0, "10.0.0.1:8000", "c")
+    member = Member(MemberId(place), GROUP, Fingerprint(revision), 0, "10.0.0.1:8000", "c")
     pick = Pick(member, replica, Demand(SessionKey(7), PrefixKey(1), 1000, tier1, history), now=100.0)
     pick.before, pick.cached = before, cached
     return pick
@@ -356,6 +356,39 @@ def test_a_session_that_moved_is_counted_when_its_answer_begins(state):
     assert (move["from"], move["to"]) == ("chat/support/x/3", "chat/support/x/0")
     record(state).answer_began(200, now=100.1)
     assert state.metrics.sessions_moved.values == {(GROUP,): 1}
+
+
+LIKE = {
+    # what is different of a first turn on a replica of its own → turn of its count and its cache, turn of its time
+    "nothing": ({}, "first", "first"),
+    "it was lent a replica of another revision": ({"revision": "7777777777"}, "other", "other"),
+    "the replica computes prompts of others first": ({"ahead": True}, "first", "other"),
+    "it has waited for room": ({"waited": True}, "first", "other"),
+    "a replica failed before": ({"tries": 2}, "first", "other"),
+}
+
+
+@pytest.mark.parametrize("case", LIKE)
+def test_what_says_nothing_of_a_revision_is_counted_apart(state, case):
+    fields, counted, timed = LIKE[case]
+    pick = picked(revision=fields.get("revision", "0123abcdef"), history=0)
+    pick.ahead = fields.get("ahead", False)
+    told = record(state, pick=pick, tries=1)
+    if "waited" in fields:
+        told.waits(99.0)
+        told.admitted(99.5)
+    told.sent(100.0)
+    told._exchange.tries = fields.get("tries", 1)
+    told.answer_began(200, 100.5)
+    told.served(Usage(100, 45, 9), 101.0)
+    kind = "name", "true"
+    assert state.metrics.revision_requests.values == {(GROUP, REVISION, counted, *kind, "ok"): 1}
+    assert set(state.metrics.revision_first_token.values) == {(GROUP, REVISION, timed, *kind)}
+    assert set(state.metrics.revision_own_tokens.values) == {(GROUP, REVISION, timed, *kind)}
+    cached = state.metrics.revision_cached.values
+    assert set(cached) == {(GROUP, REVISION, "other" if "tries" in fields else counted, *kind)}
+    (found,) = cached.values()
+    assert found.sum == 0.9, "45 of the 50 tokens that repeat"
 
 
 def test_requests_are_counted_by_caller_where_callers_are_known(state):

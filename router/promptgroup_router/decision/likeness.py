@@ -1,0 +1,42 @@
+"""Tells whether a request says something of its revision: whether its replica should hold what it comes back for.
+
+Two revisions are compared by requests that differ in nothing else. A request is like others of its kind if
+
+    a replica of its own revision got it     one that is lent holds another prompt
+    and it begins a session,                 the declared prompt is there, as the replica was proven warm
+    or comes back to the process             what the session left there is cached; elsewhere it is computed once
+    that served its last turn                more, which says where the session was and nothing of the prompt
+
+Its time to first token is that of its revision only if it was also sent once, at once, and to a replica that nothing
+waited at: the rest is load. Does no I/O and reads no clock.
+"""
+
+from promptgroup_router.policy.balancer import Pick
+
+
+def is_like(pick: Pick, group: str, revision: str) -> bool:
+    """Return True if a request may be compared with others of its kind.
+
+    Args:
+        pick: the first replica that it was sent to.
+        group: `namespace/name` of its group.
+        revision: short fingerprint of the revision that it asked for; empty without one.
+    """
+    member, demand, before = pick.member, pick.demand, pick.before
+    if member.group != group or not member.fingerprint.startswith(revision):
+        return False
+    if not demand.history or not demand.cached:
+        return True
+    if before is None or pick.moved or before.prefix != demand.prefix:
+        return False
+    return before.seen > pick.replica.inherited
+
+
+def own_tokens(pick: Pick) -> float:
+    """Return the tokens that a request brings and no request before it had: whatever its revision, they are computed.
+
+    Where clients choose the revision, those of one may ask for more than those of the other.
+    """
+    demand, before = pick.demand, pick.before
+    known = min(float(demand.history), before.tokens) if before is not None else 0.0
+    return max(0.0, demand.prompt - max(float(demand.tier1), known))
