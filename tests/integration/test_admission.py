@@ -41,6 +41,22 @@ def with_engine(**container: Any) -> dict[str, Any]:
     return with_template(containers=[{"name": "engine", **container}])
 
 
+def with_metadata(**fields: Any) -> dict[str, Any]:
+    made = group("support", replicas=1)
+    made["spec"]["engine"]["template"] = {"metadata": fields}
+    return made
+
+
+def ephemeral(**claim: Any) -> dict[str, Any]:
+    resources = {"requests": {"storage": "1Gi"}}
+    spec = {"accessModes": ["ReadWriteOnce"], "resources": resources, **claim}
+    return with_template(volumes=[{"name": "e", "ephemeral": {"volumeClaimTemplate": {"spec": spec}}}])
+
+
+def projected(**source: Any) -> dict[str, Any]:
+    return with_template(volumes=[{"name": "p", "projected": {"sources": [source]}}])
+
+
 @pytest.fixture
 def restricted(kube: Kubectl, no_operator: None) -> Kubectl:
     """A namespace that opted in, once the API server knows the policies."""
@@ -86,6 +102,52 @@ REFUSED = {
         with_template(volumes=[{"name": "s", "projected": {"sources": [{"secret": {"name": "token"}}]}}]),
         "allowed-secrets",
     ),
+    "a token of the default account": (with_template(automountServiceAccountToken=None), "a token is mounted"),
+    "a whole pod in place of the operator's": (with_template(**{"$patch": "replace"}), "a token is mounted"),
+    "an annotation": (with_metadata(annotations={"k8s.v1.cni.cncf.io/networks": "host"}), "allowed-annotations"),
+    "another app's label": (with_metadata(labels={"app": "payments"}), "allowed-labels"),
+    "a claim": (
+        with_template(volumes=[{"name": "c", "persistentVolumeClaim": {"claimName": "payments"}}]),
+        "allowed-volume-claims",
+    ),
+    "a claim for KV": (
+        with_spec(cache={"offload": {"memory": "1Gi", "claimName": "payments"}}),
+        "allowed-volume-claims",
+    ),
+    "a clone of a claim": (ephemeral(dataSource={"kind": "PersistentVolumeClaim", "name": "payments"}), "begins empty"),
+    "a clone by reference": (ephemeral(dataSourceRef={"kind": "VolumeSnapshot", "name": "payments"}), "begins empty"),
+    "a volume by name": (ephemeral(volumeName="pv-payments"), "begins empty"),
+    "a volume by labels": (ephemeral(selector={"matchLabels": {"app": "payments"}}), "begins empty"),
+    "a certificate": (projected(podCertificate={"signerName": "x/y", "keyType": "ED25519"}), "projected sources are"),
+    "a bundle of authorities": (projected(clusterTrustBundle={"name": "x", "path": "y"}), "projected sources are"),
+    "a device": (with_template(resourceClaims=[{"name": "d", "resourceClaimName": "d"}]), "resource claims"),
+    "a device of a container": (with_engine(resources={"claims": [{"name": "d"}]}), "resource claims"),
+    "any taint": (with_template(tolerations=[{"operator": "Exists"}]), "allowed-tolerations"),
+    "a taint": (
+        with_template(tolerations=[{"key": "node-role.kubernetes.io/control-plane", "operator": "Exists"}]),
+        "allowed-tolerations",
+    ),
+    "nodes by label": (
+        with_template(nodeSelector={"node-role.kubernetes.io/control-plane": ""}),
+        "allowed-node-labels",
+    ),
+    "nodes by affinity": (
+        with_template(affinity={"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {}}}),
+        "nodeAffinity",
+    ),
+    "a scheduler": (with_template(schedulerName="own"), "schedulerName"),
+    "a runtime": (with_template(runtimeClassName="host"), "runtimeClassName"),
+    "a probe's host": (with_engine(livenessProbe={"httpGet": {"port": 80, "host": "169.254.169.254"}}), "no host"),
+    "a probe's socket": (with_engine(startupProbe={"tcpSocket": {"port": 80, "host": "10.0.0.1"}}), "no host"),
+    "a readiness probe's host": (with_engine(readinessProbe={"httpGet": {"port": 80, "host": "x"}}), "no host"),
+    "a hook's host": (with_engine(lifecycle={"preStop": {"httpGet": {"port": 80, "host": "10.0.0.1"}}}), "no host"),
+    "a first hook's host": (with_engine(lifecycle={"postStart": {"tcpSocket": {"port": 1, "host": "x"}}}), "no host"),
+    "an init container's probe": (
+        with_template(
+            initContainers=[{"name": "i", "image": "x", "startupProbe": {"httpGet": {"port": 80, "host": "10.0.0.1"}}}]
+        ),
+        "no host",
+    ),
     "a Secret to pull with": (with_template(imagePullSecrets=[{"name": "token"}]), "allowed-secrets"),
     "a Secret as the system prompt": (with_spec(prompt={"systemFrom": SECRET}), "spec.prompt: a Secret"),
     "a Secret as tools": (with_spec(prompt={"system": "x", "toolsFrom": SECRET}), "spec.prompt: a Secret"),
@@ -126,10 +188,33 @@ def test_templates_ask_for_no_more_than_the_namespace_allows(restricted: Kubectl
         priorityClassName="inference",
         imagePullSecrets=[{"name": "registry"}],
         volumes=[{"name": "cache", "persistentVolumeClaim": {"claimName": "weights"}}],
-        containers=[{"name": "engine", "env": [{"name": "HF_TOKEN", "valueFrom": SECRET}]}],
+        containers=[
+            {
+                "name": "engine",
+                "env": [{"name": "HF_TOKEN", "valueFrom": SECRET}],
+                "livenessProbe": {"httpGet": {"path": "/health", "port": "http"}},
+                "lifecycle": {"preStop": {"sleep": {"seconds": 5}}},
+            }
+        ],
+        nodeSelector={"nvidia.com/gpu.present": "true"},
+        tolerations=[{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}],
+        topologySpreadConstraints=[{"topologyKey": "kubernetes.io/hostname", "maxSkew": 1}],
     )
+    everything["spec"]["engine"]["template"]["metadata"] = {
+        "labels": {"team": "chat"},
+        "annotations": {"promptgroup.dev/engine-config": "x: y", "example.com/cost": "1"},
+    }
     assert dry(restricted, everything) != ""
-    annotations = {"service-accounts": "weights", "priority-classes": "inference, batch", "secrets": "token, registry"}
+    annotations = {
+        "service-accounts": "weights",
+        "priority-classes": "inference, batch",
+        "secrets": "token, registry",
+        "volume-claims": "weights",
+        "labels": "team, app.kubernetes.io/part-of",
+        "annotations": "example.com/cost",
+        "tolerations": "nvidia.com/gpu",
+        "node-labels": "nvidia.com/gpu.present",
+    }
     allowed = [f"promptgroup.dev/allowed-{what}={names}" for what, names in annotations.items()]
     restricted.run("annotate", "namespace", restricted.namespace, *allowed)
     wait_for(lambda: True if dry(restricted, everything) == "" else None, "the namespace's annotations to count")
@@ -184,6 +269,82 @@ def test_the_operators_user_writes_what_groups_own_and_nothing_else(
     assert dry(kube, engines, operator) == ""
     labels["app.kubernetes.io/name"] = "promptgroup-router"
     assert "no router and no operator" in dry(kube, engines, operator)
+
+
+def engines_of(owner: str = "support", name: str = "support-1", **spec: Any) -> dict[str, Any]:
+    """A Deployment as the operator's user writes it, with these fields of its pods."""
+    labels = {"promptgroup.dev/group": "support"}
+    pod = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "x", "image": "x"}], **spec}}
+    made = owned("Deployment", "apps/v1", spec={"selector": {"matchLabels": labels}, "template": pod})
+    made["metadata"]["name"] = name
+    made["metadata"]["ownerReferences"][0]["name"] = owner
+    return made
+
+
+def container(**fields: Any) -> dict[str, Any]:
+    return {"containers": [{"name": "x", "image": "x", **fields}]}
+
+
+HOST, PRIVILEGE, ACCOUNT = "of the host", "no privilege beyond", "no service account"
+BEYOND = {
+    "the host's network": ({"hostNetwork": True}, HOST),
+    "the host's processes": ({"hostPID": True}, HOST),
+    "the host's memory": ({"hostIPC": True}, HOST),
+    "a node": ({"nodeName": "control-plane"}, HOST),
+    "a folder of the host": ({"volumes": [{"name": "h", "hostPath": {"path": "/"}}]}, HOST),
+    "a port of the host": (container(ports=[{"containerPort": 1, "hostPort": 80}]), HOST),
+    "an init container's port": (
+        {"initContainers": [{"name": "i", "image": "x", "ports": [{"containerPort": 1, "hostPort": 80}]}]},
+        HOST,
+    ),
+    "a privileged container": (container(securityContext={"privileged": True}), PRIVILEGE),
+    "a privileged init container": (
+        {"initContainers": [{"name": "i", "image": "x", "securityContext": {"privileged": True}}]},
+        PRIVILEGE,
+    ),
+    "a capability": (container(securityContext={"capabilities": {"add": ["SYS_ADMIN"]}}), PRIVILEGE),
+    "every capability": (container(securityContext={"capabilities": {"add": ["ALL"]}}), PRIVILEGE),
+    "no seccomp": ({"securityContext": {"seccompProfile": {"type": "Unconfined"}}}, PRIVILEGE),
+    "no seccomp of a container": (container(securityContext={"seccompProfile": {"type": "Unconfined"}}), PRIVILEGE),
+    "no AppArmor": ({"securityContext": {"appArmorProfile": {"type": "Unconfined"}}}, PRIVILEGE),
+    "a setting of the kernel": ({"securityContext": {"sysctls": [{"name": "kernel.msgmax", "value": "1"}]}}, PRIVILEGE),
+    "a service account": ({"serviceAccountName": "admin"}, ACCOUNT),
+    "a service account by its old name": ({"serviceAccount": "admin"}, ACCOUNT),
+    "a priority of the system": ({"priorityClassName": "system-node-critical"}, "no priority of the system"),
+}
+
+
+@pytest.mark.slow
+def test_pods_of_the_operators_user_ask_for_no_more_than_the_namespace_allows(kube: Kubectl, no_operator: None) -> None:
+    operator = f"--as={OPERATOR}"
+    refused = engines_of(hostNetwork=True)
+    wait_for(lambda: True if HOST in dry(kube, refused, operator) else None, "the API server to know the policy")
+    assert dry(kube, engines_of(), operator) == ""
+    plain = engines_of(serviceAccountName="default", securityContext={"seccompProfile": {"type": "RuntimeDefault"}})
+    assert dry(kube, plain, operator) == ""
+    found = {name: dry(kube, engines_of(**spec), operator) for name, (spec, _) in BEYOND.items()}
+    by_server = "disallowed by cluster policy"  # of one that was started without privileged containers
+    assert {name: said for name, said in found.items() if BEYOND[name][1] not in said and by_server not in said} == {}
+    # an owner in name only: another group's, one whose pods are not its own, two at a time
+    assert "those of the PromptGroup" in dry(kube, engines_of(owner="another"), operator)
+    assert "those of the PromptGroup" in dry(kube, engines_of(name="other-1"), operator)
+    twice = engines_of()
+    twice["metadata"]["ownerReferences"][0]["controller"] = False
+    assert "PromptGroup owns" in dry(kube, twice, operator)
+
+    annotations = {
+        "service-accounts": "weights, admin",
+        "priority-classes": "system-node-critical",
+        "host-access": "true",
+    }
+    allowed = [f"promptgroup.dev/allowed-{what}={names}" for what, names in annotations.items()]
+    kube.run("annotate", "namespace", kube.namespace, *allowed)
+    for spec, _ in BEYOND.values():
+        thing = engines_of(**spec)
+        wait_for(
+            lambda thing=thing: True if "promptgroup-operator" not in dry(kube, thing, operator) else None,
+            "the namespace's annotations to count",
+        )
 
 
 def test_the_operators_user_marks_pods_of_groups_and_changes_nothing_else_of_them(

@@ -17,7 +17,7 @@ from promptgroup_router.contract.messages import read_messages
 from promptgroup_router.contract.table import MESSAGES_KEY, SYSTEM_KEY, TOOLS_KEY, Prompt, RoutingTable, TableError
 from promptgroup_router.feed.kube_api import KubeApi, KubeError, object_path
 from promptgroup_router.feed.prompt_routes import Expired, RouteChange, Routes, RouteSource
-from promptgroup_router.feed.publish import Publisher
+from promptgroup_router.feed.publish import Publisher, in_slices
 from promptgroup_router.feed.slot_address import Network
 
 log = logging.getLogger("promptgroup.table")
@@ -71,13 +71,13 @@ class KubernetesFeed:
                 self._changed.clear()
                 for source in self._routes.missing() - self._fetching.keys():
                     self._fetching[source] = tasks.create_task(self._fetch(source))
-                self._publish()
+                await self._publish()
                 await asyncio.sleep(GATHER_SECONDS)
 
-    def _publish(self) -> None:
+    async def _publish(self) -> None:
         # the first table waits until each namespace was tried: its groups would be unknown for a moment
         if self._listed and len(self._tried) == len(self._namespaces):
-            self._publisher.publish(self._routes.table(), "kubernetes")
+            await self._publisher.publish_in_slices(self._routes.table(), "kubernetes")
             if not self._lost:  # without news from one namespace the table is not confirmed
                 self._publisher.confirm()
 
@@ -90,7 +90,7 @@ class KubernetesFeed:
         while True:
             began = now()
             try:
-                change = self._routes.list(namespace, await self._api.list(path))
+                change = await in_slices(self._routes.list_steps(namespace, await self._api.list(path)))
                 self._listed = True
                 self._tell(namespace, change)
                 while True:

@@ -3,17 +3,19 @@
 A route that cannot be read keeps its last good value; a namespace that cannot be listed keeps its last good routes.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import orjson
 import xxhash
 
+from promptgroup_router.base.steps import at_once
 from promptgroup_router.contract.encoding import decode_group, encode_table
 from promptgroup_router.contract.fingerprint import Fingerprint
 from promptgroup_router.contract.table import Group, Prompt, PromptRef, Revision, RoutingTable, TableError
 from promptgroup_router.feed.slot_address import Network, check
+from promptgroup_router.rings.room import Room, Size, size_of
 
 
 class RouteSource(NamedTuple):
@@ -54,9 +56,12 @@ class Routes:
         self._networks = networks
         self._groups: dict[tuple[str, str], Group] = {}
         self._prompts: dict[RouteSource, Prompt] = {}
+        self._room = Room()
         for group in start.groups if start is not None else ():
             if group.namespace in namespaces:
                 self._groups[group.namespace, group.name] = group
+                slots = sum(len(revision.slots) for revision in group.revisions)
+                self._room.take(group.namespace, group.name, Size(len(group.revisions), slots))
                 for revision in group.revisions:
                     if revision.prompt is not None and revision.prompt_from is not None:
                         self.learn(
@@ -64,21 +69,26 @@ class Routes:
                         )
 
     def list(self, namespace: str, listed: object) -> RouteChange:
-        """Replace a namespace's routes by a list of them.
+        """Replace a namespace's routes at once: see `list_steps`."""
+        return at_once(self.list_steps(namespace, listed))
+
+    def list_steps(self, namespace: str, listed: object) -> Generator[None, None, RouteChange]:
+        """Replace a namespace's routes by a list of them, one in each step.
 
         Raises:
             TableError: the answer is not a list.
         """
         if not isinstance(listed, Mapping) or not isinstance(listed.get("items"), list):
             raise TableError(f"namespace {namespace}: the API server's answer is not a list")
-        seen, problems = set(), []
-        for item in listed["items"]:
-            name = _name(item)
-            seen.add((namespace, name))
+        named = {(namespace, _name(item)): item for item in listed["items"]}
+        for key in [key for key in self._groups if key[0] == namespace and key not in named]:
+            del self._groups[key]
+            self._room.leave(*key)
+        problems = []
+        for (_, name), item in named.items():
             if problem := self._put(namespace, name, item):
                 problems.append(problem)
-        for key in [key for key in self._groups if key[0] == namespace and key not in seen]:
-            del self._groups[key]
+            yield
         return RouteChange(_version(listed), tuple(problems))
 
     def event(self, namespace: str, event: object) -> RouteChange:
@@ -98,6 +108,7 @@ class Routes:
                 return RouteChange(_version(item), (problem,) if problem else ())
             case "DELETED":
                 self._groups.pop((namespace, _name(item)), None)
+                self._room.leave(namespace, _name(item))
                 return RouteChange(_version(item))
             case "BOOKMARK":
                 return RouteChange(_version(item))
@@ -131,11 +142,14 @@ class Routes:
     def _put(self, namespace: str, name: str, item: object) -> str:
         spec = item.get("spec") if isinstance(item, Mapping) else None
         try:
+            size = size_of(spec)
+            self._room.check(namespace, name, size)
             group = decode_group(namespace, name, spec)
             check(group, self._networks)
         except TableError as error:
             return str(error)
         self._groups[namespace, name] = group
+        self._room.take(namespace, name, size)
         return ""
 
     def _with_prompts(self, group: Group) -> Group:

@@ -1,19 +1,43 @@
 """Installs tables: replaces the one in use, writes a copy to disk, logs what changed."""
 
+import asyncio
+import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from pathlib import Path
+from typing import TypeVar
 
 from promptgroup_router.base.logs import fault, fields
 from promptgroup_router.contract.table import RoutingTable, TableError
 from promptgroup_router.feed import table_file
 from promptgroup_router.rings.aliases import AliasConflict
-from promptgroup_router.rings.index import ClaimConflict
+from promptgroup_router.rings.index import ClaimConflict, RoutingIndex, index_steps
 from promptgroup_router.rings.names import NameConflict
 from promptgroup_router.routing.sound_part import sound_part
 from promptgroup_router.routing.state import Conflict, RouterState
 
 log = logging.getLogger("promptgroup.table")
+
+
+SLICE_SECONDS = 0.005
+"""Time for which a large table holds the event loop before others have their turn."""
+
+_Made = TypeVar("_Made")
+
+
+async def in_slices(steps: Generator[None, None, _Made]) -> _Made:
+    """Run a generator to its end, and let others have their turn between its steps. Return what it returns."""
+    clock = asyncio.get_running_loop().time
+    until = clock() + SLICE_SECONDS
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            made: _Made = end.value
+            return made
+        if clock() >= until:
+            await asyncio.sleep(0)
+            until = clock() + SLICE_SECONDS
 
 
 class Publisher:
@@ -40,14 +64,24 @@ class Publisher:
         self._copy = copy
         self._given: RoutingTable | None = None
 
-    def publish(self, table: RoutingTable, source: str) -> None:
+    async def publish_in_slices(self, table: RoutingTable, source: str) -> None:
+        """Replace the table in use, as `publish` does; its index is built while requests have their turn."""
+        if self._state.loaded and table == self._given:
+            return
+        view = None
+        # a fault is found again, and told of its group, where the index is built at once
+        with contextlib.suppress(Exception):
+            view = await in_slices(index_steps(table))
+        self.publish(table, source, view)
+
+    def publish(self, table: RoutingTable, source: str, view: RoutingIndex | None = None) -> None:
         """Replace the table in use.
 
         A group that the router fails at keeps its last good value, or is left out; the others are served.
         """
         if self._state.loaded and table == self._given:
             return
-        self._install(table, source)
+        self._install(table, source, view)
         if self._copy is None or not self._state.loaded:
             return
         try:
@@ -78,10 +112,10 @@ class Publisher:
         self._install(table, "copy")
         return self._state.index.table
 
-    def _install(self, given: RoutingTable, source: str) -> None:
+    def _install(self, given: RoutingTable, source: str, view: RoutingIndex | None = None) -> None:
         self._given = given
         last = self._state.index.table
-        table, conflicts, error = given, *self._tried(given, source)
+        table, conflicts, error = given, *self._tried(given, source, view)
         if error is not None:
             table, faults = sound_part(given, last)
             for label, fault_of_group in faults.items():
@@ -108,10 +142,12 @@ class Publisher:
             told, what = _told(conflict)
             log.warning(told, extra=fields(group=conflict.group, keeper=conflict.keeper, **what))
 
-    def _tried(self, table: RoutingTable, source: str) -> tuple[tuple[Conflict, ...], Exception | None]:
+    def _tried(
+        self, table: RoutingTable, source: str, view: RoutingIndex | None = None
+    ) -> tuple[tuple[Conflict, ...], Exception | None]:
         """Return the new conflicts of a table that is served from here on, or the error by which it is not."""
         try:
-            return self._state.install(table, source, self._clock()), None
+            return self._state.install(table, source, self._clock(), view), None
         except Exception as error:  # noqa: BLE001 # a fault of the router at one team's group, which no other must feel
             return (), error
 

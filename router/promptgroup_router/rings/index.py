@@ -4,13 +4,14 @@ An index is immutable and replaced by one assignment. A request keeps the index 
 that it may be sent to are those of the table in use (`renewal`). Does no I/O and reads no clock.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import xxhash
 
 from promptgroup_router.apis.request import Preamble
 from promptgroup_router.apis.request import preamble as preamble_of
+from promptgroup_router.base.steps import at_once
 from promptgroup_router.contract.access import Access
 from promptgroup_router.contract.caller_rules import NO_RULES, CachedTokens, CallerRules
 from promptgroup_router.contract.engine_tls import EngineTls
@@ -264,7 +265,12 @@ def preferred(candidates: Candidates, key: int, allowed: Sequence[Member]) -> It
 
 
 def build_index(table: RoutingTable) -> RoutingIndex:
-    """Build the index of a table."""
+    """Build the index of a table at once."""
+    return at_once(index_steps(table))
+
+
+def index_steps(table: RoutingTable) -> Generator[None, None, RoutingIndex]:
+    """Build the index of a table in steps of a group or a model, so that others have their turn between them."""
     lenders: dict[_LendingKey, list[Member]] = {}
     members = {}
     for group in table.groups:
@@ -273,10 +279,14 @@ def build_index(table: RoutingTable) -> RoutingIndex:
             members[group.namespace, group.name, revision.fingerprint] = ready
             if revision.lends and (kind := _lending_key(group, revision)) is not None:
                 lenders.setdefault(kind, []).extend(ready.values())
+        yield
     for lending in lenders.values():
         if len(lending) > LENDERS:
             lending.sort(key=lambda member: _hash(member.id))
-    groups = [_build_group(table, group, members, lenders) for group in table.groups]
+    groups = []
+    for group in table.groups:
+        groups.append(_build_group(table, group, members, lenders))
+        yield
     revisions = [each for group in groups for each in group.revisions]
     labels = {group.label: group for group in groups}
     names: dict[str, GroupEntry] = {}
@@ -287,7 +297,10 @@ def build_index(table: RoutingTable) -> RoutingIndex:
         names.setdefault(each.group.name, each)
     keepers = NameKeepers(table.groups)
     conflicts: list[ClaimConflict] = []
-    models = {model: _build_model(table, model, found, keepers, conflicts) for model, found in by_model.items()}
+    models = {}
+    for model, found in by_model.items():
+        models[model] = _build_model(table, model, found, keepers, conflicts)
+        yield
     accesses = tuple(dict.fromkeys((group.access, group.namespace) for group in table.groups))
     most = max((each.messages for group in table.groups for each in group.revisions), default=0)
     aliases = settle(table.groups, keepers)

@@ -101,15 +101,23 @@ class RouterState:
         """True once everything was asked for its keys by which the first table's groups know their callers."""
         return not self.untried
 
-    def install(self, table: RoutingTable, source: str, now: float) -> tuple[Conflict, ...]:
+    def install(
+        self, table: RoutingTable, source: str, now: float, view: RoutingIndex | None = None
+    ) -> tuple[Conflict, ...]:
         """Serve by this table from here on.
+
+        Args:
+            table: the table.
+            source: where it comes from.
+            now: monotonic seconds.
+            view: its index, if it has been built.
 
         Returns:
             The conflicts that were not there before.
         """
         self._forget_series(now)
-        before, view = self.index, build_index(table)
-        self.index = view
+        before = self.index
+        self.index = view = view if view is not None else build_index(table)
         accesses = {self.authenticator.access(access).type for access, _ in view.accesses}
         self.asks_callers = bool(accesses - {AccessType.ANONYMOUS})
         self.loaded = True

@@ -111,3 +111,19 @@ def test_a_restart_begins_with_the_copy_of_the_served_namespaces():
     assert routes.missing() == set()
     routes.list("chat", listed(route("a")))
     assert routes.table().groups[0].revisions[0].prompt == revision().prompt
+
+
+def slots(count):
+    return {"revisions": [{"slots": [{"slot": number} for number in range(count)]}]}
+
+
+def test_routes_beyond_what_a_router_serves_keep_what_was_served():
+    routes = Routes()
+    routes.list("chat", listed(route("a")))
+    change = routes.event("chat", event("MODIFIED", route("a", spec=slots(8193))))
+    assert "8193 slots, and a router serves 4096 and 8192" in change.problems[0]
+    assert names(routes) == ["chat/a"]
+    # a namespace that is full takes no room of others, and has room again once its routes are gone
+    change = routes.list("chat", listed(*(route(f"r{number}") for number in range(10))))
+    assert change.problems == ()
+    assert len(names(routes)) == 10

@@ -1,8 +1,9 @@
+import asyncio
 from dataclasses import replace
 from types import SimpleNamespace
 
 from promptgroup_router.contract.table import ModelAlias, RoutingTable
-from promptgroup_router.feed import table_file
+from promptgroup_router.feed import publish, table_file
 from promptgroup_router.feed.publish import Publisher
 from promptgroup_router.routing.state import RouterState
 from support.tables import group, revision, slot, table
@@ -116,3 +117,37 @@ def test_an_alias_that_another_group_keeps_is_logged_once(caplog):
         groups = group("a", aliases=(ModelAlias("b"),)), group("b", revision("z"))
         case.publisher.publish(table(*groups, version=version), "file")
     assert caplog.text.count("an alias of a model is a name that another group keeps") == 1
+
+
+def test_a_large_table_is_installed_in_slices(tmp_path, monkeypatch):
+    monkeypatch.setattr(publish, "SLICE_SECONDS", 0.0)
+    large = table(*(group(f"g{number}", revision(f"Prompt {number}. " * 9)) for number in range(50)))
+    turns = 0
+
+    async def others():
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    async def check():
+        running = asyncio.ensure_future(others())
+        case = Case(tmp_path / "copy.json")
+        await case.publisher.publish_in_slices(large, "kubernetes")
+        running.cancel()
+        assert case.state.index.table == large
+        assert table_file.read(tmp_path / "copy.json") == large
+
+    asyncio.run(check())
+    assert turns > 100
+
+
+def test_a_fault_within_a_slice_costs_its_group_alone(monkeypatch):
+    def fail(*_):
+        raise RuntimeError("a fault of the router")
+        yield
+
+    monkeypatch.setattr(publish, "index_steps", fail)
+    case = Case()
+    asyncio.run(case.publisher.publish_in_slices(table(), "kubernetes"))
+    assert case.state.index.table == table()

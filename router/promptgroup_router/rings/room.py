@@ -1,0 +1,83 @@
+"""Bounds what the routes of one namespace, and of all, take of a router. Does no I/O and reads no clock.
+
+Whoever may write PromptRoutes of one namespace must not hold the event loop, or fill the memory, for all others.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from promptgroup_router.contract.table import TableError
+
+
+class Size(NamedTuple):
+    """The size of some routes. A slot takes 20 µs to install and 5 KiB; a revision ten times as much time."""
+
+    revisions: int
+    slots: int
+
+    def plus(self, other: "Size", sign: int = 1) -> "Size":
+        """Return the size of both together, or of the difference with the sign -1."""
+        return Size(self.revisions + sign * other.revisions, self.slots + sign * other.slots)
+
+
+NOTHING = Size(0, 0)
+MOST_OF_NAMESPACE = Size(4096, 8192)
+"""Most that a router serves of one namespace, so that one cannot take the room of all others."""
+MOST = Size(8192, 16_384)
+"""Most that a router serves. A thousand groups that each replace a revision have a quarter of it."""
+
+
+class Room:
+    """The sizes of the routes that are served."""
+
+    def __init__(self) -> None:
+        self._routes: dict[tuple[str, str], Size] = {}
+        self._namespaces: dict[str, Size] = {}
+        self._all = NOTHING
+
+    def check(self, namespace: str, name: str, size: Size) -> None:
+        """Check that a route may have a size, whatever it has now.
+
+        Raises:
+            TableError: there is no room for it beside the others.
+        """
+        more = size.plus(self._routes.get((namespace, name), NOTHING), -1)
+        own = self._namespaces.get(namespace, NOTHING).plus(more)
+        for whose, found, most in (
+            (f"namespace {namespace}", own, MOST_OF_NAMESPACE),
+            ("all namespaces", self._all.plus(more), MOST),
+        ):
+            if found.revisions > most.revisions or found.slots > most.slots:
+                raise TableError(
+                    f"{namespace}/{name}: the routes of {whose} would have {found.revisions} revisions and "
+                    f"{found.slots} slots, and a router serves {most.revisions} and {most.slots}: have fewer groups or "
+                    "replicas there, or routers for them alone"
+                )
+
+    def take(self, namespace: str, name: str, size: Size) -> None:
+        """Record the size of a route."""
+        self.leave(namespace, name)
+        self._routes[namespace, name] = size
+        self._count(namespace, size, 1)
+
+    def leave(self, namespace: str, name: str) -> None:
+        """Record that a route is gone."""
+        size = self._routes.pop((namespace, name), None)
+        if size is not None:
+            self._count(namespace, size, -1)
+
+    def _count(self, namespace: str, size: Size, sign: int) -> None:
+        self._all = self._all.plus(size, sign)
+        own = self._namespaces.get(namespace, NOTHING).plus(size, sign)
+        if own == NOTHING:
+            self._namespaces.pop(namespace, None)
+        else:
+            self._namespaces[namespace] = own
+
+
+def size_of(spec: object) -> Size:
+    """Return the size of a route that has not been decoded, by the lengths of its lists; what is no list is empty."""
+    revisions = spec.get("revisions") if isinstance(spec, Mapping) else None
+    found = revisions if isinstance(revisions, list) else []
+    slots = [each.get("slots") for each in found if isinstance(each, Mapping)]
+    return Size(len(found), sum(len(each) for each in slots if isinstance(each, list)))
