@@ -9,8 +9,8 @@ from promptgroup_router.decision.engine_request import engine_body, engine_field
 from promptgroup_router.rings.ids import member_hash
 from promptgroup_router.routing.response_id import RANDOM_BYTES, decode
 from promptgroup_router.routing.state import RouterState
-from support.tables import group, revision, slot, table
-from support.wire import table_of
+from support.tables import SYSTEM, group, revision, slot, table
+from support.wire import chat, table_of
 
 
 def route_of(path, document):
@@ -57,3 +57,13 @@ def test_a_request_that_a_secret_prompt_is_put_in_front_of_asks_for_no_tokens_by
         found = arrive(state, method=b"POST", path=b"/v1/chat/completions", headers={}, body=body, now=0.0)
         passed, _ = engine_fields(state.authenticator, found, found.candidates.members[0], traced=False)
         assert (field in passed) is passes
+
+
+def test_a_request_that_no_group_declares_has_no_field_that_a_group_names():
+    state, rules = RouterState(), CallerRules(headers=frozenset(("x-tenant",)))
+    state.install(table(group("support", callers=rules)), "file", 0.0)
+    for system, passes in ((SYSTEM, True), ("Nobody declares this.", False)):
+        body = json.dumps(chat(system=system)).encode()
+        found = arrive(state, method=b"POST", path=b"/v1/chat/completions", headers={}, body=body, now=0.0)
+        passed, _ = engine_fields(state.authenticator, found, found.candidates.members[0], traced=False)
+        assert (b"x-tenant" in passed) is passes
