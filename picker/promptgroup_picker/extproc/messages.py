@@ -247,6 +247,19 @@ def immediate(status: int, headers: Iterable[tuple[bytes, bytes]], body: bytes) 
     return ProcessingResponse(immediate_response=answer).SerializeToString()
 
 
+def without_trailers(message: ProcessingRequest) -> bytes:
+    """Return the answer to trailers of a request or of an answer, which takes all of them out."""
+    if message.HasField("request_trailers"):
+        names = [each.key for each in message.request_trailers.trailers.headers]
+        return ProcessingResponse(request_trailers=_bare(names)).SerializeToString()
+    names = [each.key for each in message.response_trailers.trailers.headers]
+    return ProcessingResponse(response_trailers=_bare(names)).SerializeToString()
+
+
+def _bare(names: list[str]) -> TrailersResponse:
+    return TrailersResponse(header_mutation=HeaderMutation(remove_headers=sorted(set(names))) if names else None)
+
+
 _EMPTY: Mapping[str, ProcessingResponse] = {
     "request_headers": ProcessingResponse(request_headers=HeadersResponse(response=CommonResponse())),
     "request_body": ProcessingResponse(request_body=BodyResponse(response=CommonResponse())),

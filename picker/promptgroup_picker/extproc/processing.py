@@ -217,7 +217,7 @@ class Processing:
         elif kind == "response_body":
             self._answer_body(message.response_body)
         elif kind == "response_trailers":
-            self._answer_trailers()
+            self._answer_trailers(message)
         elif not kind:
             raise GrpcError(GrpcStatus.INVALID_ARGUMENT, "a message has none of the parts of a request or an answer")
         elif self._fields is None:
@@ -225,7 +225,7 @@ class Processing:
         elif kind == "request_body":
             self._request_body(message.request_body)
         else:
-            self._request_trailers()
+            self._request_trailers(message)
 
     def half_closed(self) -> None:
         """End the call: the gateway shows nothing more."""
@@ -317,11 +317,12 @@ class Processing:
             return True
         return False
 
-    def _request_trailers(self) -> None:
+    def _request_trailers(self, message: ProcessingRequest) -> None:
+        answer = messages.without_trailers(message)
         if self._decided:
-            self._stream.send(messages.UNCHANGED["request_trailers"])
+            self._stream.send(answer)
             return
-        self._side.trailers = True
+        self._side.trailers = answer
         if self._side.is_late:
             text = "a request that has trailers and no body cannot be routed by this gateway, which holds bodies"
             self._refuse(ApiError(400, f"{text}: send it without trailers", code="trailers_alone"))
@@ -642,11 +643,13 @@ class Processing:
         self._answer_self(refused, headers, body)
         self._picker.state.admit_waiting(now)
 
-    def _answer_trailers(self) -> None:
+    def _answer_trailers(self, message: ProcessingRequest) -> None:
         left = self._rewritten(self._guarded(b"", end=True), end=True)
         for each in messages.response_body(left, end=False) if left else ():
             self._stream.send(each)
-        self._stream.send(messages.UNCHANGED["response_trailers"])
+        # a gateway's own answer keeps what it has
+        of_engine = self._exchange is not None and not self._over
+        self._stream.send(messages.without_trailers(message) if of_engine else messages.UNCHANGED["response_trailers"])
         self._answer_ended()
 
     def _answer_body(self, part: HttpBody) -> None:

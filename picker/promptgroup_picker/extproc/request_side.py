@@ -42,8 +42,8 @@ class RequestSide:
         """The way in which it shows the body."""
         self.parts = False
         """True once a part of the body has come, with or without bytes."""
-        self.trailers = False
-        """True once trailers have come that nobody has answered."""
+        self.trailers = b""
+        """The answer that is owed to trailers once they have come; empty without any."""
 
     @property
     def shows_bodies(self) -> bool:
@@ -53,7 +53,7 @@ class RequestSide:
     @property
     def is_late(self) -> bool:
         """True if nothing is left that a choice could go with: a held head went on, and no body came behind it."""
-        return self.mode == MODE_BUFFERED and self.trailers and not self.parts
+        return self.mode == MODE_BUFFERED and self.trailers != b"" and not self.parts
 
     def headed(self) -> Iterator[bytes]:
         """Yield what is owed at once for a head that does not end the request."""
@@ -81,5 +81,5 @@ class RequestSide:
             if self.parts:
                 yield from messages.request_body(body, end=not self.trailers)
         if self.trailers:
-            self.trailers = False
-            yield messages.UNCHANGED["request_trailers"]
+            yield self.trailers
+            self.trailers = b""

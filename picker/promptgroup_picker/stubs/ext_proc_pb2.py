@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from google.protobuf import struct_pb2 as google_dot_protobuf_dot_struct__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x0e\x65xt_proc.proto\x12\x14promptgroup.ext_proc\x1a\x1cgoogle/protobuf/struct.proto\"<\n\x0bHeaderValue\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t\x12\x11\n\traw_value\x18\x03 \x01(\x0c\"]\n\x11HeaderValueOption\x12\x31\n\x06header\x18\x01 \x01(\x0b\x32!.promptgroup.ext_proc.HeaderValue\x12\x15\n\rappend_action\x18\x03 \x01(\x05\"?\n\tHeaderMap\x12\x32\n\x07headers\x18\x01 \x03(\x0b\x32!.promptgroup.ext_proc.HeaderValue\"\xa7\x01\n\x08Metadata\x12K\n\x0f\x66ilter_metadata\x18\x01 \x03(\x0b\x32\x32.promptgroup.ext_proc.Metadata.FilterMetadataEntry\x1aN\n\x13\x46ilterMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12&\n\x05value\x18\x02 \x01(\x0b\x32\x17.google.protobuf.Struct:\x02\x38\x01\"V\n\x0bHttpHeaders\x12\x30\n\x07headers\x18\x01 \x01(\x0b\x32\x1f.promptgroup.ext_proc.HeaderMap\x12\x15\n\rend_of_stream\x18\x03 \x01(\x08\"/\n\x08HttpBody\x12\x0c\n\x04\x62ody\x18\x01 \x01(\x0c\x12\x15\n\rend_of_stream\x18\x02 \x01(\x08\"\x0e\n\x0cHttpTrailers\"N\n\x15ProtocolConfiguration\x12\x19\n\x11request_body_mode\x18\x01 \x01(\x05\x12\x1a\n\x12response_body_mode\x18\x02 \x01(\x05\"\xa6\x05\n\x11ProcessingRequest\x12<\n\x0frequest_headers\x18\x02 \x01(\x0b\x32!.promptgroup.ext_proc.HttpHeadersH\x00\x12=\n\x10response_headers\x18\x03 \x01(\x0b\x32!.promptgroup.ext_proc.HttpHeadersH\x00\x12\x36\n\x0crequest_body\x18\x04 \x01(\x0b\x32\x1e.promptgroup.ext_proc.HttpBodyH\x00\x12\x37\n\rresponse_body\x18\x05 \x01(\x0b\x32\x1e.promptgroup.ext_proc.HttpBodyH\x00\x12>\n\x10request_trailers\x18\x06 \x01(\x0b\x32\".promptgroup.ext_proc.HttpTrailersH\x00\x12?\n\x11response_trailers\x18\x07 \x01(\x0b\x32\".promptgroup.ext_proc.HttpTrailersH\x00\x12\x38\n\x10metadata_context\x18\x08 \x01(\x0b\x32\x1e.promptgroup.ext_proc.Metadata\x12K\n\nattributes\x18\t \x03(\x0b\x32\x37.promptgroup.ext_proc.ProcessingRequest.AttributesEntry\x12\x44\n\x0fprotocol_config\x18\x0b \x01(\x0b\x32+.promptgroup.ext_proc.ProtocolConfiguration\x1aJ\n\x0f\x41ttributesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12&\n\x05value\x18\x02 \x01(\x0b\x32\x17.google.protobuf.Struct:\x02\x38\x01\x42\t\n\x07request\"f\n\x0eHeaderMutation\x12<\n\x0bset_headers\x18\x01 \x03(\x0b\x32\'.promptgroup.ext_proc.HeaderValueOption\x12\x16\n\x0eremove_headers\x18\x02 \x03(\t\";\n\x14StreamedBodyResponse\x12\x0c\n\x04\x62ody\x18\x01 \x01(\x0c\x12\x15\n\rend_of_stream\x18\x02 \x01(\x08\"s\n\x0c\x42odyMutation\x12\x0e\n\x04\x62ody\x18\x01 \x01(\x0cH\x00\x12G\n\x11streamed_response\x18\x03 \x01(\x0b\x32*.promptgroup.ext_proc.StreamedBodyResponseH\x00\x42\n\n\x08mutation\"\xa5\x01\n\x0e\x43ommonResponse\x12=\n\x0fheader_mutation\x18\x02 \x01(\x0b\x32$.promptgroup.ext_proc.HeaderMutation\x12\x39\n\rbody_mutation\x18\x03 \x01(\x0b\x32\".promptgroup.ext_proc.BodyMutation\x12\x19\n\x11\x63lear_route_cache\x18\x05 \x01(\x08\"I\n\x0fHeadersResponse\x12\x36\n\x08response\x18\x01 \x01(\x0b\x32$.promptgroup.ext_proc.CommonResponse\"F\n\x0c\x42odyResponse\x12\x36\n\x08response\x18\x01 \x01(\x0b\x32$.promptgroup.ext_proc.CommonResponse\"\x12\n\x10TrailersResponse\"\x1a\n\nHttpStatus\x12\x0c\n\x04\x63ode\x18\x01 \x01(\x05\"\x9b\x01\n\x11ImmediateResponse\x12\x30\n\x06status\x18\x01 \x01(\x0b\x32 .promptgroup.ext_proc.HttpStatus\x12\x35\n\x07headers\x18\x02 \x01(\x0b\x32$.promptgroup.ext_proc.HeaderMutation\x12\x0c\n\x04\x62ody\x18\x03 \x01(\x0c\x12\x0f\n\x07\x64\x65tails\x18\x05 \x01(\t\"\xa1\x04\n\x12ProcessingResponse\x12@\n\x0frequest_headers\x18\x01 \x01(\x0b\x32%.promptgroup.ext_proc.HeadersResponseH\x00\x12\x41\n\x10response_headers\x18\x02 \x01(\x0b\x32%.promptgroup.ext_proc.HeadersResponseH\x00\x12:\n\x0crequest_body\x18\x03 \x01(\x0b\x32\".promptgroup.ext_proc.BodyResponseH\x00\x12;\n\rresponse_body\x18\x04 \x01(\x0b\x32\".promptgroup.ext_proc.BodyResponseH\x00\x12\x42\n\x10request_trailers\x18\x05 \x01(\x0b\x32&.promptgroup.ext_proc.TrailersResponseH\x00\x12\x43\n\x11response_trailers\x18\x06 \x01(\x0b\x32&.promptgroup.ext_proc.TrailersResponseH\x00\x12\x45\n\x12immediate_response\x18\x07 \x01(\x0b\x32\'.promptgroup.ext_proc.ImmediateResponseH\x00\x12\x31\n\x10\x64ynamic_metadata\x18\x08 \x01(\x0b\x32\x17.google.protobuf.StructB\n\n\x08response\"%\n\x12HealthCheckRequest\x12\x0f\n\x07service\x18\x01 \x01(\t\"%\n\x13HealthCheckResponse\x12\x0e\n\x06status\x18\x01 \x01(\x05\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x0e\x65xt_proc.proto\x12\x14promptgroup.ext_proc\x1a\x1cgoogle/protobuf/struct.proto\"<\n\x0bHeaderValue\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t\x12\x11\n\traw_value\x18\x03 \x01(\x0c\"]\n\x11HeaderValueOption\x12\x31\n\x06header\x18\x01 \x01(\x0b\x32!.promptgroup.ext_proc.HeaderValue\x12\x15\n\rappend_action\x18\x03 \x01(\x05\"?\n\tHeaderMap\x12\x32\n\x07headers\x18\x01 \x03(\x0b\x32!.promptgroup.ext_proc.HeaderValue\"\xa7\x01\n\x08Metadata\x12K\n\x0f\x66ilter_metadata\x18\x01 \x03(\x0b\x32\x32.promptgroup.ext_proc.Metadata.FilterMetadataEntry\x1aN\n\x13\x46ilterMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12&\n\x05value\x18\x02 \x01(\x0b\x32\x17.google.protobuf.Struct:\x02\x38\x01\"V\n\x0bHttpHeaders\x12\x30\n\x07headers\x18\x01 \x01(\x0b\x32\x1f.promptgroup.ext_proc.HeaderMap\x12\x15\n\rend_of_stream\x18\x03 \x01(\x08\"/\n\x08HttpBody\x12\x0c\n\x04\x62ody\x18\x01 \x01(\x0c\x12\x15\n\rend_of_stream\x18\x02 \x01(\x08\"A\n\x0cHttpTrailers\x12\x31\n\x08trailers\x18\x01 \x01(\x0b\x32\x1f.promptgroup.ext_proc.HeaderMap\"N\n\x15ProtocolConfiguration\x12\x19\n\x11request_body_mode\x18\x01 \x01(\x05\x12\x1a\n\x12response_body_mode\x18\x02 \x01(\x05\"\xa6\x05\n\x11ProcessingRequest\x12<\n\x0frequest_headers\x18\x02 \x01(\x0b\x32!.promptgroup.ext_proc.HttpHeadersH\x00\x12=\n\x10response_headers\x18\x03 \x01(\x0b\x32!.promptgroup.ext_proc.HttpHeadersH\x00\x12\x36\n\x0crequest_body\x18\x04 \x01(\x0b\x32\x1e.promptgroup.ext_proc.HttpBodyH\x00\x12\x37\n\rresponse_body\x18\x05 \x01(\x0b\x32\x1e.promptgroup.ext_proc.HttpBodyH\x00\x12>\n\x10request_trailers\x18\x06 \x01(\x0b\x32\".promptgroup.ext_proc.HttpTrailersH\x00\x12?\n\x11response_trailers\x18\x07 \x01(\x0b\x32\".promptgroup.ext_proc.HttpTrailersH\x00\x12\x38\n\x10metadata_context\x18\x08 \x01(\x0b\x32\x1e.promptgroup.ext_proc.Metadata\x12K\n\nattributes\x18\t \x03(\x0b\x32\x37.promptgroup.ext_proc.ProcessingRequest.AttributesEntry\x12\x44\n\x0fprotocol_config\x18\x0b \x01(\x0b\x32+.promptgroup.ext_proc.ProtocolConfiguration\x1aJ\n\x0f\x41ttributesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12&\n\x05value\x18\x02 \x01(\x0b\x32\x17.google.protobuf.Struct:\x02\x38\x01\x42\t\n\x07request\"f\n\x0eHeaderMutation\x12<\n\x0bset_headers\x18\x01 \x03(\x0b\x32\'.promptgroup.ext_proc.HeaderValueOption\x12\x16\n\x0eremove_headers\x18\x02 \x03(\t\";\n\x14StreamedBodyResponse\x12\x0c\n\x04\x62ody\x18\x01 \x01(\x0c\x12\x15\n\rend_of_stream\x18\x02 \x01(\x08\"s\n\x0c\x42odyMutation\x12\x0e\n\x04\x62ody\x18\x01 \x01(\x0cH\x00\x12G\n\x11streamed_response\x18\x03 \x01(\x0b\x32*.promptgroup.ext_proc.StreamedBodyResponseH\x00\x42\n\n\x08mutation\"\xa5\x01\n\x0e\x43ommonResponse\x12=\n\x0fheader_mutation\x18\x02 \x01(\x0b\x32$.promptgroup.ext_proc.HeaderMutation\x12\x39\n\rbody_mutation\x18\x03 \x01(\x0b\x32\".promptgroup.ext_proc.BodyMutation\x12\x19\n\x11\x63lear_route_cache\x18\x05 \x01(\x08\"I\n\x0fHeadersResponse\x12\x36\n\x08response\x18\x01 \x01(\x0b\x32$.promptgroup.ext_proc.CommonResponse\"F\n\x0c\x42odyResponse\x12\x36\n\x08response\x18\x01 \x01(\x0b\x32$.promptgroup.ext_proc.CommonResponse\"Q\n\x10TrailersResponse\x12=\n\x0fheader_mutation\x18\x01 \x01(\x0b\x32$.promptgroup.ext_proc.HeaderMutation\"\x1a\n\nHttpStatus\x12\x0c\n\x04\x63ode\x18\x01 \x01(\x05\"\x9b\x01\n\x11ImmediateResponse\x12\x30\n\x06status\x18\x01 \x01(\x0b\x32 .promptgroup.ext_proc.HttpStatus\x12\x35\n\x07headers\x18\x02 \x01(\x0b\x32$.promptgroup.ext_proc.HeaderMutation\x12\x0c\n\x04\x62ody\x18\x03 \x01(\x0c\x12\x0f\n\x07\x64\x65tails\x18\x05 \x01(\t\"\xa1\x04\n\x12ProcessingResponse\x12@\n\x0frequest_headers\x18\x01 \x01(\x0b\x32%.promptgroup.ext_proc.HeadersResponseH\x00\x12\x41\n\x10response_headers\x18\x02 \x01(\x0b\x32%.promptgroup.ext_proc.HeadersResponseH\x00\x12:\n\x0crequest_body\x18\x03 \x01(\x0b\x32\".promptgroup.ext_proc.BodyResponseH\x00\x12;\n\rresponse_body\x18\x04 \x01(\x0b\x32\".promptgroup.ext_proc.BodyResponseH\x00\x12\x42\n\x10request_trailers\x18\x05 \x01(\x0b\x32&.promptgroup.ext_proc.TrailersResponseH\x00\x12\x43\n\x11response_trailers\x18\x06 \x01(\x0b\x32&.promptgroup.ext_proc.TrailersResponseH\x00\x12\x45\n\x12immediate_response\x18\x07 \x01(\x0b\x32\'.promptgroup.ext_proc.ImmediateResponseH\x00\x12\x31\n\x10\x64ynamic_metadata\x18\x08 \x01(\x0b\x32\x17.google.protobuf.StructB\n\n\x08response\"%\n\x12HealthCheckRequest\x12\x0f\n\x07service\x18\x01 \x01(\t\"%\n\x13HealthCheckResponse\x12\x0e\n\x06status\x18\x01 \x01(\x05\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -51,35 +51,35 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_HTTPBODY']._serialized_start=550
   _globals['_HTTPBODY']._serialized_end=597
   _globals['_HTTPTRAILERS']._serialized_start=599
-  _globals['_HTTPTRAILERS']._serialized_end=613
-  _globals['_PROTOCOLCONFIGURATION']._serialized_start=615
-  _globals['_PROTOCOLCONFIGURATION']._serialized_end=693
-  _globals['_PROCESSINGREQUEST']._serialized_start=696
-  _globals['_PROCESSINGREQUEST']._serialized_end=1374
-  _globals['_PROCESSINGREQUEST_ATTRIBUTESENTRY']._serialized_start=1289
-  _globals['_PROCESSINGREQUEST_ATTRIBUTESENTRY']._serialized_end=1363
-  _globals['_HEADERMUTATION']._serialized_start=1376
-  _globals['_HEADERMUTATION']._serialized_end=1478
-  _globals['_STREAMEDBODYRESPONSE']._serialized_start=1480
-  _globals['_STREAMEDBODYRESPONSE']._serialized_end=1539
-  _globals['_BODYMUTATION']._serialized_start=1541
-  _globals['_BODYMUTATION']._serialized_end=1656
-  _globals['_COMMONRESPONSE']._serialized_start=1659
-  _globals['_COMMONRESPONSE']._serialized_end=1824
-  _globals['_HEADERSRESPONSE']._serialized_start=1826
-  _globals['_HEADERSRESPONSE']._serialized_end=1899
-  _globals['_BODYRESPONSE']._serialized_start=1901
-  _globals['_BODYRESPONSE']._serialized_end=1971
-  _globals['_TRAILERSRESPONSE']._serialized_start=1973
-  _globals['_TRAILERSRESPONSE']._serialized_end=1991
-  _globals['_HTTPSTATUS']._serialized_start=1993
-  _globals['_HTTPSTATUS']._serialized_end=2019
-  _globals['_IMMEDIATERESPONSE']._serialized_start=2022
-  _globals['_IMMEDIATERESPONSE']._serialized_end=2177
-  _globals['_PROCESSINGRESPONSE']._serialized_start=2180
-  _globals['_PROCESSINGRESPONSE']._serialized_end=2725
-  _globals['_HEALTHCHECKREQUEST']._serialized_start=2727
-  _globals['_HEALTHCHECKREQUEST']._serialized_end=2764
-  _globals['_HEALTHCHECKRESPONSE']._serialized_start=2766
-  _globals['_HEALTHCHECKRESPONSE']._serialized_end=2803
+  _globals['_HTTPTRAILERS']._serialized_end=664
+  _globals['_PROTOCOLCONFIGURATION']._serialized_start=666
+  _globals['_PROTOCOLCONFIGURATION']._serialized_end=744
+  _globals['_PROCESSINGREQUEST']._serialized_start=747
+  _globals['_PROCESSINGREQUEST']._serialized_end=1425
+  _globals['_PROCESSINGREQUEST_ATTRIBUTESENTRY']._serialized_start=1340
+  _globals['_PROCESSINGREQUEST_ATTRIBUTESENTRY']._serialized_end=1414
+  _globals['_HEADERMUTATION']._serialized_start=1427
+  _globals['_HEADERMUTATION']._serialized_end=1529
+  _globals['_STREAMEDBODYRESPONSE']._serialized_start=1531
+  _globals['_STREAMEDBODYRESPONSE']._serialized_end=1590
+  _globals['_BODYMUTATION']._serialized_start=1592
+  _globals['_BODYMUTATION']._serialized_end=1707
+  _globals['_COMMONRESPONSE']._serialized_start=1710
+  _globals['_COMMONRESPONSE']._serialized_end=1875
+  _globals['_HEADERSRESPONSE']._serialized_start=1877
+  _globals['_HEADERSRESPONSE']._serialized_end=1950
+  _globals['_BODYRESPONSE']._serialized_start=1952
+  _globals['_BODYRESPONSE']._serialized_end=2022
+  _globals['_TRAILERSRESPONSE']._serialized_start=2024
+  _globals['_TRAILERSRESPONSE']._serialized_end=2105
+  _globals['_HTTPSTATUS']._serialized_start=2107
+  _globals['_HTTPSTATUS']._serialized_end=2133
+  _globals['_IMMEDIATERESPONSE']._serialized_start=2136
+  _globals['_IMMEDIATERESPONSE']._serialized_end=2291
+  _globals['_PROCESSINGRESPONSE']._serialized_start=2294
+  _globals['_PROCESSINGRESPONSE']._serialized_end=2839
+  _globals['_HEALTHCHECKREQUEST']._serialized_start=2841
+  _globals['_HEALTHCHECKREQUEST']._serialized_end=2878
+  _globals['_HEALTHCHECKRESPONSE']._serialized_start=2880
+  _globals['_HEALTHCHECKRESPONSE']._serialized_end=2917
 # @@protoc_insertion_point(module_scope)

@@ -61,8 +61,10 @@ class HttpBody(_message.Message):
     def __init__(self, body: _Optional[bytes] = ..., end_of_stream: _Optional[bool] = ...) -> None: ...
 
 class HttpTrailers(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("trailers",)
+    TRAILERS_FIELD_NUMBER: _ClassVar[int]
+    trailers: HeaderMap
+    def __init__(self, trailers: _Optional[_Union[HeaderMap, _Mapping]] = ...) -> None: ...
 
 class ProtocolConfiguration(_message.Message):
     __slots__ = ("request_body_mode", "response_body_mode")
@@ -148,8 +150,10 @@ class BodyResponse(_message.Message):
     def __init__(self, response: _Optional[_Union[CommonResponse, _Mapping]] = ...) -> None: ...
 
 class TrailersResponse(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("header_mutation",)
+    HEADER_MUTATION_FIELD_NUMBER: _ClassVar[int]
+    header_mutation: HeaderMutation
+    def __init__(self, header_mutation: _Optional[_Union[HeaderMutation, _Mapping]] = ...) -> None: ...
 
 class HttpStatus(_message.Message):
     __slots__ = ("code",)

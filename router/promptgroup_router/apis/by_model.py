@@ -46,6 +46,9 @@ _DISPOSITION = re.compile(
 another field than the router."""
 _NAME = re.compile(rb'[; \t]name="?(' + _TOKEN + rb')(?=["; \t]|$)', re.IGNORECASE)
 _HEAD_LINE = re.compile(rb"([A-Za-z0-9-]+):[ \t]*([^\r\n\x00]*)")
+_TYPE = re.compile(
+    rb"""multipart/form-data[ \t]*;[ \t]*boundary=("?)([0-9A-Za-z'()+_,./:=?-]{1,70})\1[ \t]*""", re.IGNORECASE
+)
 _VALUE_BYTES = 65536
 """Longest value of a field that is read."""
 
@@ -98,6 +101,24 @@ def parse_form(body: bytes) -> ParsedRequest:
         elif field is not None:
             doc[field.value] = True
     return _parsed(ApiKind.FORM, body, name, doc)
+
+
+def check_type(content_type: bytes, body: bytes | bytearray, *, repeated: bool) -> None:
+    """Check that an engine takes the same boundary for a form as the router, which finds it in the body.
+
+    Args:
+        content_type: the header field of the request.
+        body: the form.
+        repeated: whether the request has the field more than once.
+
+    Raises:
+        ApiError: 400: it does not, or may read names of fields in another coding.
+    """
+    found = _TYPE.fullmatch(content_type)
+    if repeated or found is None or not body.startswith(b"--%b\r\n" % found[2]):
+        way = "send `multipart/form-data; boundary=...` once, with the boundary of the body and nothing else"
+        message = f"content-type is {shown(content_type.decode('latin-1'))}, which is not that of the form: {way}"
+        raise ApiError(400, message, param="content-type", code="invalid_form")
 
 
 def _engine_field(name: str) -> EngineField | None:

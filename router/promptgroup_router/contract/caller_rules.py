@@ -27,6 +27,8 @@ class EngineField(enum.StrEnum):
     BOOTSTRAP_PAIR_KEY = "bootstrap_pair_key"
     DISAGGREGATED_PARAMS = "disaggregated_params"
     """TensorRT-LLM: the same."""
+    CONVERSATION_PARAMS = "conversation_params"
+    """TensorRT-LLM: the conversation by which the part of the engine is chosen that serves the request."""
     DATA_PARALLEL_RANK = "data_parallel_rank"
     """SGLang: the part of the engine that serves the request."""
     ROUTED_DP_RANK = "routed_dp_rank"

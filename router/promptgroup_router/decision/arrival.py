@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from promptgroup_router.access.authenticator import NoSender, Sender, Visit
 from promptgroup_router.apis import structure
 from promptgroup_router.apis.anthropic import VERSION_HEADER
+from promptgroup_router.apis.by_model import FORM_PATHS, check_type
 from promptgroup_router.apis.endpoints import BY_PATH_ALONE, ENDPOINTS, PASSED, Endpoint
 from promptgroup_router.apis.request import ParsedRequest
 from promptgroup_router.apis.responses import BACKGROUND, goes_on
@@ -127,6 +128,8 @@ def arrive(
     Raises:
         ApiError: the request is refused; `form_of` has the form of the answer.
     """
+    if path in FORM_PATHS and method == b"POST":
+        check_type(headers.get(b"content-type", b""), body, repeated=sender.repeats(b"content-type"))
     # where no group asks who sends a request, it costs nothing
     identify: Identify = identify_nobody
     if state.asks_callers:

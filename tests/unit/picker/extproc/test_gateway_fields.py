@@ -77,3 +77,19 @@ def test_a_client_that_thinks_up_names_fills_no_memory():
         asked(request, 4, {f"x-{number}-{'a' * 600}": "1"})
         request.begin()
     assert messages._picked.cache_info().currsize == 0
+
+
+def test_trailers_are_taken_out_both_ways():
+    request = shown("x-tenant")
+    request.head()
+    request.body(CHAT, end=False)
+    message = ProcessingRequest()
+    message.request_trailers.trailers.headers.add(key="x-data-parallel-rank", raw_value=b"1")
+    responses = request.show(message)
+    assert list(responses[-1].request_trailers.header_mutation.remove_headers) == ["x-data-parallel-rank"]
+    request.answer_head()
+    message = ProcessingRequest()
+    for name in ("x-tenant", "endpoint-load-metrics", "x-tenant"):
+        message.response_trailers.trailers.headers.add(key=name, raw_value=b"1")
+    (last,) = request.show(message)
+    assert list(last.response_trailers.header_mutation.remove_headers) == ["endpoint-load-metrics", "x-tenant"]

@@ -1,6 +1,6 @@
 import pytest
 
-from promptgroup_picker.extproc.messages import MODE_BUFFERED, MODE_FULL_DUPLEX, MODE_NONE, MODE_STREAMED
+from promptgroup_picker.extproc.messages import MODE_BUFFERED, MODE_FULL_DUPLEX, MODE_NONE, MODE_STREAMED, UNCHANGED
 from promptgroup_picker.extproc.request_side import EndpointChoice, RequestSide
 from promptgroup_picker.stubs.ext_proc_pb2 import HttpBody, ProcessingResponse
 
@@ -63,7 +63,7 @@ def test_a_body_that_came_is_owed_an_answer_whatever_its_length(body):
 def test_trailers_that_came_before_the_choice_are_answered_behind_it_once(mode):
     shown = side(mode)
     shown.is_whole(HttpBody(body=b"x"))
-    shown.trailers = True
+    shown.trailers = UNCHANGED["request_trailers"]
     owed = read(shown.chosen(CHOICE, b"x", changed=False))
     assert owed[-1].WhichOneof("response") == "request_trailers"
     assert not any(each.request_body.response.body_mutation.streamed_response.end_of_stream for each in owed)
@@ -73,7 +73,7 @@ def test_trailers_that_came_before_the_choice_are_answered_behind_it_once(mode):
 def test_a_held_head_without_a_body_has_nothing_that_a_choice_could_go_with():
     shown = {mode: side(mode) for mode in (MODE_BUFFERED, MODE_FULL_DUPLEX)}
     for each in shown.values():
-        each.trailers = True
+        each.trailers = UNCHANGED["request_trailers"]
     assert shown[MODE_BUFFERED].is_late
     assert not shown[MODE_FULL_DUPLEX].is_late
     assert chosen(shown[MODE_FULL_DUPLEX]) == ["request_headers", "request_trailers"]

@@ -2,12 +2,15 @@ import json
 from dataclasses import replace
 
 from promptgroup_router.contract.access import Access
+from promptgroup_router.contract.caller_rules import CallerRules
+from promptgroup_router.contract.table import PromptRef
 from promptgroup_router.decision.arrival import arrive
 from promptgroup_router.decision.engine_request import engine_body, engine_fields
 from promptgroup_router.rings.ids import member_hash
 from promptgroup_router.routing.response_id import RANDOM_BYTES, decode
 from promptgroup_router.routing.state import RouterState
-from support.wire import table_of
+from support.tables import SYSTEM, group, revision, slot, table
+from support.wire import chat, table_of
 
 
 def route_of(path, document):
@@ -42,3 +45,25 @@ def test_an_engine_that_asks_for_a_credential_gets_its_own_and_none_of_the_clien
     passed, further = engine_fields(state.authenticator, found, replace(member, credential="keys/a"), traced=True)
     assert not passed & {b"authorization", b"cookie", b"traceparent"}
     assert further == ((b"authorization", b"Bearer chat keys/a"),)
+
+
+def test_a_request_that_a_secret_prompt_is_put_in_front_of_asks_for_no_tokens_by_header():
+    state, field = RouterState(), b"x-sglext-return-input-ids"
+    rules = CallerRules(headers=frozenset((field.decode(),)))
+    for kind, passes in (("Secret", False), ("ConfigMap", True)):
+        made = revision(slots=(slot(0),), prompt_from=PromptRef(kind, "support-1"))
+        state.install(table(group("support", made, callers=rules), version=kind), "file", 0.0)
+        body = json.dumps({"model": "support", "messages": [{"role": "user", "content": "hi"}]}).encode()
+        found = arrive(state, method=b"POST", path=b"/v1/chat/completions", headers={}, body=body, now=0.0)
+        passed, _ = engine_fields(state.authenticator, found, found.candidates.members[0], traced=False)
+        assert (field in passed) is passes
+
+
+def test_a_request_that_no_group_declares_has_no_field_that_a_group_names():
+    state, rules = RouterState(), CallerRules(headers=frozenset(("x-tenant",)))
+    state.install(table(group("support", callers=rules)), "file", 0.0)
+    for system, passes in ((SYSTEM, True), ("Nobody declares this.", False)):
+        body = json.dumps(chat(system=system)).encode()
+        found = arrive(state, method=b"POST", path=b"/v1/chat/completions", headers={}, body=body, now=0.0)
+        passed, _ = engine_fields(state.authenticator, found, found.candidates.members[0], traced=False)
+        assert (b"x-tenant" in passed) is passes

@@ -45,8 +45,49 @@ def test_a_form_goes_to_the_model_as_received_and_to_a_group_by_its_model(tmp_pa
                 data = post(FORM % name, "Content-Type: multipart/form-data; boundary=XX", path=path)
                 assert (await ask(router.port, data)).status == 200
                 assert engine.requests[-1].body == FORM % b"llama"
-            answer = await ask(router.port, post(FORM % b"gpt", path=path))
+            answer = await ask(
+                router.port, post(FORM % b"gpt", 'Content-Type: Multipart/form-data; boundary="XX"', path=path)
+            )
             assert (answer.status, answer.json["error"]["code"]) == (404, "model_not_found")
+
+    run(check())
+
+
+@pytest.mark.parametrize(
+    "types",
+    [
+        (),
+        ("application/json",),
+        ("multipart/form-data",),
+        ("multipart/form-data; boundary=YY",),
+        ("multipart/form-data; boundary=X",),
+        ("multipart/form-data; boundary=XX; charset=punycode",),
+        ("multipart/form-data; boundary=YY; boundary=XX",),
+        ("multipart/form-data; boundary=YY", "multipart/form-data; boundary=XX"),
+    ],
+)
+def test_a_form_whose_boundary_an_engine_may_take_from_elsewhere_is_refused(tmp_path, types):
+    async def check():
+        async with engines(1) as (engine,), routing(tmp_path, table_of(engine.address)) as router:
+            fields = [f"Content-Type: {each}" for each in types]
+            answer = await ask(router.port, post(FORM % b"llama", *fields, path=FORM_PATHS[0].decode()))
+            assert (answer.status, answer.json["error"]["param"]) == (400, "content-type")
+            assert not engine.requests
+
+    run(check())
+
+
+@pytest.mark.heavy
+def test_a_large_form_goes_to_the_model_as_received(tmp_path):
+    async def check():
+        async with engines(1) as (engine,), routing(tmp_path, table_of(engine.address)) as router:
+            body = FORM.replace(b"RIFF", b"RIFF" * 200_000) % b"llama"
+            fields = "Content-Type: multipart/form-data; boundary=XX"
+            assert (await ask(router.port, post(body, fields, path=FORM_PATHS[0].decode()))).status == 200
+            assert engine.requests[0].body == body
+            hostile = body.replace(b'name="file"', b'name="vllm_xargs"', 1)
+            answer = await ask(router.port, post(hostile, fields, path=FORM_PATHS[0].decode()))
+            assert (answer.status, len(engine.requests)) == (400, 1)
 
     run(check())
 
