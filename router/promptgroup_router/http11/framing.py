@@ -21,6 +21,7 @@ SIZE_DIGITS = 15
 _VALUES = bytes(int(chr(each), 16) if chr(each) in "0123456789abcdefABCDEF" else 255 for each in range(256))
 """Character → its value as a hexadecimal digit; 255 for others."""
 
+_CR, _LF = ord("\r"), ord("\n")
 _SIZE = re.compile(rb"([0-9A-Fa-f]{1,15})(?:[ \t]*+;[\t\x20-\x7e\x80-\xff]*+)?\r\n")
 _NO_TRAILER = re.compile(
     rb"(?:transfer-encoding|content-(?:length|encoding|type|range)|host|trailer|connection|cache-control|set-cookie"
@@ -161,7 +162,9 @@ class Chunked:
             start = digits + 2
             stop = start + size
             # all else, such as the last chunk, is taken step by step
-            if not size or data[digits:start] != b"\r\n" or data[stop : stop + 2] != b"\r\n":
+            if not size or stop + 2 > end or data[digits] != _CR or data[digits + 1] != _LF:
+                break
+            if data[stop] != _CR or data[stop + 1] != _LF:
                 break
             if self._limit is not None:
                 self._count(size)
