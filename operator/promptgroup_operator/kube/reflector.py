@@ -25,7 +25,7 @@ SILENT_SECONDS = 90.0
 LISTED_POLL = 0.5
 """Seconds between two checks of the stop flag while the first lists are awaited."""
 LAST_PAUSE = 5.0
-"""Longest time in seconds between two tries after failures: a kind has one watch, and nobody waits for long for a server
+"""Longest time in seconds between two tries after failures: a kind has one watch, and nobody waits long for a server
 that is back."""
 WATCH_SECONDS_APART = 1.0
 """Least time between two beginnings of one watch: a server may end watches at once. Nothing is lost meanwhile, since a
