@@ -266,8 +266,8 @@ class EngineSpec(ApiModel):
     template: FreeForm = {}
     """Pod template, merged over the operator's as `kubectl patch --type=strategic` would; the container is `engine`.
 
-    To remove a map or an item of a list, write `$patch: delete` in it; to leave nothing of the operator's in a map, write
-    `$patch: replace`. `null` removes a field too, but `kubectl apply` without `--server-side` does not send it.
+    To remove a map or an item of a list, write `$patch: delete` in it; to leave nothing of the operator's in a map,
+    write `$patch: replace`. `null` removes a field too, but `kubectl apply` without `--server-side` does not send it.
     """
 
 

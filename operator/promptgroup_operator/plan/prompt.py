@@ -124,13 +124,24 @@ OBSERVED_WITHIN = timedelta(minutes=1)
 """Time for which a new group waits for the first status of an older one: the fingerprint of that group decides."""
 
 
-def awaits_sibling(group: GroupObject, siblings: Sequence[Sibling], now: datetime) -> bool:
-    """Return True if an older group was created just now and its fingerprint is not known yet.
+def awaits_sibling(
+    group: GroupObject, siblings: Sequence[Sibling], now: datetime, since: datetime | None = None
+) -> bool:
+    """Return True if the fingerprint of an older group is not known yet, and was not to be known for long.
 
-    Of two groups with one prompt that are created together neither has a status at its first pass.
+    Of two groups with one prompt that are created together neither has a status at its first pass, nor has any that was
+    created while no operator worked.
+
+    Args:
+        group: the group.
+        siblings: the others that serve its model.
+        now: the time.
+        since: time of this process's first pass over the group; None where only the creation of the others counts.
     """
     return any(
-        not each.observed and _is_older(each, group) and now - (parse_time(each.created) or now) < OBSERVED_WITHIN
+        not each.observed
+        and _is_older(each, group)
+        and now - max(filter(None, (parse_time(each.created), since)), default=now) < OBSERVED_WITHIN
         for each in siblings
     )
 
