@@ -51,6 +51,7 @@ class Operator:
         client = KubeClient(connect(settings), self.metrics.api_requests)
         self._engines = GroupEngines()
         self.queue = WorkQueue(workers=settings.workers)
+        client.on_return = self.queue.retry_failed
         self.term = Term(until=float("-inf") if settings.lease else float("inf"))
         self.elector = _elector(settings, client, self.term) if settings.lease else None
         stores = {kind: Store(kind, self.queue.add) for kind in KINDS}

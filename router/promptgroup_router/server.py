@@ -269,6 +269,8 @@ class Router:
         """Report that this router is draining, then stop accepting and let running requests end."""
         settings = self._settings
         self.state.draining = True
+        # answers say so from now on: a client that keeps a connection sends its next request elsewhere
+        self._clients.draining = self._peer_clients.draining = True
         log.info("draining", extra=fields(connections=len(self._clients.connections)))
         await asyncio.sleep(settings.drain_delay)
         self._stop_accepting()

@@ -120,7 +120,7 @@ def _kind(value: object) -> str:
         return "null"
     if isinstance(value, bool | int | float):
         return f"{_yaml(value)} without quotes"
-    return {str: "a text", list: "a list"}.get(type(value), "a map")
+    return "a text" if isinstance(value, str) else "a list" if isinstance(value, list) else "a map"
 
 
 def _yaml(value: object) -> str:

@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from promptgroup_cli.base.cluster_choice import cluster_choice
@@ -46,12 +47,14 @@ def _read(cluster: ClusterConnection, namespace: str, name: str | None) -> "list
     pods = cluster.list("Pod", namespace, labels=labels) if groups else []
     from promptgroup_cli.reach.group_status import group_status  # noqa: PLC0415 - as above
 
+    now = datetime.now(UTC)
     return [
         group_status(
             group,
             routes.get(_key(group)),
             [pod for pod in pods if _belongs(pod) == _key(group)],
             cluster.kubectl,
+            now,
         )
         for group in sorted(groups, key=_key)
     ]

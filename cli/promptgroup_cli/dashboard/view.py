@@ -101,7 +101,7 @@ def _groups(reading: DashboardReading) -> dict[str, GroupStatus | None]:
         for each in cluster.groups:
             label = _label(each)
             route = routes.get(label) or _told(reading, label)
-            found[label] = group_status(each, route, pods.get(label, []), cluster.kubectl)
+            found[label] = group_status(each, route, pods.get(label, []), cluster.kubectl, reading.at)
     return {label: found[label] for label in sorted(found)[:MOST_GROUPS]}
 
 
@@ -195,7 +195,7 @@ def _detail(label: str, status: GroupStatus | None, frame: DashboardFrame) -> Do
         ],
         "moves": _moves(label, frame),
         "sizing": _sizing(status) if status is not None else None,
-        "said": [_said(each) for each in status.said] if status is not None else [],
+        "said": [_said(each) for each in status.said] if status is not None else None,
         "release": _release(manifest, cluster, frame) if manifest is not None and cluster is not None else None,
         "events": list(_events(label, cluster)) if cluster is not None else [],
         "series": _series(points, frame.past.columns if frame.past and frame.past.group == label else {}),

@@ -26,14 +26,14 @@ UNREADABLE = Rule(
 TEMPLATE_TYPES = Rule(
     "template-types",
     Severity.ERROR,
-    "a pod template that an API server refuses",
+    "a value of a wrong type, or a name that Kubernetes does not know, in spec.engine.template",
     "the engines that it asks for are never made",
     "write the type and the name that the message asks for",
 )
 TEMPLATE_NULL = Rule(
     "template-null",
     Severity.WARNING,
-    "a null in a pod template",
+    "a null in spec.engine.template",
     "`kubectl apply` drops it before it sends the file, and other clients do not: one file makes two kinds of engines",
     "write a value, or use `$patch: delete` or `$patch: replace` in a map",
 )

@@ -2,8 +2,10 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Any, Final
 
+from promptgroup_operator.base.timestamps import parse_time
 from promptgroup_operator.kube.decode import pod_of
 from promptgroup_operator.plan.status import why_cold
 from promptgroup_operator.world.snapshot import Key, Manifest, Pod
@@ -118,7 +120,11 @@ MEANINGS: Final[Mapping[str, _Meaning]] = {
 
 
 def group_status(
-    group: Manifest, route: Manifest | None, pods: Sequence[Manifest], kubectl: str = "kubectl"
+    group: Manifest,
+    route: Manifest | None,
+    pods: Sequence[Manifest],
+    kubectl: str = "kubectl",
+    now: datetime | None = None,
 ) -> GroupStatus:
     """Return the status of a group.
 
@@ -127,6 +133,7 @@ def group_status(
         route: its PromptRoute, if there is one.
         pods: its pods.
         kubectl: beginning of the command lines that it names.
+        now: the time; None where nobody is to say how long an operator has been silent.
     """
     metadata, spec, status = group["metadata"], group["spec"], group.get("status", {})
     conditions = {each["type"]: each for each in status.get("conditions", [])}
@@ -147,23 +154,55 @@ def group_status(
             reason=active.get("reason", ""),
             message=active.get("message", ""),
         ),
-        said=tuple(_said(metadata["generation"], status, conditions, kubectl, sized=bool(sizing))),
+        said=(
+            *_unseen(metadata, status, kubectl, now),
+            *(_said(conditions, sized=bool(sizing)) if status.get("observedGeneration", -1) >= 0 else ()),
+        ),
         revisions=tuple(_revisions(status, route, [pod_of(each, names.PORT_ENGINE) for each in pods])),
     )
 
 
-def _said(
-    generation: int, status: Mapping[str, Any], conditions: Mapping[str, Manifest], kubectl: str, *, sized: bool
-) -> Iterator[Statement]:
-    observed = status.get("observedGeneration", -1)
-    if observed < 0:
-        query = f"`{kubectl} get deployments -A -l app.kubernetes.io/name=promptgroup-operator`"
-        text = f"No operator has seen this group yet; {query} shows whether one runs"
-        yield Statement("", "NotObserved", "No operator has seen this group yet", text, holds=True)
+SILENT = timedelta(minutes=1)
+"""Time after a change from which on an operator that has not acted on it is not expected to: a pass takes seconds."""
+
+
+def _unseen(metadata: Manifest, status: Mapping[str, Any], kubectl: str, now: datetime | None) -> Iterator[Statement]:
+    """Yield that no operator has acted on the group as it is, and whether one still may."""
+    generation, observed = metadata["generation"], status.get("observedGeneration", -1)
+    if observed == generation:
         return
-    if observed != generation:
+    what = "this group" if observed < 0 else "the latest change"
+    silence = now - _changed(metadata) if now is not None else timedelta()
+    query = f"`{kubectl} get deployments -A -l app.kubernetes.io/name=promptgroup-operator`"
+    if silence >= SILENT:
+        words = f"No operator acts on {what}"
+        text = (
+            f"{words}, made {_age(silence)} ago: none runs, or none serves namespace {metadata['namespace']} "
+            f"(its flag --namespaces), or it cannot write; {query} shows whether one runs"
+        )
+        yield Statement("", "NobodyActs", words, text, holds=True)
+    elif observed < 0:
+        words = "No operator has seen this group yet"
+        yield Statement("", "NotObserved", words, f"{words}; {query} shows whether one runs", holds=True)
+    if observed >= 0:
         text = f"The operator has not seen generation {generation} yet; the following is of generation {observed}"
         yield Statement("", "NotObserved", "The operator has not acted on the latest change yet", text, holds=True)
+
+
+def _changed(metadata: Manifest) -> datetime:
+    """Return the time of the latest change of a group by anybody but its status's writer."""
+    fields = metadata.get("managedFields") or ()
+    times = [each.get("time") for each in fields if not each.get("subresource")]
+    found = [parse_time(each) for each in (metadata["creationTimestamp"], *times)]
+    return max(each for each in found if each is not None)
+
+
+def _age(span: timedelta) -> str:
+    minutes = int(span.total_seconds()) // 60
+    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h"
+
+
+def _said(conditions: Mapping[str, Manifest], *, sized: bool) -> Iterator[Statement]:
     told = set()
     for kind, meaning in MEANINGS.items():
         found = conditions.get(kind)

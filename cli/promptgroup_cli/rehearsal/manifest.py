@@ -286,7 +286,9 @@ def _data(raw: Mapping[str, Any]) -> dict[str, str]:
     if not isinstance(data, dict) or not isinstance(clear, dict):
         raise ManifestError(f"{raw['kind']} {raw['metadata']['name']}: data is not a map of keys to texts")
     if raw["kind"] == "ConfigMap":
-        return {str(key): str(value) for key, value in data.items()}
+        binary = raw.get("binaryData")
+        unreadable = dict.fromkeys(map(str, binary), prompt.BINARY) if isinstance(binary, dict) else {}
+        return prompt.Texts({str(key): str(value) for key, value in data.items()}, unreadable)
     texts = {}
     for key, value in data.items():
         try:

@@ -59,7 +59,7 @@ def _brief(statement: Statement) -> str:
 
 def _one(group: GroupStatus) -> Iterator[str]:
     aliases = f", also {', '.join(group.aliases)}" if group.aliases else ""
-    yield from fact("Group", f"{group.key.namespace}/{group.key.name} (model {group.model}{aliases})")
+    yield from fact("Group", f"{group.key.namespace}/{group.key.name} (model {group.model}{aliases}){_served(group)}")
     held = [each for each in group.said if each.holds]
     if not held:
         yield from fact("Ready" if group.ready else "Not ready", "yes" if group.ready else "the reason is not known")
@@ -86,6 +86,15 @@ def _one(group: GroupStatus) -> Iterator[str]:
         yield ""
         heads = ("REVISION", "SLOT", "POD", "STATE", "PREFIX WARM", "REASON")
         yield from columns([heads, *(_slot(revision, slot) for revision, slot in slots)])
+
+
+def _served(group: GroupStatus) -> str:
+    """Return who serves, with the share of new sessions, while more than one revision has replicas; else nothing."""
+    if sum(each.replicas > 0 for each in group.revisions) < 2:
+        return ""
+    serving = [each for each in group.revisions if each.weight and each.ready]
+    shares = [f"{short(each.fingerprint)} ({each.weight} %)" for each in serving]
+    return f", served by {' and '.join(shares) or 'nobody'}"
 
 
 def _sentence(statement: Statement) -> str:

@@ -274,7 +274,11 @@ class EngineSpec(ApiModel):
     tls: EngineTlsSpec | None = None
     """TLS towards the engines. Without it they are reached by plain HTTP."""
     template: FreeForm = {}
-    """Pod template, merged over the operator's as `kubectl patch --type=strategic` would; the container is `engine`."""
+    """Pod template, merged over the operator's as `kubectl patch --type=strategic` would; the container is `engine`.
+
+    To remove a map or an item of a list, write `$patch: delete` in it; to leave nothing of the operator's in a map,
+    write `$patch: replace`. `null` removes a field too, but `kubectl apply` without `--server-side` does not send it.
+    """
 
 
 # --- PromptGroup: size -------------------------------------------------------------------------------------

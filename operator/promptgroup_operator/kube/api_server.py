@@ -201,6 +201,10 @@ class KubeClient:
         self._api = api_client
         self._pools = deadline.keep(api_client.rest_client.pool_manager)
         self._requests = requests
+        self._silent = False
+        """True since a request got no answer, until one does."""
+        self.on_return: Callable[[], None] = lambda: None
+        """Called, in the thread of the request, once the server answers again."""
 
     def request(
         self,
@@ -335,8 +339,12 @@ class KubeClient:
             refusal = _body(response, MAX_ANSWER) if response.status >= 300 else b""
         except (urllib3.exceptions.HTTPError, OSError) as error:
             self._requests.labels(verb, NO_ANSWER).inc()
+            self._silent = True
             raise ClusterError(f"{method} {path}: {unreachable.reason(error)}") from error
         self._requests.labels(verb, str(response.status)).inc()
+        if self._silent and response.status < 500:
+            self._silent = False
+            self.on_return()
         if response.status < 300:
             return response
         raise ClusterError(

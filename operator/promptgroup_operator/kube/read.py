@@ -1,7 +1,6 @@
 """Read what the API server holds for one group: watched kinds from the stores, all others by name through the cache."""
 
 import base64
-import logging
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from time import monotonic
@@ -15,6 +14,7 @@ from promptgroup_operator.kube.decode import fingerprint_of, group_of, pod_of, p
 from promptgroup_operator.kube.get_cache import KEPT_SECONDS, GetCache
 from promptgroup_operator.kube.store import Store
 from promptgroup_operator.plan import desired, prompt_route, references, validate
+from promptgroup_operator.plan.prompt import BINARY, NOT_TEXT, Texts
 from promptgroup_operator.world.kept import DIGEST, SHORTENED, WRITTEN, digest, whole, with_template
 from promptgroup_operator.world.snapshot import (
     NO_POOLS,
@@ -33,8 +33,6 @@ from promptgroup_operator.world.snapshot import (
 from promptgroup_router.contract import names
 from promptgroup_router.contract.fingerprint import Fingerprint
 from promptgroup_router.contract.table import MESSAGES_KEY, SYSTEM_KEY, TOOLS_KEY, Prompt, SlotState
-
-logger = logging.getLogger(__name__)
 
 LABEL_NAME = "app.kubernetes.io/name"
 """Kubernetes' recommended label, by which the routers' pods are found."""
@@ -305,14 +303,14 @@ def _group(key: Key, raw: Manifest) -> GroupObject:
         raise StoredSpecError("; ".join(faults)[:500], raw["metadata"]["generation"], raw.get("status", {})) from None
 
 
-def _decoded(raw: Manifest) -> dict[str, str]:
-    """Return the data of a ConfigMap or Secret as text, without values that are not UTF-8."""
+def _decoded(raw: Manifest) -> Texts:
+    """Return the data of a ConfigMap or Secret as text, with the keys whose values are none."""
     if raw["kind"] == "ConfigMap":
-        return dict(raw.get("data") or {})
-    decoded = {}
+        return Texts(raw.get("data") or {}, dict.fromkeys(raw.get("binaryData") or {}, BINARY))
+    decoded, unreadable = {}, {}
     for key, value in (raw.get("data") or {}).items():
         try:
             decoded[key] = base64.b64decode(value).decode()
         except ValueError:
-            logger.warning("key %s of Secret %s is not UTF-8 text", key, raw["metadata"]["name"])
-    return decoded
+            unreadable[key] = NOT_TEXT
+    return Texts(decoded, unreadable)

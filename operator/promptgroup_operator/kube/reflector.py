@@ -24,6 +24,9 @@ SILENT_SECONDS = 90.0
 """Time without any event after which a watch is begun anew; the API server sends a bookmark each minute (KEP-956)."""
 LISTED_POLL = 0.5
 """Seconds between two checks of the stop flag while the first lists are awaited."""
+LAST_PAUSE = 5.0
+"""Longest time in seconds between two tries after failures: a kind has one watch, and nobody waits long for a server
+that is back."""
 WATCH_SECONDS_APART = 1.0
 """Least time between two beginnings of one watch: a server may end watches at once. Nothing is lost meanwhile, since a
 watch continues from a version."""
@@ -107,7 +110,7 @@ class Reflector:
                 if error.status is not None:
                     self._version = ""  # the version is too old, or the right to watch was missing for a while
                 failures = self._failures.add(error.status)
-                pause = backoff(failures, random.random()).total_seconds()  # noqa: S311 - spreads load
+                pause = min(LAST_PAUSE, backoff(failures, random.random()).total_seconds())  # noqa: S311 - spreads load
                 wait = max(pause, error.retry_after or 0.0)
                 logger.log(self._level(error, failures), "%s; retrying in %.1f s", error, wait)
             self._stopping.wait(wait)

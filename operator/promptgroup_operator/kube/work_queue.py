@@ -124,6 +124,13 @@ class WorkQueue:
             self._ended(key)
         return after
 
+    def retry_failed(self) -> None:
+        """Run every key whose pass failed at once: what its back-off waits for is over. `Retry-After` still counts."""
+        with self._condition:
+            for key in self._failures.keys() & self._due.keys():
+                self._due[key] = min(self._due[key], self._clock())
+            self._condition.notify_all()
+
     def _ended(self, key: Key) -> None:
         self._running.discard(key)
         self._of_namespace[key.namespace] -= 1

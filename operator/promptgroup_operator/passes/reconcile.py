@@ -149,6 +149,7 @@ class Reconciler:
         self._lending = Lending()
         self._pool_refusals: dict[Key, Problem] = {}
         self._failed_writes = FailedWrites()
+        self._first_seen: dict[Key, datetime] = {}
         self._unsaid: dict[Key, dict[ContainerId, tuple[ConditionChange, bool]]] = {}
         """Warm-ups whose outcome could not be written on their pod yet."""
         self._summaries: dict[Key, PassSummary] = {}
@@ -188,6 +189,7 @@ class Reconciler:
             self._pool_refusals.pop(key, None)
             self._failed_writes.forget(key)
             self._unsaid.pop(key, None)
+            self._first_seen.pop(key, None)
             self._engines.authorize(key, {})
             self._summaries.pop(key, None)
             return None  # deleted; owner references clean up
@@ -250,6 +252,7 @@ class Reconciler:
     def remember(self, readings: Readings, now: datetime) -> None:
         """Add what was read to the memories, and drop what is too old. Does no I/O; nothing else changes them."""
         state, key = readings.state, readings.state.group.key
+        self._first_seen.setdefault(key, now)
         self._engine_history.begin(now)
         for container, (fingerprint, reading) in readings.engines.items():
             self._engine_history.add(container, reading, now, (key, fingerprint))
@@ -283,6 +286,7 @@ class Reconciler:
             tier_hit_rate=tier_hit_rate,
             tier_hit_rates=found.rates_by_source,
             pool_answers=readings.pool,
+            first_seen=self._first_seen.get(key),
             peers_key=readings.peers_key,
             refresh_every=self._refresh_every,
             inference_pools=self._with_refusal(key, state.inference_pools),

@@ -220,7 +220,8 @@ def _engine_container(template: Mapping[str, Any]) -> Mapping[str, Any]:
         case {"spec": {"containers": [*containers]}}:
             found = (each for each in containers if isinstance(each, dict) and each.get("name") == CONTAINER)
             return next(found, {})
-    return {}
+        case _:
+            return {}
 
 
 def _digest(group: GroupObject, template: dict[str, Any]) -> str:
@@ -343,7 +344,8 @@ def _on_several_gpus(container: Mapping[str, Any], template: Mapping[str, Any]) 
         case {"limits": dict(limits)}:
             gpus = [diff.quantity(count) or 0 for name, count in limits.items() if str(name).endswith(GPU)]
             return sum(gpus) > 1
-    return False
+        case _:
+            return False
 
 
 def _credential(group: GroupObject, speech: dialect.Dialect) -> dict[str, Any]:

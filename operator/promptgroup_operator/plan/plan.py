@@ -84,7 +84,7 @@ class Plan:
 
 def decide(world: World, now: datetime) -> Plan:
     """Return what to do about a group, given what a pass saw of it."""
-    if not world.revisions and prompt.awaits_sibling(world.group, world.siblings, now):
+    if not world.revisions and prompt.awaits_sibling(world.group, world.siblings, now, world.first_seen):
         return Plan(requeue_after=MOVING)
     found = validate.validate(world)
     if isinstance(found, PromptText):

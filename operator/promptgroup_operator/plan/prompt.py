@@ -26,6 +26,23 @@ from promptgroup_router.contract.fingerprint import Fingerprint, canonical_tools
 from promptgroup_router.contract.messages import canonical_messages
 from promptgroup_router.contract.table import Prompt
 
+BINARY = "is in binaryData, where kubectl puts what is not UTF-8 text: write it in UTF-8, under data"
+NOT_TEXT = "is not UTF-8 text"
+
+
+class Texts(dict[str, str]):
+    """Data of a ConfigMap or Secret as text, by key; `unreadable` has the keys whose values are no text, and why."""
+
+    def __init__(self, texts: Mapping[str, str], unreadable: Mapping[str, str]) -> None:
+        super().__init__(texts)
+        self.unreadable = unreadable
+
+
+def lacking(data: Mapping[str, str] | None, key: str) -> str:
+    """Return why there is no text under a key, as the end of a sentence."""
+    return data.unreadable.get(key, "does not exist") if isinstance(data, Texts) else "does not exist"
+
+
 Values = Mapping[tuple[str, str], Mapping[str, str] | None]
 """(kind, name) → the object's data as text, None when there is no such object."""
 
@@ -107,13 +124,24 @@ OBSERVED_WITHIN = timedelta(minutes=1)
 """Time for which a new group waits for the first status of an older one: the fingerprint of that group decides."""
 
 
-def awaits_sibling(group: GroupObject, siblings: Sequence[Sibling], now: datetime) -> bool:
-    """Return True if an older group was created just now and its fingerprint is not known yet.
+def awaits_sibling(
+    group: GroupObject, siblings: Sequence[Sibling], now: datetime, since: datetime | None = None
+) -> bool:
+    """Return True if the fingerprint of an older group is not known yet, and was not to be known for long.
 
-    Of two groups with one prompt that are created together neither has a status at its first pass.
+    Of two groups with one prompt that are created together neither has a status at its first pass, nor has any that was
+    created while no operator worked.
+
+    Args:
+        group: the group.
+        siblings: the others that serve its model.
+        now: the time.
+        since: time of this process's first pass over the group; None where only the creation of the others counts.
     """
     return any(
-        not each.observed and _is_older(each, group) and now - (parse_time(each.created) or now) < OBSERVED_WITHIN
+        not each.observed
+        and _is_older(each, group)
+        and now - max(filter(None, (parse_time(each.created), since)), default=now) < OBSERVED_WITHIN
         for each in siblings
     )
 
@@ -163,7 +191,8 @@ def _lookup(ref: _Ref, values: Values, reason: str) -> str | Problem:
     if data is None:
         return Problem(reason, f"{ref.kind} {ref.ref.name} (spec.prompt.{ref.field}) does not exist")
     if ref.ref.key not in data:
-        return Problem(reason, f"{_at(ref)} does not exist in that object")
+        why = lacking(data, ref.ref.key)
+        return Problem(reason, f"{_at(ref)} {why}{' in that object' if why == lacking(None, '') else ''}")
     return data[ref.ref.key]
 
 

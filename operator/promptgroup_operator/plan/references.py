@@ -65,7 +65,8 @@ def _credential_problem(spec: PromptGroupSpec, values: Values) -> ReferenceProbl
     data = values.get(("Secret", source.name)) if source is not None else None
     if source is None or (data is not None and data.get(source.key, "").strip()):
         return None
-    message = f"key {source.key} of Secret {source.name} (spec.engine.credentialFrom) does not exist"
+    why = prompt.lacking(data, source.key)
+    message = f"key {source.key} of Secret {source.name} (spec.engine.credentialFrom) {why}"
     return ReferenceProblem("Secret", source.name, Problem("CredentialNotFound", message))
 
 
@@ -77,7 +78,7 @@ def _tls_problem(spec: PromptGroupSpec, values: Values) -> ReferenceProblem | No
     bundle = data.get(tls.key) if data is not None else None
     if bundle is not None and PEM in bundle:
         return None
-    what = "does not exist" if bundle is None else "holds no certificate in PEM"
+    what = prompt.lacking(data, tls.key) if bundle is None else "holds no certificate in PEM"
     message = f"key {tls.key} of {tls.kind} {tls.name} (spec.engine.tls.caFrom) {what}"
     return ReferenceProblem(tls.kind, tls.name, Problem("AuthorityNotFound", message))
 

@@ -7,6 +7,7 @@ Ready             the wanted revision serves, or the one before in its place
 Progressing       a release of a prompt or an engine is under way, replicas are
                   missing or draining                                           -
 Degraded          something keeps the group from its wanted state               True
+Stalled           somebody must act before the group can be Ready; else absent  True
 Accepted          the spec can be acted on (no conflict, fingerprint holds)     False
 ResolvedRefs      what the spec refers to exists                                False
 PrefixWarm        every replica of the serving revision was proven warm         False
@@ -271,6 +272,26 @@ def _progressing(fault: Problem | None, moves: Problem | str, count: str) -> Con
     return Condition("Progressing", moves != "", moves or "Settled", count)
 
 
+NOT_BY_ITSELF = ("CrashLoopBackOff", "ImagePullBackOff", "InvalidImageName", "CreateContainerConfigError")
+"""Words of Kubernetes for a container that starts when somebody mends something, and not before."""
+
+
+def stalled(facts: Sequence[Condition]) -> list[Condition]:
+    """Return that a group waits for somebody, in the word that kstatus knows; none where time alone may do.
+
+    What a spec refers to may be applied after it, and what could not be written is tried again.
+    """
+    found = {each.type: each for each in facts}
+    ready, progress, cause = (found.get(kind) for kind in ("Ready", "Progressing", "Degraded"))
+    if ready is None or cause is None or not cause.status or ready.status or (progress and progress.status):
+        return []
+    accepted = found.get("Accepted")
+    waits = cause.reason == "PodNotStarting" and any(word in cause.message for word in NOT_BY_ITSELF)
+    if not waits and (accepted is None or accepted.status is not False):
+        return []
+    return [Condition("Stalled", True, cause.reason, cause.message)]
+
+
 def _degraded(fault: Problem | None) -> Condition:
     if fault is None:
         return Condition("Degraded", False, "AsExpected", "nothing keeps the group from its desired state")
@@ -381,6 +402,7 @@ def build(
 ) -> dict[str, Any]:
     """Return the whole status object. Times of conditions that did not turn are kept."""
     group = world.group
+    facts = [*facts, *stalled(facts)]
     status: dict[str, Any] = {
         "observedGeneration": group.generation,
         "conditions": [_condition(group, fact, now) for fact in sorted(facts, key=lambda fact: fact.type)],

@@ -144,6 +144,9 @@ class ClientListener:
         self.buffers = buffers or BodyBudget(2**62)
         """For bytes that connections keep: half heads, requests sent ahead, answers that are not read."""
         self.draining = False
+        """True from the moment on at which each answer asks its client to leave."""
+        self.leaving = False
+        """True once connections without a request are closed, whatever their clients were told."""
         self.connections: set[ClientConnection] = set()
         self.opening = 0
         """Number of connections that are accepted and not open, within their TLS handshake."""
@@ -180,7 +183,7 @@ class ClientListener:
 
     def drain(self) -> None:
         """Close idle connections at once, and the others after their answers."""
-        self.draining = True
+        self.draining = self.leaving = True
         for connection in list(self.connections):
             connection.close_if_idle()
 
@@ -195,8 +198,8 @@ class ClientConnection(asyncio.Protocol):
 
     __slots__ = (
         "_active", "_advancing", "_buffered", "_clients", "_continued", "_deadline", "_deferred", "_held", "_key",
-        "_phase", "_place", "_reader", "_reading_began", "_reading_paused", "_request", "_rests", "_transport",
-        "_unsent", "_writing_paused",
+        "_phase", "_place", "_reader", "_reading_began", "_reading_paused", "_received", "_request", "_rests",
+        "_transport", "_unsent", "_writing_paused",
     )  # fmt: skip
 
     def __init__(self, clients: ClientListener) -> None:
@@ -217,6 +220,8 @@ class ClientConnection(asyncio.Protocol):
         """True if nothing is read until other connections had their turn."""
         self._writing_paused = False
         self._deadline = 0.0
+        self._received = False
+        """True if the client had all of its answers when the connection was closed: nothing is lost if it is gone."""
         self._unsent = 0
         """Bytes that were not sent when `tick` looked last."""
         self._held = 0
@@ -278,7 +283,7 @@ class ClientConnection(asyncio.Protocol):
         self._active = None
         self._request = None
         self._release_body()
-        if not keep or (self._clients.draining and not self._reader.begun):
+        if not keep or (self._clients.leaving and not self._reader.begun):
             self._close()
             return
         self._phase = ClientPhase.OPEN
@@ -305,6 +310,7 @@ class ClientConnection(asyncio.Protocol):
     def close_if_idle(self) -> None:
         """Close, unless a request or part of one was received."""
         if self._phase is ClientPhase.OPEN and not self._reader.begun:
+            self._received = not _unacknowledged(self._transport)
             self._close()
 
     def tick(self, now: float) -> None:
@@ -312,6 +318,9 @@ class ClientConnection(asyncio.Protocol):
         if self._phase is ClientPhase.ANSWERING:
             if self._active is not None:
                 self._active.tick(now)
+            return
+        if self._received and now >= self._deadline:
+            self._transport.abort()
             return
         unsent = self._transport.get_write_buffer_size()
         if not unsent and (self._unsent or self._phase is ClientPhase.CLOSING or now >= self._deadline):

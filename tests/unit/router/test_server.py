@@ -40,8 +40,10 @@ def test_sigterm_lets_what_runs_end_and_then_the_process(tmp_path):
                 started("--table", str(tmp_path / "table.json"), "--drain-delay", "0.3") as router,
                 connected(router.port) as running,
                 connected(router.port) as idle,
+                connected(router.port) as kept,
             ):
-                assert (await idle.ask(get("/v1/models"))).status == 200
+                for each in (idle, kept):
+                    assert (await each.ask(get("/v1/models"))).status == 200
                 running.send(post(chat()))
                 await running.reader.readuntil(b"data: one\n\n")
                 router.process.send_signal(signal.SIGTERM)
@@ -49,6 +51,8 @@ def test_sigterm_lets_what_runs_end_and_then_the_process(tmp_path):
                 # not ready at once, but still accepting until endpoints have caught up
                 assert await router.ready() == 503
                 assert (await ask(router.port, get("/v1/models"))).status == 200
+                assert (await kept.ask(get("/v1/models"))).headers[b"connection"] == b"close"
+                assert await kept.closed() == b""
                 assert await idle.closed() == b""
                 with pytest.raises(ConnectionRefusedError):
                     await asyncio.open_connection("127.0.0.1", router.port)

@@ -137,9 +137,11 @@ function showWhy(sizing, view) {
 }
 
 function showSaid(group) {
-  show(byId("said"), group.said, () => group.said.length
+  const well = group.state === "Ready" ? "Nothing keeps the group from its wanted state." : "The operator has not said why.";
+  show(byId("said"), [group.said, group.state], () => group.said === null
+    ? [make("li", { class: "soft" }, "Only the operator's status says this, and no cluster is asked.")] : group.said.length
     ? group.said.map((each) => make("li", null, make("strong", null, each.words), each.message ? `: ${each.message} ` : " ", make("span", { class: "soft" }, `(${each.reason})`)))
-    : [make("li", { class: "soft" }, "Nothing keeps the group from its wanted state.")]);
+    : [make("li", { class: "soft" }, well)]);
   byId("events-box").hidden = !group.events.length;
   say(byId("events-summary"), `${plural(group.events.length, "event", "events")}`);
   fill(byId("events"), "Events of the group, the latest first", ["Time", "Reason", { text: "Message", kind: "wide" }], group.events.map((each) =>

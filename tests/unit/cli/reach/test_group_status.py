@@ -1,5 +1,7 @@
 """What is told of a group, from its objects."""
 
+from datetime import UTC, datetime, timedelta
+
 import pytest
 
 from promptgroup_cli.reach.group_status import MEANINGS, group_status
@@ -70,6 +72,37 @@ def test_a_group_that_no_operator_has_seen(status):
     found = group_status(group, None, ())
     assert [each.words for each in found.said] == ["No operator has seen this group yet"]
     assert (found.ready, found.revisions, found.warm, found.replicas) == (False, (), "", 0)
+
+
+NEW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(("age", "reason"), [(5, "NotObserved"), (59, "NotObserved"), (60, "NobodyActs")])
+def test_a_group_on_which_nobody_works_is_told_from_one_that_is_new(age, reason):
+    group = promptgroup() | {"status": {"observedGeneration": -1}}
+    group["metadata"]["creationTimestamp"] = "2026-01-01T00:00:00Z"
+    [found] = group_status(group, None, (), now=NEW + timedelta(seconds=age)).said
+    assert found.reason == reason
+    assert "get deployments -A -l app.kubernetes.io/name=promptgroup-operator" in found.message
+
+
+def test_a_change_that_nobody_acts_on_is_told_by_the_time_of_the_change():
+    group = promptgroup()
+    group["metadata"] |= {
+        "generation": group["metadata"]["generation"] + 1,
+        "creationTimestamp": "2025-01-01T00:00:00Z",
+        "managedFields": [
+            {"manager": "kubectl", "time": "2026-01-01T00:00:00Z"},
+            {"manager": "promptgroup-operator", "subresource": "status", "time": "2026-01-01T01:00:00Z"},
+        ],
+    }
+    reasons = [
+        [each.reason for each in group_status(group, None, (), now=NEW + timedelta(minutes=age)).said[:2]]
+        for age in (0, 90)
+    ]
+    assert reasons[0][0] == "NotObserved"
+    assert reasons[1] == ["NobodyActs", "NotObserved"]
+    assert "made 90 min ago" in group_status(group, None, (), now=NEW + timedelta(minutes=90)).said[0].message
 
 
 def test_slots_without_a_pod_and_pods_without_a_slot():

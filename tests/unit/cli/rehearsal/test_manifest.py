@@ -159,6 +159,10 @@ REFUSED = {
         "ConfigMap p (spec.prompt.systemFrom) does not exist: add it to the",
     ),
     "no key": ((group({"prompt": FROM_MAP}), holder(data={"other": "x"})), "does not exist in that object"),
+    "a key that is no text": (
+        (group({"prompt": FROM_MAP}), holder(binaryData={"system": "/w=="})),
+        "key system of ConfigMap p (spec.prompt.systemFrom) is in binaryData",
+    ),
     "no map": ((group({"prompt": FROM_MAP}), holder(data=["x"])), "ConfigMap p: data is not a map"),
     "no base64": ((group({"prompt": FROM_SECRET}), holder("Secret", data={"system": "#"})), "not a text in base64"),
     "not its namespace": (

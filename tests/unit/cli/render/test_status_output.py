@@ -89,3 +89,14 @@ def test_a_group_that_nobody_has_looked_at():
     assert "No operator has seen this group yet" in table([found], namespaces=False)
     (shown,) = json.loads(document([found]))["groups"]
     assert (shown["hitRate"], shown["revision"], shown["revisions"]) == (None, None, [])
+
+
+def test_the_first_line_says_who_serves_during_a_release():
+    group = promptgroup()
+    one = group["status"]["revisions"][0]
+    other = {**one, "fingerprint": "b" * 32, "weight": 20, "ready": 1, "replicas": 1}
+    group["status"]["revisions"] = [{**other}, {**one, "weight": 80, "ready": 2, "replicas": 2}]
+    first = table([group_status(group, None, ())], namespaces=False).splitlines()[0]
+    assert first.endswith(f", served by bbbbbbbb (20 %) and {SHORT} (80 %)")
+    group["status"]["revisions"] = [{**other, "ready": 0}, {**one, "weight": 80, "ready": 0, "replicas": 2}]
+    assert ", served by nobody" in table([group_status(group, None, ())], namespaces=False).splitlines()[0]

@@ -1,3 +1,4 @@
+import contextlib
 import json
 import ssl
 import tracemalloc
@@ -51,6 +52,16 @@ def test_no_path_is_made_of_a_name_that_no_object_can_have(namespace, name):
     with pytest.raises(ImpossibleNameError, match="can be named") as refused:
         object_path("Secret", namespace, name)
     assert refused.value.status == 404
+
+
+def test_the_first_answer_after_a_silence_is_told(kube, server):
+    told = []
+    server.on_return = lambda: told.append(len(kube.requests))
+    kube.answers = [Answer(), Answer(cut=True), Answer(cut=True), refusal(503), refusal(404), Answer()]
+    for _ in range(6):
+        with contextlib.suppress(ClusterError):
+            server.request("GET", "/api/v1/pods")
+    assert told == [5], "an answer of an API server that is up"
 
 
 def test_a_request_carries_its_form_its_query_and_its_body(kube, server):

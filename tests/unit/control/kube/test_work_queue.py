@@ -265,3 +265,18 @@ def test_of_a_namespace_without_a_pass_nothing_is_kept(queue):
     queue.done(A, None)
     queue.failed(B, timedelta())
     assert not queue._of_namespace
+
+
+def test_once_the_server_is_back_what_failed_runs_at_once_but_for_what_was_asked_to_wait(queue):
+    for key in (A, B):
+        queue.add(key)
+        queue.take()
+    for _ in range(8):
+        queue.failed(A)
+    queue.failed(B, timedelta(minutes=1))
+    queue.retry_failed()
+    assert queue.take() == A
+    assert queue.depth() == 0
+    queue.done(A, timedelta(minutes=1))
+    queue.retry_failed()
+    assert queue.depth() == 0, "it has not failed"

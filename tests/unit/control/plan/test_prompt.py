@@ -263,3 +263,12 @@ def test_of_two_groups_that_are_created_together_exactly_one_goes_first():
     pairs = [("a", "b"), ("b", "a")]
     first = [awaits_sibling(group(name=mine), [replace(NEW, name=other)], NOW) for mine, other in pairs]
     assert first == [False, False] or sorted(first) == [False, True]
+
+
+def test_a_group_that_was_created_while_no_operator_worked_waits_from_the_first_pass_on():
+    sibling = replace(NEW, name="a", created="2020-01-01T00:00:00Z")
+    waits = {
+        seconds: awaits_sibling(group(name="b"), [sibling], NOW + timedelta(seconds=seconds), NOW)
+        for seconds in (0, 59, 60)
+    }
+    assert waits == {0: True, 59: True, 60: False}

@@ -1,5 +1,6 @@
 import pytest
 
+from promptgroup_operator.plan.prompt import BINARY, NOT_TEXT, Texts
 from promptgroup_operator.plan.references import references, resolve
 from promptgroup_operator.world.snapshot import Problem, PromptText
 from support.builders import FINGERPRINT, spec
@@ -30,6 +31,35 @@ def test_a_group_whose_keys_exist_is_served():
 )
 def test_keys_that_are_missing_are_waited_for_by_name(values, said):
     assert resolve(spec(access=KEYS), values) == Problem("KeysNotFound", said)
+
+
+def unreadable(kind, name, key, why):
+    return {(kind, name): Texts({}, {key: why})}
+
+
+UNREADABLE = {
+    "a prompt in binaryData": (
+        {"prompt": {"systemFrom": {"configMapKeyRef": {"name": "p", "key": "system"}}}},
+        unreadable("ConfigMap", "p", "system", BINARY),
+        ("PromptNotFound", f"key system of ConfigMap p (spec.prompt.systemFrom) {BINARY}"),
+    ),
+    "a prompt that is no text": (
+        {"prompt": SECRET},
+        unreadable("Secret", "keys", "system", NOT_TEXT),
+        ("PromptNotFound", "key system of Secret keys (spec.prompt.systemFrom) is not UTF-8 text"),
+    ),
+    "a credential that is no text": (
+        {"engine": {"image": "x", "credentialFrom": {"name": "k", "key": "key"}}},
+        unreadable("Secret", "k", "key", NOT_TEXT),
+        ("CredentialNotFound", "key key of Secret k (spec.engine.credentialFrom) is not UTF-8 text"),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", UNREADABLE)
+def test_what_is_there_and_no_text_is_not_told_as_missing(case):
+    fields, values, expected = UNREADABLE[case]
+    assert resolve(spec(**fields), values) == Problem(*expected)
 
 
 def test_the_prompt_comes_first():

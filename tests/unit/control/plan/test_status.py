@@ -248,6 +248,35 @@ def test_every_condition_is_always_there(case):
     assert facts["ResolvedRefs"].status
 
 
+def facts(ready=False, progressing=False, degraded=("PodNotStarting", ""), accepted=True):
+    reason, message = degraded or ("AsExpected", "")
+    return [
+        Condition("Ready", ready, "x", ""),
+        Condition("Progressing", progressing, "x", ""),
+        Condition("Degraded", degraded is not None, reason, message),
+        Condition("Accepted", accepted, "x", ""),
+    ]
+
+
+UNPULLED = ("PodNotStarting", "container engine: ImagePullBackOff: no such image")
+STALLED = {
+    "an image that is not there": (facts(degraded=UNPULLED), True),
+    "a spec that is refused": (facts(degraded=("ObjectRefused", "no"), accepted=False), True),
+    "a pod that waits for a node": (facts(degraded=("PodNotStarting", "Unschedulable: no GPU")), False),
+    "a write that failed": (facts(degraded=("WriteFailed", "no answer")), False),
+    "a prompt that is not there yet": (facts(degraded=("PromptNotFound", "no")), False),
+    "it serves": (facts(ready=True, degraded=UNPULLED), False),
+    "a release goes on beside it": (facts(progressing=True, degraded=UNPULLED), False),
+    "all is well": (facts(ready=True, degraded=None), False),
+}
+
+
+@pytest.mark.parametrize("case", STALLED)
+def test_a_group_is_stalled_where_time_alone_mends_nothing(case):
+    found, expected = STALLED[case]
+    assert [each.type for each in status.stalled(found)] == ["Stalled"] * expected
+
+
 def test_a_pod_of_another_revision_that_does_not_start_is_named():
     stuck = replace(starting("old-1"), trouble="container engine: ImagePullBackOff: no such image")
     superseded = revision("b", [stuck], weight=0)

@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from promptgroup_router.base.errors import ApiError
+from promptgroup_router.proxy import downstream
 from promptgroup_router.proxy.downstream import (
     ANSWERS_AT_ONCE,
     IDLE_SECONDS,
@@ -246,6 +247,25 @@ def test_an_answer_that_began_before_the_drain_ends_its_connection_too(case):
     case.clients.drain()
     case.connection.finish(keep=True)
     assert case.transport.did == ["write_eof"]
+
+
+def test_a_connection_that_was_promised_to_stay_does_so_until_its_client_was_told(case):
+    case.receive(get("/later"))
+    case.clients.draining = True
+    case.connection.finish(keep=True)
+    assert case.transport.did == []
+    case.receive(get("/now"))
+    assert b"connection: close" in case.transport.taken()
+    assert case.transport.did == ["write_eof"]
+
+
+@pytest.mark.parametrize("unsent", [0, 1])
+def test_a_drain_waits_for_no_client_that_is_gone_and_has_its_answers(case, monkeypatch, unsent):
+    monkeypatch.setattr(downstream, "_unacknowledged", lambda _: unsent)
+    case.clients.drain()
+    monkeypatch.setattr(downstream, "_unacknowledged", lambda _: unsent + 1)  # the end that nobody acknowledges
+    case.connection.tick(case.clients.clock() + downstream.LINGER_SECONDS)
+    assert case.transport.did == ["write_eof", *(["abort"] if not unsent else [])]
 
 
 def test_errors_go_out_in_openais_form_and_the_connection_stays(case):
