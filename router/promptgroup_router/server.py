@@ -102,6 +102,7 @@ class Router:
                 self._reader,
                 core.clock,
                 settings.request_timeout,
+                max_body=settings.max_body_bytes,
                 sharing=self.answers,
                 from_peer=from_peer,
             )

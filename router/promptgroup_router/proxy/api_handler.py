@@ -5,11 +5,20 @@ from collections.abc import Callable
 from typing import Protocol
 
 from promptgroup_router.access.authenticator import KeysAwaitedError
-from promptgroup_router.apis.endpoints import form_of
+from promptgroup_router.apis.endpoints import BY_PATH_ALONE, form_of
 from promptgroup_router.apis.request import ParsedRequest
+from promptgroup_router.apis.structure import LARGE_BYTES
 from promptgroup_router.base.errors import ApiError, internal_error
 from promptgroup_router.base.logs import fault, fields
-from promptgroup_router.decision.arrival import ModelsAnswer, arrive, check_head, endpoint_of, large_body
+from promptgroup_router.decision.arrival import (
+    CODING,
+    ModelsAnswer,
+    arrive,
+    check_head,
+    check_sender,
+    endpoint_of,
+    large_body,
+)
 from promptgroup_router.decision.record import refused_at_once
 from promptgroup_router.http11.http1 import Headers, RequestHead
 from promptgroup_router.http11.reader import HttpRequest
@@ -21,6 +30,7 @@ from promptgroup_router.proxy.request_ids import RequestIds
 from promptgroup_router.proxy.response import id_fields
 from promptgroup_router.proxy.upstream import EngineConnections
 from promptgroup_router.reading.body_reader import BodyReader
+from promptgroup_router.reading.content_coding import coding_of, decoded, too_large
 from promptgroup_router.routing.route import Route
 from promptgroup_router.routing.state import RouterState
 
@@ -72,6 +82,7 @@ class ApiHandler:
         clock: Callable[[], float],
         timeout: float,
         *,
+        max_body: int = LARGE_BYTES,
         sharing: AnswerSharing | None = None,
         from_peer: bool = False,
     ) -> None:
@@ -83,6 +94,7 @@ class ApiHandler:
             reader: reads large bodies.
             clock: monotonic seconds.
             timeout: seconds from a request to the end of its answer.
+            max_body: most bytes of a body, decoded.
             sharing: the response cache; None for none.
             from_peer: whether the requests come from other routers.
         """
@@ -92,6 +104,7 @@ class ApiHandler:
         self._ids = RequestIds()
         self._clock = clock
         self._timeout = timeout
+        self._max_body = max_body
         self._sharing = sharing
         self._from_peer = from_peer
         self._key_waits = KeyWaits(self)
@@ -116,6 +129,14 @@ class ApiHandler:
         """
         head = request.head
         try:
+            if CODING in head.fields and (coding := coding_of(head.fields)):
+                check_sender(self._state, head.fields, client, came)
+                request = HttpRequest(_without_coding(head), request.body)
+                plain = decoded(coding, request.body, LARGE_BYTES)
+                if plain is None:
+                    return self._read_coded(client, request, coding)
+                client.hold_decoded(len(plain))
+                request.body = plain
             large = large_body(self._state, head.method, head.path, request.body)
             if large is not None:
                 check_head(self._state, head.fields, client, came)
@@ -134,6 +155,22 @@ class ApiHandler:
             return None
         return self._begin(client, request, found, NO_NOTES)
 
+    def _read_coded(self, client: ClientConnection, request: HttpRequest, coding: str) -> LargeRequest | None:
+        """Have a body decoded and read by another process; raises ApiError where nobody reads it."""
+        endpoint = endpoint_of(request.head.path, self._state.pass_paths)
+        if request.head.method != b"POST" or endpoint is BY_PATH_ALONE:
+            raise too_large(LARGE_BYTES)
+        return LargeRequest(
+            self,
+            self._reader,
+            endpoint,
+            client=client,
+            request=request,
+            clock=self._clock,
+            coding=coding,
+            most=self._max_body,
+        )
+
     def _begin(self, client: AnswerTaker, request: HttpRequest, found: Route, notes: Headers) -> Relay:
         relay = self.relay(found, client, request, notes)
         relay.begin()
@@ -149,6 +186,7 @@ class ApiHandler:
         request: HttpRequest,
         ask: ParsedRequest | None = None,
         came: float | None = None,
+        size: int | None = None,
     ) -> Route | ModelsAnswer:
         """Decide what becomes of a request, by the digest of its body where that was read already; raises ApiError."""
         head = request.head
@@ -162,6 +200,7 @@ class ApiHandler:
                 now=self._clock(),
                 sender=client,
                 ask=ask,
+                size=size,
                 came=came,
             )
         except ApiError:
@@ -212,3 +251,20 @@ class ApiHandler:
         refused_at_once(self._state, error, status, request_id=request_id, path=path, headers=sent, now=now)
         log.debug("refused", extra=fields(status=error.status, code=error.code, param=error.param))
         return status, [*error.headers(), *id_fields(form, request_id)], body
+
+
+def _without_coding(head: RequestHead) -> RequestHead:
+    """Return the head of a request whose body is decoded."""
+    return RequestHead(
+        method=head.method,
+        path=head.path,
+        query=head.query,
+        headers=[field for field in head.headers if field.name != CODING],
+        fields={name: value for name, value in head.fields.items() if name != CODING},
+        options=head.options,
+        framing=head.framing,
+        length=head.length,
+        minor=head.minor,
+        keep_alive=head.keep_alive,
+        expects_continue=head.expects_continue,
+    )

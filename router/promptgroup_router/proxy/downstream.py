@@ -478,9 +478,19 @@ class ClientConnection(asyncio.Protocol):
         if fits:
             self._held = size
             return True
-        message = f"request bodies of {budget.limit} bytes are being processed, which is the limit: retry later"
-        self._refuse_and_close(ApiError(503, message, code="overloaded"))
+        self._refuse_and_close(_no_room(budget))
         return False
+
+    def hold_decoded(self, size: int) -> None:
+        """Take the bytes of a body that was decoded from the budget, beside those that were received.
+
+        Raises:
+            ApiError: 503: there is no room.
+        """
+        budget = self._clients.budget
+        if not budget.take(size, self._held + size):
+            raise _no_room(budget)
+        self._held += size
 
     def _release_body(self) -> None:
         held, self._held = self._held, 0
@@ -532,6 +542,11 @@ class ClientConnection(asyncio.Protocol):
         self._release_body()
         if active is not None:
             active.client_left()
+
+
+def _no_room(budget: BodyBudget) -> ApiError:
+    message = f"request bodies of {budget.limit} bytes are being processed, which is the limit: retry later"
+    return ApiError(503, message, code="overloaded")
 
 
 def _unacknowledged(transport: asyncio.Transport) -> int:
