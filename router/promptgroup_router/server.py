@@ -103,6 +103,7 @@ class Router:
                 core.clock,
                 settings.request_timeout,
                 max_body=settings.max_body_bytes,
+                origins=settings.allowed_origins,
                 sharing=self.answers,
                 from_peer=from_peer,
             )

@@ -1,6 +1,7 @@
 """Answers the port for requests, by path and method."""
 
 import logging
+import re
 from collections.abc import Callable
 from typing import Protocol
 
@@ -22,6 +23,7 @@ from promptgroup_router.decision.arrival import (
 from promptgroup_router.decision.record import refused_at_once
 from promptgroup_router.http11.http1 import Headers, RequestHead
 from promptgroup_router.http11.reader import HttpRequest
+from promptgroup_router.proxy.cross_origin import ORIGIN, CrossOrigin
 from promptgroup_router.proxy.downstream import ActiveRequest, ClientConnection
 from promptgroup_router.proxy.key_waits import KeyWaits
 from promptgroup_router.proxy.large_request import LargeRequest
@@ -36,6 +38,11 @@ from promptgroup_router.routing.state import RouterState
 
 log = logging.getLogger("promptgroup.router")
 
+
+HEALTH_PATH = b"/health"
+"""Says on the port for requests whether they are served: load balancers ask the port that they send to."""
+_SLASHES = re.compile(rb"//+")
+_TEXT = [(b"content-type", b"text/plain; charset=utf-8")]
 
 Begin = Callable[[AnswerTaker, HttpRequest, Route, Headers], ActiveRequest]
 """Asks an engine for the answer to a request, on a route; the fields say more of the answer."""
@@ -83,6 +90,7 @@ class ApiHandler:
         timeout: float,
         *,
         max_body: int = LARGE_BYTES,
+        origins: tuple[str, ...] = (),
         sharing: AnswerSharing | None = None,
         from_peer: bool = False,
     ) -> None:
@@ -95,6 +103,7 @@ class ApiHandler:
             clock: monotonic seconds.
             timeout: seconds from a request to the end of its answer.
             max_body: most bytes of a body, decoded.
+            origins: those whose web pages may ask; none of other origins may.
             sharing: the response cache; None for none.
             from_peer: whether the requests come from other routers.
         """
@@ -105,6 +114,7 @@ class ApiHandler:
         self._clock = clock
         self._timeout = timeout
         self._max_body = max_body
+        self._origins = CrossOrigin(origins) if origins else None
         self._sharing = sharing
         self._from_peer = from_peer
         self._key_waits = KeyWaits(self)
@@ -112,7 +122,19 @@ class ApiHandler:
 
     def __call__(self, client: ClientConnection, request: HttpRequest) -> ActiveRequest | None:
         """Answer a request, or return what will."""
-        came = self._clock()
+        came, head = self._clock(), request.head
+        if b"//" in head.path or head.path.endswith(b"/"):
+            head.path = _plain(head.path)
+        if self._origins is not None and ORIGIN in head.fields:
+            client.add_fields(self._origins.answer_fields(head.fields))
+            allowed = self._origins.preflight(head.method, head.fields)
+            if allowed is not None:
+                client.answer(200, allowed, b"")
+                return None
+        if head.path == HEALTH_PATH and head.method in (b"GET", b"HEAD"):
+            problem = self._state.not_ready
+            client.answer(503 if problem else 200, _TEXT, problem or b"ok\n")
+            return None
         try:
             return self.handle(client, request, came)
         except KeysAwaitedError as error:
@@ -251,6 +273,11 @@ class ApiHandler:
         refused_at_once(self._state, error, status, request_id=request_id, path=path, headers=sent, now=now)
         log.debug("refused", extra=fields(status=error.status, code=error.code, param=error.param))
         return status, [*error.headers(), *id_fields(form, request_id)], body
+
+
+def _plain(path: bytes) -> bytes:
+    """Return a path as it is served: clients that join a base URL and a path double a slash, or end with one."""
+    return _SLASHES.sub(b"/", path).removesuffix(b"/") or b"/"
 
 
 def _without_coding(head: RequestHead) -> RequestHead:

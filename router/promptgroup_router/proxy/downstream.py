@@ -63,6 +63,7 @@ FREE_BYTES = 4096
 REFUSED_CONNECTIONS = 256
 """Connections beyond the limit that are answered with 503; more are reset."""
 
+_INTERIM = b"HTTP/1.1 1"
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
@@ -194,7 +195,8 @@ class ClientConnection(asyncio.Protocol):
     """One connection of a client."""
 
     __slots__ = (
-        "_active", "_advancing", "_buffered", "_clients", "_continued", "_deadline", "_deferred", "_held", "_key",
+        "_active", "_added", "_advancing", "_buffered", "_clients", "_continued", "_deadline", "_deferred", "_held",
+        "_key",
         "_phase", "_place", "_reader", "_reading_began", "_reading_paused", "_request", "_rests", "_transport",
         "_unsent", "_writing_paused",
     )  # fmt: skip
@@ -207,6 +209,8 @@ class ClientConnection(asyncio.Protocol):
         self._phase = ClientPhase.OPEN
         self._request: HttpRequest | None = None
         self._active: ActiveRequest | None = None
+        self._added = b""
+        """Lines of fields that the head of the next answer gets, with their ends."""
         self._advancing = False
         self._deferred = False
         self._continued = False
@@ -270,8 +274,15 @@ class ClientConnection(asyncio.Protocol):
         self.answer(error.status, error.headers(), error.body())
 
     def write(self, data: bytes) -> None:
-        """Send bytes of an answer."""
+        """Send bytes of an answer; those of a head begin with it."""
+        if self._added and not data.startswith(_INTERIM):
+            line, end, rest = data.partition(b"\r\n")
+            data, self._added = line + end + self._added + rest, b""
         self._transport.write(data)
+
+    def add_fields(self, headers: Headers) -> None:
+        """Add header fields to the answer, whoever makes it."""
+        self._added = b"".join(b"%b: %b\r\n" % field for field in headers)
 
     def finish(self, *, keep: bool) -> None:
         """End an answer that is whole."""

@@ -24,7 +24,12 @@ _SERVED_BY = names.HEADER_SERVED_BY.encode()
 _REVISION = names.HEADER_REVISION.encode()
 _CACHE_MISS = names.HEADER_CACHE_MISS.encode()
 _USAGE = names.HEADER_USAGE.encode()
-_NOT_RELAYED = http1.HOP_BY_HOP | ID_FIELDS | {_SERVED_BY, _REVISION, _CACHE_MISS, _USAGE}
+_CROSS_ORIGIN = frozenset(
+    b"access-control-" + name.encode()
+    for name in ("allow-origin", "allow-credentials", "allow-methods", "allow-headers", "expose-headers", "max-age")
+)
+"""Fields by which an engine allows pages of other origins, which is the router's to do (--allowed-origins)."""
+_NOT_RELAYED = http1.HOP_BY_HOP | ID_FIELDS | _CROSS_ORIGIN | {_SERVED_BY, _REVISION, _CACHE_MISS, _USAGE}
 _LENGTH = frozenset((b"content-length",))
 
 
