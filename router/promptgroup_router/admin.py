@@ -121,7 +121,7 @@ class Admin:
             case b"/healthz":
                 client.answer(200, [(b"content-type", TEXT)], b"ok\n")
             case b"/readyz":
-                problem = self._not_ready()
+                problem = self._state.not_ready
                 client.answer(503 if problem else 200, [(b"content-type", TEXT)], problem or b"ok\n")
             case b"/metrics":
                 form = accepted(request.head.fields.get(b"accept", b""))
@@ -153,13 +153,6 @@ class Admin:
     async def _purge(self, client: ClientConnection, what: bytes) -> None:
         purged = await self.purge(what) if self.purge is not None else 0
         client.answer(200, [(b"content-type", JSON)], orjson.dumps({"purged": purged}))
-
-    def _not_ready(self) -> bytes:
-        if self._state.draining:
-            return b"draining\n"
-        if not self._state.loaded:
-            return b"no routing table has been read yet\n"
-        return b"" if self._state.keys_tried else b"keys of callers have not been asked for yet\n"
 
     def _table(self) -> bytes:
         view, replicas = self._state.index, self._state.balancer.replicas

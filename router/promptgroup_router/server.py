@@ -106,6 +106,8 @@ class Router:
                 self._reader,
                 core.clock,
                 settings.request_timeout,
+                max_body=settings.max_body_bytes,
+                origins=settings.allowed_origins,
                 sharing=self.answers,
                 from_peer=from_peer,
             )

@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,6 +42,11 @@ class Settings(CoreSettings):
     """The store that routers share; None without one."""
     request_timeout: float
     connect_timeout: float
+    allowed_origins: tuple[str, ...] = ()
+    """Origins whose web pages may ask; `*` for all."""
+
+
+_ORIGIN = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,31}://[A-Za-z0-9._\[\]:-]{1,255}")
 
 
 def parse(arguments: Sequence[str], environment: Mapping[str, str] = os.environ) -> Settings:
@@ -62,6 +68,7 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str] = os.environ)
         _check_tls(given)
         _check_memory(given)
         store = read_store(given)
+        origins = _origins(given.allowed_origins)
     except ValueError as error:
         parser.error(str(error))
     return Settings(
@@ -75,7 +82,19 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str] = os.environ)
         responses_store=store,
         request_timeout=given.request_timeout,
         connect_timeout=given.connect_timeout,
+        allowed_origins=origins,
     )
+
+
+def _origins(text: str) -> tuple[str, ...]:
+    origins = tuple(dict.fromkeys(part for origin in text.split(",") if (part := origin.strip())))
+    for origin in origins:
+        if origin != "*" and not _ORIGIN.fullmatch(origin):
+            raise ValueError(
+                f"--allowed-origins has {origin!r}, expected an origin such as https://app.example.com, without a "
+                "path, or * for all"
+            )
+    return origins
 
 
 def _check_workers(given: argparse.Namespace, peers: tuple[PeerName, ...]) -> None:
@@ -118,6 +137,13 @@ def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
     flags.add(listen, "host", "0.0.0.0", help="address of both ports (default: %(default)s)")  # noqa: S104 - a server in a pod
     flags.add(listen, "port", str(names.PORT_ROUTER), type=int, help="port for requests (default: %(default)s)")
     flags.add_admin(listen)
+    flags.add(
+        listen,
+        "allowed-origins",
+        "",
+        metavar="ORIGIN,ORIGIN",
+        help="origins whose web pages may send requests, such as https://app.example.com, or * (default: none)",
+    )
     listen.add_argument(
         "--reuse-port",
         action="store_true",

@@ -29,7 +29,7 @@ from promptgroup_router.undeclared.unmatched import UNMATCHED, sampled
 NO_SENDER = NoSender()
 
 _READS = (b"GET", b"HEAD")
-_CODING = b"content-encoding"
+CODING = b"content-encoding"
 _NAMESPACE = names.HEADER_NAMESPACE.encode()
 
 _SERVED = ", ".join(
@@ -70,21 +70,31 @@ def large_body(state: RouterState, method: bytes, path: bytes, body: bytes | byt
 
 
 def check_coding(headers: dict[bytes, bytes]) -> None:
-    """Check that the body of a request is sent as it is; a router that unpacked bodies could be made to unpack bombs.
+    """Check that the body of a request is sent as it is: routers have decoded it by now, and a picker cannot.
 
     Raises:
         ApiError: 415: it is coded (RFC 9110 section 15.5.16).
     """
-    coding = headers.get(_CODING, b"").decode("latin-1")
+    coding = headers.get(CODING, b"").decode("latin-1")
     if coding.lower() not in ("", "identity"):
         raise ApiError(
             415,
-            f"content-encoding is {shown(coding)}, and bodies are read as they are: send the body uncompressed, and "
-            "leave the header out",
+            f"content-encoding is {shown(coding)}, and behind a gateway bodies are read as they are: send the body "
+            "uncompressed and leave the header out, or let the gateway decode it",
             param="content-encoding",
             code="coded_body",
             further=[(b"accept-encoding", b"identity")],
         )
+
+
+def check_sender(state: RouterState, headers: dict[bytes, bytes], sender: Sender, came: float) -> None:
+    """Check who sends a request that came at a time, before its body is looked at.
+
+    Raises:
+        ApiError: 401, 403 or 503: no group lets its sender in.
+    """
+    if state.asks_callers:
+        check_in(state.index, Visit(state.authenticator, headers, sender, came).identify)
 
 
 def check_head(state: RouterState, headers: dict[bytes, bytes], sender: Sender, came: float) -> None:
@@ -93,8 +103,7 @@ def check_head(state: RouterState, headers: dict[bytes, bytes], sender: Sender, 
     Raises:
         ApiError: 401, 403 or 503: no group lets its sender in. 415: its body is coded.
     """
-    if state.asks_callers:
-        check_in(state.index, Visit(state.authenticator, headers, sender, came).identify)
+    check_sender(state, headers, sender, came)
     check_coding(headers)
 
 
@@ -108,6 +117,7 @@ def arrive(
     now: float,
     sender: Sender = NO_SENDER,
     ask: ParsedRequest | None = None,
+    size: int | None = None,
     came: float | None = None,
     rewrites: bool = True,
 ) -> Route | ModelsAnswer:
@@ -122,6 +132,7 @@ def arrive(
         now: monotonic seconds.
         sender: the connection that it came on.
         ask: the digest of the body where it was read already.
+        size: bytes of the body that was read, if it came coded.
         came: when it came, if it has waited since for keys of an issuer.
         rewrites: whether the answer can be rewritten on its way.
 
@@ -134,7 +145,10 @@ def arrive(
     identify: Identify = identify_nobody
     if state.asks_callers:
         identify = Visit(state.authenticator, headers, sender, now if came is None else came).identify
-    return _arrive(state, method, path, headers, body, now=now, identify=identify, ask=ask, rewrites=rewrites)
+    bytes_read = len(body) if size is None else size
+    return _arrive(
+        state, method, path, headers, body, size=bytes_read, now=now, identify=identify, ask=ask, rewrites=rewrites
+    )
 
 
 def _arrive(
@@ -144,6 +158,7 @@ def _arrive(
     headers: dict[bytes, bytes],
     body: bytes | bytearray,
     *,
+    size: int,
     now: float,
     identify: Identify,
     ask: ParsedRequest | None,
@@ -156,13 +171,13 @@ def _arrive(
         if state.asks_callers:
             check_in(state.index, identify)
         if ask is not None:
-            return _by_body(state, endpoint, headers, ask, len(body), now=now, identify=identify, rewrites=rewrites)
-        if _CODING in headers:
+            return _by_body(state, endpoint, headers, ask, size, now=now, identify=identify, rewrites=rewrites)
+        if CODING in headers:
             check_coding(headers)
         content = body if isinstance(body, bytes) else bytes(body)
         structure.check(content, endpoint.values)
         ask = endpoint.parse(content)
-        found = _by_body(state, endpoint, headers, ask, len(body), now=now, identify=identify, rewrites=rewrites)
+        found = _by_body(state, endpoint, headers, ask, size, now=now, identify=identify, rewrites=rewrites)
         if found.candidates.responses is not None:
             found.ask = ask
         return found

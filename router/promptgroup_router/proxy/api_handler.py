@@ -1,18 +1,29 @@
 """Answers the port for requests, by path and method."""
 
 import logging
+import re
 from collections.abc import Callable
 from typing import Protocol
 
 from promptgroup_router.access.authenticator import KeysAwaitedError
-from promptgroup_router.apis.endpoints import form_of
+from promptgroup_router.apis.endpoints import BY_PATH_ALONE, form_of
 from promptgroup_router.apis.request import ParsedRequest
+from promptgroup_router.apis.structure import LARGE_BYTES
 from promptgroup_router.base.errors import ApiError, internal_error
 from promptgroup_router.base.logs import fault, fields
-from promptgroup_router.decision.arrival import ModelsAnswer, arrive, check_head, endpoint_of, large_body
+from promptgroup_router.decision.arrival import (
+    CODING,
+    ModelsAnswer,
+    arrive,
+    check_head,
+    check_sender,
+    endpoint_of,
+    large_body,
+)
 from promptgroup_router.decision.record import refused_at_once
 from promptgroup_router.http11.http1 import Headers, RequestHead
 from promptgroup_router.http11.reader import HttpRequest
+from promptgroup_router.proxy.cross_origin import ORIGIN, CrossOrigin
 from promptgroup_router.proxy.downstream import ActiveRequest, ClientConnection
 from promptgroup_router.proxy.key_waits import KeyWaits
 from promptgroup_router.proxy.large_request import LargeRequest
@@ -21,11 +32,17 @@ from promptgroup_router.proxy.request_ids import RequestIds
 from promptgroup_router.proxy.response import id_fields
 from promptgroup_router.proxy.upstream import EngineConnections
 from promptgroup_router.reading.body_reader import BodyReader
+from promptgroup_router.reading.content_coding import coding_of, decoded, too_large
 from promptgroup_router.routing.route import Route
 from promptgroup_router.routing.state import RouterState
 
 log = logging.getLogger("promptgroup.router")
 
+
+HEALTH_PATH = b"/health"
+"""Says on the port for requests whether they are served: load balancers ask the port that they send to."""
+_SLASHES = re.compile(rb"//+")
+_TEXT = [(b"content-type", b"text/plain; charset=utf-8")]
 
 Begin = Callable[[AnswerTaker, HttpRequest, Route, Headers], ActiveRequest]
 """Asks an engine for the answer to a request, on a route; the fields say more of the answer."""
@@ -72,6 +89,8 @@ class ApiHandler:
         clock: Callable[[], float],
         timeout: float,
         *,
+        max_body: int = LARGE_BYTES,
+        origins: tuple[str, ...] = (),
         sharing: AnswerSharing | None = None,
         from_peer: bool = False,
     ) -> None:
@@ -83,6 +102,8 @@ class ApiHandler:
             reader: reads large bodies.
             clock: monotonic seconds.
             timeout: seconds from a request to the end of its answer.
+            max_body: most bytes of a body, decoded.
+            origins: those whose web pages may ask; none of other origins may.
             sharing: the response cache; None for none.
             from_peer: whether the requests come from other routers.
         """
@@ -92,6 +113,8 @@ class ApiHandler:
         self._ids = RequestIds()
         self._clock = clock
         self._timeout = timeout
+        self._max_body = max_body
+        self._origins = CrossOrigin(origins) if origins else None
         self._sharing = sharing
         self._from_peer = from_peer
         self._key_waits = KeyWaits(self)
@@ -99,7 +122,19 @@ class ApiHandler:
 
     def __call__(self, client: ClientConnection, request: HttpRequest) -> ActiveRequest | None:
         """Answer a request, or return what will."""
-        came = self._clock()
+        came, head = self._clock(), request.head
+        if b"//" in head.path or head.path.endswith(b"/"):
+            head.path = _plain(head.path)
+        if self._origins is not None and ORIGIN in head.fields:
+            client.add_fields(self._origins.answer_fields(head.fields))
+            allowed = self._origins.preflight(head.method, head.fields)
+            if allowed is not None:
+                client.answer(200, allowed, b"")
+                return None
+        if head.path == HEALTH_PATH and head.method in (b"GET", b"HEAD"):
+            problem = self._state.not_ready
+            client.answer(503 if problem else 200, _TEXT, problem or b"ok\n")
+            return None
         try:
             return self.handle(client, request, came)
         except KeysAwaitedError as error:
@@ -116,6 +151,14 @@ class ApiHandler:
         """
         head = request.head
         try:
+            if CODING in head.fields and (coding := coding_of(head.fields)):
+                check_sender(self._state, head.fields, client, came)
+                request = HttpRequest(_without_coding(head), request.body)
+                plain = decoded(coding, request.body, LARGE_BYTES)
+                if plain is None:
+                    return self._read_coded(client, request, coding)
+                client.hold_decoded(len(plain))
+                request.body = plain
             large = large_body(self._state, head.method, head.path, request.body)
             if large is not None:
                 check_head(self._state, head.fields, client, came)
@@ -134,6 +177,22 @@ class ApiHandler:
             return None
         return self._begin(client, request, found, NO_NOTES)
 
+    def _read_coded(self, client: ClientConnection, request: HttpRequest, coding: str) -> LargeRequest | None:
+        """Have a body decoded and read by another process; raises ApiError where nobody reads it."""
+        endpoint = endpoint_of(request.head.path, self._state.pass_paths)
+        if request.head.method != b"POST" or endpoint is BY_PATH_ALONE:
+            raise too_large(LARGE_BYTES)
+        return LargeRequest(
+            self,
+            self._reader,
+            endpoint,
+            client=client,
+            request=request,
+            clock=self._clock,
+            coding=coding,
+            most=self._max_body,
+        )
+
     def _begin(self, client: AnswerTaker, request: HttpRequest, found: Route, notes: Headers) -> Relay:
         relay = self.relay(found, client, request, notes)
         relay.begin()
@@ -149,6 +208,7 @@ class ApiHandler:
         request: HttpRequest,
         ask: ParsedRequest | None = None,
         came: float | None = None,
+        size: int | None = None,
     ) -> Route | ModelsAnswer:
         """Decide what becomes of a request, by the digest of its body where that was read already; raises ApiError."""
         head = request.head
@@ -162,6 +222,7 @@ class ApiHandler:
                 now=self._clock(),
                 sender=client,
                 ask=ask,
+                size=size,
                 came=came,
             )
         except ApiError:
@@ -212,3 +273,25 @@ class ApiHandler:
         refused_at_once(self._state, error, status, request_id=request_id, path=path, headers=sent, now=now)
         log.debug("refused", extra=fields(status=error.status, code=error.code, param=error.param))
         return status, [*error.headers(), *id_fields(form, request_id)], body
+
+
+def _plain(path: bytes) -> bytes:
+    """Return a path as it is served: clients that join a base URL and a path double a slash, or end with one."""
+    return _SLASHES.sub(b"/", path).removesuffix(b"/") or b"/"
+
+
+def _without_coding(head: RequestHead) -> RequestHead:
+    """Return the head of a request whose body is decoded."""
+    return RequestHead(
+        method=head.method,
+        path=head.path,
+        query=head.query,
+        headers=[field for field in head.headers if field.name != CODING],
+        fields={name: value for name, value in head.fields.items() if name != CODING},
+        options=head.options,
+        framing=head.framing,
+        length=head.length,
+        minor=head.minor,
+        keep_alive=head.keep_alive,
+        expects_continue=head.expects_continue,
+    )

@@ -63,6 +63,7 @@ FREE_BYTES = 4096
 REFUSED_CONNECTIONS = 256
 """Connections beyond the limit that are answered with 503; more are reset."""
 
+_INTERIM = b"HTTP/1.1 1"
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
@@ -197,8 +198,8 @@ class ClientConnection(asyncio.Protocol):
     """One connection of a client."""
 
     __slots__ = (
-        "_active", "_advancing", "_buffered", "_clients", "_continued", "_deadline", "_deferred", "_held", "_key",
-        "_phase", "_place", "_reader", "_reading_began", "_reading_paused", "_received", "_request", "_rests",
+        "_active", "_added", "_advancing", "_buffered", "_clients", "_continued", "_deadline", "_deferred", "_held",
+        "_key", "_phase", "_place", "_reader", "_reading_began", "_reading_paused", "_received", "_request", "_rests",
         "_transport", "_unsent", "_writing_paused",
     )  # fmt: skip
 
@@ -210,6 +211,8 @@ class ClientConnection(asyncio.Protocol):
         self._phase = ClientPhase.OPEN
         self._request: HttpRequest | None = None
         self._active: ActiveRequest | None = None
+        self._added = b""
+        """Lines of fields that the head of the next answer gets, with their ends."""
         self._advancing = False
         self._deferred = False
         self._continued = False
@@ -275,8 +278,15 @@ class ClientConnection(asyncio.Protocol):
         self.answer(error.status, error.headers(), error.body())
 
     def write(self, data: bytes) -> None:
-        """Send bytes of an answer."""
+        """Send bytes of an answer; those of a head begin with it."""
+        if self._added and not data.startswith(_INTERIM):
+            line, end, rest = data.partition(b"\r\n")
+            data, self._added = line + end + self._added + rest, b""
         self._transport.write(data)
+
+    def add_fields(self, headers: Headers) -> None:
+        """Add header fields to the answer, whoever makes it."""
+        self._added = b"".join(b"%b: %b\r\n" % field for field in headers)
 
     def finish(self, *, keep: bool) -> None:
         """End an answer that is whole."""
@@ -487,9 +497,19 @@ class ClientConnection(asyncio.Protocol):
         if fits:
             self._held = size
             return True
-        message = f"request bodies of {budget.limit} bytes are being processed, which is the limit: retry later"
-        self._refuse_and_close(ApiError(503, message, code="overloaded"))
+        self._refuse_and_close(_no_room(budget))
         return False
+
+    def hold_decoded(self, size: int) -> None:
+        """Take the bytes of a body that was decoded from the budget, beside those that were received.
+
+        Raises:
+            ApiError: 503: there is no room.
+        """
+        budget = self._clients.budget
+        if not budget.take(size, self._held + size):
+            raise _no_room(budget)
+        self._held += size
 
     def _release_body(self) -> None:
         held, self._held = self._held, 0
@@ -541,6 +561,11 @@ class ClientConnection(asyncio.Protocol):
         self._release_body()
         if active is not None:
             active.client_left()
+
+
+def _no_room(budget: BodyBudget) -> ApiError:
+    message = f"request bodies of {budget.limit} bytes are being processed, which is the limit: retry later"
+    return ApiError(503, message, code="overloaded")
 
 
 def _unacknowledged(transport: asyncio.Transport) -> int:

@@ -31,9 +31,9 @@ class Steps(Protocol):
         """Return the most messages that a group of the table declares."""
 
     def arrive(
-        self, client: ClientConnection, request: HttpRequest, ask: ParsedRequest | None = None
+        self, client: ClientConnection, request: HttpRequest, ask: ParsedRequest, *, size: int | None
     ) -> Route | ModelsAnswer:
-        """Decide where a request may go, by the digest of its body; raises ApiError."""
+        """Decide where a request may go, by the digest of its body, of `size` bytes decoded; raises ApiError."""
 
     def pass_cache(self, found: Route, request: HttpRequest, ask: ParsedRequest) -> Headers:
         """Let a request past the response cache; return what its answer says of that, raises ApiError."""
@@ -60,7 +60,23 @@ class LargeRequest:
         client: ClientConnection,
         request: HttpRequest,
         clock: Callable[[], float],
+        coding: str = "",
+        most: int = 0,
     ) -> None:
+        """Begin to read.
+
+        Args:
+            steps: what follows.
+            reader: the process that reads.
+            endpoint: the path that the request was sent to.
+            client: the connection.
+            request: the request.
+            clock: monotonic seconds.
+            coding: of the body; empty for none.
+            most: most bytes that it may decode to.
+        """
+        self._coding = coding
+        self._most = most
         self._steps = steps
         self._reader = reader
         self._endpoint = endpoint
@@ -125,16 +141,23 @@ class LargeRequest:
             self._waits = False
             asks = HEADER in self._request.head.fields
             declared = self._steps.declared_messages()
-            ask = await reader.read(self._endpoint, body, declared, asks_by_header=asks)
+            size: int | None = None
+            if self._coding:
+                coded = (self._coding, body, self._most)
+                ask, size = await reader.decode(self._endpoint, coded, declared, asks_by_header=asks)
+            else:
+                ask = await reader.read(self._endpoint, body, declared, asks_by_header=asks)
             if self._over:
                 return None
-            found = self._steps.arrive(self._client, self._request, ask)
+            if size is not None:
+                self._client.hold_decoded(size)
+            found = self._steps.arrive(self._client, self._request, ask, size=size)
             if isinstance(found, ModelsAnswer):
                 raise TypeError("a list of models is asked for without a body")
             self._notes = self._steps.pass_cache(found, self._request, ask)
             goes = False
             try:
-                found.body = await reader.written(found.rewrite, ask, body)
+                found.body = await reader.written(found.rewrite, ask, body if size is None else None)
                 goes = not self._over
             finally:
                 if not goes:

@@ -69,13 +69,33 @@ class BodyReader:
         letter = await self._ask(about, body)
         return digest.from_digest(letter.document)
 
-    async def written(self, rewrite: Rewrite, ask: ParsedRequest, body: bytes | bytearray) -> bytes | bytearray:
+    async def decode(
+        self, endpoint: Endpoint, coded: tuple[str, bytes | bytearray, int], declared: int, *, asks_by_header: bool
+    ) -> tuple[ParsedRequest, int]:
+        """Return what routing needs of a body that came coded, and its bytes decoded.
+
+        Args:
+            endpoint: the path that it was sent to.
+            coded: its coding, the body, and the most bytes that it may decode to.
+            declared: most messages that any group of the table declares.
+            asks_by_header: whether its client asks, by a header, why its prompt was not found in cache.
+
+        Raises:
+            ApiError: the body is refused, or it cannot be read (503).
+        """
+        coding, body, most = coded
+        about = {"path": endpoint.path.decode(), "declared": declared, "asks_by_header": asks_by_header}
+        letter = await self._ask(about | {"coding": coding, "most": most}, body)
+        size = int(letter.document.pop("size"))
+        return digest.from_digest(letter.document), size
+
+    async def written(self, rewrite: Rewrite, ask: ParsedRequest, body: bytes | bytearray | None) -> bytes | bytearray:
         """Return the body for the engine, of the request that was read last.
 
         Args:
             rewrite: how it is made.
             ask: the digest of the request.
-            body: the body as received, which is returned where it stays.
+            body: the body as received, which is returned where it stays; None for one that came coded.
 
         Raises:
             ApiError: it cannot be combined with the group's prompt, or not be written (503).
@@ -84,7 +104,7 @@ class BodyReader:
         preamble, order = rewrite.preamble, rewrite.ordered and not ask.tools_in_order
         unasked = without_question(ask) is not ask
         changed = preamble is not None or order or bool(salt) or unasked or rewrite.metered or bool(rewrite.model)
-        if not changed and without_engine_fields(ask, rewrite.allowed, rewrite.further) is ask:
+        if body is not None and not changed and without_engine_fields(ask, rewrite.allowed, rewrite.further) is ask:
             return body
         prompt = None
         if preamble is not None:

@@ -21,7 +21,7 @@ from promptgroup_router.callers.salts import CacheDomain
 from promptgroup_router.contract.caller_rules import EngineField
 from promptgroup_router.contract.table import Prompt
 from promptgroup_router.decision.cache_diagnosis import without_question
-from promptgroup_router.reading import digest
+from promptgroup_router.reading import content_coding, digest
 from promptgroup_router.reading.letters import Letter, LetterReader, head
 from promptgroup_router.routing.route import Rewrite, written
 
@@ -55,11 +55,18 @@ class BodyProgram:
     def _read(self, letter: Letter) -> dict[str, Any]:
         self._ask = None
         endpoint, body = ENDPOINTS.get(letter.document["path"].encode(), PASSED), bytes(letter.content)
+        coding, most = letter.document.get("coding", ""), letter.document.get("most", 0)
+        if coding:
+            plain = content_coding.decoded(coding, body, most)
+            if plain is None:
+                raise content_coding.too_large(most)
+            body = plain
         structure.check(body, endpoint.values)
         self._ask = ask = endpoint.parse(body)
-        return digest.digest(
+        told = digest.digest(
             ask, letter.document["declared"], asks_by_header=letter.document.get("asks_by_header", False)
         )
+        return told | {"size": len(body)} if coding else told
 
     def _write(self, order: dict[str, Any]) -> bytes:
         ask, self._ask = self._ask, None

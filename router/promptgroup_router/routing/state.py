@@ -101,6 +101,15 @@ class RouterState:
         """True once everything was asked for its keys by which the first table's groups know their callers."""
         return not self.untried
 
+    @property
+    def not_ready(self) -> bytes:
+        """Why no requests should be sent here, as a line of text; empty if they should."""
+        if self.draining:
+            return b"draining\n"
+        if not self.loaded:
+            return b"no routing table has been read yet\n"
+        return b"" if self.keys_tried else b"keys of callers have not been asked for yet\n"
+
     def install(
         self, table: RoutingTable, source: str, now: float, view: RoutingIndex | None = None
     ) -> tuple[Conflict, ...]:

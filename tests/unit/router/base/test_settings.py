@@ -56,6 +56,8 @@ PEERS = ["--table", "t", "--peer-key-file", "k", "--peers"]
         (["--table", "t", "--connect-timeout", "nan"], {}, "--connect-timeout"),
         (["--table", "t", "--drain-timeout", "-1"], {}, "--drain-timeout"),
         (["--table", "t", "--log-level", "loud"], {}, "--log-level"),
+        (["--table", "t", "--allowed-origins", "app.example.com"], {}, "--allowed-origins has 'app.example.com'"),
+        (["--table", "t", "--allowed-origins", "https://a/b"], {}, "--allowed-origins has 'https://a/b'"),
         (["--table", "t", "--peers", "a"], {}, "--peer-key-file: give the file"),
         (["--table", "t", "--peer-key-file", "k"], {}, "--peers: give the names"),
         ([*PEERS, "a:http"], {}, "'a:http', whose port is 'http'"),
@@ -92,3 +94,10 @@ def test_help_names_every_flag(capsys):
     for flag in ("table", "namespaces", "cache-file", "reuse-port", "max-body-bytes", "drain-delay", "log-format"):
         assert f"--{flag}" in text
     assert "PROMPTGROUP_ROUTER_" in text
+
+
+def test_origins_are_listed_and_none_is_the_default():
+    assert parse(["--table", "t"], {}).allowed_origins == ()
+    given = parse(["--table", "t", "--allowed-origins", "https://a.example.com, http://localhost:3000,"], {})
+    assert given.allowed_origins == ("https://a.example.com", "http://localhost:3000")
+    assert parse(["--table", "t"], {"PROMPTGROUP_ROUTER_ALLOWED_ORIGINS": "*"}).allowed_origins == ("*",)

@@ -2,6 +2,8 @@ import json
 import socket
 import struct
 
+import pytest
+
 from promptgroup_router.contract.table import SlotState
 from support.accesslog import access_lines
 from support.fakeengine import engines, until
@@ -143,5 +145,35 @@ def test_clients_that_reset_at_any_moment_do_no_harm(tmp_path):
                     raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
                     raw.sendall(data[:size])
             assert (await ask(router.port, data)).status == 200
+
+    run(check())
+
+
+def test_the_port_for_requests_says_whether_they_are_served(tmp_path):
+    async def check():
+        async with engines(1) as (engine,), routing(tmp_path, table_of(engine.address)) as router:
+            answer = await ask(router.port, get("/health"))
+            assert (answer.status, answer.body) == (200, b"ok\n")
+            assert (await ask(router.port, get("/health/"))).status == 200
+            router.state.untried.add("issuers")
+            assert (await ask(router.port, get("/health"))).status == 503
+            router.state.untried.clear()
+            router.state.draining = True
+            answer = await ask(router.port, get("/health"))
+            assert (answer.status, answer.body) == (503, b"draining\n")
+            router.state.draining = False
+            assert engine.requests == []
+
+    run(check())
+
+
+@pytest.mark.parametrize("path", ["//v1/chat/completions", "/v1/chat/completions/", "/v1///chat//completions//"])
+def test_an_engine_gets_the_path_as_it_is_served(tmp_path, path):
+    async def check():
+        async with engines(1) as (engine,), routing(tmp_path, table_of(engine.address)) as router:
+            assert (await ask(router.port, post(chat(), path=path))).status == 200
+            assert [request.head.path for request in engine.requests] == [b"/v1/chat/completions"]
+            assert (await ask(router.port, get("//v1/models/?a=//"))).status == 200
+            assert {(await ask(router.port, get(other))).status for other in ("/", "//", "/v1/../v1/models")} == {404}
 
     run(check())

@@ -1,0 +1,109 @@
+"""Decodes the content codings of request bodies (RFC 9110 section 8.4.1), with a bound on what comes out.
+
+A few bytes may decode to as many as a router has memory, so that nothing is decoded beyond the bound: the work and the
+memory that a body takes are those of one that was sent as it is. Does no I/O.
+"""
+
+import sys
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+from promptgroup_router.base.errors import ApiError, shown
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
+ACCEPTED = b"gzip, deflate, zstd"
+"""The codings, as a header field says them."""
+MOST_MEMBERS = 100
+"""Most gzip members or zstd frames of a body: each takes time of its own, however little it holds."""
+WINDOW_LOG = 23
+"""Largest window of zstd, 8 MiB: what every decoder takes (RFC 8878 section 3.1.1.1.2)."""
+
+_HEADER = b"content-encoding"
+_NAMES = {"x-gzip": "gzip", "identity": ""}
+_BY_NAME: dict[str, Callable[[bytes], Any]] = {
+    "gzip": lambda _: zlib.decompressobj(wbits=31),
+    # by the standard in zlib's envelope; some clients leave that out
+    "deflate": lambda data: zlib.decompressobj(wbits=15 if _is_zlib(data) else -15),
+    "zstd": lambda _: zstd.ZstdDecompressor(options={zstd.DecompressionParameter.window_log_max: WINDOW_LOG}),
+}
+
+
+def coding_of(headers: dict[bytes, bytes]) -> str:
+    """Return the coding of a body by the header fields of its request; empty for none.
+
+    Raises:
+        ApiError: 415: it is none that can be decoded, or there are several (RFC 9110 section 15.5.16).
+    """
+    told = headers.get(_HEADER, b"").decode("latin-1")
+    name = told.strip().lower()
+    name = _NAMES.get(name, name)
+    if name and name not in _BY_NAME:
+        raise ApiError(
+            415,
+            f"content-encoding is {shown(told)}: use one of {ACCEPTED.decode()}, or send the body uncompressed",
+            param="content-encoding",
+            code="coded_body",
+            further=[(b"accept-encoding", ACCEPTED)],
+        )
+    return name
+
+
+def decoded(coding: str, body: bytes | bytearray, most: int) -> bytes | None:
+    """Return a body decoded; None if that has more than `most` bytes.
+
+    Args:
+        coding: as `coding_of` names it.
+        body: the body as received.
+        most: most bytes of the result.
+
+    Raises:
+        ApiError: 400: it is not what its coding says, or not whole.
+    """
+    rest, parts, size = bytes(body), [], 0
+    try:
+        for _ in range(MOST_MEMBERS):
+            decoder = _BY_NAME[coding](rest)
+            part = _part(decoder, rest, most - size + 1)
+            size += len(part)
+            if size > most:
+                return None
+            parts.append(part)
+            if not decoder.eof:
+                raise _malformed(coding, "it is not whole")
+            rest = decoder.unused_data
+            if not rest:
+                return parts[0] if len(parts) == 1 else b"".join(parts)
+    except (zlib.error, zstd.ZstdError) as error:
+        raise _malformed(coding, "it cannot be decoded") from error
+    raise _malformed(coding, f"it has more than {MOST_MEMBERS} parts")
+
+
+def too_large(most: int) -> ApiError:
+    """Return the refusal of a body that decodes to more than `most` bytes."""
+    return ApiError(413, f"the body decodes to more than {most} bytes: shorten the conversation", code="bad_request")
+
+
+def _part(decoder: Any, data: bytes, most: int) -> bytes:
+    """Return what a member decodes to, and no more than `most` bytes of it."""
+    found = decoder.decompress(data, most)
+    while not decoder.eof and len(found) < most:
+        more = decoder.decompress(getattr(decoder, "unconsumed_tail", b""), most - len(found))
+        if not more:
+            break
+        found += more
+    return bytes(found)
+
+
+def _is_zlib(data: bytes) -> bool:
+    """Return True if data begins as RFC 1950 says."""
+    return len(data) > 1 and data[0] & 15 == 8 and int.from_bytes(data[:2]) % 31 == 0
+
+
+def _malformed(coding: str, why: str) -> ApiError:
+    text = f"content-encoding is {coding}, and the body is not that, {why}: send it whole, or uncompressed"
+    return ApiError(400, text, param="content-encoding", code="coded_body")
