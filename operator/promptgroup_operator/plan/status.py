@@ -45,6 +45,7 @@ from promptgroup_operator.world.snapshot import GroupObject, Pod, Problem, Revis
 from promptgroup_operator.world.warming import WarmReason
 from promptgroup_router.contract import names
 from promptgroup_router.contract.fingerprint import Fingerprint, short
+from promptgroup_router.contract.table import Sharing
 
 REFUSED, FAILED = "ObjectRefused", "WriteFailed"
 """Reasons of a group of which an object cannot be written: the API server does not take it; it may take it later."""
@@ -152,7 +153,9 @@ def conditions(
     return [
         Condition("Accepted", True, "Accepted", "the spec is valid"),
         Condition("ResolvedRefs", True, "ResolvedRefs", "all objects that the spec refers to exist"),
-        _ready(size, Problem("Warm", count), fault, released, served=routed and missing == 0),
+        _ready(Problem("Warm", count), fault, released, served=routed and missing == 0)
+        if size.value
+        else Condition("Ready", False, "ScaledToZero", f"spec.replicas is 0: {_served_by(world)}"),
         _progressing(fault, released or _moving(revision, plan, serving, missing, size), count),
         _degraded(fault or _stuck(world, plan, serving)),
         prefix_warm(world, plan[serving], size, ready),
@@ -253,15 +256,21 @@ def _sizing(size: SizingDecision, cache: Diagnosis | None) -> list[Condition]:
     return facts
 
 
-def _ready(
-    size: SizingDecision, warm: Problem, fault: Problem | None, released: Problem | None, *, served: bool
-) -> Condition:
-    if size.value == 0:
-        return Condition("Ready", False, "ScaledToZero", "spec.replicas is 0")
+def _ready(warm: Problem, fault: Problem | None, released: Problem | None, *, served: bool) -> Condition:
     if served and released is None:
         return Condition("Ready", True, warm.reason, warm.message)
     why = fault or released or Problem("Warming", warm.message)
     return Condition("Ready", False, why.reason, why.message)
+
+
+def _served_by(world: World) -> str:
+    """Return who serves a group that wants no replicas."""
+    lenders = [member.name for member in world.pool if member.current]
+    if world.group.spec.routing.sharing is not Sharing.POOL:
+        return "nothing serves the group"
+    if not lenders:
+        return "nothing serves the group while no other group lends it replicas (routing.sharing is Pool)"
+    return f"its requests go to replicas that other groups lend it (routing.sharing is Pool): {', '.join(lenders)}"
 
 
 def _progressing(fault: Problem | None, moves: Problem | str, count: str) -> Condition:

@@ -11,6 +11,7 @@ from promptgroup_operator.sizing.diagnosis import Diagnosis
 from promptgroup_operator.sizing.recommend import Aspect, SizingDecision
 from promptgroup_operator.world.effects import Event
 from promptgroup_operator.world.engine_facts import Measured
+from promptgroup_operator.world.load import PoolMember
 from promptgroup_operator.world.snapshot import PodCondition, PoolAnswers, Problem, RolledBack
 from support.builders import FINGERPRINT, NOW, cold, group, pod, restarted, revision, starting, world
 
@@ -288,6 +289,31 @@ def test_a_pod_of_another_revision_that_does_not_start_is_named():
     assert "pod old-1 of" in found["Degraded"].message
     assert "(Superseded) does not start: container engine: ImagePullBackOff" in found["Degraded"].message
     assert found["Ready"].status is True, "what is wanted serves"
+
+
+@pytest.mark.parametrize(
+    ("sharing", "others", "words"),
+    [
+        ("Dedicated", (), "spec.replicas is 0: nothing serves the group"),
+        ("Pool", (), "spec.replicas is 0: nothing serves the group while no other group lends it replicas"),
+        ("Pool", (("sales", 0),), "spec.replicas is 0: nothing serves the group while"),
+        (
+            "Pool",
+            (("sales", 0), ("hr", 2), ("it", 1)),
+            "spec.replicas is 0: its requests go to replicas that other groups",
+        ),
+    ],
+)
+def test_a_group_of_no_replicas_says_who_serves_it(sharing, others, words):
+    pool = tuple(PoolMember(name, None, 0, 3, current, None) for name, current in others)
+    seen = replace(world([revision()], of=group(replicas=0, routing={"sharing": sharing})), pool=pool)
+    plan = {FINGERPRINT: step(0)}
+    found = conditions(seen, plan, FINGERPRINT, SIZE[0], serving=FINGERPRINT, ready={}, waits=None)
+    (told,) = [each for each in found if each.type == "Ready"]
+    assert told.reason == "ScaledToZero"
+    assert told.message.startswith(words)
+    lenders = [name for name, current in others if current]
+    assert told.message.endswith(": " + ", ".join(lenders)) or not lenders
 
 
 def test_messages_say_how_many_and_of_what():
