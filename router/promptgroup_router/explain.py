@@ -131,9 +131,7 @@ def explain(state: RouterState, question: ExplainRequest, now: float) -> bytes:
     return _explained(state, question, now, identify, checked=True)
 
 
-def _explained(
-    state: RouterState, question: ExplainRequest, now: float, identify: Identify, *, checked: bool
-) -> bytes:
+def _explained(state: RouterState, question: ExplainRequest, now: float, identify: Identify, *, checked: bool) -> bytes:
     told: dict[str, Any] = {"table": state.index.table.version, "refusal": None}
     try:
         if state.asks_callers:

@@ -31,7 +31,7 @@ class PlainStream:
 def plain_streams() -> Iterator[None]:
     """Print to plain streams for the time of a `with`."""
     before = sys.stdout, sys.stderr
-    sys.stdout, sys.stderr = PlainStream(sys.stdout), PlainStream(sys.stderr)  # type: ignore[assignment]
+    sys.stdout, sys.stderr = PlainStream(sys.stdout), PlainStream(sys.stderr)
     try:
         yield
     finally:

@@ -31,7 +31,8 @@ def test_each_job_has_an_end_and_the_rights_that_it_names(name):
 def test_each_action_is_named_by_a_commit_and_says_its_version():
     """Whoever owns an action can move its tags; Dependabot keeps commit and version in step."""
     files = [path for path in (ROOT / ".github").rglob("*.y*ml") if "uses:" in path.read_text()]
-    used = [line.partition("uses:")[2].strip() for path in files for line in path.read_text().splitlines() if "uses:" in line]
+    lines = [line for path in files for line in path.read_text().splitlines()]
+    used = [line.partition("uses:")[2].strip() for line in lines if "uses:" in line]
     assert len(used) > 40
     assert [each for each in used if not re.fullmatch(r"\./\S+|[\w./-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", each)] == []
     commits = {tuple(each.split("@")) for each in used if "@" in each}
