@@ -311,7 +311,7 @@ BEYOND = {
     "a setting of the kernel": ({"securityContext": {"sysctls": [{"name": "kernel.msgmax", "value": "1"}]}}, PRIVILEGE),
     "an SELinux type": ({"securityContext": {"seLinuxOptions": {"type": "spc_t"}}}, PRIVILEGE),
     "an SELinux user of a container": (container(securityContext={"seLinuxOptions": {"user": "root"}}), PRIVILEGE),
-    "the kernel's files": (container(securityContext={"procMount": "Unmasked"}), PRIVILEGE),
+    "the kernel's files": ({"hostUsers": False, **container(securityContext={"procMount": "Unmasked"})}, PRIVILEGE),
     "a probe's host": (container(livenessProbe={"httpGet": {"port": 80, "host": "169.254.169.254"}}), HOST),
     "a hook's host": (container(lifecycle={"preStop": {"tcpSocket": {"port": 80, "host": "10.0.0.1"}}}), HOST),
     "a service account": ({"serviceAccountName": "admin"}, ACCOUNT),
