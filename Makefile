@@ -212,6 +212,15 @@ bench-peers: setup ## The router beside the real sglang-router and vllm-router, 
 bench-operator: setup ## The operator with many groups on hollow engines (ARGS="--size 200x5 --rest 600")
 	$(RUN) python tests/bench/operator_scale.py $(ARGS)
 
+.PHONY: audit
+audit: $(UV) ## Look for known vulnerabilities in every locked dependency (needs the network)
+	@mkdir -p .cache
+	# two exports, since no environment has both groups
+	$(UV) export --frozen --all-extras --all-groups --no-group envoy --no-emit-project --quiet --output-file .cache/audit.txt
+	$(UV) export --frozen --only-group envoy --no-emit-project --quiet --output-file .cache/audit-envoy.txt
+	$(UV) tool run --from pip-audit==2.9.0 pip-audit --disable-pip --require-hashes --requirement .cache/audit.txt
+	$(UV) tool run --from pip-audit==2.9.0 pip-audit --disable-pip --require-hashes --requirement .cache/audit-envoy.txt
+
 .PHONY: generate
 generate: setup ## Write crds/ from the models, docs/reference from the code, and the Helm chart from manifests/ (needs kubectl)
 	$(RUN) promptgroup-operator crd --output crds

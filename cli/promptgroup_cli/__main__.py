@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from promptgroup_cli.base.errors import CommandError, ExitStatus, exit_statuses
+from promptgroup_cli.base.terminal import plain_streams
 from promptgroup_cli.base.version import VersionAction
 from promptgroup_router.contract.command_line import Parser
 
@@ -45,6 +46,11 @@ def main() -> int:
     parser = build_parser("kubectl promptgroup" if Path(sys.argv[0]).name == PLUGIN else "promptgroup", words)
     if sys.stdout is None:
         return _unwritable(parser.prog, os.strerror(errno.EBADF))
+    with plain_streams():
+        return _main(parser, words)
+
+
+def _main(parser: argparse.ArgumentParser, words: list[str]) -> int:
     try:
         try:
             if "_ARGCOMPLETE" in os.environ:

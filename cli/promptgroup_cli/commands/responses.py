@@ -40,8 +40,8 @@ def run(arguments: argparse.Namespace) -> int:
         _purge(routers_at([arguments.router], _token(arguments)), _what(arguments, ""))
         return ExitStatus.OK
     with ClusterConnection(cluster_choice(arguments)) as cluster:
-        token = _token(arguments) or cluster.admin_token(cluster.namespace)
-        _purge(dict(cluster.routers(cluster.namespace, token)), _what(arguments, cluster.namespace))
+        cluster.admin_token = _token(arguments)
+        _purge(dict(cluster.routers(cluster.namespace)), _what(arguments, cluster.namespace))
     return ExitStatus.OK
 
 

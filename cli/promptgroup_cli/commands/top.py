@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from promptgroup_cli.base import bounded_json
 from promptgroup_cli.base.cluster_choice import cluster_choice
 from promptgroup_cli.base.errors import ExitStatus
+from promptgroup_cli.base.terminal import send_control
 from promptgroup_cli.reach.connect import ClusterConnection, Router, routers_at
 from promptgroup_cli.reach.each_router import ask_each, heard
 from promptgroup_cli.reach.group_status import group_status
@@ -27,7 +28,9 @@ def run(arguments: argparse.Namespace) -> int:
     redrawn = sys.stdout.isatty() and arguments.output == "table" and not arguments.once
     try:
         for frame in _frames(arguments):
-            print(f"{CLEAR if redrawn else ''}{shown(frame)}", flush=True)
+            if redrawn:
+                send_control(CLEAR)
+            print(shown(frame), flush=True)
             if arguments.once:
                 break
             if not redrawn and arguments.output == "table":

@@ -4,6 +4,7 @@ import logging
 from base64 import b64decode
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Self
 
 from promptgroup_cli.base import bounded_json
@@ -22,6 +23,9 @@ ANSWER_BYTES = 64 << 20
 """Limit of that answer: the metrics of a router with a thousand groups have 5 MiB."""
 MOST_SAID = 300
 """Characters that are told of what the client library logs."""
+
+CHANGES = ("/responses/purge",)
+"""Paths of an admin port that change state."""
 
 Manifest = Mapping[str, Any]
 """An object of the API server; the operator's own name of the type would import its models."""
@@ -63,6 +67,8 @@ class ClusterConnection:
                 ) from None
         if said:
             raise _without_credentials(found, said[0])
+        self.admin_token = ""
+        """The token that routers ask for before they change state; empty for that of their namespace's Secret."""
         self.kubectl = choice.kubectl
         """The beginning of a command line by which kubectl asks this cluster."""
         # counted for nobody
@@ -92,18 +98,20 @@ class ClusterConnection:
         except ClusterError as error:
             raise ReachError(self._plain(error, kind)) from None
 
-    def admin_token(self, namespace: str) -> str:
+    def _admin_token(self, namespace: str) -> str:
         """Return the token that a namespace's routers ask for before they change state; empty without one."""
+        if self.admin_token:
+            return self.admin_token
         try:
             found = self.list("Secret", namespace, name=names.ADMIN_SECRET)
         except ReachError:  # whoever may not read it may have been given it in a file
             return ""
         return token_of(b64decode(found[0].get("data", {}).get(names.ADMIN_KEY, ""))) if found else ""
 
-    def routers(self, namespace: str, token: str = "") -> Mapping[str, Router]:
-        """Return the ready routers and pickers of a namespace by the name of their pod; they are sent the token."""
+    def routers(self, namespace: str) -> Mapping[str, Router]:
+        """Return the ready routers and pickers of a namespace by the name of their pod."""
         pods = self.list("Pod", namespace, labels=f"app.kubernetes.io/name in ({names.ROUTER},{names.PICKER})")
-        found = {each["metadata"]["name"]: self._router(each, token) for each in pods if _ready(each)}
+        found = {each["metadata"]["name"]: self._router(each) for each in pods if _ready(each)}
         if not found:
             raise ReachError(
                 f"no router is ready in namespace {namespace}: name another one with -n, or a router by --router URL; "
@@ -111,13 +119,14 @@ class ClusterConnection:
             )
         return found
 
-    def _router(self, pod: Manifest, token: str) -> Router:
+    def _router(self, pod: Manifest) -> Router:
         from promptgroup_operator.kube.decode import admin_port  # noqa: PLC0415 - imports the models, as above
 
         namespace, name = pod["metadata"]["namespace"], pod["metadata"]["name"]
         port = admin_port(pod)
 
         def ask(path: str, body: bytes | None) -> bytes:
+            token = self._admin_token(namespace) if path in CHANGES else ""
             try:
                 return self._server.proxy_to_pod(namespace, name, port, path, body, token=token)
             except ClusterError as error:
@@ -159,7 +168,8 @@ def token_of(content: bytes) -> str:
 
 def routers_at(urls: Iterable[str], token: str = "") -> dict[str, Router]:
     """Return the routers whose admin ports are at these addresses, by what people may see of the address."""
-    return {redacted_url(each): router_at(each, token) for each in urls}
+    connect = partial(router_at, token=token) if token else router_at
+    return {redacted_url(each): connect(each) for each in urls}
 
 
 def router_at(url: str, token: str = "") -> Router:

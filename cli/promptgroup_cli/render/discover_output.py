@@ -8,6 +8,7 @@ import yaml
 from promptgroup_cli.lint.volatile import BY_ID
 from promptgroup_cli.reach.discovered import SamplePrompt
 from promptgroup_cli.render.columns import columns
+from promptgroup_operator.base.printable import printable
 from promptgroup_router.undeclared.unmatched import Document
 
 HEADS = ("HASH", "MODEL", "TOKENS", "REQ/S", "TOKENS/S", "SHARE", "SAVES", "SESSIONS", "TEXTS", "IN SAMPLE", "NOTE")
@@ -129,4 +130,7 @@ def manifest(name: str, model: str, prompt: SamplePrompt) -> str:
         notes.append(
             "# The requests differ behind this text: read its end, and cut it where a sentence is the same for all."
         )
-    return "\n".join(notes) + "\n" + yaml.safe_dump(made, sort_keys=False, allow_unicode=True, width=120)
+    text = yaml.safe_dump(made, sort_keys=False, allow_unicode=True, width=120)
+    if printable(text) != text:  # a prompt stays what it is: the document has its own escapes
+        text = yaml.safe_dump(made, sort_keys=False, width=120)
+    return "\n".join(notes) + "\n" + text

@@ -58,6 +58,10 @@ class KeyRef(ApiModel):
     """Key whose value is the text."""
 
 
+Printed = Annotated[str, Field(min_length=1, max_length=253, pattern="^[!-~]+$")]
+"""A name that status, tables and logs show: printable ASCII without blanks, so that a terminal obeys none of it."""
+
+
 def rules(*rules: JsonDict) -> ConfigDict:
     """Return the configuration of a model with these validation rules."""
     return ConfigDict(json_schema_extra={"x-kubernetes-validations": [*rules]})

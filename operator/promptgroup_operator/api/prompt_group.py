@@ -19,7 +19,7 @@ from promptgroup_operator.api.access import AccessSpec, asks_callers
 from promptgroup_operator.api.cache import CacheSpec, CacheStatus, PoolType, PrefixCaching
 from promptgroup_operator.api.gateway import FailureMode, GatewaySpec
 from promptgroup_operator.api.limits import LimitsSpec
-from promptgroup_operator.api.model import ApiModel, Duration, KeyRef, ObjectName, rule, rule_of_change, rules
+from promptgroup_operator.api.model import ApiModel, Duration, KeyRef, ObjectName, Printed, rule, rule_of_change, rules
 from promptgroup_operator.api.responses import ResponsesSpec
 from promptgroup_operator.base import durations, nesting
 from promptgroup_router.contract.access import AccessType
@@ -259,7 +259,7 @@ class EngineSpec(ApiModel):
 
     type: EngineType = EngineType.VLLM
     """The engine: it decides on arguments, probes and metrics."""
-    image: Annotated[str, Field(min_length=1, max_length=1024)]
+    image: Annotated[str, Field(min_length=1, max_length=1024, pattern="^[!-~]+$")]
     """Image of the engine container."""
     args: Annotated[list[str], Field(max_length=256)] = []
     """Arguments added after those that the operator sets (model, port, reporting of cached tokens)."""
@@ -685,11 +685,9 @@ class PromptGroupSpec(ApiModel):
         ),
     )
 
-    model: Annotated[str, Field(min_length=1, max_length=253)]
+    model: Printed
     """Name of the model, as clients send it in `model` and as the engine serves it. It cannot be changed."""
-    model_aliases: Annotated[
-        list[Annotated[str, Field(min_length=1, max_length=253)]], Field(max_length=MAX_ALIASES)
-    ] = []
+    model_aliases: Annotated[list[Printed], Field(max_length=MAX_ALIASES)] = []
     """Other names by which clients may ask for the model, such as one that a program has built in. They hold for the
     model in this namespace, whichever of its groups a request belongs to. Routers ask engines for `model` all the
     same."""

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from promptgroup_operator.api.model import ApiModel, KeyRef, rule, rules
+from promptgroup_operator.api.model import ApiModel, KeyRef, Printed, rule, rules
 from promptgroup_router.contract.semantic import SemanticCaching
 
 
@@ -13,7 +13,7 @@ class EmbeddingEndpoint(ApiModel):
 
     url: Annotated[str, Field(max_length=1024, pattern=r"^https?://[^\s/?#@]+(/[^\s?#]*)?$")]
     """URL of the endpoint, such as http://embedder.chat.svc:8000/v1/embeddings."""
-    model: Annotated[str, Field(min_length=1, max_length=253)]
+    model: Printed
     """Model that it is asked for."""
     credential_from: KeyRef | None = None
     """The key of a Secret with the API key that it asks for as a bearer token."""

@@ -1,15 +1,22 @@
 """Worker threads that namespaces share without one of them keeping the others waiting.
 
 A namespace may hold at most half of the workers that the others leave, so one whose work hangs until its deadline takes
-8 of 16, a second one 4, and so on: some are left for whoever comes next. Among those that wait, the namespace that has
-the fewest is served first.
+8 of 16, a second one 4, and so on. Five such namespaces take all of them, so there are as many workers again for
+namespaces that have none: each begins one job at once, unless its last one was slow. Among those that wait, the
+namespace that has the fewest is served first.
 """
 
 import threading
+import time
 from collections import Counter, OrderedDict, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any, TypeVar
+
+SLOW_SECONDS = 1.0
+"""A job that takes longer is slow: a page is read in some milliseconds."""
+MOST_SLOW = 1000
+"""Most slow namespaces that are remembered."""
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -26,17 +33,31 @@ def may_begin(size: int, running: Counter[str], namespace: str) -> bool:
     return total < size and own < share(size, total - own)
 
 
+def may_begin_first(size: int, running: Counter[str], namespace: str, slow: Container[str]) -> bool:
+    """Return True if a namespace may begin its only job beyond the `size` workers that namespaces share.
+
+    Args:
+        size: those workers; there are as many again.
+        running: namespace → its jobs that run.
+        namespace: the one that asks.
+        slow: namespaces whose last job was slow.
+    """
+    return running[namespace] == 0 and namespace not in slow and running.total() < 2 * size
+
+
 class FairPool:
     """A pool of `size` threads. Safe to use from many threads.
 
     Args:
-        size: number of threads.
+        size: number of threads; as many again for namespaces that have none.
         name: prefix of their names.
     """
 
     def __init__(self, size: int, name: str) -> None:
         self._size = size
-        self._pool = ThreadPoolExecutor(size, thread_name_prefix=name)
+        self._pool = ThreadPoolExecutor(2 * size, thread_name_prefix=name)
+        self._slow: OrderedDict[str, None] = OrderedDict()
+        """Namespaces whose last job was slow, the latest last."""
         self._lock = threading.Lock()
         self._waiting: OrderedDict[str, deque[tuple[Future[Any], Callable[[], Any]]]] = OrderedDict()
         self._running: Counter[str] = Counter()
@@ -96,10 +117,24 @@ class FairPool:
                 self._pool.submit(self._run, namespace, future, job)
 
     def _next(self) -> str | None:
-        ready = [each for each in self._waiting if may_begin(self._size, self._running, each)]
+        ready = [
+            each
+            for each in self._waiting
+            if may_begin(self._size, self._running, each)
+            or may_begin_first(self._size, self._running, each, self._slow)
+        ]
         return min(ready, key=self._running.__getitem__, default=None) if not self._closed else None
 
+    def _judge(self, namespace: str, seconds: float) -> None:
+        """Remember whether a namespace's job was slow; the lock is held."""
+        self._slow.pop(namespace, None)
+        if seconds > SLOW_SECONDS:
+            self._slow[namespace] = None
+            if len(self._slow) > MOST_SLOW:
+                self._slow.popitem(last=False)
+
     def _run(self, namespace: str, future: Future[R], job: Callable[[], R]) -> None:
+        began = time.monotonic()
         try:
             result = job()
         except Exception as error:  # noqa: BLE001 - it is raised to whoever asks for the result
@@ -108,6 +143,7 @@ class FairPool:
             future.set_result(result)
         finally:
             with self._lock:
+                self._judge(namespace, time.monotonic() - began)
                 self._running[namespace] -= 1
                 if not self._running[namespace]:
                     del self._running[namespace]

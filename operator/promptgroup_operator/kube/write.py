@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from promptgroup_operator.base.errors import ClusterError
+from promptgroup_operator.base.printable import in_line
 from promptgroup_operator.base.timestamps import rfc3339
 from promptgroup_operator.kube.api_server import KubeClient, collection_path, object_path
 from promptgroup_operator.kube.events import EventAggregator
@@ -184,7 +185,7 @@ class ClusterWriter:
             },
             "type": event.type,
             "reason": event.reason,
-            "message": event.message[:1024],
+            "message": in_line(event.message)[:1024],
             "source": {"component": FIELD_MANAGER},
             "firstTimestamp": rfc3339(counted.first),
             "lastTimestamp": rfc3339(now),
@@ -231,6 +232,6 @@ def _condition(change: ConditionChange, *, warm: bool, now: datetime) -> dict[st
         "type": names.CONDITION_PREFIX_WARM,
         "status": "True" if warm else "False",
         "reason": change.outcome.reason.value,
-        "message": change.outcome.message,
+        "message": in_line(change.outcome.message),
         "lastTransitionTime": rfc3339(now),
     }

@@ -30,6 +30,7 @@ from typing import Any
 
 from promptgroup_operator.api.cache import TierName, TierStatus
 from promptgroup_operator.base import timestamps
+from promptgroup_operator.base.printable import in_line
 from promptgroup_operator.engines import tiers
 from promptgroup_operator.gateway.inference_pool import GatewayVerdict
 from promptgroup_operator.plan import validate
@@ -569,7 +570,7 @@ def unreadable(known: Mapping[str, Any], generation: int, message: str, now: dat
         "type": "Accepted",
         "status": "False",
         "reason": "InvalidSpec",
-        "message": f"the stored spec is invalid: {message}; apply the group again",
+        "message": in_line(f"the stored spec is invalid: {message}; apply the group again"),
         "lastTransitionTime": old["lastTransitionTime"] if old.get("status") == "False" else timestamps.rfc3339(now),
         "observedGeneration": generation,
     }
@@ -584,7 +585,7 @@ def _condition(group: GroupObject, fact: Condition, now: datetime) -> dict[str, 
         "type": fact.type,
         "status": status,
         "reason": fact.reason,
-        "message": fact.message,
+        "message": in_line(fact.message),
         "lastTransitionTime": timestamps.rfc3339(now) if turned else old["lastTransitionTime"],
         "observedGeneration": group.generation,
     }

@@ -28,10 +28,23 @@ def test_each_job_has_an_end_and_the_rights_that_it_names(name):
     assert [key for key, job in workflow["jobs"].items() if "timeout-minutes" not in job] == []
 
 
-@pytest.mark.parametrize("name", WORKFLOWS)
-def test_each_action_is_named_with_a_version(name):
-    used = re.findall(r"uses: (\S+)", WORKFLOWS[name])
-    assert [each for each in used if not re.fullmatch(r"\./\S+|\S+@(v\d+(\.\d+)*|[0-9a-f]{40})", each)] == []
+def test_each_action_is_named_by_a_commit_and_says_its_version():
+    """Whoever owns an action can move its tags; Dependabot keeps commit and version in step."""
+    files = [path for path in (ROOT / ".github").rglob("*.y*ml") if "uses:" in path.read_text()]
+    lines = [line for path in files for line in path.read_text().splitlines()]
+    used = [line.partition("uses:")[2].strip() for line in lines if "uses:" in line]
+    assert len(used) > 40
+    assert [each for each in used if not re.fullmatch(r"\./\S+|[\w./-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", each)] == []
+    commits = {tuple(each.split("@")) for each in used if "@" in each}
+    assert len(commits) == len({name for name, _ in commits}), "one action has several commits"
+
+
+def test_dependencies_are_audited_each_night():
+    jobs = document(WORKFLOWS["nightly"])["jobs"]
+    assert "make audit" in [step.get("run") for step in jobs["audit"]["steps"]]
+    target = (ROOT / "Makefile").read_text().partition("\naudit:")[2].partition("\n\n")[0]
+    assert "pip-audit==" in target
+    assert all(word in target for word in ("--frozen", "--all-extras", "--all-groups"))
 
 
 def test_a_registry_takes_the_name_of_any_owner():

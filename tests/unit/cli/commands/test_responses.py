@@ -23,12 +23,9 @@ def purged(monkeypatch):
         def __exit__(self, *_):
             pass
 
-        def admin_token(self, namespace):
-            return f"of {namespace}"
-
-        def routers(self, _namespace, token):
+        def routers(self, _namespace):
             def ask(path, body):
-                asked.append((path, json.loads(body), token))
+                asked.append((path, json.loads(body), self.admin_token))
                 return b'{"purged": 3}'
 
             return {"r1": ask, "r2": ask}
@@ -49,10 +46,10 @@ def purged(monkeypatch):
 def test_every_router_is_asked(command, purged, words, body):
     code, out, _ = command("responses", "purge", *words)
     assert (code, out) == (0, "r1: 3 purged\nr2: 3 purged\n")
-    assert purged == [("/responses/purge", body, "of chat")] * 2
+    assert purged == [("/responses/purge", body, "")] * 2
 
 
-def test_the_admin_token_of_a_file_comes_before_that_of_the_namespace(command, purged, tmp_path):
+def test_the_admin_token_of_a_file_is_sent(command, purged, tmp_path):
     file = tmp_path / "token"
     file.write_text("own\n")
     assert command("responses", "purge", "--all", "--admin-token-file", str(file))[0] == 0

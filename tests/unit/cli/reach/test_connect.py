@@ -2,6 +2,7 @@
 
 import http.server
 import threading
+from base64 import b64encode
 
 import pytest
 
@@ -82,6 +83,19 @@ def test_a_router_that_the_api_server_does_not_reach(kube, cluster):
         ReachError, match=r"r1 does not answer.*address not allowed.*kubectl port-forward -n chat r1 9090"
     ):
         cluster.routers("chat")["r1"]("/metrics", None)
+
+
+def test_a_purge_is_sent_with_the_token_of_the_namespace_or_the_one_that_is_given(kube, cluster, monkeypatch):
+    secret = {"metadata": {"name": "promptgroup-router-admin"}, "data": {"token": b64encode(b"word\n").decode()}}
+    serving(kube, router("r1"), purge={"purged": 1}, explain={})
+    ask = cluster.routers("chat")["r1"]
+    monkeypatch.setattr(cluster, "list", lambda kind, _namespace, name: [secret] if kind == "Secret" else [])
+    sent = []
+    for path, given in (("/responses/purge", ""), ("/explain", ""), ("/responses/purge", "given")):
+        cluster.admin_token = given
+        ask(path, b"{}")
+        sent.append(kube.requests[-1][2].get("x-promptgroup-admin-token"))
+    assert sent == ["word", None, "given"]
 
 
 class Admin(http.server.BaseHTTPRequestHandler):

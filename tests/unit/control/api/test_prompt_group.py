@@ -138,3 +138,31 @@ def test_the_route_that_the_contract_encodes_is_what_the_schema_describes():
     encoded = encode_group(route)
     parsed = PromptRouteSpec.model_validate(encoded)
     assert parsed.model_dump(by_alias=True, exclude_none=True, mode="json") == encoded
+
+
+SHOWN = {
+    "model": lambda name: LEAST | {"model": name},
+    "alias": lambda name: LEAST | {"modelAliases": [name]},
+    "image": lambda name: LEAST | {"engine": {"image": name}},
+    "caller": lambda name: LEAST | {"access": {"type": "APIKey", "apiKey": {"secrets": ["s"]}, "callers": [name]}},
+}
+"""Name that status, tables or logs show → a spec with it."""
+
+
+@pytest.mark.parametrize("spec", SHOWN.values(), ids=SHOWN)
+@pytest.mark.parametrize(
+    "control",
+    ["\x1b[2J", "\x07", "\r\n", "\n", "\t", " ", "\x00", "\x7f", "\x9b", "\u202e", "\u2066", "\u2028", "\u200b"],
+)
+@pytest.mark.parametrize("form", ["{}x", "x{}", "x{}x"])
+def test_no_name_that_is_shown_has_a_character_that_a_terminal_obeys(spec, control, form):
+    with pytest.raises(ValidationError):
+        parse_spec(spec(form.format(control)))
+
+
+@pytest.mark.parametrize(
+    "name", ["meta-llama/Llama-3.1-8B-Instruct", "org/model:tag@sha256~1", "/models/a_b+c", "x" * 253]
+)
+def test_names_of_models_are_taken(name):
+    spec = parse_spec(LEAST | {"model": name, "modelAliases": ["gpt-4o"]})
+    assert spec.model == name

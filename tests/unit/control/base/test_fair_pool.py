@@ -3,7 +3,8 @@ from collections import Counter
 
 import pytest
 
-from promptgroup_operator.base.fair_pool import FairPool, may_begin, share
+from promptgroup_operator.base import fair_pool
+from promptgroup_operator.base.fair_pool import FairPool, may_begin, may_begin_first, share
 
 SECONDS = 30
 
@@ -22,6 +23,42 @@ def test_a_namespace_gets_half_of_what_the_others_leave():
             running[namespace] += 1
     assert running == {"a": 8, "b": 4, "c": 2, "d": 1}
     assert may_begin(16, running, "e")
+
+
+def test_namespaces_that_fill_the_pool_keep_no_other_from_its_first_job():
+    running = Counter({"a": 8, "b": 4, "c": 2, "d": 1, "e": 1})
+    assert not any(may_begin(16, running, each) or may_begin_first(16, running, each, ()) for each in "abcde")
+    assert may_begin_first(16, running, "f", ())
+    assert not may_begin_first(16, running + Counter(f=1), "f", ())
+    assert not may_begin_first(16, running, "f", {"f"})
+    assert not may_begin_first(16, Counter({str(number): 1 for number in range(32)}), "f", ())
+
+
+def test_hostile_namespaces_fill_the_pool_and_honest_ones_are_read(pool):
+    over = threading.Event()
+    hanging = [pool.submit(name, lambda: over.wait(SECONDS)) for name in "abcdefgh" for _ in range(20)]
+    try:
+        for number in range(20):
+            assert pool.submit(f"honest-{number}", lambda: "read").result(SECONDS) == "read"
+    finally:
+        over.set()
+    assert all(each.result(SECONDS) for each in hanging)
+
+
+def test_a_namespace_whose_job_was_slow_waits_for_its_share(pool, monkeypatch):
+    monkeypatch.setattr(fair_pool, "SLOW_SECONDS", -1.0)
+    pool.submit("slow", lambda: None).result(SECONDS)
+    over = threading.Event()
+    hanging = [pool.submit(name, lambda: over.wait(SECONDS)) for name in "abcde" for _ in range(20)]
+    waits = pool.submit("slow", lambda: "later")
+    assert not waits.running()
+    over.set()
+    assert waits.result(SECONDS) == "later"
+    assert all(each.result(SECONDS) for each in hanging)
+    monkeypatch.setattr(fair_pool, "SLOW_SECONDS", SECONDS)
+    pool.submit("slow", lambda: None).result(SECONDS)
+    pool.close()
+    assert "slow" not in pool._slow
 
 
 @pytest.mark.parametrize(("size", "others", "expected"), [(1, 0, 1), (2, 0, 1), (8, 8, 1), (8, 3, 3), (5, 0, 3)])
