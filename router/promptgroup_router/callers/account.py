@@ -92,7 +92,7 @@ class Account:
         "until",
     )
 
-    def __init__(self, key: int) -> None:
+    def __init__(self, key: int) -> None:  # noqa: PLR0915 - all of it in one place
         self.key = key
         self.names: tuple[str, str] | None = None
         """The group and the caller; None while only peers have told of them."""

@@ -38,8 +38,8 @@ MOST_ACCOUNTS = 20_000
 REPEATS = 3
 """Ticks in which a change is told: two datagrams in a row may be lost."""
 SETTLE_SECONDS = 1.0
-"""Time from a report to the moment at which a peer that is heard knows it, and has told what it had charged before: more
-than a burst holds a loop."""
+"""Time from a report to the moment at which a peer that is heard knows it, and has told what it had charged before:
+more than a burst holds a loop."""
 REPORTS_A_TICK = 240
 """Most reports of one tick; the others wait for the next one."""
 MOST_AT_ONCE = 10**9
