@@ -117,6 +117,39 @@ def test_three_routers_hold_a_limit_within_two_percent_although_one_is_killed(tm
     run(check(), SECONDS + 60)
 
 
+@pytest.mark.parametrize("count", [2, 4])
+def test_a_burst_over_several_routers_has_the_limit_and_one_request_for_each_further_one(
+    tmp_path: Path, count: int
+) -> None:
+    (tmp_path / "key").write_bytes(os.urandom(32))
+
+    async def check() -> None:
+        async with engines(1) as (engine,), contextlib.AsyncExitStack() as stack:
+            rules = CallerRules(default=CallerLimits(requests_per_minute=200))
+            slots = (slot(0, address=engine.address),)
+            table_file.write(tmp_path / "table.json", table(group("support", revision(slots=slots), callers=rules)))
+            flags = ["--table", str(tmp_path / "table.json"), "--peers", "127.0.0.1"]
+            flags += ["--peer-key-file", str(tmp_path / "key"), "--peer-port"]
+            flags += [str(secrets.choice(range(20_008, 32_000, 16)))]
+            routers = [await stack.enter_async_context(started(*flags)) for _ in range(count)]
+            for each in routers:
+                while await peers_of(each) < count - 1:  # noqa: ASYNC110 - another process
+                    await asyncio.sleep(0.02)
+            request = post(chat())
+            burst = [ask(routers[number % count].port, request) for number in range(400)]
+            statuses = [answer.status for answer in await asyncio.gather(*burst)]
+            at_once = statuses.count(200)
+            for _ in range(20):  # who asks on gets no more either
+                answers = [ask(each.port, request) for each in routers for _ in range(5)]
+                statuses += [answer.status for answer in await asyncio.gather(*answers)]
+                await asyncio.sleep(0.2)
+            print(f"{at_once} at once, {statuses.count(200)} in all")  # noqa: T201 - shown by pytest -s
+            assert set(statuses) == {200, 429}
+            assert 200 - count <= at_once <= statuses.count(200) <= 200 + count - 1
+
+    run(check(), 60)
+
+
 def test_ten_polite_callers_wait_beside_a_greedy_one_as_long_as_alone(tmp_path: Path) -> None:
     """Times to first tokens, of which an engine's own is most, so that other work on the machine is little of them.
 

@@ -1,4 +1,4 @@
-"""What the frames of a peer cost, and how much of that a connection may owe. Does no I/O; the time is an argument.
+"""Counts what the frames of a peer cost, and bounds what a connection may owe. Does no I/O; the time is an argument.
 
 Each frame costs CPU, whether or not it leads to anything: some frames of a few bytes cost thousands of times what the
 bytes of a message cost. So costs are counted as frames are read, in units of about a microsecond on one core of 2026.
@@ -25,14 +25,14 @@ LOOK = 1
 MESSAGE = 10
 """A message that a call takes."""
 DECISION = 100
-"""What a call does about a message, on average: a part of a turn, and never owed."""
+"""The work of a call for a message, on average: a part of a turn, and never owed."""
 BYTES_A_UNIT = 512
 """Bytes of payload that cost a unit: they are copied, and looked through where they are a message."""
 SETTINGS_BYTES_A_UNIT = 12
 """The same for settings: two of them."""
 
 ANSWER = 40
-"""What a message that is sent to the peer pays: a few frames of its call, and one of a call that ended early."""
+"""The payment of a message that is sent to the peer: a few frames of its call, and one of a call that ended early."""
 MOST_FIELDS_PAID = 500
 """The most that the first answer to a call pays for the fields that opened it."""
 
@@ -49,7 +49,7 @@ CALM_TICKS = 5
 
 
 class Budget:
-    """What one connection has cost and owes."""
+    """The account of one connection: what it has cost and owes."""
 
     __slots__ = ("_loud", "owed", "spent")
 

@@ -232,7 +232,7 @@ class GrpcConnection(asyncio.Protocol):
 
     @property
     def budget(self) -> Budget:
-        """What it has cost."""
+        """The account of its costs."""
         return self._http2.budget
 
     @property

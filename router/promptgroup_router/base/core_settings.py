@@ -262,7 +262,10 @@ class FlagParser:
             "prompts (default: %(default)s, none)"
         )
         self.add(limits, "keep-samples", "0", type=int, metavar="BYTES", help=help_text)
-        help_text = "client connections; more are answered with 503 (default: %(default)s)"
+        help_text = (
+            "client connections; idle ones give way to more, and where none is idle, more are answered with 503 "
+            "(default: %(default)s)"
+        )
         self.add(limits, "max-connections", "10000", **size, help=help_text)
         seconds: dict[str, object] = {"type": float, "metavar": "S"}
         help_text = "time to go on accepting after SIGTERM (default: 5 in Kubernetes, 0 with --table)"

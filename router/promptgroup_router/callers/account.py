@@ -58,6 +58,7 @@ class Account:
 
     __slots__ = (
         "_slices",
+        "assumed",
         "day",
         "day_tokens",
         "debt",
@@ -92,7 +93,7 @@ class Account:
         "until",
     )
 
-    def __init__(self, key: int) -> None:
+    def __init__(self, key: int) -> None:  # noqa: PLR0915 - all of it in one place
         self.key = key
         self.names: tuple[str, str] | None = None
         """The group and the caller; None while only peers have told of them."""
@@ -116,6 +117,8 @@ class Account:
         self.day = 0
         """Days since the epoch, of `day_tokens`."""
         self.day_tokens = 0
+        self.assumed = 0
+        """Those of the day that a peer has told as a sum, and that no peer has told as its own yet."""
         self.in_flight = 0
         """Requests that this router has now."""
         self.peer_in_flight = 0
@@ -172,7 +175,7 @@ class Account:
         if self.debt:
             self._pay()
         if day != self.day:
-            self.day, self.day_tokens = day, 0
+            self.day, self.day_tokens, self.assumed = day, 0, 0
 
     def spend(self, requests: int, tokens: int) -> None:
         """Add a use to the slice that runs."""

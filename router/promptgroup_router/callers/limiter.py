@@ -38,8 +38,8 @@ MOST_ACCOUNTS = 20_000
 REPEATS = 3
 """Ticks in which a change is told: two datagrams in a row may be lost."""
 SETTLE_SECONDS = 1.0
-"""Time from a report to the moment at which a peer that is heard knows it, and has told what it had charged before: more
-than a burst holds a loop."""
+"""Time from a report to the moment at which a peer that is heard knows it, and has told what it had charged before:
+more than a burst holds a loop."""
 REPORTS_A_TICK = 240
 """Most reports of one tick; the others wait for the next one."""
 MOST_AT_ONCE = 10**9
@@ -353,8 +353,9 @@ class Limiter:
                 older = min(of_last(today, meanwhile, silence), report.day_tokens) - tokens
             elif now - self.began < WINDOW_SECONDS:
                 # this router has just started: the peer knows what was used before
-                requests = report.minute_requests - account.minute_requests
-                tokens = max(0, report.minute_tokens - account.minute_tokens - account.debt)
+                requests, tokens = _taken_over(report, account)
+                older = -max(0, min(tokens, account.assumed))
+                account.assumed += older
             else:
                 requests = min(report.requests, report.minute_requests)
                 tokens = min(report.tokens, report.minute_tokens)
@@ -372,8 +373,9 @@ class Limiter:
             account.hold()
             if not account.most:
                 account.heard, account.heard_at = report.minute_tokens, now
-            if known is None:
-                account.day_tokens = max(account.day_tokens, report.day_tokens)
+            if known is None and report.day_tokens > account.day_tokens:
+                account.assumed += report.day_tokens - account.day_tokens
+                account.day_tokens = report.day_tokens
 
     def drop_peer(self, sender: int, now: float) -> None:
         """Forget the requests that a peer had in flight, which has fallen silent; what it has charged stays charged."""
@@ -416,6 +418,22 @@ class Limiter:
             account.silent_from = now + SILENT_SECONDS
             if account.key in self._accounts:  # it may have been forgotten while its request was served
                 self._accounts.move_to_end(account.key)
+
+
+def _taken_over(report: SpendReport, account: Account) -> tuple[int, int]:
+    """Return the requests and tokens of a peer's first report that this router, which has just started, does not know.
+
+    All that a peer has charged since it started is its own, and new here, if it fits into the last minute. Else the
+    minute of all routers counts, beside what is known here; the peer may not have been told of this router's latest.
+    """
+    requests, tokens = report.requests, report.tokens
+    if requests > report.minute_requests:
+        untold = account.spent_requests - account.told_requests
+        requests = report.minute_requests - account.minute_requests + untold
+    if not 0 <= tokens <= report.minute_tokens:
+        untold = account.spent_tokens - account.told_tokens
+        tokens = max(0, report.minute_tokens - account.minute_tokens - account.debt + untold)
+    return requests, tokens
 
 
 def _begin(account: Account, limits: CallerLimits) -> None:

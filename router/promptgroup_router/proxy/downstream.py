@@ -40,6 +40,7 @@ from promptgroup_router.http11.http1 import Headers, RequestHead
 from promptgroup_router.http11.reader import HttpRequest, RequestReader
 from promptgroup_router.proxy.body_budget import BodyBudget
 from promptgroup_router.proxy.http_date import HttpDate
+from promptgroup_router.proxy.making_room import PAUSE_SECONDS, Standing, Use, network_of, who_gives_way
 from promptgroup_router.proxy.response import own_answer
 
 IDLE_SECONDS = 75.0
@@ -151,6 +152,11 @@ class ClientListener:
         self.connections: set[ClientConnection] = set()
         self.opening = 0
         """Number of connections that are accepted and not open, within their TLS handshake."""
+        self.refused: set[ClientConnection] = set()
+        """Those beyond the limit, which are told so."""
+        self._vain: set[str] = set()
+        """Networks for which nobody gave way of late."""
+        self._vain_until = 0.0
         self._empty = asyncio.Event()
         self._empty.set()
 
@@ -166,8 +172,29 @@ class ClientListener:
     def remove(self, connection: "ClientConnection") -> None:
         """Remove a connection that was closed."""
         self.connections.discard(connection)
+        self.refused.discard(connection)
         if not self.connections:
             self._empty.set()
+
+    def excess(self, newcomer: "ClientConnection") -> int:
+        """Return how many connections there are beyond the limit, a new one aside, once others have given way to it."""
+        excess, now = len(self.connections) - len(self.refused) + self.opening - self.max_connections, self.clock()
+        if excess < 0:
+            return excess
+        if now >= self._vain_until:
+            self._vain.clear()
+            self._vain_until = now + PAUSE_SECONDS
+        if newcomer.network in self._vain:
+            return excess
+        yielding = [
+            (connection, standing) for connection in self.connections if (standing := connection.standing()) is not None
+        ]
+        leaving = who_gives_way([standing for _, standing in yielding], newcomer.network, now)
+        if not leaving:
+            self._vain.add(newcomer.network)
+        for place in leaving:
+            yielding[place][0].give_way()
+        return excess - len(leaving)
 
     async def wait_closed(self) -> None:
         """Wait until there is no connection."""
@@ -200,7 +227,7 @@ class ClientConnection(asyncio.Protocol):
     __slots__ = (
         "_active", "_added", "_advancing", "_buffered", "_clients", "_continued", "_deadline", "_deferred", "_held",
         "_key", "_phase", "_place", "_reader", "_reading_began", "_reading_paused", "_received", "_request", "_rests",
-        "_transport", "_unsent", "_writing_paused",
+        "_served", "_transport", "_unsent", "_writing_paused", "network",
     )  # fmt: skip
 
     def __init__(self, clients: ClientListener) -> None:
@@ -225,6 +252,10 @@ class ClientConnection(asyncio.Protocol):
         self._deadline = 0.0
         self._received = False
         """True if the client had all of its answers when the connection was closed: nothing is lost if it is gone."""
+        self._served = False
+        """True once it has brought a whole request."""
+        self.network = ""
+        """The client's network, empty if it is not known."""
         self._unsent = 0
         """Bytes that were not sent when `tick` looked last."""
         self._held = 0
@@ -317,6 +348,22 @@ class ClientConnection(asyncio.Protocol):
         self._phase = ClientPhase.CLOSING
         _reset(self._transport)
 
+    def standing(self) -> Standing | None:
+        """Return what it has come to; None if it gives way to nobody."""
+        if self._phase is not ClientPhase.OPEN or self._transport.get_write_buffer_size():
+            return None
+        if self._reading_began:
+            use = Use.BEGUN if self._reader.head is None else Use.UPLOADING
+            return Standing(use, self.network, self._deadline - READ_SECONDS)
+        return Standing(Use.KEPT if self._served else Use.SILENT, self.network, self._deadline - IDLE_SECONDS)
+
+    def give_way(self) -> None:
+        """Close at once, for another connection."""
+        self._clients.remove(self)
+        self._phase = ClientPhase.CLOSING
+        self._release_body()
+        self._transport.abort()
+
     def close_if_idle(self) -> None:
         """Close, unless a request or part of one was received."""
         if self._phase is ClientPhase.OPEN and not self._reader.begun:
@@ -359,13 +406,15 @@ class ClientConnection(asyncio.Protocol):
         clients = self._clients
         self._deadline = clients.clock() + IDLE_SECONDS
         self._place = None
-        excess = len(clients.connections) + clients.opening - clients.max_connections
-        if excess >= REFUSED_CONNECTIONS:
+        self.network = network_of(self.peer_address())
+        excess = clients.excess(self)
+        if excess >= 0 and len(clients.refused) >= REFUSED_CONNECTIONS:
             self._phase = ClientPhase.CLOSING
             transport.abort()
             return
         clients.add(self)
         if excess >= 0:
+            clients.refused.add(self)
             message = f"this router has {clients.max_connections} connections already: retry"
             self._refuse_and_close(ApiError(503, message, code="overloaded"))
 
@@ -440,6 +489,7 @@ class ClientConnection(asyncio.Protocol):
 
     def _begin(self, request: HttpRequest) -> None:
         self._continued = self._reading_began = False
+        self._served = True
         self._request = request
         self._phase = ClientPhase.ANSWERING
         active = self._clients.handler(self, request)

@@ -10,10 +10,10 @@ import socket
 import ssl
 import struct
 from collections.abc import Callable
-from ipaddress import IPv6Address
 from typing import Protocol
 
 from promptgroup_router.proxy.downstream import STALL_SECONDS
+from promptgroup_router.proxy.making_room import network_of
 
 HANDSHAKE_SECONDS = 10.0
 """Time limit for a client's TLS handshake."""
@@ -23,9 +23,6 @@ AT_ONCE = 64
 """Connections that are accepted before others have their turn."""
 EXHAUSTED_SECONDS = 1.0
 """Time to accept nothing after the process has run out of descriptors."""
-
-_V6_NETWORK_BYTES = 8
-"""Bytes of an IPv6 address that all machines of one network share, and that whoever has the network can vary beyond."""
 
 
 class Accepting(Protocol):
@@ -64,16 +61,6 @@ class Handshakes:
         left = self._by_network.pop(network) - 1
         if left:
             self._by_network[network] = left
-
-
-def network_of(address: str) -> str:
-    """Return what one sender has of addresses: an IPv4 address, or the /64 of an IPv6 one."""
-    if ":" not in address:
-        return address
-    found = IPv6Address(address)
-    if found.ipv4_mapped is not None:
-        return str(found.ipv4_mapped)
-    return found.packed[:_V6_NETWORK_BYTES].hex()
 
 
 class TlsPort:

@@ -354,6 +354,24 @@ def test_an_engine_that_closes_while_a_request_is_unsent_fails_at_once(tmp_path)
     run(check())
 
 
+def test_an_address_that_holds_all_connections_and_sends_nothing_keeps_nobody_out(tmp_path):
+    async def check():
+        async with (
+            engines(1) as (engine,),
+            routing(tmp_path, table_for([engine]), max_connections=40) as router,
+            contextlib.AsyncExitStack() as stack,
+        ):
+            held = []
+            for _ in range(60):
+                held.append(await asyncio.open_connection("127.0.0.1", router.port, local_addr=("127.0.0.2", 0)))
+                stack.callback(held[-1][1].transport.abort)
+            await until(lambda: len(router._clients.connections) >= 40, "the connections")
+            for _ in range(3):
+                assert (await ask(router.port, get("/v1/models"))).status == 200
+
+    run(check())
+
+
 def test_beyond_the_limit_of_connections_clients_are_told(tmp_path, monkeypatch):
     monkeypatch.setattr(downstream, "REFUSED_CONNECTIONS", 1)
 

@@ -12,14 +12,27 @@ from promptgroup_router.proxy.downstream import (
     LINGER_SECONDS,
     PIPELINED_BYTES,
     READ_SECONDS,
+    REFUSED_CONNECTIONS,
     TURN_BYTES,
     ClientListener,
 )
 from promptgroup_router.proxy.http_date import HttpDate
+from promptgroup_router.proxy.making_room import GRACE_SECONDS, PAUSE_SECONDS
 from support.script import FakeTransport
 from support.wire import get, post
 
 DATE = b"date: Thu, 01 Jan 1970 00:00:00 GMT\r\n"
+
+
+class Addressed(FakeTransport):
+    """The transport of a client with an address."""
+
+    def __init__(self, address) -> None:
+        super().__init__()
+        self._address = address
+
+    def get_extra_info(self, name):
+        return (self._address, 1) if name == "peername" else None
 
 
 class Work:
@@ -326,3 +339,66 @@ def test_what_is_sent_after_the_last_answer_is_read_in_turns_and_discarded():
         assert case.transport.did == ["pause", "resume"]
 
     asyncio.run(check())
+
+
+def opened(case, address, data=b""):
+    transport, connection = Addressed(address), case.clients.accept()
+    connection.connection_made(transport)
+    if data:
+        connection.data_received(data)
+    return transport, connection
+
+
+HELD = {
+    "silent": b"",
+    "blank lines": b"\r\n",
+    "a part of a head": b"GET /now HT",
+    "an answered request": get("/now"),
+    "a part of a body": post(b"x" * 100)[:-1],
+}
+
+
+@pytest.mark.parametrize("data", HELD.values(), ids=HELD)
+@pytest.mark.parametrize(("address", "after"), [("10.0.0.2", 0.0), ("10.0.0.1", GRACE_SECONDS)])
+@pytest.mark.parametrize("count", [40, 4000])
+def test_a_client_is_served_while_another_holds_all_connections(data, address, after, count):
+    case = Case()
+    case.lose()
+    case.clients.max_connections = 40
+    first = [opened(case, "10.0.0.1", data) for _ in range(count)]
+    case.now += after
+    transport, honest = opened(case, address, get("/now"))
+    assert transport.taken().startswith(b"HTTP/1.1 200")
+    assert honest in case.clients.connections
+    assert len(case.clients.connections) <= 40 + REFUSED_CONNECTIONS
+    left = [connection for transport, connection in first if transport.is_closing()]
+    assert left
+    for connection in left:
+        connection.connection_lost(None)
+
+
+def test_who_is_being_answered_or_does_not_read_gives_way_to_nobody():
+    case = Case()
+    case.clients.max_connections = 3
+    running, _ = opened(case, "10.0.0.1", get("/later"))
+    unread, _ = opened(case, "10.0.0.1", get("/now"))
+    unread.unsent = 5
+    case.connection.data_received(get("/later"))
+    case.now += 50
+    refused, _ = opened(case, "10.0.0.2", get("/now"))
+    assert refused.taken().startswith(b"HTTP/1.1 503")
+    assert [running.is_closing(), unread.is_closing()] == [False, False]
+
+
+def test_nothing_is_looked_for_again_at_once_where_nobody_gives_way(monkeypatch):
+    looks = []
+    monkeypatch.setattr(downstream, "who_gives_way", lambda *_: looks.append(1) or [])
+    case = Case()
+    case.clients.max_connections = 1
+    case.now = 100.0
+    for _ in range(50):
+        opened(case, "10.0.0.1")
+    assert len(looks) == 1
+    case.now += 2 * PAUSE_SECONDS
+    opened(case, "10.0.0.1")
+    assert len(looks) == 2

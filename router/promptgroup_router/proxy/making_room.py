@@ -1,0 +1,78 @@
+"""Decides which connections give way to a new one when a port has as many as it may have.
+
+Connections that have brought nothing cost a client nothing, and one address can open any number of them. So they leave
+first, then those with a part of a head, then those that wait for another request, and uploads last; one whose request
+is being answered never does. Among equals the network with the most of them loses its oldest. Clients behind a load
+balancer share its address, so there is no limit for an address: a connection is given time to begin instead, unless
+others have fewer. Does no I/O; the time is an argument.
+"""
+
+import enum
+from collections import Counter
+from collections.abc import Sequence
+from ipaddress import IPv6Address
+from typing import NamedTuple
+
+GRACE_SECONDS = 1.0
+"""Time that a connection is given, from its last step, before it gives way to others of its network."""
+PART = 64
+"""So many connections give way at once, as a part of all, where they have brought nothing: a look at all takes time."""
+PAUSE_SECONDS = 0.1
+"""Time until the next look for a network for which nothing was found."""
+
+_V6_NETWORK_BYTES = 8
+"""Bytes of an IPv6 address that all machines of one network share, and that whoever has the network can vary beyond."""
+
+
+class Use(enum.IntEnum):
+    """The stages of a connection, those first that give way first."""
+
+    SILENT = 0
+    """It has brought no byte of a request."""
+    BEGUN = 1
+    """It has brought a part of a request's head."""
+    KEPT = 2
+    """It has had an answer, and brought nothing since."""
+    UPLOADING = 3
+    """It has brought a request's head, and a part of the body."""
+
+
+class Standing(NamedTuple):
+    """A connection that may give way."""
+
+    use: Use
+    network: str
+    since: float
+    """Time of its last step, monotonic seconds."""
+
+
+def who_gives_way(standings: Sequence[Standing], newcomer: str, now: float) -> list[int]:
+    """Return the places of those that give way, none if all have to be given more time.
+
+    Args:
+        standings: all that may give way.
+        newcomer: the network that the new connection is from.
+        now: monotonic seconds.
+    """
+    crowds = Counter(standing.network for standing in standings)
+    own = crowds[newcomer] + 1
+    ordered = sorted(
+        (use, -crowds[network], since, place)
+        for place, (use, network, since) in enumerate(standings)
+        if now - since >= GRACE_SECONDS or crowds[network] > own
+    )
+    if not ordered:
+        return []
+    first = ordered[0][0]
+    most = max(1, len(standings) // PART) if first <= Use.BEGUN else 1
+    return [place for use, _, _, place in ordered[:most] if use is first]
+
+
+def network_of(address: str) -> str:
+    """Return what one sender has of addresses: an IPv4 address, or the /64 of an IPv6 one."""
+    if ":" not in address:
+        return address
+    found = IPv6Address(address)
+    if found.ipv4_mapped is not None:
+        return str(found.ipv4_mapped)
+    return found.packed[:_V6_NETWORK_BYTES].hex()
