@@ -193,6 +193,17 @@ def test_errors_have_the_form_of_their_api():
     assert json.loads(response.immediate_response.body)["type"] == "error"
 
 
+@pytest.mark.parametrize("size", [10, 100_000])
+def test_what_an_engine_repeats_of_the_request_is_no_usage(size):
+    echo = b',"metadata":{"usage":{"prompt_tokens":0,"completion_tokens":0}},"user":"%b"}' % (b"x" * size)
+    request = shown()
+    request.head()
+    request.body(CHAT)
+    request.answer_head()
+    request.answer_body(USAGE[:-1] + echo)
+    assert 'prompt_tokens_total{group="chat/support"} 40' in exposition(request)
+
+
 def test_usage_closes_the_books_and_the_session_is_remembered():
     request = shown()
     request.head(x_session_id="user-1")
