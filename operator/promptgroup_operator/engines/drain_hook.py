@@ -11,6 +11,7 @@ from datetime import timedelta
 from typing import Any
 
 from promptgroup_operator.engines.dialect import Dialect
+from promptgroup_router.contract import names
 
 ROUTED_SECONDS = 5
 """A pod that goes serves for so long at least, until every router has dropped its slot."""
@@ -22,12 +23,18 @@ LEAST_END_SECONDS = 5
 """Time that a template's own terminationGracePeriodSeconds leaves for the same."""
 
 _NAME = "drain"
-_COMMAND = 'python3 -I -S -c "$1" "$2" "$3" "$4" "$5" "$6" "$7" "$8" || sleep "$6"'
+_COMMAND = 'python3 -I -S -c "$1" "$2" "$3" "$4" "$5" "$6" "$7" "$8" "$9" || sleep "$6"'
 """An image without a Python cannot tell when its engine is idle: it serves on for the whole time."""
 _PROGRAM = """\
-import http.client, os, re, sys, time
-scheme, port, path, least, longest, absent, gauges = sys.argv[1:]
-gauges = gauges.split(",")
+import calendar, http.client, os, re, sys, time
+scheme, port, path, least, longest, absent, gauges, since = sys.argv[1:]
+gauges, longest = gauges.split(","), float(longest)
+try:
+    with open(since) as file:
+        begun = calendar.timegm(time.strptime(file.read(19), "%Y-%m-%dT%H:%M:%S"))
+    longest = min(longest, max(float(least), longest - (time.time() - begun)))
+except (OSError, ValueError):
+    pass
 def busy():
     try:
         kind = http.client.HTTPSConnection if scheme == "https" else http.client.HTTPConnection
@@ -50,18 +57,21 @@ def busy():
     values = [float(value) for name, labels, value in seen
               if name in gauges or name + "/POST" in gauges and 'method="POST"' in labels]
     return sum(values) if values or absent == "idle" else None
-end, start, idle = time.monotonic() + float(longest), time.monotonic() + float(least), 0
+end, start, idle = time.monotonic() + longest, time.monotonic() + float(least), 0
 while time.monotonic() < end and idle < 2:
     time.sleep(1)
     idle = idle + 1 if time.monotonic() >= start and busy() == 0 else 0
 """
 """Ends once the engine's own metrics say twice in a row that nothing runs and nothing waits, or at the longest time.
 
-Nobody verifies a certificate, as with probes. An engine that nobody can connect to runs nothing.
+Nobody verifies a certificate, as with probes. An engine that nobody can connect to runs nothing. A replica of which
+the operator says that it drains already has what is left of its time.
 """
 
 
-_WORDS, _LONGEST = 12, 9
+_FOLDER, _FILE = "/etc/promptgroup-pod", "draining-since"
+"""Where a pod finds its annotation that says since when it drains; empty until it does."""
+_WORDS, _LONGEST = 13, 9
 """Words of the hook's command, and which of them is the drain time."""
 
 
@@ -88,18 +98,24 @@ def pod_parts(
     spec = spec if isinstance(spec, Mapping) else {}
     own = spec.get("terminationGracePeriodSeconds")
     longest = max(ROUTED_SECONDS, min(seconds, own - LEAST_END_SECONDS)) if isinstance(own, int) else seconds
-    engine: dict[str, Any] = {"name": container}
-    if not _has_hook(spec, container):
-        engine["lifecycle"] = {"preStop": {"exec": {"command": _command(speech, port, longest, tls=tls)}}}
-    return {"spec": {"containers": [engine], "terminationGracePeriodSeconds": seconds + END_SECONDS}}
+    grace = {"terminationGracePeriodSeconds": seconds + END_SECONDS}
+    if _has_hook(spec, container):
+        return {"spec": grace}
+    engine = {
+        "name": container,
+        "lifecycle": {"preStop": {"exec": {"command": _command(speech, port, longest, tls=tls)}}},
+        "volumeMounts": [{"name": "pod", "mountPath": _FOLDER, "readOnly": True}],
+    }
+    item = {"path": _FILE, "fieldRef": {"fieldPath": f"metadata.annotations['{names.ANNOTATION_DRAINING}']"}}
+    return {"spec": {"containers": [engine], "volumes": [{"name": "pod", "downwardAPI": {"items": [item]}}], **grace}}
 
 
 def _command(speech: Dialect, port: int, longest: int, *, tls: bool) -> list[str]:
     metrics = speech.metrics
     gauges = (*metrics.running, *metrics.waiting, *(f"{name}/POST" for name in metrics.active))
     where = ("https" if tls else "http", str(port), metrics.path)
-    absent = "idle" if metrics.late else "unknown"
-    return ["sh", "-c", _COMMAND, _NAME, _PROGRAM, *where, str(ROUTED_SECONDS), str(longest), absent, ",".join(gauges)]
+    bounds = (str(ROUTED_SECONDS), str(longest), "idle" if metrics.late else "unknown")
+    return ["sh", "-c", _COMMAND, _NAME, _PROGRAM, *where, *bounds, ",".join(gauges), f"{_FOLDER}/{_FILE}"]
 
 
 def _has_hook(spec: Mapping[str, Any], container: str) -> bool:

@@ -282,7 +282,7 @@ class Relay:
         return guard.broken
 
     def _pass_on(self, data: bytes) -> None:
-        guard = self._guard
+        guard, received = self._guard, data
         if guard is None:
             self._moved = True
         else:
@@ -299,7 +299,7 @@ class Relay:
             content = bytearray()
             self._decoder.feed(data, content)
             data = bytes(content)
-        self._tail.add(data)
+        self._tail.add(received if self._plain else data)
         if guard is not None:
             data = guard.feed(data)
         if self._rewriter is not None:

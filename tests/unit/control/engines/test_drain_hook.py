@@ -4,7 +4,7 @@ import os
 import subprocess
 import threading
 import time
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
@@ -45,10 +45,10 @@ class Port:
         self.server.server_close()
 
 
-def words(speech=VLLM, port=8000, seconds=300, template=None, least=0):
+def words(speech=VLLM, port=8000, *, seconds=300, template=None, least=0, since="/nothing"):
     parts = drain_hook.pod_parts(speech, "engine", port, seconds, template or {}, tls=False)
     command = parts["spec"]["containers"][0]["lifecycle"]["preStop"]["exec"]["command"]
-    return [*command[:8], str(least), *command[9:]]
+    return [*command[:8], str(least), *command[9:12], str(since)]
 
 
 def leave(*command, path=None):
@@ -102,6 +102,31 @@ def test_routers_have_time_to_let_go_of_an_engine_that_is_idle():
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("ago", "least", "most"),
+    [(295, 5, 60), (9999, 0, 60), (-9999, 12, 99)],
+    ids=["a part of its time is left", "none is left", "a clock that is behind"],
+)
+def test_a_replica_that_drains_already_has_what_is_left_of_its_time(tmp_path, ago, least, most):
+    since = tmp_path / "draining-since"
+    since.write_text(time.strftime("%Y-%m-%dT%H:%M:%SZ", (datetime.now(UTC) - timedelta(seconds=ago)).timetuple()))
+    with Port(BUSY) as port:
+        took = leave(*words(port=port.server.server_port, seconds=300 if ago > 0 else 12, since=since))
+    assert least - 1.5 <= took < most
+
+
+def test_a_pod_finds_since_when_it_drains():
+    spec = drain_hook.pod_parts(VLLM, "engine", 8000, 300, {}, tls=False)["spec"]
+    (mount,), (volume,) = spec["containers"][0]["volumeMounts"], spec["volumes"]
+    (item,) = volume["downwardAPI"]["items"]
+    assert item["fieldRef"]["fieldPath"] == "metadata.annotations['promptgroup.dev/draining-since']"
+    assert (
+        spec["containers"][0]["lifecycle"]["preStop"]["exec"]["command"][-1] == f"{mount['mountPath']}/{item['path']}"
+    )
+    assert volume["name"] == mount["name"]
+
+
+@pytest.mark.slow
 def test_an_image_without_a_python_serves_for_the_whole_time(tmp_path):
     (tmp_path / "sleep").write_text('#!/bin/sh\necho "$1" >>"${0%/*}/slept"\n')
     (tmp_path / "sleep").chmod(0o755)
@@ -111,7 +136,7 @@ def test_an_image_without_a_python_serves_for_the_whole_time(tmp_path):
 
 def test_the_hook_reads_the_page_of_its_engine():
     assert words(TENSORRT_LLM)[7] == "/prometheus/metrics"
-    assert "trtllm_num_requests_running" in words(TENSORRT_LLM)[-1].split(",")
+    assert "trtllm_num_requests_running" in words(TENSORRT_LLM)[11].split(",")
 
 
 @pytest.mark.parametrize(
@@ -138,7 +163,7 @@ TEMPLATES = {
 def test_a_template_with_a_hook_of_its_own_gets_no_second_one(case):
     container, given = TEMPLATES[case]
     parts = drain_hook.pod_parts(VLLM, "engine", 8000, 300, {"spec": {"containers": [container]}}, tls=False)
-    assert ("lifecycle" in parts["spec"]["containers"][0]) == given
+    assert ("containers" in parts["spec"], "volumes" in parts["spec"]) == (given, given)
 
 
 @pytest.mark.parametrize("template", [{"spec": None}, {"spec": {"containers": None}}, {}])
