@@ -135,7 +135,7 @@ def test_a_group_that_comes_back_counts_anew_also_beside_a_request_that_outlived
     label = state.index.names["a"].revisions[0].short
 
     def series():
-        return state.metrics.of_requests("chat/a", label, new=True, how="content", streamed=True)
+        return state.metrics.of_requests("chat/a", label, turn="first", how="content", streamed=True)
 
     before = series()
     before.ok.add()
