@@ -33,7 +33,7 @@ from support.tables import group, revision, slot, table
 
 OLD, NEW = "You are the old prompt.", "You are the new prompt."
 RATE, STEP, TIER1 = 8000.0, 0.012, 1200
-END, WARM, LOOK = 180.0, 40.0, 5.0
+END, WARM, LOOK = 180.0, 40.0, 10.0
 """Seconds: of a release, until its first replica is warm where that is late, and between two analyses."""
 
 SCENARIOS = {
@@ -223,5 +223,5 @@ def test_without_strata_of_their_own_sessions_that_come_home_roll_an_equal_relea
 @pytest.mark.interpreted
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_a_slower_revision_is_rolled_back_all_the_same(scenario):
-    failed = sum(list(verdicts(seed, scenario, slower=2.0))[-1].outcome is AnalysisOutcome.FAIL for seed in range(5))
-    assert failed >= 4
+    failed = sum(list(verdicts(seed, scenario, slower=2.0))[-1].outcome is AnalysisOutcome.FAIL for seed in range(3))
+    assert failed == 3

@@ -195,7 +195,7 @@ def _comparisons(pairs: Sequence[_Pair], spec: JudgeSpec) -> Iterator[_Compariso
         worst = cached[_worst([greater([drop]) for drop in drops], [fall > limit for fall in falls])]
         yield _Comparison(
             "HitRate",
-            f"{mean(worst.new.cached):.0%} of the tokens that repeat were in cache, "
+            f"{mean(worst.new.cached):.0%} of repeated tokens were in cache, "
             f"{mean(worst.old.cached):.0%} with the old revision ({worst.key})",
             _mean(falls, [_weight(each.old.cached.total, each.new.cached.total) for each in cached]) > limit,
             greater(drops),
