@@ -1,6 +1,9 @@
+import contextlib
+
 import pytest
 
-from promptgroup_router.callers.limiter import Limiter
+from promptgroup_router.base.errors import ApiError
+from promptgroup_router.callers.limiter import SETTLE_SECONDS, Limiter
 from promptgroup_router.contract.caller_rules import CallerLimits
 from promptgroup_router.peers.catch_up import COPY_DATAGRAMS
 from promptgroup_router.peers.datagram import (
@@ -259,3 +262,29 @@ def test_what_callers_have_used_reaches_every_router_and_one_that_starts():
     net.step(3.0)
     theirs = limiter.admit("a/b", "c", limits, prompt=0, longest=0, now=net.now)
     assert dict(limiter.headers(theirs, net.now))[b"x-ratelimit-remaining-requests"] == b"7"
+
+
+def test_a_share_of_a_limit_is_used_again_once_all_were_heard_a_second_later_and_nothing_is_sent_at_rest():
+    one, other, limits = Limiter(), Limiter(), CallerLimits(requests_per_minute=20)
+    net = Net(Node(1, limiter=one), Node(2, limiter=other))
+    net.step(2.5)
+
+    def used() -> int:
+        count = 0
+        for _ in range(20):
+            with contextlib.suppress(ApiError):
+                one.admit("a/b", "c", limits, prompt=0, longest=0, now=net.now)
+                count += 1
+        return count
+
+    assert used() == 10
+    net.step(SETTLE_SECONDS / 2)
+    assert used() == 0, "the other may not know yet"
+    net.step(SETTLE_SECONDS + HELLO_SECONDS)
+    assert used() == 5
+    net.step(1.0)  # each has told, and was answered
+    sent = []
+    for _ in range(20):
+        net.step()
+        sent += kinds(net)
+    assert set(sent) == {DatagramKind.HELLO}
