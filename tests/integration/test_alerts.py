@@ -101,7 +101,7 @@ def fresh() -> dict[str, str | None]:
         for line in page.splitlines():
             series, _, value = line.rpartition(" ")
             name, brace, more = series.partition("{")
-            if not line.startswith("#") and name != "promptgroup_operator_leader":
+            if name.startswith("promptgroup_") and name != "promptgroup_operator_leader":
                 more = f", {more}" if brace else "}"
                 found[f"{name}{{{labels}{more}"] = f"{float(value):g}x200"
     return found

@@ -214,3 +214,26 @@ def test_a_prompt_whose_copy_is_gone_is_not_among_the_objects_that_live(stores):
     state = ClusterReader(ApiServer(None), stores).observe(KEY)
     assert None not in state.live.values()
     assert state.revisions[0].prompt is None
+
+
+class One:
+    """A client of the API server that holds one object."""
+
+    def __init__(self, found):
+        self.found = found
+
+    def request(self, method, path):
+        return {"metadata": {"name": "p", "namespace": "chat"}, **self.found}
+
+
+@pytest.mark.parametrize(
+    ("kind", "found", "why"),
+    [
+        ("ConfigMap", {"data": {"a": "x"}, "binaryData": {"system": "/w=="}}, "is in binaryData"),
+        ("Secret", {"data": {"a": "eA==", "system": "/w=="}}, "is not UTF-8 text"),
+    ],
+)
+def test_a_value_that_is_no_text_is_known_as_that(kind, found, why):
+    values = ClusterReader(One(found), {}).values(Key("chat", "support"), kind, "p")
+    assert values == {"a": "x"}
+    assert values.unreadable["system"].startswith(why)
