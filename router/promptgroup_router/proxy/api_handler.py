@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from promptgroup_router.access.authenticator import KeysAwaitedError
-from promptgroup_router.apis.endpoints import BY_PATH_ALONE, form_of
+from promptgroup_router.apis.endpoints import BY_PATH_ALONE, ENDPOINTS, form_of
 from promptgroup_router.apis.request import ParsedRequest
 from promptgroup_router.apis.structure import LARGE_BYTES
 from promptgroup_router.base.errors import ApiError, internal_error
@@ -124,7 +124,9 @@ class ApiHandler:
         """Answer a request, or return what will."""
         came, head = self._clock(), request.head
         if b"//" in head.path or head.path.endswith(b"/"):
-            head.path = _plain(head.path)
+            plain = _plain(head.path)
+            # by another method than POST such a path, with a slash behind it, would be that of a thing without a name
+            head.path = plain if head.method == b"POST" or plain not in ENDPOINTS else head.path
         if self._origins is not None and ORIGIN in head.fields:
             client.add_fields(self._origins.answer_fields(head.fields))
             allowed = self._origins.preflight(head.method, head.fields)
