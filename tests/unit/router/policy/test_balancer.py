@@ -549,7 +549,7 @@ def test_a_client_that_hangs_up_before_the_first_byte_leaves_no_trace_in_the_wor
         pick = balancer.pick(candidates, Demand(session, prefix=11, prompt=3000, tier1=2000), 0.0)
         balancer.release(pick, 0.0)
     assert [(len(each.live), each.live.tokens, each.live.returning) for each in balancer.replicas.values()] == [
-        (0, 0.0, 1.0)
+        (0, 0.0, [1.0, 1.0])
     ] * 3
 
 
