@@ -300,7 +300,10 @@ class Balancer:
         pick.sent = replica.send(seconds, demand.prompt, now, streamed=demand.streamed, copy=copy)
         replica.live.expire(now)
         shared = replica.shared(demand, been=has_been(place, member.id))
-        replica.live.enter(demand.session, demand.prefix, demand.tier1, demand.prompt - shared + ANSWER, shared)
+        replica.live.enter(
+            demand.session, demand.prefix, demand.tier1, demand.prompt - shared + ANSWER, shared=shared,
+            returned=demand.history > 0,
+        )  # fmt: skip
         pick.known = replica.prefixes.longest(demand.marks)
         replica.use(demand)
         if demand.tier1:

@@ -24,7 +24,7 @@ LEARNED = 0.02
 are known within a minute. People read for half a minute: counted in full, those who have left would keep out those who
 come. Sessions after their first turn are known apart from others: single questions never come back, agents nearly
 always do, and both may be there at once."""
-FIRST = 10
+FIRST = 3
 """Sessions that the first value counts for: the first ones that are seen move it by more than LEARNED."""
 UNHEARD_SECONDS = 60.0
 """Seconds for which a peer's request counts whose end was never reported."""
@@ -83,8 +83,10 @@ class WorkingSet:
         self.tokens = 0.0
         """Tokens of all live sessions: a shared prefix counts once, a session between two turns by the share that comes
         back."""
-        self.returning = [1.0, 1.0]
-        """Share of the sessions that come back in time: after their first turn, and after a later one."""
+        self.returning = [0.0, 1.0]
+        """Share of the sessions that come back in time: after their first turn, and after a later one. Those that do
+        are seen at once and those that do not after seconds, in which a flood of single questions would keep itself
+        out; caches are empty at first, or hold sessions that nobody knows."""
         self._seen = [0, 0]
         """The number of sessions that each share was learned from."""
         self._sessions: dict[SessionKey, _Session] = {}
@@ -112,11 +114,25 @@ class WorkingSet:
         held = self._prefixes.get(prefix)
         return tokens + (tier1 if held is None else tier1 * (1 - min(1.0, held.weight)))
 
-    def enter(self, session: SessionKey, prefix: PrefixKey, tier1: float, tokens: float, shared: int = 0) -> None:
-        """Record a request of the session that is sent there; `shared` tokens of it are other sessions'."""
+    def enter(
+        self, session: SessionKey, prefix: PrefixKey, tier1: float, tokens: float, *, shared: int = 0,
+        returned: bool = False,
+    ) -> None:  # fmt: skip
+        """Record a request of the session that is sent there.
+
+        Args:
+            session: the session.
+            prefix: its Tier-1 prefix.
+            tier1: tokens of that.
+            tokens: tokens of its own.
+            shared: tokens that other sessions have computed, Tier 1 included.
+            returned: whether this is a later turn.
+        """
         known = self._add(session, prefix, tier1, tokens)
         known.shared = shared
         self._resume(known)
+        if returned:
+            known.returned = 1
         known.in_flight += 1
 
     def leave(self, session: SessionKey, now: float) -> None:
