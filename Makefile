@@ -208,6 +208,10 @@ bench-sizing: setup ## Sizing beside HorizontalPodAutoscaler in a simulation (AR
 bench-peers: setup ## The router beside the real sglang-router and vllm-router, over sockets (PEERS=--quick: 10 min)
 	@PYTHONPATH=tests $(RUN) python -m bench.peers $(PEERS)
 
+.PHONY: bench-prefix
+bench-prefix: setup ## Prefixes that no group declares, beside sglang-router, vllm-router and smg, over sockets: 90 min (ARGS="--quick")
+	@PYTHONPATH=tests $(RUN) python -m bench.prefix $(ARGS)
+
 .PHONY: bench-operator
 bench-operator: setup ## The operator with many groups on hollow engines (ARGS="--size 200x5 --rest 600")
 	$(RUN) python tests/bench/operator_scale.py $(ARGS)

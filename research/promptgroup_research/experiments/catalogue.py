@@ -63,10 +63,18 @@ def workload(name: str, recorded: Path | None = None) -> Workload:
     return {
         "chat": Workload("task groups + chat", 65.9, workloads.chat, warm_up=SLOW_WARM_UP),
         "agents": Workload("agents, in bursts", 26.5, workloads.agents),
+        "prompts": Workload("150 system prompts that no group declares", 16.0, _undeclared(workloads.SAAS)),
+        "prefixes": Workload("the same in the one user message", 16.0, _undeclared(workloads.SAAS_IN_MESSAGE)),
+        "documents": Workload("400 documents, then a question", 61.3, _undeclared(workloads.DOCUMENTS)),
+        "helpers": Workload("helpers that share a task of 30,000 tokens", 12.0, workloads.subagents),
     }[name]
 
 
-WORKLOADS = ("chat", "agents", "trace")
+def _undeclared(shape: workloads.Sharing) -> Callable[[float, float, int], list[Session]]:
+    return lambda rate, until, seed: workloads.undeclared(rate, until, seed, shape)
+
+
+WORKLOADS = ("chat", "agents", "trace", "prompts", "prefixes", "documents", "helpers")
 
 
 @cache

@@ -1,6 +1,7 @@
-"""What a router could do that knew everything: exact caches, exact backlogs, the same form of cost as the project's.
+"""What a router could do that knew everything: exact caches, exact backlogs, and what each choice truly costs.
 
-The measure of the others, and the ground of the capacities that loads are given in. It is greedy, hence no bound.
+The measure of the others, and the ground of the capacities that loads are given in. It is greedy, hence no bound. It
+has no constant of the project's policy: a prompt that is cold costs what it takes to compute, whoever may use it later.
 """
 
 from promptgroup_research.policies.peer import Peer
@@ -8,8 +9,6 @@ from promptgroup_research.simulator.turns import Turn
 
 PRICE = 2.0
 """What a second of prefill costs: itself, and as much again for those who wait behind it."""
-INVESTMENT = 0.1
-"""Share of a cold Tier 1's prefill that is charged: what is computed serves others too."""
 
 
 class Oracle(Peer):
@@ -20,22 +19,32 @@ class Oracle(Peer):
     def choose(self, turn: Turn, now: float) -> int:
         """The least cost."""
         model = self.world.model
-        tier1 = turn.session.tier1
         best, chosen, mine = float("inf"), -1, 0.0
         for each in self.world.up:
             engine = self.world.engines[each]
-            cached = engine.cache.find(turn.nodes, turn.sizes)
-            seconds = priced = model.prefill(cached, turn.prompt - cached)
-            if cached < tier1:
-                warm = model.prefill(tier1, turn.prompt - tier1)
-                priced = warm + INVESTMENT * (seconds - warm)
+            # what waits there will be cached by then
+            cached = max(
+                engine.cache.find(turn.nodes, turn.sizes),
+                max((_shared(turn, waiting) for waiting in engine.waiting), default=0),
+            )
+            seconds = model.prefill(cached, turn.prompt - cached)
             wait = engine.backlog(now) + sum(_predicted(waiting) for waiting in engine.waiting)
             step = model.overhead + model.sequence * engine.decoding + model.context * engine.context
-            cost = wait + step * (1 + (wait + priced) * model.prefill_rate / model.step_tokens) + PRICE * priced
+            cost = wait + step * (1 + (wait + seconds) * model.prefill_rate / model.step_tokens) + PRICE * seconds
             if cost < best:
                 best, chosen, mine = cost, each, seconds
         turn.pick = mine
         return chosen
+
+
+def _shared(turn: Turn, other: Turn) -> int:
+    """Tokens that two prompts have in common."""
+    found = 0
+    for node, size, theirs, length in zip(turn.nodes, turn.sizes, other.nodes, other.sizes, strict=False):
+        if node != theirs:
+            break
+        found += min(size, length)
+    return min(found, turn.prompt - 1)
 
 
 def _predicted(turn: Turn) -> float:

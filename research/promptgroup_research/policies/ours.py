@@ -14,6 +14,7 @@ from promptgroup_router.contract.table import Engine, Group, Policy, Revision, R
 from promptgroup_router.policy.balancer import Balancer, Pick
 from promptgroup_router.policy.demand import Demand
 from promptgroup_router.policy.health import Health
+from promptgroup_router.prefixes.prompt_marks import NEAR, STEP, step_at
 from promptgroup_router.rings.ids import PrefixKey
 from promptgroup_router.rings.index import Candidates, RoutingIndex, build_index
 from promptgroup_router.routing.admission_queue import AdmissionQueue
@@ -142,6 +143,7 @@ class Ours:
             turns,
             SessionKey(origin),
         )
+        demand.marks, demand.lengths = marks_of(turn)
         pick = self.balancers[index].pick(self._pool_of(session), demand, now)
         if pick is None:
             return HELD
@@ -193,6 +195,33 @@ class Ours:
             for other in self.balancers:
                 if other is not balancer and not (self._loss and self._draw.random() < self._loss):
                     other.merge(sender, notes, loads, now)
+
+
+BYTES = 4
+"""Of a token."""
+
+
+def marks_of(turn: Turn) -> tuple[list[PrefixKey], list[int]]:
+    """The marks of a prompt beyond a declared one, as the router would cut its text, and the tokens of each."""
+    marks, lengths = [], []
+    at = last = 0
+    fixed = STEP
+    for node, size in zip(turn.nodes, turn.sizes, strict=True):
+        end = at + size * BYTES
+        places = []
+        while fixed <= end:
+            places.append(fixed)
+            last = fixed
+            fixed += step_at(fixed)
+        if end - last >= step_at(last) // NEAR:
+            places.append(end)
+            last = end
+        for place in places:
+            if place > turn.session.tier1 * BYTES or turn.session.group < 0:
+                marks.append(PrefixKey(hash((node, place)) % 2**64))
+                lengths.append(place // BYTES)
+        at = end
+    return marks, lengths
 
 
 def _copy_rate(tier: TierModel, tokens: int) -> int:

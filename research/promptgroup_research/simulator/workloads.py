@@ -3,7 +3,7 @@
 import itertools
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from promptgroup_research.simulator.draws import geometric, lognormal, modulated, poisson, waves, zipf
 from promptgroup_research.simulator.turns import Session, Turn
@@ -124,3 +124,56 @@ def agents(rate: float, until: float, seed: int, *, groups: int = 20, prompt: in
         author.session(began, roots[pick()], turns, talk)
         for began in modulated(draw, rate / turns, until, scale, max(2.5, burst[2] if burst else 0))
     ]
+
+
+@dataclass(frozen=True, slots=True)
+class Sharing:
+    """Requests of one turn that share a prefix which no group declares. Lengths are in tokens."""
+
+    prefixes: int
+    prefix: int
+    question: int
+    answer: int
+    in_system: bool = False
+    """True where the prefix is the system message; else it begins the one user message."""
+
+
+SAAS = Sharing(prefixes=150, prefix=6000, question=1200, answer=1000, in_system=True)
+"""The shape of llm-d's published runs: many customers, each with a long system prompt of its own."""
+SAAS_IN_MESSAGE = replace(SAAS, in_system=False)
+DOCUMENTS = Sharing(prefixes=400, prefix=6000, question=250, answer=100)
+"""Questions about documents, the document first."""
+
+
+def undeclared(rate: float, until: float, seed: int, shape: Sharing) -> list[Session]:
+    """Single requests, each with one of several prefixes, all of them as likely."""
+    author = Author(seed)
+    draw = author.draw
+    roots = [author.root(shape.prefix, -1) for _ in range(shape.prefixes)]
+    question = lognormal(draw, shape.question, 0.2, shape.question // 4, shape.question * 4)
+    answer = lognormal(draw, shape.answer, 0.3, 4, shape.answer * 4)
+    found = []
+    for began in poisson(draw, rate, until):
+        root = draw.choice(roots)
+        session = author.session(began, root, 1, Talk(question, answer, lambda: 0.0))
+        if not shape.in_system:
+            session.prefix, session.tier1 = author.key(), 0
+        found.append(session)
+    return found
+
+
+def subagents(rate: float, until: float, seed: int, *, context: int = 30_000, helpers: int = 6,
+              turns: int = 4) -> list[Session]:  # fmt: skip
+    """Tasks whose helpers begin with all that the task knows, each as a session with a name of its own."""
+    author = Author(seed)
+    draw = author.draw
+    talk = Talk(lognormal(draw, 800, 0.8, 16, 8000), answers(author), lambda: 0.3 + draw.expovariate(1 / 1.5))
+    found = []
+    for began in poisson(draw, rate / turns / helpers, until):
+        root = author.root(context, -1)
+        for _ in range(helpers):
+            session = author.session(began + draw.uniform(0, 3), root, turns, talk)
+            session.prefix, session.tier1 = author.key(), 0
+            found.append(session)
+    found.sort(key=lambda session: session.began)
+    return found

@@ -81,6 +81,8 @@ class ParsedRequest:
     """A hash of the body, where `raw` is not here."""
     compared: Sequence[Any] | None = None
     """The hashes by which the prompt is compared with an earlier one, where its client asks and `raw` is not here."""
+    marks: Sequence[Any] | None = None
+    """The marks of the prompt (`prompt_marks`), where `raw` is not here."""
 
     def with_doc(self, doc: dict[str, Any]) -> "ParsedRequest":
         """Return the request with another body, and all else as it is."""
@@ -103,6 +105,7 @@ class ParsedRequest:
             messages=self.messages,
             content=self.content,
             compared=self.compared,
+            marks=self.marks,
         )
 
 

@@ -126,9 +126,10 @@ def find_session(
 def chat_start(ask: ParsedRequest, declared: int = 0) -> tuple[list[bytes], int]:
     """Return the start of a chat, and how many parts of it the first turn had.
 
-    The start ends with the message that completes START_BYTES, so that later messages do not change it. Instructions
-    of the model are left out, and so are the first `declared` messages behind them. An assistant's message before any
-    user message adds no bytes to the count, since all conversations may begin with it.
+    The start ends with the message that completes START_BYTES, so that later messages do not change it; never with one
+    of the assistant, since many conversations have `hi` and the same welcome in common. Instructions of the model are
+    left out, and so are the first `declared` messages behind them. An assistant's message before any user message adds
+    no bytes to the count.
     """
     start: list[bytes] = []
     size, first = 0, -1
@@ -146,7 +147,7 @@ def chat_start(ask: ParsedRequest, declared: int = 0) -> tuple[list[bytes], int]
             first = len(start)
         words = words_of(message)
         start += (role.encode(), words)
-        if asked and (size := size + len(words)) >= START_BYTES:
+        if asked and (size := size + len(words)) >= START_BYTES and role != "assistant":
             break
     return start, first if first >= 0 else len(start)
 
@@ -171,13 +172,14 @@ def words_of(message: Mapping[str, Any]) -> bytes:
         words = text_of(content).encode()
         if isinstance(content, list):
             media = islice(filter(is_media, content), MEDIA_PARTS)
-            words += b"".join(map(_media_end, media))
+            words += b"".join(map(media_end, media))
     if calls := message.get("tool_calls"):
         words += orjson.dumps(calls)
     return words
 
 
-def _media_end(part: dict[str, Any]) -> bytes:
+def media_end(part: dict[str, Any]) -> bytes:
+    """Return the end of the URL or the data of an image, a sound or a file."""
     # the content of a part is under the name of its type: {"type": "image_url", "image_url": {"url": ...}}
     # or, in Anthropic's API, under source: {"type": "image", "source": {"data": ...}}
     held = part.get(str(part.get("type"))) or part.get("source")

@@ -16,13 +16,14 @@ from promptgroup_router.apis.usage import Usage
 from promptgroup_router.contract import table
 from promptgroup_router.policy.costs import EngineCosts
 from promptgroup_router.policy.demand import Demand
-from promptgroup_router.policy.expected_ttft import ANSWER, TRUST, ExpectedTtft, ReplicaCost, held
+from promptgroup_router.policy.expected_ttft import ANSWER, TRUST, ExpectedTtft, ReplicaCost, has_been, held
 from promptgroup_router.policy.gossip import REPEATS, LoadReport, PlacementReport
 from promptgroup_router.policy.health import Health
 from promptgroup_router.policy.policies import BoundedLoad, LeastRequest, PrefixHash, RoundRobin, RoutingPolicy
-from promptgroup_router.policy.replica_load import PREFIXES, PendingPrefill, ReplicaLoad
+from promptgroup_router.policy.replica_load import PendingPrefill, ReplicaLoad
 from promptgroup_router.policy.session_locations import Placement, SessionLocations
 from promptgroup_router.policy.sessions import SessionRecord, Sessions
+from promptgroup_router.prefixes.prefixes_in_use import LIMIT as PREFIXES
 from promptgroup_router.rings.ids import MemberHash, MemberId, PrefixKey, member_hash
 from promptgroup_router.rings.index import Candidates, Member, RevisionEntry, RoutingIndex
 
@@ -37,8 +38,8 @@ class NoMemberLeftError(Exception):
 class Pick:
     """A request that is counted on a member until it ends."""
 
-    __slots__ = ("ahead", "alone", "before", "cached", "copied", "counted", "demand", "first", "guessed", "member",
-                 "moved", "placement", "replica", "sent", "since", "step", "turn", "written")  # fmt: skip
+    __slots__ = ("ahead", "alone", "before", "cached", "computed", "copied", "counted", "demand", "first", "guessed",
+                 "known", "member", "moved", "placement", "replica", "sent", "since", "step", "turn", "written")  # fmt: skip
 
     def __init__(self, member: Member, replica: ReplicaLoad, demand: Demand, now: float) -> None:
         self.member = member
@@ -54,6 +55,10 @@ class Pick:
         """Tokens of the prompt that should be cached there."""
         self.copied = 0.0
         """Tokens of it that should come from a KV tier which all replicas share."""
+        self.known = 0
+        """Prefixes of the prompt that were cached there when the request was sent."""
+        self.computed = False
+        """True once the prompt was computed, as its answer has begun."""
         self.guessed = False
         """True if `cached` rests on the ring alone, because no record of the session exists."""
         self.step = replica.step
@@ -175,6 +180,7 @@ class Balancer:
         """Record that the first byte of the answer has arrived."""
         if pick.counted and pick.first is None:
             pick.first = now
+            pick.computed = True
             pick.alone = pick.alone and pick.demand.streamed and pick.replica.load == 1
             pick.replica.progress(pick.sent, now)
             self._place_new(pick)
@@ -184,6 +190,7 @@ class Balancer:
         if not pick.counted:
             return
         self._place_new(pick)
+        pick.computed = True
         self.release(pick, now)
         replica, demand = pick.replica, pick.demand
         if not demand.cached or not self._serves(pick):
@@ -195,6 +202,8 @@ class Balancer:
                 cached = float(usage.cached_tokens)
                 self._learn(pick, prompt, usage.cached_tokens)
         replica.written += max(0.0, prompt - cached + answer)
+        # the end of the prompt, which has no mark, and the answer
+        replica.wrote(answer + demand.prompt - (demand.lengths[-1] if demand.marks else demand.tier1))
         place = self.locations.get(demand.session)
         if place is not None and place.member == pick.member.id and place.turn <= pick.turn:
             place.tokens = float(prompt + answer)
@@ -214,6 +223,9 @@ class Balancer:
             pick.counted = False
             pick.replica.leave(pick.sent)
             if pick.demand.cached:
+                if not pick.computed:
+                    # requests that are given up must not push out what is cached
+                    pick.replica.prefixes.drop(pick.demand.marks, pick.known)
                 self._leave_working_set(pick, now)
 
     def _leave_working_set(self, pick: Pick, now: float) -> None:
@@ -288,9 +300,16 @@ class Balancer:
                 pick.cached += pick.copied
         seconds = costs.prefill(pick.cached, demand.prompt)
         pick.sent = replica.send(seconds, demand.prompt, now, streamed=demand.streamed, copy=copy)
-        replica.touch(demand.prefix)
         replica.live.expire(now)
-        replica.live.enter(demand.session, demand.prefix, demand.tier1, demand.prompt - demand.tier1 + ANSWER)
+        shared = replica.shared(demand, been=has_been(place, member.id))
+        replica.live.enter(
+            demand.session, demand.prefix, demand.tier1, demand.prompt - shared + ANSWER, shared=shared,
+            returned=demand.history > 0,
+        )  # fmt: skip
+        pick.known = replica.prefixes.longest(demand.marks)
+        replica.use(demand)
+        if demand.tier1:
+            costs.in_use.use(demand.prefix, demand.tier1, max(0.0, demand.prompt - pick.cached))
         self._remember_tier1(demand.prefix, demand.tier1)
         pick.written = replica.tokens_written
         placement = Placement(member.id, demand.prefix, demand.turn, demand.prompt, pick.written, now)
@@ -377,6 +396,8 @@ class Balancer:
             self._remember_tier1(revision.prefix, revision.revision.tokens)
             for member in (*revision.candidates.ready, *revision.candidates.draining):
                 self.replicas[member.id] = self._replica(revision, member, known.get(member.id), kind, now)
+        for kind in self._costs.values():
+            kind.in_use.replicas = max(1, sum(replica.costs is kind for replica in self.replicas.values()))
         self._keys = {replica.key: id_ for id_, replica in self.replicas.items()}
         known_ids = {each.candidates.id for each in revisions}
         self._turns = {id_: turn for id_, turn in self._turns.items() if id_ in known_ids}
@@ -394,7 +415,7 @@ class Balancer:
         self._clock += costs.kv_tokens
         replica.written = self._clock
         # the operator has warmed it for its own prompt
-        replica.touch(revision.prefix)
+        replica.touch(revision.prefix, revision.revision.tokens)
         return replica
 
     # --- Peers -----------------------------------------------------------------------------------------------------
@@ -439,7 +460,7 @@ class Balancer:
             ended = place.member == id_ and place.turn == report.turn
         tier1 = self._tier1.get(report.prefix, 0.0)
         tokens = min(report.tokens, replica.costs.kv_tokens)
-        replica.touch(report.prefix)
+        replica.touch(report.prefix, int(tier1))
         self.sessions.drop(report.session)
         replica.live.expire(now)
         replica.live.heard(report.session, report.prefix, tier1, max(0.0, tokens - tier1), now, ended=ended)

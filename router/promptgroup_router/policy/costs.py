@@ -8,6 +8,8 @@ Does no I/O and reads no clock.
 
 import math
 
+from promptgroup_router.prefixes.prefixes_in_use import PrefixesInUse
+
 PREFILL_RATE = 5_000.0
 """Prompt tokens per second where nobody has measured them. A value that is too low costs about 1 % of TTFT, one that is
 too high up to a third."""
@@ -36,7 +38,7 @@ class EngineCosts:
 
     __slots__ = (
         "_copied", "_first_rate", "_held", "_scale", "attention_length", "cache_tokens", "context", "copy_rate",
-        "kv_tokens", "least_copy", "overhead", "rate", "sequence", "step_tokens",
+        "in_use", "kv_tokens", "least_copy", "overhead", "rate", "sequence", "step_tokens",
     )  # fmt: skip
 
     def __init__(self, kv_tokens: int = 0, prefill_rate: float = 0, step_tokens: int = 0) -> None:
@@ -45,6 +47,8 @@ class EngineCosts:
         """Tokens that a replica's cache holds."""
         self.cache_tokens = math.inf
         """The same limit for admission: no request waits for a limit that nobody knows."""
+        self.in_use = PrefixesInUse(self.kv_tokens)
+        """The prefixes that requests for these replicas begin with."""
         if kv_tokens:
             self.set_capacity(kv_tokens)
         self.rate = self._first_rate = float(prefill_rate or PREFILL_RATE)
@@ -100,6 +104,7 @@ class EngineCosts:
         """Take the tokens that a replica's cache holds, once the table tells them."""
         self.kv_tokens = kv_tokens
         self.cache_tokens = float(kv_tokens)
+        self.in_use.capacity = float(kv_tokens)
 
     def prefill(self, cached: float, prompt: float) -> float:
         """Return the seconds to compute a prompt whose first `cached` tokens are in the cache."""

@@ -5,6 +5,7 @@ long to make, and mypyc compiles the constructors of neither, so that `scripts/c
 the ones that are not.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from promptgroup_router.apis.session_key import NO_SESSION, SessionKey
@@ -37,7 +38,11 @@ class Demand:
     """True if the engine keeps the prompt in its KV cache; else nothing is recorded of the session."""
     shared_prefix: PrefixKey | None = None
     """The prefix whoever's caches it is in, by which sessions are counted; None where that is the same."""
-
+    marks: Sequence[PrefixKey] = ()
+    """Keys of the prefixes that other requests may share, the shortest first; only those beyond Tier 1 where a group
+    declares it. A replica that has one has all that are shorter."""
+    lengths: Sequence[int] = ()
+    """Tokens of each of these prefixes."""
     unseen: bool = False
     """True if it is placed as the first request of its session, whatever is recorded."""
 

@@ -19,7 +19,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from promptgroup_router.apis.session_key import SessionKey
 from promptgroup_router.policy.costs import EngineCosts
 from promptgroup_router.policy.demand import Demand
 from promptgroup_router.policy.replica_load import ReplicaLoad
@@ -31,8 +30,6 @@ from promptgroup_router.rings.index import Candidates, Member, preferred
 PRICE = 1.5
 """Weight of the prefill that later requests wait for. Values from 1 to 4 do alike; 0 is unstable near saturation, where
 every request that is computed again delays all others."""
-COLD_SHARE = 0.1
-"""Share of a cold Tier-1 prefix that the request that computes it is charged: the requests after it use it too."""
 TRUST = 0.6
 """Share of a cache that may be written anew before a record of it is void. A record believed for too long costs more
 than one forgotten: requests wait at replicas that have evicted their cache."""
@@ -84,7 +81,27 @@ def _anchor(
         last, before = candidates.by_id.get(place.member), candidates.by_id.get(place.before)
         if len(allowed) < len(candidates.members):
             last, before = last if last in allowed else None, before if before in allowed else None
-    return last or next(preferred(candidates, demand.session, allowed)), before
+    return last or next(preferred(candidates, _home_key(demand), allowed)), before
+
+
+def _home_key(demand: Demand) -> int:
+    """Return what decides the home: of a new session a prefix that it may share, so that all routers agree.
+
+    Neither the first, with which most prompts may begin, nor the last, which no other may have: the one in the middle
+    by the powers of two, which is the same for prompts of about the same length.
+    """
+    count = len(demand.marks)
+    if not count or demand.history:
+        return demand.session
+    middle = 1
+    while 4 * middle <= count:
+        middle *= 2
+    return demand.marks[middle - 1]
+
+
+def has_been(place: Placement | None, id_: MemberId) -> bool:
+    """Return True if a session with this record was served by a member lately."""
+    return place is not None and id_ in (place.member, place.before)
 
 
 def _need(demand: Demand) -> tuple[float, float]:
@@ -131,19 +148,20 @@ class ExpectedTtft:
             if member is None:
                 continue
             replica = replicas[member.id]
-            if self._fits(replica, demand, own, share, now):
+            if self._fits(replica, demand, own, share, now, been=has_been(place, member.id)):
                 cost = self._cost(demand, member, replica, place, now, stays=member is anchor).total
                 if cost < least:
                     best, least = member, cost
         costs = replicas[anchor.id].costs
         copied = costs.copied(demand.tier1, held(demand, place)) if costs.copy_rate else 0.0
-        bound = costs.overhead + _WEIGHT * costs.prefill(demand.tier1 + copied, demand.prompt)
+        most = max(demand.tier1, demand.lengths[-1]) if demand.marks else demand.tier1
+        bound = costs.overhead + _WEIGHT * costs.prefill(most + copied, demand.prompt)
         if copied:
             bound += costs.copy(copied)
         if least <= bound:
-            return best  # no other costs less: an idle replica that has Tier 1, and a copy, would cost as much
+            return best  # no other costs less: an idle replica that has all that can be shared would cost as much
         if len(allowed) > SCANNED:
-            allowed = _candidate_sample(candidates, demand.session, allowed, turn)
+            allowed = _candidate_sample(candidates, _home_key(demand), allowed, turn)
         rest = [member for member in allowed if member is not anchor and member is not before]
         if copied:
             for member in rest:
@@ -160,19 +178,22 @@ class ExpectedTtft:
         own: float, share: float, best: Member | None, least: float,
     ) -> Member | None:  # fmt: skip
         """Return the cheapest of `rest`, or `best` if none costs less than `least`. No session state is in `rest`."""
-        prefix, costs = demand.prefix, _NO_COSTS
+        prefix, marks, costs = demand.prefix, demand.marks, _NO_COSTS
         for member in rest:
             replica = replicas[member.id]
             if replica.costs is not costs:
                 costs = replica.costs
                 warm = costs.prefill(demand.tier1, demand.prompt)
-                cold = warm + COLD_SHARE * (costs.prefill(0, demand.prompt) - warm)
-                steps, depth = costs.rate / costs.step_tokens, TRUST * costs.kv_tokens
+                cold = warm + costs.in_use.cold_share * (costs.prefill(0, demand.prompt) - warm)
+                steps = costs.rate / costs.step_tokens
                 tight = share * costs.cache_tokens - own
             if replica.live.tokens > tight and not self._fits(replica, demand, own, share, now):
                 continue
-            touched = replica.prefixes.get(prefix)
-            prefill = warm if touched is not None and replica.written + replica.peer_written - touched < depth else cold
+            prefixes = replica.prefixes
+            prefill = warm if prefix in prefixes else cold
+            shared = prefixes.longest(marks) if marks else 0
+            if shared:
+                prefill = min(prefill, costs.prefill(demand.lengths[shared - 1], demand.prompt))
             pending = replica.pending
             wait = pending - now + replica.since if pending > 0 else 0.0
             if wait < 0:
@@ -200,7 +221,7 @@ class ExpectedTtft:
         return {
             member.id: (
                 self._cost(demand, member, replicas[member.id], place, now, stays=member is anchor),
-                self._fits(replicas[member.id], demand, own, share, now),
+                self._fits(replicas[member.id], demand, own, share, now, been=has_been(place, member.id)),
             )
             for member in allowed
         }
@@ -219,7 +240,7 @@ class ExpectedTtft:
         prefill = costs.prefill(found, demand.prompt)
         if found < demand.tier1:
             warm = costs.prefill(demand.tier1, demand.prompt)
-            prefill = warm + COLD_SHARE * (prefill - warm)
+            prefill = warm + costs.in_use.cold_share * (prefill - warm)
         wait = replica.wait(now) + replica.late(now)
         if copied:
             wait = max(wait, costs.copy(copied))
@@ -230,17 +251,21 @@ class ExpectedTtft:
         return ReplicaCost(cached, copied, wait, prefill, step, margin, wait + step + _WEIGHT * prefill - margin)
 
     @staticmethod
-    def _fits(replica: ReplicaLoad, demand: Demand, own: float, share: float, now: float) -> bool:
-        """Return True if a session may have `own` tokens of its own on a replica."""
+    def _fits(
+        replica: ReplicaLoad, demand: Demand, own: float, share: float, now: float, *, been: bool = False
+    ) -> bool:
+        """Return True if a session may have `own` tokens of its own on a replica, where it has `been` before or not."""
         live = replica.live
         if live.tokens <= share * replica.costs.cache_tokens - own - demand.tier1:
             return True
         live.expire(now)
         if not live or live.in_flight(demand.record):
             return True
-        if demand.record in live:
-            share = LIVE_SHARE
+        shared = replica.shared(demand, been=been)
+        if shared > demand.tier1 or demand.record in live:
+            share = LIVE_SHARE  # what it shares is there already
         cache = replica.costs.cache_tokens
+        own += demand.tier1 - shared
         need = min(live.need(demand.record, demand.prefix, demand.tier1, own), LARGEST_SHARE * cache)
         return live.tokens + need <= share * cache
 
@@ -250,8 +275,11 @@ class ExpectedTtft:
         """Return the tokens of the prompt that a replica should have cached."""
         depth = TRUST * replica.costs.kv_tokens
         written = replica.tokens_written
-        touched = replica.prefixes.get(demand.prefix)
-        found = float(demand.tier1) if touched is not None and written - touched < depth else 0.0
+        prefixes = replica.prefixes
+        found = float(demand.tier1) if demand.prefix in prefixes else 0.0
+        shared = prefixes.longest(demand.marks) if demand.marks else 0
+        if shared:
+            found = max(found, float(demand.lengths[shared - 1]))
         most = demand.history or demand.prompt
         if place is None:
             if home and demand.history:
@@ -272,11 +300,9 @@ class ExpectedTtft:
         self.home_trust += max(_LEAST_TRUST_STEP, 1 / (10 + self._learned)) * (share - self.home_trust)
 
 
-def _candidate_sample(
-    candidates: Candidates, session: SessionKey, allowed: Sequence[Member], turn: int
-) -> list[Member]:
+def _candidate_sample(candidates: Candidates, key: int, allowed: Sequence[Member], turn: int) -> list[Member]:
     """Return the members to compare beside the session's: home and its successors, and a sample that moves on."""
-    few = {member.id: member for member in islice(preferred(candidates, session, allowed), 1 + SUCCESSORS)}
+    few = {member.id: member for member in islice(preferred(candidates, key, allowed), 1 + SUCCESSORS)}
     start = turn * SAMPLE % len(allowed)
     sample = (*allowed[start : start + SAMPLE], *allowed[: max(0, start + SAMPLE - len(allowed))])
     few |= {member.id: member for member in sample}

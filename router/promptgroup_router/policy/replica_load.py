@@ -9,15 +9,14 @@ Does no I/O and reads no clock; `now` is in monotonic seconds.
 """
 
 import math
-from collections import OrderedDict, deque
+from collections import deque
 
 from promptgroup_router.policy.costs import EngineCosts
+from promptgroup_router.policy.demand import Demand
 from promptgroup_router.policy.gossip import REPEATS, REPORT_SECONDS, LoadReport
 from promptgroup_router.policy.working_set import WorkingSet
+from promptgroup_router.prefixes.cached_prefixes import CachedPrefixes
 from promptgroup_router.rings.ids import MemberHash, PrefixKey
-
-PREFIXES = 4096
-"""Most prefixes remembered per replica, far more than a cache holds."""
 
 
 class PendingPrefill:
@@ -87,8 +86,8 @@ class ReplicaLoad:
         """Tokens newly written into its cache by this router's requests."""
         self.answers: deque[PendingPrefill] = deque()
         """Requests whose first token is still to come, in the order in which they were sent."""
-        self.prefixes: OrderedDict[PrefixKey, float] = OrderedDict()
-        """Tier-1 prefix → `tokens_written` when it was last used there; the least recently used first."""
+        self.prefixes = CachedPrefixes()
+        """The prefixes that its cache should hold: Tier 1, and those beyond it."""
         self.live = WorkingSet()
         """The sessions that take turns there."""
         self.peers: dict[int, tuple[LoadReport, float, float]] = {}
@@ -172,14 +171,37 @@ class ReplicaLoad:
         self.context = self.context - sent.tokens if self.in_flight else 0.0
         self._add_up()
 
-    def touch(self, prefix: PrefixKey) -> None:
-        """Record that a request with this prefix is sent there."""
-        prefixes = self.prefixes
-        prefixes[prefix] = self.tokens_written
-        if len(prefixes) > 1:
-            prefixes.move_to_end(prefix)
-        if len(prefixes) > PREFIXES:
-            prefixes.popitem(last=False)
+    def use(self, demand: Demand) -> None:
+        """Record that a request is sent there, whose prompt will be in the cache unless it is given up (`drop`)."""
+        marks, tier1 = demand.marks, demand.tier1
+        if marks:
+            if demand.lengths[0] <= tier1:
+                tier1 = 0  # no group declares it, and it has marks of its own
+            self.prefixes.use_all(marks, demand.lengths, tier1)
+        self.prefixes.use(demand.prefix, tier1)
+
+    def touch(self, prefix: PrefixKey, tokens: int) -> None:
+        """Record that a Tier-1 prefix was used or warmed there."""
+        self.prefixes.use(prefix, tokens)
+        self.wrote(0)
+
+    def wrote(self, tokens: int) -> None:
+        """Record that tokens were written into its cache which no other request shares, as far as is known."""
+        self.prefixes.write(tokens)
+        self.prefixes.evict(self.costs.kv_tokens)
+
+    def shared(self, demand: Demand, *, been: bool) -> int:
+        """Return the tokens of a request that are other sessions': Tier 1, or more that its session found there.
+
+        Where the session was there before (`been`), what the cache holds may be its own.
+        """
+        if not demand.marks:
+            return demand.tier1
+        known = self.live.shared(demand.session)
+        if known < 0 and not been:
+            found = self.prefixes.longest(demand.marks)
+            known = demand.lengths[found - 1] if found else 0
+        return max(demand.tier1, known)
 
     def export(self, now: float) -> LoadReport:
         """Return this router's part of the load, for peers."""
@@ -195,6 +217,7 @@ class ReplicaLoad:
             # a count that falls is not believed, nor one that grows by more than the whole cache at once
             grown = min(max(0, load.written - known[0].written), self.costs.kv_tokens)
             written = known[1] + grown
+            self.wrote(grown)
         self.peers[peer] = (load, written, now)
         self.since = max(self.since, now - load.age)
         self._add_up_peers()

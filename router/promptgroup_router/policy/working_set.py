@@ -22,7 +22,10 @@ comes back later is admitted anew."""
 LEARNED = 0.02
 """Step by which one session that came back in time, or did not, moves the share that is expected to. A hundred sessions
 are known within a minute. People read for half a minute: counted in full, those who have left would keep out those who
-come."""
+come. Sessions after their first turn are known apart from others: single questions never come back, agents nearly
+always do, and both may be there at once."""
+FIRST = 3
+"""Sessions that the first value counts for: the first ones that are seen move it by more than LEARNED."""
 UNHEARD_SECONDS = 60.0
 """Seconds for which a peer's request counts whose end was never reported."""
 
@@ -39,14 +42,18 @@ would wait for ever under traffic; admitted, it evicts once."""
 
 
 class _Session:
-    __slots__ = ("back", "discount", "in_flight", "looked_at", "prefix", "tokens", "until")
+    __slots__ = ("back", "discount", "in_flight", "looked_at", "prefix", "returned", "shared", "tokens", "until")
 
-    def __init__(self, prefix: PrefixKey, tokens: float) -> None:
+    def __init__(self, prefix: PrefixKey) -> None:
         self.prefix = prefix
-        self.tokens = tokens
-        """Tokens beyond the Tier-1 prefix."""
+        self.tokens = 0.0
+        """Tokens beyond what it shares."""
+        self.shared = 0
+        """Tokens that it shares with others, Tier 1 included."""
         self.discount = 0.0
-        """Part of `tokens` that does not count between two turns, because the session may not come back in time."""
+        """Share of the session that does not count between two turns, because it may not come back in time."""
+        self.returned = 0
+        """1 once the session has come back, else 0."""
         self.back = True
         """True if the session has come back since its last answer."""
         self.in_flight = 0
@@ -55,20 +62,35 @@ class _Session:
         """Time at which the heap has the session next."""
 
 
+class _Prefix:
+    """A prefix that sessions share."""
+
+    __slots__ = ("sessions", "tokens", "weight")
+
+    def __init__(self, tokens: float) -> None:
+        self.tokens = tokens
+        self.sessions = 0
+        self.weight = 0.0
+        """Sum of the shares by which its sessions count; it counts whole from 1 on."""
+
+
 class WorkingSet:
     """The sessions that live on one replica. Times must not decrease."""
 
-    __slots__ = ("_ends", "_prefixes", "_sessions", "returning", "tokens")
+    __slots__ = ("_ends", "_prefixes", "_seen", "_sessions", "returning", "tokens")
 
     def __init__(self) -> None:
         self.tokens = 0.0
-        """Tokens of all live sessions: a shared Tier-1 prefix counts once, a session between two turns by the share
-        that comes back."""
-        self.returning = 1.0
-        """Share of the sessions that come back in time."""
+        """Tokens of all live sessions: a shared prefix counts once, a session between two turns by the share that comes
+        back."""
+        self.returning = [0.0, 1.0]
+        """Share of the sessions that come back in time: after their first turn, and after a later one. Those that do
+        are seen at once and those that do not after seconds, in which a flood of single questions would keep itself
+        out; caches are empty at first, or hold sessions that nobody knows."""
+        self._seen = [0, 0]
+        """The number of sessions that each share was learned from."""
         self._sessions: dict[SessionKey, _Session] = {}
-        self._prefixes: dict[PrefixKey, list[float]] = {}
-        """Tier-1 prefix → [its tokens, live sessions that have it]."""
+        self._prefixes: dict[PrefixKey, _Prefix] = {}
         self._ends: list[tuple[float, SessionKey]] = []
         """Heap of (time when a session may have ended, session). A session that lives on is put back with its later
         time once its entry is due, so that a request costs no entry of its own."""
@@ -79,17 +101,38 @@ class WorkingSet:
     def __contains__(self, session: SessionKey) -> bool:
         return session in self._sessions
 
+    def shared(self, session: SessionKey) -> int:
+        """Return the tokens of a live session that are counted as other sessions'; -1 if it does not live there."""
+        known = self._sessions.get(session)
+        return known.shared if known is not None else -1
+
     def need(self, session: SessionKey, prefix: PrefixKey, tier1: float, tokens: float) -> float:
-        """Return the tokens that a session with `tokens` beyond its Tier-1 prefix would add."""
+        """Return the tokens that a session with `tokens` of its own would add."""
         known = self._sessions.get(session)
         if known is not None:
-            return tokens - known.tokens + known.discount
-        return tokens if prefix in self._prefixes else tokens + tier1
+            return tokens - known.tokens * (1 - known.discount)
+        held = self._prefixes.get(prefix)
+        return tokens + (tier1 if held is None else tier1 * (1 - min(1.0, held.weight)))
 
-    def enter(self, session: SessionKey, prefix: PrefixKey, tier1: float, tokens: float) -> None:
-        """Record a request of the session that is sent there."""
+    def enter(
+        self, session: SessionKey, prefix: PrefixKey, tier1: float, tokens: float, *, shared: int = 0,
+        returned: bool = False,
+    ) -> None:  # fmt: skip
+        """Record a request of the session that is sent there.
+
+        Args:
+            session: the session.
+            prefix: its Tier-1 prefix.
+            tier1: tokens of that.
+            tokens: tokens of its own.
+            shared: tokens that other sessions have computed, Tier 1 included.
+            returned: whether this is a later turn.
+        """
         known = self._add(session, prefix, tier1, tokens)
+        known.shared = shared
         self._resume(known)
+        if returned:
+            known.returned = 1
         known.in_flight += 1
 
     def leave(self, session: SessionKey, now: float) -> None:
@@ -134,7 +177,7 @@ class WorkingSet:
                 self._look_at(session, known)
                 continue
             if not known.back:
-                self.returning -= LEARNED * self.returning
+                self._learn(known, 0.0)
             self.drop(session)
 
     def drop(self, session: SessionKey) -> None:
@@ -142,11 +185,10 @@ class WorkingSet:
         known = self._sessions.pop(session, None)
         if known is None:
             return
-        self.tokens -= known.tokens - known.discount
+        self._weigh(known, 1.0)
         prefix = self._prefixes[known.prefix]
-        prefix[1] -= 1
-        if not prefix[1]:
-            self.tokens -= prefix[0]
+        prefix.sessions -= 1
+        if not prefix.sessions:
             del self._prefixes[known.prefix]
         if not self._sessions:
             self.tokens = 0.0  # sums of floats drift
@@ -159,42 +201,58 @@ class WorkingSet:
     def _add(self, session: SessionKey, prefix: PrefixKey, tier1: float, tokens: float) -> _Session:
         known = self._sessions.get(session)
         if known is not None and known.prefix != prefix:
-            running = known.in_flight
+            running, returned, back, until = known.in_flight, known.returned, known.back, known.until
             self.drop(session)
             known = self._add(session, prefix, tier1, tokens)
-            known.in_flight = running
+            known.in_flight, known.returned, known.back = running, returned, back
+            self._keep(session, known, until)
             return known
         if known is None:
-            known = self._sessions[session] = _Session(prefix, 0.0)
+            known = self._sessions[session] = _Session(prefix)
             shared = self._prefixes.get(prefix)
             if shared is None:
-                self._prefixes[prefix] = [tier1, 1]
-                self.tokens += tier1
-            else:
-                shared[1] += 1
+                shared = self._prefixes[prefix] = _Prefix(tier1)
+            shared.sessions += 1
+            known.discount = 1.0
+            self._weigh(known, 0.0)
         self._grow(known, tokens)
         return known
 
     def _grow(self, known: _Session, tokens: float) -> None:
         if tokens > known.tokens:
-            self.tokens += tokens - known.tokens
+            self.tokens += (tokens - known.tokens) * (1 - known.discount)
             known.tokens = tokens
+
+    def _weigh(self, known: _Session, discount: float) -> None:
+        """Count a session, and what it shares, with another discount."""
+        change = known.discount - discount
+        known.discount = discount
+        self.tokens += known.tokens * change
+        prefix = self._prefixes[known.prefix]
+        before = min(1.0, prefix.weight)
+        prefix.weight += change
+        self.tokens += prefix.tokens * (min(1.0, prefix.weight) - before)
 
     def _rest(self, known: _Session) -> None:
         """Discount a session between two turns by the share of sessions that do not come back."""
         known.back = False
-        known.discount = (1 - self.returning) * known.tokens
-        self.tokens -= known.discount
+        self._weigh(known, 1 - self.returning[known.returned])
 
     def _resume(self, known: _Session) -> None:
         self._came_back(known)
-        self.tokens += known.discount
-        known.discount = 0.0
+        self._weigh(known, 0.0)
 
     def _came_back(self, known: _Session) -> None:
         if not known.back:
             known.back = True
-            self.returning += LEARNED * (1 - self.returning)
+            self._learn(known, 1.0)
+            known.returned = 1
+
+    def _learn(self, known: _Session, back: float) -> None:
+        """Learn from a session that came back in time (1), or did not (0)."""
+        of = known.returned
+        self._seen[of] += 1
+        self.returning[of] += max(LEARNED, 1 / (FIRST + self._seen[of])) * (back - self.returning[of])
 
     def _keep(self, session: SessionKey, known: _Session, until: float) -> None:
         if until > known.until:

@@ -29,6 +29,7 @@ from promptgroup_router.callers.unasked_usage import options_of
 from promptgroup_router.contract.caller_rules import EngineField
 from promptgroup_router.decision.cache_diagnosis import ANTHROPIC, OPENAI, OPENAI_ID, PREVIOUS, asks
 from promptgroup_router.documents import lax
+from promptgroup_router.prefixes.prompt_marks import marks_of
 from promptgroup_router.routing import prompt_digest
 from promptgroup_router.routing.secret_prompt import repeating_field
 
@@ -70,6 +71,7 @@ def digest(ask: ParsedRequest, declared: int, *, asks_by_header: bool = False) -
         "doc": _fields(ask, declared),
         "messages": _messages(ask, declared),
         "content": xxhash.xxh3_64_intdigest(ask.raw),
+        "marks": tuple(marks_of(ask)),
         "compared": tuple(prompt_digest.digest(ask)) if asks(ask, by_header=asks_by_header) else None,
     }
 

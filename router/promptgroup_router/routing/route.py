@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from math import ceil
+from typing import cast
 
 import xxhash
 
@@ -39,6 +40,8 @@ from promptgroup_router.policy.demand import Demand
 from promptgroup_router.policy.expected_ttft import ANSWER
 from promptgroup_router.policy.gossip import LAST_TURN
 from promptgroup_router.policy.session_locations import SessionLocations
+from promptgroup_router.prefixes.prompt_marks import marks_of
+from promptgroup_router.rings.ids import PrefixKey
 from promptgroup_router.rings.index import Candidates, GroupEntry, RevisionEntry, RoutingIndex, TenantEntry
 from promptgroup_router.routing.admission_queue import Share
 from promptgroup_router.routing.holder import PREVIOUS, find_holder, holds, lost, only
@@ -51,6 +54,7 @@ from promptgroup_router.undeclared.leading import LEADING_BYTES, LEADING_IDS, Le
 from promptgroup_router.undeclared.unmatched import UNMATCHED
 
 _GROUP, _NAMESPACE = HEADER_GROUP.encode(), HEADER_NAMESPACE.encode()
+_prefix_key = cast("Callable[[bytes], PrefixKey]", xxhash.xxh3_64_intdigest)
 _REVISION_SEED = 1
 """Keeps a session's revision and its place on the ring independent of each other."""
 
@@ -349,6 +353,8 @@ def _to(
         streamed=ask.streamed,
         shared_prefix=revision.prefix,
     )
+    if revision.candidates.policy is Policy.EXPECTED_TTFT:
+        _share(demand, ask, demand.prefix, inside=inside, before=tier1, rate=rate)
     estimated = 0 if ask.media else rest if counted else ask.text + put
     return Route(
         how,
@@ -367,6 +373,31 @@ def _to(
         access=revision.group.access,
         domain=domain,
     )
+
+
+def _share(demand: Demand, ask: ParsedRequest, within: PrefixKey, *, inside: int, before: int, rate: float) -> None:
+    """Name the prefixes that a request may share with others beyond a declared one.
+
+    Args:
+        demand: the request, to which they are added.
+        ask: its body.
+        within: tells them from the same text in other groups, and in the caches of other callers.
+        inside: bytes of the request's text that are a part of the declared prompt.
+        before: tokens of the declared prompt.
+        rate: tokens of a byte.
+    """
+    marks = marks_of(ask)
+    if ask.ids:
+        rate = ask.ids / marks.size
+    prompt = demand.prompt
+    names: list[PrefixKey] = []
+    lengths: list[int] = []
+    hashes, ends = marks.hashes, marks.ends
+    for place in range(len(ends)):
+        if ends[place] > inside:
+            names.append(PrefixKey(hashes[place] ^ within))
+            lengths.append(min(before + int((ends[place] - inside) * rate), prompt))
+    demand.marks, demand.lengths = names, lengths
 
 
 def _body(ask: ParsedRequest, rewrite: Rewrite) -> bytes:
@@ -476,6 +507,8 @@ def _unmatched(
         origin=session.first if session.first != session.key else NO_SESSION,
         streamed=ask.streamed,
     )
+    within = domain.prefix(_prefix_key(found.candidates.id.encode()))
+    _share(demand, ask, within, inside=0, before=0, rate=rate)
     estimated = 0 if ask.media else ask.text
     missed = find_near_miss(found, ask)
     return Route(

@@ -13,6 +13,7 @@ import aiohttp
 from bench.peers import mix
 from bench.peers.drive import NAME
 from promptgroup_local.cluster import process
+from promptgroup_local.engine.scheduler import Cost
 from promptgroup_local.ports import free_ports
 from promptgroup_operator.world.engine_facts import prefill_rate
 
@@ -42,20 +43,21 @@ async def wait_for(done: Callable[[], Awaitable[bool]], what: str) -> None:
 class Fleet:
     """Engine processes."""
 
-    def __init__(self, folder: Path) -> None:
-        ports = free_ports(mix.ENGINES)
+    def __init__(self, folder: Path, engines: int = mix.ENGINES, kv_tokens: int = mix.KV_TOKENS,
+                 cost: Cost = mix.COST) -> None:  # fmt: skip
+        ports = free_ports(engines)
         self.urls = [f"http://127.0.0.1:{port}" for port in ports]
         environment = os.environ | {
             "VLLM_SERVER_DEV_MODE": "1",
             "STANDIN_STARTUP_SECONDS": "0",
-            "STANDIN_PREFILL_TOKENS_PER_SECOND": str(mix.COST.prefill_rate),
-            "STANDIN_STEP_MS": str(mix.COST.step * 1000),
+            "STANDIN_PREFILL_TOKENS_PER_SECOND": str(cost.prefill_rate),
+            "STANDIN_STEP_MS": str(cost.step * 1000),
         }
         flags = [
             "--host=127.0.0.1",
             "--enable-prompt-tokens-details",
             f"--block-size={mix.BLOCK}",
-            f"--num-gpu-blocks-override={mix.KV_TOKENS // mix.BLOCK}",
+            f"--num-gpu-blocks-override={kv_tokens // mix.BLOCK}",
         ]
         command = [sys.executable, "-m", "promptgroup_local.engine", NAME, *flags]
         self.processes: list[Popen[bytes]] = [

@@ -179,8 +179,8 @@ CONTESTANTS = (
 )
 
 
-def _venv(name: str) -> Path:
-    return ROOT / ".cache" / "peers" / f"{name}-{PINNED[name]}"
+def _venv(name: str, version: str = "") -> Path:
+    return ROOT / ".cache" / "peers" / f"{name}-{version or PINNED[name]}"
 
 
 def install(names: Mapping[str, str] = PINNED) -> None:
@@ -190,7 +190,7 @@ def install(names: Mapping[str, str] = PINNED) -> None:
         subprocess.CalledProcessError: pip could not get one; it has said why.
     """
     for name, version in names.items():
-        folder = _venv(name)
+        folder = _venv(name, version)
         if (folder / "bin" / name).exists():
             continue
         venv.create(folder, with_pip=True, clear=True)

@@ -281,7 +281,7 @@ def test_a_busy_home_is_left_for_a_cheaper_one():
 def test_where_nobody_has_room_it_waits(turns, seconds):
     state = serving()
     for number in range(12):
-        place(state, question(chat("y" * 120_000), {"x-session-id": f"other-{number}"}))
+        place(state, question(chat(f"{number}" + "y" * 120_000), {"x-session-id": f"other-{number}"}))
     found = told(state, question(chat(*turns)))
     assert found["choice"] is None
     assert not any(each["room"] for each in found["candidates"])

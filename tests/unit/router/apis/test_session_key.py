@@ -117,6 +117,15 @@ def test_a_short_first_message_is_told_apart_by_what_follows():
     assert hi.key == hi.first == one.first == other.first
 
 
+def test_a_welcome_that_all_get_tells_no_two_apart():
+    begun = (("user", "hi"), ("assistant", LONG))
+    one, other = (chat(*begun, ("user", f"{said} {LONG}")) for said in ("My order is late", "Reset my password"))
+    assert key(one) != key(other)
+    later = chat(*begun, ("user", f"My order is late {LONG}"), ("assistant", "Sorry"), ("user", "Well"))
+    assert key(later) == key(one)
+    assert find_session(one, {}, "chat/support").first == key(chat(("user", "hi")))
+
+
 def test_two_callers_who_begin_alike_are_two():
     turns = chat(("user", "hi"))
     assert key(turns, {b"authorization": b"Bearer a"}) != key(turns, {b"authorization": b"Bearer b"})

@@ -278,7 +278,7 @@ def test_isolated_streams_correct_the_rate_and_crowded_ones_do_not():
 def test_a_cache_that_is_full_of_live_sessions_makes_new_ones_wait_and_their_end_makes_room():
     candidates, balancer = served(slots=1)
     picks, session = [], 100
-    while (pick := balancer.pick(candidates, Demand(session, 11, prompt=10_000), 0.0)) is not None:
+    while (pick := balancer.pick(candidates, Demand(session, 11, prompt=10_000, history=1), 0.0)) is not None:
         picks.append(pick)
         session += 1
     assert 6 <= len(picks) <= 8  # 0.8 of 100,000 tokens
@@ -549,7 +549,7 @@ def test_a_client_that_hangs_up_before_the_first_byte_leaves_no_trace_in_the_wor
         pick = balancer.pick(candidates, Demand(session, prefix=11, prompt=3000, tier1=2000), 0.0)
         balancer.release(pick, 0.0)
     assert [(len(each.live), each.live.tokens, each.live.returning) for each in balancer.replicas.values()] == [
-        (0, 0.0, 1.0)
+        (0, 0.0, [0.0, 1.0])
     ] * 3
 
 

@@ -137,7 +137,7 @@ def test_a_client_that_trims_its_history_is_not_believed_to_have_more_cached_tha
 def test_a_warm_prefix_is_preferred_and_a_cold_one_taken_when_it_saves_enough():
     case = Case()
     warm = case.order[1]
-    case.books(warm).touch(11)
+    case.books(warm).touch(11, 2000)
     assert case.choose() is warm
     case.books(warm).send(0.2, 1, 0.0, streamed=True)
     assert case.choose() is not warm, "a cold Tier 1 is an investment: a tenth of it is charged"
@@ -240,7 +240,7 @@ def books(candidates):
     replicas = {member.id: ReplicaLoad(number, "a", costs, 0.0) for number, member in enumerate(candidates.members)}
     own = xxhash.xxh3_64_intdigest(b"own")
     for member in candidates.ready:
-        replicas[member.id].touch(own)
+        replicas[member.id].touch(own, 2000)
     return replicas, Demand(session=7, prefix=own, prompt=3000, tier1=2800)
 
 
@@ -277,7 +277,7 @@ def test_the_price_of_computing_again_is_one_and_a_half_times_its_time(backlog, 
     case = Case()
     case.record(case.order[0])
     for member in case.order:
-        case.books(member).touch(11)
+        case.books(member).touch(11, 2000)
     case.books(case.order[0]).send(backlog, 1, 0.0, streamed=True)
     assert (case.choose(NEXT) is case.order[0]) is stays
 
@@ -286,7 +286,7 @@ def test_the_price_of_computing_again_is_one_and_a_half_times_its_time(backlog, 
 def test_home_is_left_to_save_five_milliseconds_and_not_for_less(backlog, stays):
     case = Case()
     for member in case.order:
-        case.books(member).touch(11)
+        case.books(member).touch(11, 2000)
     case.books(case.order[0]).send(backlog, 1, 0.0, streamed=True)
     assert (case.choose(Demand(session=7, prefix=11, prompt=2100, tier1=2000)) is case.order[0]) is stays
 

@@ -2,7 +2,7 @@ import pytest
 
 from promptgroup_router.policy.costs import EngineCosts
 from promptgroup_router.policy.gossip import LoadReport
-from promptgroup_router.policy.replica_load import PREFIXES, ReplicaLoad
+from promptgroup_router.policy.replica_load import ReplicaLoad
 
 
 def replica():
@@ -83,14 +83,16 @@ def test_a_step_grows_with_what_runs():
     assert books.step == idle
 
 
-def test_prefixes_are_bounded_and_the_longest_unused_go_first():
+def test_what_a_cache_holds_is_bounded_by_its_tokens_and_the_longest_unused_goes_first():
     books = replica()
-    for prefix in range(PREFIXES + 1):
-        books.touch(prefix)
-        books.touch(0)
-    assert len(books.prefixes) == PREFIXES
-    assert 0 in books.prefixes
+    for prefix in range(1, 52):
+        books.touch(prefix, 2000)
+        books.touch(7, 2000)
+    assert len(books.prefixes) == 50
+    assert 7 in books.prefixes
     assert 1 not in books.prefixes
+    books.wrote(100_000)
+    assert 7 not in books.prefixes
 
 
 def load(**fields):

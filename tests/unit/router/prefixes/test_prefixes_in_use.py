@@ -1,0 +1,36 @@
+from promptgroup_router.prefixes.prefixes_in_use import COLD_SHARE, LIMIT, PrefixesInUse
+
+
+def used(count, tokens, *, times=200, written=100):
+    prefixes = PrefixesInUse(100_000)
+    prefixes.replicas = 4
+    for turn in range(times):
+        prefixes.use(turn % count, tokens, written)
+    return prefixes
+
+
+def test_a_cold_prefix_is_an_investment_while_those_in_use_fit_half_of_a_cache():
+    assert used(5, 8000).cold_share == COLD_SHARE
+    assert used(6, 8000).cold_share == COLD_SHARE
+    assert used(7, 8000).cold_share == 1.0
+
+
+def test_what_nobody_used_while_all_caches_were_written_anew_is_not_in_use():
+    prefixes = used(50, 8000)
+    assert prefixes.cold_share == 1.0
+    for _ in range(10):
+        prefixes.use(1, 8000, 50_000)
+    assert prefixes.cold_share == COLD_SHARE
+
+
+def test_a_prefix_may_change_its_length_and_counts_once():
+    prefixes = used(1, 30_000)
+    prefixes.use(0, 60_000, 0)
+    assert prefixes.cold_share == 1.0
+    prefixes.use(0, 40_000, 0)
+    assert prefixes.cold_share == COLD_SHARE
+
+
+def test_prefixes_are_bounded():
+    prefixes = used(2 * LIMIT, 1, times=2 * LIMIT, written=0)
+    assert len(prefixes._used) == LIMIT
