@@ -165,7 +165,7 @@ def _routed(
     if state.authenticator.access(found.access).type is AccessType.ANONYMOUS:
         return route_by(locations=state.balancer.locations)
     demand = found.demand
-    demand.unseen, demand.origin = True, NO_SESSION
+    demand.unseen, demand.origin, demand.marks, demand.lengths = True, NO_SESSION, (), ()
     if (found.group == UNMATCHED or found.domain.salt) and found.candidates.policy is not Policy.PREFIX_HASH:
         demand.prefix = NO_PREFIX  # a prefix that callers have brought to replicas, and not the operator
     return found

@@ -38,8 +38,10 @@ class NoMemberLeftError(Exception):
 class Pick:
     """A request that is counted on a member until it ends."""
 
-    __slots__ = ("ahead", "alone", "before", "cached", "computed", "copied", "counted", "demand", "first", "guessed",
-                 "known", "member", "moved", "placement", "replica", "sent", "since", "step", "turn", "written")  # fmt: skip
+    __slots__ = (
+        "ahead", "alone", "before", "cached", "computed", "copied", "counted", "demand", "first", "guessed", "known",
+        "member", "moved", "placement", "replica", "sent", "since", "step", "turn", "written",
+    )  # fmt: skip
 
     def __init__(self, member: Member, replica: ReplicaLoad, demand: Demand, now: float) -> None:
         self.member = member

@@ -408,7 +408,8 @@ def test_a_guess_is_explained_alike_whether_or_not_somebody_sent_it(  # noqa: PL
         state.salts.rekey(bytes(32))
         keys = {"alice": KEY_A.encode(), "bob": KEY_B.encode()}
         state.authenticator.keyring.learn_keys(SecretRef("chat", "keys"), keys)
-        guesses = [chat(*said, system=system, **fields) for said in (("Of alice",), ("Of alice", "Yes?", "More"))]
+        secret = "Of alice, at length. " * 300  # as long as what requests may share beyond a declared prompt
+        guesses = [chat(*said, system=system, **fields) for said in ((secret,), (secret, "Yes?", "More"))]
         asked = question(guesses[0], headers | named) if sent else question(chat("Another", system=system), headers)
         ask = asked.endpoint.parse(asked.body)
         found = route(
