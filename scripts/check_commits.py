@@ -36,7 +36,7 @@ IMPERATIVES = frozenset(("Bring", "Embed", "Shed", "String", "Ring", "Swing", "B
 
 
 class Commit(NamedTuple):
-    """What is judged of a commit."""
+    """A commit, as far as it is judged."""
 
     name: str
     message: str

@@ -1,4 +1,4 @@
-"""What a group wants to know of a semantic cache: how many of its questions are similar to earlier ones."""
+"""The measurement of a semantic cache: how many questions of a group are similar to earlier ones."""
 
 from typing import Annotated, Literal
 

@@ -1,4 +1,4 @@
-"""How an engine's pod leaves, whoever deletes it: it serves on until nothing runs, and no longer than its drain time.
+"""The hook that lets an engine's pod serve on until nothing runs, for its drain time at most, whoever deletes it.
 
 Kubernetes runs the hook (`preStop`) for each way in which a pod goes: scale-down, roll, eviction, node drain,
 preemption, `kubectl delete`, shutdown of the node. Engines abort at SIGTERM what they still answer, or after a time of

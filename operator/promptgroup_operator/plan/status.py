@@ -677,9 +677,9 @@ def moved(group: GroupObject, plan: Mapping[Fingerprint, RevisionStep], serving:
     """Return that sessions of a revision which goes move to the one that serves before they are over, once."""
     before = {each["fingerprint"]: each.get("phase") for each in group.status.get("revisions", [])}
     return [
-        Event("Normal", "SessionsMoved", f"sessions of {short(name)} move to {short(serving)}: {step.moves}")
-        for name, step in plan.items()
-        if step.moves and before.get(name) != step.phase
+        Event("Normal", "SessionsMoved", f"sessions of {short(fingerprint)} move to {short(serving)}: {step.moves}")
+        for fingerprint, step in plan.items()
+        if step.moves and before.get(fingerprint) != step.phase
     ]
 
 

@@ -1,4 +1,4 @@
-"""What a group wants to know of a semantic cache: which questions are counted as similar. Standard library only."""
+"""The measurement of a semantic cache: which questions are counted as similar. Standard library only."""
 
 from dataclasses import dataclass
 

@@ -71,7 +71,7 @@ class EventGuard:
         self._in_comment = False
         """True if the last line that has come is part of a comment."""
         self._last = b""
-        """What went on last."""
+        """The part that went on last."""
         self._unreasoned = False
         """True if a message has told that it stops for no reason."""
         self.at_boundary = True

@@ -103,7 +103,7 @@ class RouterState:
 
     @property
     def not_ready(self) -> bytes:
-        """Why no requests should be sent here, as a line of text; empty if they should."""
+        """The reason for which no requests should be sent here, as a line of text; empty if they should."""
         if self.draining:
             return b"draining\n"
         if not self.loaded:
