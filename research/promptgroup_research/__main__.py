@@ -13,7 +13,15 @@ from rich.console import Console
 
 from promptgroup_cli.reach.trace import TraceError
 from promptgroup_research.experiments import article, bursts, capacity, greetings, leaving, scenarios, tiers
-from promptgroup_research.experiments.catalogue import JUDGING, POLICIES, TUNING, WORKLOADS, Workload, workload
+from promptgroup_research.experiments.catalogue import (
+    JUDGING,
+    POLICIES,
+    SESSIONS,
+    TUNING,
+    WORKLOADS,
+    Workload,
+    workload,
+)
 from promptgroup_research.experiments.gates import OURS, Gate, gates
 from promptgroup_research.experiments.report import Sheet, as_json, comparisons, verdicts
 from promptgroup_research.experiments.runs import Cell, Job, cells, run
@@ -132,6 +140,8 @@ def main() -> int:
     except TraceError as problem:
         parser.error(f"argument --trace: {problem}")
     titles = {name: kind.title for name, kind in kinds.items()}
+    if chosen.leaving or chosen.tiers:
+        chosen.workload = [name for name in chosen.workload if name in SESSIONS]
     if chosen.capacity:
         for name in chosen.workload:
             job = Job(name, "oracle", 1.0, 1, recorded=chosen.trace)

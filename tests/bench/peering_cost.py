@@ -23,7 +23,7 @@ from rich.table import Table
 from promptgroup_router.base.metrics import Metrics
 from promptgroup_router.base.settings import parse
 from promptgroup_router.peers.transport import GossipTransport
-from promptgroup_router.policy.gossip import LoadReport, PlacementReport
+from promptgroup_router.policy.gossip import LoadReport, PlacementReport, PrefixReport
 
 ROUTERS = (1, 2, 4, 8)
 NOTES_A_SECOND = 50
@@ -56,6 +56,12 @@ class Driver:
 
     def restore(self, placements: Sequence[PlacementReport], now: float) -> None:
         self.heard += len(placements)
+
+    def export_prefixes(self) -> list[PrefixReport]:
+        return []
+
+    def merge_prefixes(self, prefixes: Sequence[PrefixReport]) -> None:
+        pass
 
     def expire_loads(self, now: float) -> None:
         pass

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from promptgroup_router.callers.account import SpendReport
 from promptgroup_router.peers.datagram import (
     MAX_BYTES,
+    PREFIXES,
     RECORDS,
     SPENDS,
     Datagram,
@@ -15,7 +16,7 @@ from promptgroup_router.peers.datagram import (
     encode,
     seal_key,
 )
-from promptgroup_router.policy.gossip import LoadReport, PlacementReport
+from promptgroup_router.policy.gossip import LoadReport, PlacementReport, PrefixReport
 
 KEY = seal_key(b"one secret, 16 b")
 U64 = st.integers(0, 2**64 - 1)
@@ -27,15 +28,22 @@ LOADS = st.builds(LoadReport, U64, st.integers(0, 2**16 - 1), st.integers(0, 2**
 U32 = st.integers(0, 2**32 - 1)
 SPENT = st.builds(SpendReport, U64, U64, st.integers(-(2**63), 2**63 - 1), U32, U32, U64, st.integers(0, 2**16 - 1))
 
+PREFIXED = st.builds(PrefixReport, U64, U64, st.integers(0, 2**16 - 1))
+
 
 @st.composite
 def datagrams(draw):
     if draw(st.booleans()):
         spends = draw(st.lists(SPENT, max_size=SPENDS))
         return Datagram(DatagramKind.SPEND, draw(U64), draw(U64), draw(TIMES), spends=spends)
+    if draw(st.booleans()):
+        prefixes = draw(st.lists(PREFIXED, max_size=PREFIXES))
+        return Datagram(DatagramKind.PREFIX, draw(U64), draw(U64), draw(TIMES), prefixes=prefixes)
     placements = draw(st.lists(NOTES, max_size=RECORDS))
     loads = draw(st.lists(LOADS, max_size=RECORDS - len(placements)))
-    kind = draw(st.sampled_from([kind for kind in DatagramKind if kind is not DatagramKind.SPEND]))
+    kind = draw(
+        st.sampled_from([kind for kind in DatagramKind if kind not in (DatagramKind.SPEND, DatagramKind.PREFIX)])
+    )
     return Datagram(kind, draw(U64), draw(U64), draw(TIMES), placements, loads)
 
 
@@ -47,6 +55,7 @@ def test_what_is_sent_is_what_is_read(datagram):
     assert found[:4] == datagram[:4]
     assert list(found.placements) == list(datagram.placements)
     assert list(found.spends) == list(datagram.spends)
+    assert list(found.prefixes) == list(datagram.prefixes)
     for there, here in zip(found.loads, datagram.loads, strict=True):
         assert there[:3] == here[:3]
         assert there.written == here.written

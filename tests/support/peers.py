@@ -9,7 +9,7 @@ from promptgroup_router.callers.limiter import Limiter
 from promptgroup_router.peers.datagram import seal_key
 from promptgroup_router.peers.members import Address
 from promptgroup_router.peers.protocol import GossipProtocol
-from promptgroup_router.policy.gossip import LoadReport, PlacementReport
+from promptgroup_router.policy.gossip import LoadReport, PlacementReport, PrefixReport
 
 TICK = 0.05
 KEY = seal_key(b"0123456789abcdef")
@@ -33,6 +33,9 @@ class Listener:
         """To be told, every time."""
         self.locations = {each.session: each for each in reversed(records)}
         """Session → its newest turn, the oldest record first."""
+        self.prefixes: list[PrefixReport] = []
+        """To be told."""
+        self.heard: list[PrefixReport] = []
         self.peers: dict[int, dict[int, LoadReport]] = {}
         """Peer → member → load, without the peers that were forgotten."""
         self.loads_in_order: list[LoadReport] = []
@@ -63,6 +66,13 @@ class Listener:
     def restore(self, placements: Sequence[PlacementReport], now: float) -> None:
         for each in placements:
             self.locations.setdefault(each.session, each)
+
+    def export_prefixes(self) -> list[PrefixReport]:
+        prefixes, self.prefixes = self.prefixes, []
+        return prefixes
+
+    def merge_prefixes(self, prefixes: Sequence[PrefixReport]) -> None:
+        self.heard += prefixes
 
     def expire_loads(self, now: float) -> None:
         self.expired = now

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from promptgroup_research.experiments.catalogue import SHARING
 from promptgroup_research.experiments.runs import Cell
 from promptgroup_research.simulator.measure import Figures
 
@@ -34,6 +35,10 @@ LIMITS = {
     ("trace", 0.85): Limits(0.50, 0.65, 1.1, times_hits=1.8),
 }
 ORACLE_P99 = 1.3
+SHARED_MEAN = 1.05
+"""Mean TTFT on the same workloads, times the best peer's: the noise of a few seeds above it."""
+SHARED_HIT = 0.01
+"""Share of tokens that the policy may find less than the oracle, where prefixes are shared that nobody declares."""
 ROUTERS = {"promptgroup-2-routers": 1.2, "promptgroup-4-routers": 1.3}
 ROUTERS_HIT = 0.005
 
@@ -62,6 +67,8 @@ def gates(cells: Sequence[Cell]) -> list[Gate]:
         here = {cell.policy: cell.figures for cell in cells if (cell.workload, cell.load) == (workload, load)}
         if OURS in here:
             found += _of(f"{workload} {load:.0%}", LIMITS.get((workload, load)), here)
+        if OURS in here and workload in SHARING:
+            found += _shared(f"{workload} {load:.0%}", here)
     return found
 
 
@@ -87,6 +94,17 @@ def _of(where: str, limits: Limits | None, here: Mapping[str, Figures]) -> Itera
         if name in here:
             yield Gate(where, f"p99 TTFT, {name} x one", _ratio(here[name].p99, ours.p99), limit)
             yield Gate(where, f"token hit, {name} below one", ours.hit - here[name].hit, ROUTERS_HIT)
+
+
+def _shared(where: str, here: Mapping[str, Figures]) -> Iterator[Gate]:
+    ours = here[OURS]
+    yield Gate(where, "requests refused", ours.refused, 0.0)
+    if "oracle" in here:
+        yield Gate(where, "token hit, below oracle", here["oracle"].hit - ours.hit, SHARED_HIT)
+    peers = {name: here[name].mean for name in WITHOUT_EVENTS if name in here}
+    if peers:
+        best = min(peers, key=peers.__getitem__)
+        yield Gate(where, f"mean TTFT, x best peer ({best})", _ratio(ours.mean, peers[best]), SHARED_MEAN)
 
 
 def _ratio(one: float, other: float) -> float:

@@ -192,8 +192,10 @@ class Ours:
     def _exchange(self, now: float) -> None:
         for sender, balancer in enumerate(self.balancers):
             notes, loads = balancer.export(now)
+            prefixes = balancer.export_prefixes()
             for other in self.balancers:
                 if other is not balancer and not (self._loss and self._draw.random() < self._loss):
+                    other.merge_prefixes(prefixes)
                     other.merge(sender, notes, loads, now)
 
 

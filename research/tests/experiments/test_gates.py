@@ -55,3 +55,13 @@ def test_several_routers_are_held_against_one_and_one_against_the_oracle():
 
 def test_without_ours_there_is_nothing_to_hold():
     assert gates([cell("sglang"), cell("oracle")]) == []
+
+
+def test_undeclared_prefixes_are_held_against_the_oracle_and_nobody_is_refused():
+    others = [cell("oracle", "documents", hit=0.95), cell("gie", "documents", mean=0.9)]
+    met = by_what([cell("promptgroup", "documents", hit=0.945, mean=0.9), *others])
+    assert all(gate.met for gate in met.values())
+    missed = by_what([cell("promptgroup", "documents", hit=0.93, mean=1.0, refused=1), *others])
+    assert [what for what, gate in missed.items() if not gate.met] == [
+        "requests refused", "token hit, below oracle", "mean TTFT, x best peer (gie)"
+    ]  # fmt: skip

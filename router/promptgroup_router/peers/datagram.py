@@ -3,7 +3,8 @@
     magic 3 · version 1 · kind 1 · sender 8 · sequence 8 · sent 8 · placements 1 · loads 1 | loads, placements, 30 each
         | tag 16
 
-Datagrams of what callers have used have reports of 42 bytes in place of placements, and count them there.
+Datagrams of what callers have used have reports of 42 bytes in place of placements, and those of prefixes have reports
+of 18 bytes; both count them there.
 
 All numbers are big-endian. The tag is a keyed BLAKE2s (RFC 7693, section 2.9) over everything before it: without the
 key nobody can send a datagram or change one. The time and the sequence prevent replays. Numbers too large for their
@@ -18,7 +19,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from promptgroup_router.callers.account import SpendReport
-from promptgroup_router.policy.gossip import LoadReport, PlacementReport
+from promptgroup_router.policy.gossip import LoadReport, PlacementReport, PrefixReport
 
 MAX_BYTES = 1200
 """Size of the largest datagram. It passes any path unfragmented, including the headers of overlay networks (RFC 9000,
@@ -29,11 +30,12 @@ more."""
 
 _MAGIC = b"PGP"
 _VERSION = 1
-_PREFIX = _MAGIC + bytes([_VERSION])
+_BEGIN = _MAGIC + bytes([_VERSION])
 _HEADER = Struct(">3sBBQQdBB")
 _PLACEMENT = Struct(">QQQHI")
 _LOAD = Struct(">QHIIIQ")
 _SPEND = Struct(">QQqIIQH")
+_PREFIX = Struct(">QQH")
 _TAG_BYTES = 16
 _PURPOSE = b"pg-peers"
 
@@ -41,6 +43,8 @@ RECORDS = (MAX_BYTES - _HEADER.size - _TAG_BYTES) // _PLACEMENT.size
 """Placements and loads that one datagram holds; both take 30 bytes."""
 SPENDS = (MAX_BYTES - _HEADER.size - _TAG_BYTES) // _SPEND.size
 """Reports of what callers have used that one datagram holds."""
+PREFIXES = (MAX_BYTES - _HEADER.size - _TAG_BYTES) // _PREFIX.size
+"""Reports of prefixes that one datagram holds."""
 
 _U16, _U32, _U64 = 0xFFFF, 0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF
 _MICRO = 1e6
@@ -59,6 +63,8 @@ class DatagramKind(enum.IntEnum):
     """Carries a part of that copy; one without placements ends it."""
     SPEND = 5
     """Carries what callers have used of their limits."""
+    PREFIX = 6
+    """Carries the prefixes that requests were sent to replicas with."""
 
 
 class Refusal(enum.StrEnum):
@@ -87,6 +93,8 @@ class Datagram(NamedTuple):
     loads: Sequence[LoadReport] = ()
     spends: Sequence[SpendReport] = ()
     """Those of a datagram of kind SPEND, which has no placements and no loads."""
+    prefixes: Sequence[PrefixReport] = ()
+    """Those of a datagram of kind PREFIX, which has nothing else."""
 
 
 _KINDS = {int(kind): kind for kind in DatagramKind}
@@ -101,11 +109,14 @@ def encode(datagram: Datagram, key: bytes) -> bytes:
     """Return the bytes to send.
 
     Raises:
-        ValueError: there are more than `RECORDS` placements and loads, or more than `SPENDS` reports of use.
+        ValueError: there are more than `RECORDS` placements and loads, more than `SPENDS` reports of use, or more than
+            `PREFIXES` of prefixes.
     """
-    kind, sender, sequence, sent, placements, loads, spends = datagram
+    kind, sender, sequence, sent, placements, loads, spends, _ = datagram
     if kind is DatagramKind.SPEND:
         return _encode_spends(datagram, key)
+    if kind is DatagramKind.PREFIX:
+        return _encode_prefixes(datagram, key)
     if spends:
         raise ValueError(f"a datagram of kind {kind.name} holds no reports of use")
     if len(placements) + len(loads) > RECORDS:
@@ -123,13 +134,23 @@ def encode(datagram: Datagram, key: bytes) -> bytes:
 
 
 def _encode_spends(datagram: Datagram, key: bytes) -> bytes:
-    _, sender, sequence, sent, _, _, spends = datagram
+    _, sender, sequence, sent, _, _, spends, _ = datagram
     if len(spends) > SPENDS:
         raise ValueError(f"{len(spends)} reports of use, but a datagram holds {SPENDS}")
     parts = [_HEADER.pack(_MAGIC, _VERSION, DatagramKind.SPEND, sender, sequence, sent, len(spends), 0)]
     for account, requests, tokens, minute_requests, minute_tokens, day_tokens, in_flight in spends:
         bounded = min(_U32, minute_requests), min(_U32, minute_tokens), min(_U64, day_tokens), min(_U16, in_flight)
         parts.append(_SPEND.pack(account, requests, tokens, *bounded))
+    body = b"".join(parts)
+    return body + _tag(body, key)
+
+
+def _encode_prefixes(datagram: Datagram, key: bytes) -> bytes:
+    _, sender, sequence, sent, _, _, _, prefixes = datagram
+    if len(prefixes) > PREFIXES:
+        raise ValueError(f"{len(prefixes)} reports of prefixes, but a datagram holds {PREFIXES}")
+    parts = [_HEADER.pack(_MAGIC, _VERSION, DatagramKind.PREFIX, sender, sequence, sent, len(prefixes), 0)]
+    parts += [_PREFIX.pack(prefix, member, min(_U16, tokens)) for prefix, member, tokens in prefixes]
     body = b"".join(parts)
     return body + _tag(body, key)
 
@@ -145,7 +166,7 @@ def decode(data: bytes, key: bytes, wall: float) -> Datagram | Refusal:
     size = len(data) - _TAG_BYTES
     if not _HEADER.size <= size <= MAX_BYTES - _TAG_BYTES or data[:3] != _MAGIC:
         return Refusal.MALFORMED
-    if data[:4] != _PREFIX:
+    if data[:4] != _BEGIN:
         return Refusal.VERSION
     body = data[:size]
     if not hmac.compare_digest(_tag(body, key), data[size:]):
@@ -153,14 +174,17 @@ def decode(data: bytes, key: bytes, wall: float) -> Datagram | Refusal:
     _, _, number, sender, sequence, sent, placements, loads = _HEADER.unpack_from(body)
     kind = _KINDS.get(number)
     middle = _HEADER.size + loads * _LOAD.size
-    record = _SPEND if kind is DatagramKind.SPEND else _PLACEMENT
-    if kind is None or size != middle + placements * record.size or (loads and record is _SPEND):
+    record = _SPEND if kind is DatagramKind.SPEND else _PREFIX if kind is DatagramKind.PREFIX else _PLACEMENT
+    if kind is None or size != middle + placements * record.size or (loads and record is not _PLACEMENT):
         return Refusal.MALFORMED
     if not abs(wall - sent) <= MAX_SKEW_SECONDS:  # in this form NaN is refused too
         return Refusal.CLOCK
     if record is _SPEND:
         spends = [SpendReport._make(fields) for fields in _SPEND.iter_unpack(body[middle:])]
         return Datagram(kind, sender, sequence, sent, spends=spends)
+    if record is _PREFIX:
+        prefixes = [PrefixReport._make(fields) for fields in _PREFIX.iter_unpack(body[middle:])]
+        return Datagram(kind, sender, sequence, sent, prefixes=prefixes)
     return Datagram(
         kind,
         sender,

@@ -17,7 +17,7 @@ from promptgroup_router.contract import table
 from promptgroup_router.policy.costs import EngineCosts
 from promptgroup_router.policy.demand import Demand
 from promptgroup_router.policy.expected_ttft import ANSWER, TRUST, ExpectedTtft, ReplicaCost, has_been, held
-from promptgroup_router.policy.gossip import REPEATS, LoadReport, PlacementReport
+from promptgroup_router.policy.gossip import REPEATS, LoadReport, PlacementReport, PrefixReport
 from promptgroup_router.policy.health import Health
 from promptgroup_router.policy.policies import BoundedLoad, LeastRequest, PrefixHash, RoundRobin, RoutingPolicy
 from promptgroup_router.policy.replica_load import PendingPrefill, ReplicaLoad
@@ -29,6 +29,16 @@ from promptgroup_router.rings.index import Candidates, Member, RevisionEntry, Ro
 
 OUTBOX = 10_000
 """Most placements kept for peers: more than a router serves in a second."""
+
+
+PREFIX_OUTBOX = 2000
+"""Most requests whose prefixes are kept for peers: more than a router serves in a tick."""
+MOST_TOLD = 64
+"""Most prefixes of a request that peers are told of, the longest first to go."""
+
+
+OWN_STEP = 0.05
+"""Step by which one request moves the mean share that no other session has computed."""
 
 
 class NoMemberLeftError(Exception):
@@ -110,6 +120,7 @@ class Balancer:
         self._has_peers = False
         """True once somebody reads the outbox."""
         self._outbox: deque[PlacementReport] = deque(maxlen=OUTBOX)
+        self._prefixes: deque[tuple[MemberHash, Demand]] = deque(maxlen=PREFIX_OUTBOX)
         self._turns: dict[str, int] = {}
         """Id of candidates → requests that were placed among them."""
         self._expected = ExpectedTtft(self.locations)
@@ -304,12 +315,16 @@ class Balancer:
         pick.sent = replica.send(seconds, demand.prompt, now, streamed=demand.streamed, copy=copy)
         replica.live.expire(now)
         shared = replica.shared(demand, been=has_been(place, member.id))
+        beyond = demand.prompt - demand.tier1 + ANSWER
+        replica.own_share += OWN_STEP * ((demand.prompt - shared + ANSWER) / beyond - replica.own_share)
         replica.live.enter(
             demand.session, demand.prefix, demand.tier1, demand.prompt - shared + ANSWER, shared=shared,
             returned=demand.history > 0,
         )  # fmt: skip
         pick.known = replica.prefixes.longest(demand.marks)
         replica.use(demand)
+        if self._has_peers and demand.marks:
+            self._prefixes.append((replica.key, demand))
         if demand.tier1:
             costs.in_use.use(demand.prefix, demand.tier1, max(0.0, demand.prompt - pick.cached))
         self._remember_tier1(demand.prefix, demand.tier1)
@@ -438,6 +453,25 @@ class Balancer:
             loads.append(replica.export(now))
         return placements, loads
 
+    def export_prefixes(self) -> list[PrefixReport]:
+        """Return the prefixes that peers have not been told of yet: of each prompt the end first, as in use."""
+        reports: list[PrefixReport] = []
+        for member, demand in self._prefixes:
+            marks, lengths = demand.marks, demand.lengths
+            begin = demand.tier1 if lengths[0] > demand.tier1 else 0
+            for place in range(min(len(marks), MOST_TOLD) - 1, -1, -1):
+                before = lengths[place - 1] if place else begin
+                reports.append(PrefixReport(marks[place], member, lengths[place] - before))
+        self._prefixes.clear()
+        return reports
+
+    def merge_prefixes(self, prefixes: Sequence[PrefixReport]) -> None:
+        """Merge what a peer tells of prefixes."""
+        for prefix, member, tokens in prefixes:
+            id_ = self._keys.get(member)
+            if id_ is not None:
+                self.replicas[id_].heard(prefix, tokens)
+
     def merge(
         self, sender: int, placements: Sequence[PlacementReport], loads: Sequence[LoadReport], now: float
     ) -> None:
@@ -460,12 +494,17 @@ class Balancer:
                 self._drop_session(place, report.session)
             # the second report of a turn is that of its end
             ended = place.member == id_ and place.turn == report.turn
-        tier1 = self._tier1.get(report.prefix, 0.0)
+        in_use = replica.costs.in_use
+        known = self._tier1.get(report.prefix)
+        tier1 = float(in_use.mean()) if known is None else known
+        if tier1 and not ended:
+            in_use.use(report.prefix, int(tier1), 0.0)
         tokens = min(report.tokens, replica.costs.kv_tokens)
-        replica.touch(report.prefix, int(tier1))
+        replica.touch(report.prefix, 0)  # its tokens are counted where its prefixes are told
         self.sessions.drop(report.session)
         replica.live.expire(now)
-        replica.live.heard(report.session, report.prefix, tier1, max(0.0, tokens - tier1), now, ended=ended)
+        own = replica.own_share * max(0.0, tokens - tier1)
+        replica.live.heard(report.session, report.prefix, tier1, own, now, ended=ended)
         self.locations.put(
             report.session, Placement(id_, report.prefix, report.turn, tokens, replica.tokens_written, now)
         )

@@ -1,4 +1,4 @@
-"""Defines what routers send each other: placements of sessions, and each router's load on each replica."""
+"""Defines what routers send each other: placements of sessions and prefixes, and each router's load on each replica."""
 
 from typing import NamedTuple
 
@@ -28,6 +28,15 @@ class PlacementReport(NamedTuple):
     tokens: int
     """Tokens of the session that the member has cached: the prompt when it was placed, with the answer once it
     ended."""
+
+
+class PrefixReport(NamedTuple):
+    """A prefix that a request was sent somewhere with. Idempotent, and in any order."""
+
+    prefix: PrefixKey
+    member: MemberHash
+    tokens: int
+    """Tokens beyond the next shorter prefix of the same prompt."""
 
 
 class LoadReport(NamedTuple):

@@ -50,6 +50,7 @@ class ReplicaLoad:
         "inherited",
         "key",
         "live",
+        "own_share",
         "peer_context",
         "peer_in_flight",
         "peer_pending",
@@ -61,6 +62,7 @@ class ReplicaLoad:
         "since",
         "step",
         "ticks",
+        "told",
         "written",
     )  # fmt: skip
 
@@ -93,6 +95,12 @@ class ReplicaLoad:
         self.peers: dict[int, tuple[LoadReport, float, float]] = {}
         """Peer → its latest report, the tokens that it is believed to have written since it was first heard, and the
         time of the report."""
+        self.own_share = 1.0
+        """Share of a request beyond Tier 1 that no other session has computed, as a mean of this router's requests. It
+        stands for those of peers, who do not tell."""
+        self.told = 0
+        """Tokens of new prefixes that peers have sent there and that are not known to be computed. Their sessions are
+        heard of later, with their first token."""
         self.peer_in_flight = 0
         self.peer_context = 0
         self.peer_pending = 0.0
@@ -185,6 +193,12 @@ class ReplicaLoad:
         self.prefixes.use(prefix, tokens)
         self.wrote(0)
 
+    def heard(self, prefix: PrefixKey, tokens: int) -> None:
+        """Record that a peer has sent a request with a prefix there, which has so many tokens beyond a shorter one."""
+        if prefix not in self.prefixes:
+            self.told = min(self.told + tokens, self.costs.kv_tokens)
+        self.touch(prefix, tokens)
+
     def wrote(self, tokens: int) -> None:
         """Record that tokens were written into its cache which no other request shares, as far as is known."""
         self.prefixes.write(tokens)
@@ -217,7 +231,8 @@ class ReplicaLoad:
             # a count that falls is not believed, nor one that grows by more than the whole cache at once
             grown = min(max(0, load.written - known[0].written), self.costs.kv_tokens)
             written = known[1] + grown
-            self.wrote(grown)
+            self.told = max(0, min(self.told, load.context) - grown)  # the rest of it is ends of prompts and answers
+            self.costs.in_use.write(grown)
         self.peers[peer] = (load, written, now)
         self.since = max(self.since, now - load.age)
         self._add_up_peers()

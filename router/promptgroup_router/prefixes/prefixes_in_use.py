@@ -34,6 +34,14 @@ class PrefixesInUse:
         """Tokens of all of them."""
         self._written = 0.0
 
+    def mean(self) -> int:
+        """Return the mean tokens of a prefix in use."""
+        return self._tokens // len(self._used) if self._used else 0
+
+    def write(self, tokens: float) -> None:
+        """Record tokens that peers have written into the caches."""
+        self._written += tokens
+
     def use(self, prefix: PrefixKey, tokens: int, written: float) -> None:
         """Record a request with a prefix of `tokens`, which is expected to write so many tokens into a cache."""
         self._written += written

@@ -27,7 +27,7 @@ NEAR = 4
 _TOOL_PARTS = frozenset(("tool_use", "tool_result"))
 """Types of the parts that are text in another form: what a model asks of a tool, and what that answers."""
 
-_digest = cast("Callable[[bytes, int], int]", xxhash.xxh3_64_intdigest)
+_digest = cast("Callable[[memoryview, int], int]", xxhash.xxh3_64_intdigest)
 
 
 class Marks(NamedTuple):
@@ -102,19 +102,19 @@ def cut(data: bytes, borders: Sequence[int]) -> Marks:
     """
     hashes: list[int] = []
     ends: list[int] = []
-    size = len(data)
+    size, view = len(data), memoryview(data)
     last = chain = 0
     fixed = STEP
     for border in borders:
         end = min(border, size)
         while fixed <= end and len(hashes) < MOST_MARKS:
-            chain = _digest(data[last:fixed], chain)
+            chain = _digest(view[last:fixed], chain)
             hashes.append(chain)
             ends.append(fixed)
             last = fixed
             fixed += step_at(fixed)
         if end - last >= step_at(last) // NEAR and len(hashes) < MOST_MARKS:
-            chain = _digest(data[last:end], chain)
+            chain = _digest(view[last:end], chain)
             hashes.append(chain)
             ends.append(end)
             last = end

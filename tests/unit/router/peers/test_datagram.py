@@ -9,6 +9,7 @@ from promptgroup_router.peers.datagram import (
     _PURPOSE,
     MAX_BYTES,
     MAX_SKEW_SECONDS,
+    PREFIXES,
     RECORDS,
     SPENDS,
     Datagram,
@@ -17,7 +18,7 @@ from promptgroup_router.peers.datagram import (
     decode,
     encode,
 )
-from promptgroup_router.policy.gossip import LoadReport
+from promptgroup_router.policy.gossip import LoadReport, PrefixReport
 from support.peers import KEY, load, placement
 
 HELLO = Datagram(DatagramKind.HELLO, sender=1, sequence=2, sent=1000.0)
@@ -105,6 +106,21 @@ def test_reports_of_use_come_back_and_a_full_datagram_is_as_large_as_may_be():
         encode(HELLO._replace(kind=DatagramKind.SPEND, spends=[SPEND] * (SPENDS + 1)), KEY)
     with pytest.raises(ValueError, match="HELLO holds no reports of use"):
         encode(HELLO._replace(spends=[SPEND]), KEY)
+
+
+def test_prefixes_come_back_and_a_full_datagram_is_as_large_as_may_be():
+    report = PrefixReport(2**64 - 1, 7, 256)
+    data = encode(HELLO._replace(kind=DatagramKind.PREFIX, prefixes=[report] * PREFIXES), KEY)
+    assert MAX_BYTES - 18 < len(data) <= MAX_BYTES
+    found = decode(data, KEY, 1000.0)
+    assert (found.kind, found.prefixes, found.placements) == (DatagramKind.PREFIX, [report] * PREFIXES, ())
+    with pytest.raises(ValueError, match=f"{PREFIXES + 1} reports of prefixes"):
+        encode(HELLO._replace(kind=DatagramKind.PREFIX, prefixes=[report] * (PREFIXES + 1)), KEY)
+
+
+@pytest.mark.parametrize(("count", "loads", "size"), [(2, 0, 18), (1, 1, 18), (1, 0, 17)])
+def test_prefixes_of_another_size_than_told_are_refused(count, loads, size):
+    assert decode(sealed(b"PGP", 1, 6, 1, 1, 1000.0, count, loads, body=bytes(size)), KEY, 1000.0) is Refusal.MALFORMED
 
 
 @pytest.mark.parametrize(("count", "loads", "size"), [(2, 0, 42), (1, 1, 42), (1, 0, 41)])

@@ -8,6 +8,7 @@ from promptgroup_router.contract.caller_rules import CallerLimits
 from promptgroup_router.peers.catch_up import COPY_DATAGRAMS
 from promptgroup_router.peers.datagram import (
     MAX_BYTES,
+    PREFIXES,
     RECORDS,
     Datagram,
     DatagramKind,
@@ -17,7 +18,15 @@ from promptgroup_router.peers.datagram import (
     seal_key,
 )
 from promptgroup_router.peers.members import MAX_PEERS
-from promptgroup_router.peers.protocol import DATAGRAMS_A_TICK, HELLO_SECONDS, MAX_CANDIDATES, WAITING_PLACEMENTS
+from promptgroup_router.peers.protocol import (
+    DATAGRAMS_A_TICK,
+    HELLO_SECONDS,
+    MAX_CANDIDATES,
+    PREFIX_DATAGRAMS_A_TICK,
+    WAITING_PLACEMENTS,
+    WAITING_PREFIXES,
+)
+from promptgroup_router.policy.gossip import PrefixReport
 from support.peers import KEY, TICK, Net, Node, load, placement
 
 
@@ -44,6 +53,19 @@ def test_routers_find_each_other_and_tell_what_they_do_within_a_tick():
         assert node.listener.locations == {7: placement(7, turn=3)}
         assert node.listener.peers == {1: {5: load(5, written=10)}}
     assert one.listener.peers == {}
+
+
+def test_prefixes_are_told_within_a_tick_and_a_flood_of_them_in_bounded_datagrams():
+    one, two = Node(1), Node(2)
+    net = met(one, two)
+    one.listener.prefixes = told = [PrefixReport(number, 5, 256) for number in range(3 * PREFIXES)]
+    net.step()
+    assert two.listener.heard == told
+    one.listener.prefixes = [PrefixReport(number, 5, 256) for number in range(2 * WAITING_PREFIXES)]
+    net.step()
+    assert kinds(net).count(DatagramKind.PREFIX) == PREFIX_DATAGRAMS_A_TICK
+    net.step(WAITING_PREFIXES / PREFIXES * TICK)
+    assert len(two.listener.heard) == len(told) + WAITING_PREFIXES
 
 
 def test_nothing_is_sent_but_heartbeats_when_nothing_happens():

@@ -323,6 +323,57 @@ def test_a_session_of_a_peer_is_found_where_the_peer_has_put_it():
     assert (second.member.id, second.cached, second.moved) == (first.member.id, 3150, False)
 
 
+MARKS = [101, 102, 103, 104]
+
+
+def asks(session, *, shares=4, prompt=8200):
+    """A new session whose prompt begins with so many of MARKS."""
+    marks = [*MARKS[:shares], *(session * 1000 + place for place in range(4 - shares))]
+    return Demand(session, session, prompt=prompt, marks=marks, lengths=[2000, 4000, 6000, 8000])
+
+
+def test_new_sessions_go_where_their_prefix_is_until_waiting_costs_more():
+    candidates, balancer = served(slots=3)
+    first = balancer.pick(candidates, asks(1), 0.0)
+    balancer.first_token(first, 0.9)
+    balancer.end(first, Usage(8200, 0, 10), 1.0)
+    found = []
+    for session in range(2, 5):
+        found.append(balancer.pick(candidates, asks(session, shares=3), 10.0 * session))
+        balancer.end(found[-1], Usage(8200, 6000, 10), 10.0 * session + 1)
+    assert {pick.member.id for pick in found} == {first.member.id}
+    assert [pick.cached for pick in found] == [6000] * 3
+    first.replica.send(10.0, 1000, 50.0, streamed=True)
+    assert balancer.pick(candidates, asks(9), 50.0).member.id != first.member.id
+
+
+def test_a_prompt_that_is_given_up_before_its_first_byte_is_not_believed_cached():
+    candidates, balancer = served()
+    gone = balancer.pick(candidates, asks(1), 0.0)
+    balancer.release(gone, 0.1)
+    assert gone.replica.prefixes.longest(MARKS) == 0
+
+
+def test_single_questions_on_one_prefix_do_not_fill_the_working_set():
+    candidates, balancer = served(slots=1)
+    first = balancer.pick(candidates, asks(1), 0.0)
+    balancer.first_token(first, 0.9)
+    balancer.end(first, Usage(8200, 0, 10), 1.0)
+    picks = [balancer.pick(candidates, asks(session), 1.0) for session in range(2, 40)]
+    assert None not in picks  # 312,000 tokens of prompts, most of which are one prefix
+
+
+def test_a_prefix_of_a_peer_is_found_where_the_peer_has_put_it():
+    candidates, one, two = pair()
+    exchange(one, two, 0.0)
+    first = one.pick(candidates, asks(1), 0.0)
+    two.merge_prefixes(one.export_prefixes())
+    exchange(one, two, 0.05)
+    assert one.export_prefixes() == []
+    second = two.pick(candidates, asks(2), 20.0)
+    assert (second.member.id, second.cached) == (first.member.id, 8000)
+
+
 def test_a_peers_load_is_avoided_like_ones_own_until_it_is_gone():
     candidates, one, two = pair(slots=2)
     busy = one.pick(candidates, Demand(1, 11, prompt=50_000), 0.0).member
