@@ -145,9 +145,9 @@ class CallerRules:
     """Fields that clients may set."""
     headers: frozenset[str] = frozenset()
     """Header fields, in lower case, that pass between clients and engines beside those that pass in every group."""
-    salted: frozenset[str] = frozenset()
-    """The APIs on which the group's engines take a salt; a group that names any isolates its callers, and serves no
-    other API."""
+    salted: frozenset[str] | None = None
+    """The APIs on which the engines take a salt, of a group that isolates its callers and serves no other API; None
+    where callers share caches."""
     cached_tokens: CachedTokens = CachedTokens.EXACT
     default: CallerLimits = NO_LIMITS
     """Limits of a caller that is not named."""
@@ -161,7 +161,7 @@ class CallerRules:
     @property
     def isolates(self) -> bool:
         """True if callers share no cache."""
-        return bool(self.salted)
+        return self.salted is not None
 
     @property
     def without_limits(self) -> "CallerRules":

@@ -69,8 +69,8 @@ class Rewrite:
     """Fields of the engine's operator that the group lets clients set."""
     domain: CacheDomain = SHARED
     """The part of engines' caches that the request reads and writes."""
-    salted: AbstractSet[str] = frozenset()
-    """The APIs on which the engines take a salt."""
+    salted: AbstractSet[str] | None = None
+    """The APIs on which the engines take a salt; None where callers share their caches."""
     cached: bool = True
     """False for requests that leave nothing in a cache."""
     ordered: bool = False
