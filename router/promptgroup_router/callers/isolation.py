@@ -12,8 +12,9 @@ from promptgroup_router.callers.engine_fields import NONE, with_text_field, with
 from promptgroup_router.callers.salts import SHARED, CacheDomain, Salts
 from promptgroup_router.contract.caller_rules import SALTS, EngineField
 
-OWN_IDS = frozenset(("request_id",))
-"""The field by which a client chooses the id of its request, and of its response, within the engine."""
+_NEVER = SALTS | {EngineField.REQUEST_ID}
+"""Fields that the clients of a group which isolates its callers never set, whatever it allows: its router chooses salts, and
+the ids of responses, by which it knows whose they are."""
 
 _COMPUTING = (ApiKind.BY_MODEL, ApiKind.FORM, ApiKind.PASSED)
 """Requests that engines compute something for although no prompt is kept for a next turn."""
@@ -61,7 +62,7 @@ def for_engine(
     """Return a request without what its client may not say, and without further fields."""
     if not domain.salt:
         return without_engine_fields(ask, allowed, further)
-    return without_media_ids(without_engine_fields(ask, allowed - SALTS, OWN_IDS | further))
+    return without_media_ids(without_engine_fields(ask, allowed - _NEVER, further))
 
 
 def salted_body(body: bytes, domain: CacheDomain, salted: AbstractSet[str] | None, kind: ApiKind, *, cached: bool) -> bytes:
