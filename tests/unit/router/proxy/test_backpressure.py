@@ -368,6 +368,7 @@ def test_an_address_that_holds_all_connections_and_sends_nothing_keeps_nobody_ou
             await until(lambda: len(router._clients.connections) >= 40, "the connections")
             for _ in range(3):
                 assert (await ask(router.port, get("/v1/models"))).status == 200
+            assert router.state.metrics.connections_given_up.values.keys() == {("silent",)}
 
     run(check())
 
