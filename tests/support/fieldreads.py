@@ -1,7 +1,7 @@
 """Finds the fields of bodies that an engine's Python sources read, by name.
 
-A body is a model of Pydantic, a class whose name ends with Request or ReqInput. Its fields are the annotated ones of the class and
-of its bases, and those that a validator reads (`data.get(NAME)`, `data[NAME]`) before there is a model.
+A body is a model of Pydantic, a class whose name ends with Request or ReqInput. Its fields are the annotated ones of
+the class and of its bases, and those that a validator reads (`data.get(NAME)`, `data[NAME]`) before there is a model.
 """
 
 import ast
@@ -45,8 +45,8 @@ def _fields(body: ast.ClassDef) -> Iterator[str]:
                     yield name
     for node in ast.walk(body):
         match node:
-            case (
-                ast.Call(func=ast.Attribute(value=ast.Name(id="data"), attr=method), args=[ast.Constant(value=str(name)), *_])
+            case ast.Call(
+                func=ast.Attribute(value=ast.Name(id="data"), attr=method), args=[ast.Constant(value=str(name)), *_]
             ) if method in _READS:
                 yield name
             case ast.Subscript(value=ast.Name(id="data"), slice=ast.Constant(value=str(name)), ctx=ast.Load()):

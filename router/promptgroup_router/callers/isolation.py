@@ -65,7 +65,9 @@ def for_engine(
     return without_media_ids(without_engine_fields(ask, allowed - _NEVER, further))
 
 
-def salted_body(body: bytes, domain: CacheDomain, salted: AbstractSet[str] | None, kind: ApiKind, *, cached: bool) -> bytes:
+def salted_body(
+    body: bytes, domain: CacheDomain, salted: AbstractSet[str] | None, kind: ApiKind, *, cached: bool
+) -> bytes:
     """Return the body that goes to the engine, with the salt of its domain."""
     if not domain.salt or not salted or kind.value not in salted or not (cached or kind is ApiKind.BY_MODEL):
         return body

@@ -557,7 +557,8 @@ def _unmatched_rules(groups: Sequence[CallerRules]) -> CallerRules:
 
     One group that isolates its callers, or hides something from them, is enough: their other prompts are cached by the
     same engines. Where their engines take a salt on different APIs, such requests are served on none. No field of
-    engines and no further header passes: no group answers for their clients. The limits are those of the first group, the oldest.
+    engines and no further header passes: no group answers for their clients. The limits are those of the first group,
+    the oldest.
     """
     first = groups[0]
     isolating = [each.salted for each in groups if each.salted is not None]

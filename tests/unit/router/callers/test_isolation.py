@@ -30,7 +30,9 @@ BODIES = {
 
 
 def view_of(salted=ALL, **fields):
-    return build_index(table(group(callers=CallerRules(salted=None if salted is None else frozenset(salted), **fields))))
+    return build_index(
+        table(group(callers=CallerRules(salted=None if salted is None else frozenset(salted), **fields)))
+    )
 
 
 def routed(body, caller=A, *, path=CHAT, view=None, headers=None):
