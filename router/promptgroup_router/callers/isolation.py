@@ -13,8 +13,8 @@ from promptgroup_router.callers.salts import SHARED, CacheDomain, Salts
 from promptgroup_router.contract.caller_rules import SALTS, EngineField
 
 _NEVER = SALTS | {EngineField.REQUEST_ID}
-"""Fields that the clients of a group which isolates its callers never set, whatever it allows: its router chooses salts, and
-the ids of responses, by which it knows whose they are."""
+"""Fields that the clients of a group which isolates its callers never set, whatever it allows: its router
+chooses salts, and the ids of responses, by which it knows whose they are."""
 
 _COMPUTING = (ApiKind.BY_MODEL, ApiKind.FORM, ApiKind.PASSED)
 """Requests that engines compute something for although no prompt is kept for a next turn."""
