@@ -122,6 +122,7 @@ class Router:
                 budget=core.bodies,
                 buffers=core.buffers,
                 max_connections=settings.max_connections,
+                gave_way=core.state.metrics.connections_given_up.add,
             )
             for handler in handlers
         )

@@ -93,7 +93,7 @@ async def world(
     write_keys(folder / "secrets", team_a=KEY_A, team_b=KEY_B)
     async with standing_in(1, Knobs(Cost(), time_scale=time_scale, startup=0.0), engine, dialect) as addresses:
         slots = (slot(0, address=addresses[0]),)
-        rules = CallerRules(salted=dialect.salted if isolated else frozenset())
+        rules = CallerRules(salted=dialect.salted if isolated else None)
         known: RoutingTable = table(group("support", revision(slots=slots), access=BY_KEY, callers=rules))
         async with routing(folder, known, secrets_dir=folder / "secrets") as router:
             await until(lambda: router.state.keys_tried, "the keys")

@@ -438,8 +438,8 @@ class RoutingSpec(ApiModel):
     LeastRequest, RoundRobin and PrefixHash exist for comparison."""
     sharing: Sharing = Sharing.POOL
     """With Pool, groups of this namespace with the same model, engine settings, access and rules for callers
-    (isolation, reportCachedTokens, allowedEngineFields) take each other's overflow. With Dedicated, this group's
-    replicas serve it alone, and it uses no others."""
+    (isolation, reportCachedTokens, allowedEngineFields, allowedEngineHeaders) take each other's overflow. With
+    Dedicated, this group's replicas serve it alone, and it uses no others."""
     load_factor_percent: Annotated[int, Field(ge=100, le=10_000)] = 125
     """Bound of BoundedLoad: a replica takes at most this percentage of the mean load, rounded up."""
     session_header: Annotated[str, Field(pattern="^[A-Za-z0-9-]{1,64}$")] = HEADER_SESSION

@@ -133,7 +133,7 @@ def caller_rules(spec: PromptGroupSpec) -> CallerRules:
     return CallerRules(
         allowed=frozenset(routing.allowed_engine_fields),
         headers=frozenset(routing.allowed_engine_headers),
-        salted=DIALECTS[spec.engine.type].salted if isolates else frozenset(),
+        salted=DIALECTS[spec.engine.type].salted if isolates else None,
         cached_tokens=routing.report_cached_tokens,
         default=caller_limits(limits.default),
         named=tuple(sorted({each.caller: caller_limits(each) for each in limits.callers}.items(), key=itemgetter(0))),

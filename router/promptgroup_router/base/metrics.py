@@ -242,6 +242,12 @@ class Metrics:
         self.workers.add()
         self.worker_ends = self._counter("worker_ends_total", "Worker processes that ended unasked and were replaced.")
         self.connections = self._counter("connections", "Client connections.", (), "gauge")
+        self.connections_given_up = self._counter(
+            "connections_given_up_total",
+            "Client connections that were closed for new ones at --max-connections, by what they had brought: nothing "
+            "(silent), part of a head (begun), whole requests (kept), or part of a body (uploading).",
+            ("use",),
+        )
         self.handshakes_refused = self._counter(
             "handshakes_refused_total",
             "TLS connections that were reset, since their address had a quarter of all connections in handshakes.",

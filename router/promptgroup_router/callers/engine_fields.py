@@ -15,6 +15,8 @@ _ALL = frozenset(field.value for field in EngineField)
 _NESTING = EngineField.VLLM_XARGS.value
 """vLLM merges its members with others of `EngineField` before it looks at any."""
 NONE: frozenset[str] = frozenset()
+CUTTING = frozenset(("truncate_prompt_tokens",))
+"""Fields by which vLLM drops the beginning of a conversation, with a prompt that a router has put there."""
 CACHE_FIELD = "cache"
 """LiteLLM's field for the response cache."""
 TO_ROUTER = frozenset((CACHE_FIELD,))

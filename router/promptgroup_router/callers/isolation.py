@@ -12,20 +12,27 @@ from promptgroup_router.callers.engine_fields import NONE, with_text_field, with
 from promptgroup_router.callers.salts import SHARED, CacheDomain, Salts
 from promptgroup_router.contract.caller_rules import SALTS, EngineField
 
-OWN_IDS = frozenset(("request_id",))
-"""The field by which a client chooses the id of its request, and of its response, within the engine."""
+_NEVER = SALTS | {EngineField.REQUEST_ID}
+"""Fields that the clients of a group which isolates its callers never set, whatever it allows: its router
+chooses salts, and the ids of responses, by which it knows whose they are."""
 
 _COMPUTING = (ApiKind.BY_MODEL, ApiKind.FORM, ApiKind.PASSED)
 """Requests that engines compute something for although no prompt is kept for a next turn."""
 
 
 def cache_domain(
-    salted: AbstractSet[str], salts: Salts | None, caller: Caller, namespace: str, ask: ParsedRequest, *, cached: bool
+    salted: AbstractSet[str] | None,
+    salts: Salts | None,
+    caller: Caller,
+    namespace: str,
+    ask: ParsedRequest,
+    *,
+    cached: bool,
 ) -> CacheDomain:
     """Return the domain of a request.
 
     Args:
-        salted: the APIs on which the engines of its replicas take a salt; empty where callers share their caches.
+        salted: the APIs on which the engines of its replicas take a salt; None where callers share their caches.
         salts: the salts of all callers.
         caller: who sends it.
         namespace: the namespace of its group.
@@ -35,7 +42,7 @@ def cache_domain(
     Raises:
         ApiError: 401: nobody knows who sends it. 400: the engines take no salt on its API.
     """
-    if not salted:
+    if salted is None:
         return SHARED
     if salts is None:
         raise RuntimeError("a group keeps its callers apart, and no salts are given")
@@ -43,10 +50,8 @@ def cache_domain(
         message = "the group keeps its callers apart, and does not know who asks: send a credential"
         raise ApiError(401, message, code="caller_unknown")
     if ask.kind.value not in salted and (cached or ask.kind in _COMPUTING):
-        known = ", ".join(sorted(salted))
-        message = (
-            f"model {shown(ask.model)} keeps its callers apart, and its engine cannot on this API: use one of {known}"
-        )
+        way = f"use one of {', '.join(sorted(salted))}" if salted else "ask one of its groups by name"
+        message = f"model {shown(ask.model)} keeps its callers apart, and its engines cannot on this API: {way}"
         raise ApiError(400, message, param="model", code="isolation_not_supported")
     return salts.of(namespace, caller)
 
@@ -57,11 +62,13 @@ def for_engine(
     """Return a request without what its client may not say, and without further fields."""
     if not domain.salt:
         return without_engine_fields(ask, allowed, further)
-    return without_media_ids(without_engine_fields(ask, allowed - SALTS, OWN_IDS | further))
+    return without_media_ids(without_engine_fields(ask, allowed - _NEVER, further))
 
 
-def salted_body(body: bytes, domain: CacheDomain, salted: AbstractSet[str], kind: ApiKind, *, cached: bool) -> bytes:
+def salted_body(
+    body: bytes, domain: CacheDomain, salted: AbstractSet[str] | None, kind: ApiKind, *, cached: bool
+) -> bytes:
     """Return the body that goes to the engine, with the salt of its domain."""
-    if not domain.salt or kind.value not in salted or not (cached or kind is ApiKind.BY_MODEL):
+    if not domain.salt or not salted or kind.value not in salted or not (cached or kind is ApiKind.BY_MODEL):
         return body
     return with_text_field(body, EngineField.CACHE_SALT.value, domain.salt)

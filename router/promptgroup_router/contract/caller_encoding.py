@@ -32,7 +32,7 @@ def encode(rules: CallerRules) -> dict[str, Any]:
         encoded["allowedEngineFields"] = sorted(rules.allowed)
     if rules.headers:
         encoded["allowedEngineHeaders"] = sorted(rules.headers)
-    if rules.salted:
+    if rules.salted is not None:
         encoded["salted"] = sorted(rules.salted)
     if rules.cached_tokens is not CachedTokens.EXACT:
         encoded["reportCachedTokens"] = rules.cached_tokens.value
@@ -69,7 +69,7 @@ def decode(item: object, at: str) -> CallerRules:
     return CallerRules(
         allowed=frozenset(known[name] for name in texts(data, "allowedEngineFields", at) if name in known),
         headers=_decode_headers(data, at),
-        salted=frozenset(texts(data, "salted", at)),
+        salted=frozenset(texts(data, "salted", at)) if data.get("salted") is not None else None,
         cached_tokens=member(CachedTokens, data, "reportCachedTokens", at, CachedTokens.EXACT),
         default=_decode_limits(mapping(data.get("default", {}), f"{at}.default"), f"{at}.default"),
         named=tuple(sorted(limits.items(), key=lambda pair: pair[0])),

@@ -47,8 +47,18 @@ class EngineField(enum.StrEnum):
     """SGLang: weights to use beside the model's."""
     SESSION_PARAMS = "session_params"
     """SGLang: a session that the engine keeps."""
+    SESSION_ID = "session_id"
+    """vLLM, SGLang: the session that the engine keeps or reports a request's cache under."""
     RID = "rid"
     """SGLang: the id of the request within the engine, by which it can be aborted."""
+    REQUEST_ID = "request_id"
+    """vLLM: the same, and the id of a response."""
+    INPUT_IDS = "input_ids"
+    """SGLang: tokens that a chat's engine takes in place of its messages, so also of a declared prompt."""
+    PROMPT_EMBEDS = "prompt_embeds"
+    """vLLM: prompts beside the one that the router reads."""
+    CUSTOM_LABELS = "custom_labels"
+    """SGLang: labels of the engine's metrics."""
     PRIORITY = "priority"
     """All engines: who goes first."""
 
@@ -145,9 +155,9 @@ class CallerRules:
     """Fields that clients may set."""
     headers: frozenset[str] = frozenset()
     """Header fields, in lower case, that pass between clients and engines beside those that pass in every group."""
-    salted: frozenset[str] = frozenset()
-    """The APIs on which the group's engines take a salt; a group that names any isolates its callers, and serves no
-    other API."""
+    salted: frozenset[str] | None = None
+    """The APIs on which the engines take a salt, of a group that isolates its callers and serves no other API; None
+    where callers share caches."""
     cached_tokens: CachedTokens = CachedTokens.EXACT
     default: CallerLimits = NO_LIMITS
     """Limits of a caller that is not named."""
@@ -161,7 +171,7 @@ class CallerRules:
     @property
     def isolates(self) -> bool:
         """True if callers share no cache."""
-        return bool(self.salted)
+        return self.salted is not None
 
     @property
     def without_limits(self) -> "CallerRules":

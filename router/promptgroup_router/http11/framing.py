@@ -23,6 +23,7 @@ _VALUES = bytes(int(chr(each), 16) if chr(each) in "0123456789abcdefABCDEF" else
 
 _CR, _LF = ord("\r"), ord("\n")
 _SIZE = re.compile(rb"([0-9A-Fa-f]{1,15})(?:[ \t]*+;[\t\x20-\x7e\x80-\xff]*+)?\r\n")
+_EXTENSION = re.compile(rb"[ \t;][^\r\n]*+")
 _NO_TRAILER = re.compile(
     rb"(?:transfer-encoding|content-(?:length|encoding|type|range)|host|trailer|connection|cache-control|set-cookie"
     rb"|authorization|www-authenticate|location|retry-after|x-request-id|request-id|x-promptgroup[^:]*):",
@@ -91,13 +92,15 @@ class Chunked:
       └──size = 0──▶ TRAILER ──blank line──▶ done
     """
 
-    __slots__ = ("_expect", "_left", "_limit", "_line", "_size", "_trailers", "done", "last")
+    __slots__ = ("_expect", "_left", "_limit", "_line", "_size", "_trailers", "done", "extensions", "last")
 
     def __init__(self, limit: int | None = None) -> None:
         """Start a body whose content may have `limit` bytes."""
         self.done = False
         self.last = -1
         """The place behind the last chunk in what was fed last; -1 until it has come."""
+        self.extensions: list[tuple[int, int]] = []
+        """Where extensions of chunks begin and end in what was fed last."""
         self._limit = limit
         self._size = 0
         self._expect = _Expect.SIZE
@@ -120,6 +123,8 @@ class Chunked:
             HttpError: the coding is malformed, or a chunk size says that the content exceeds the limit (413).
         """
         start, end = at, len(data)
+        if self.extensions:
+            self.extensions = []
         if self.last >= 0:
             self.last = start
         at = self._whole_chunks(data, sink, at)
@@ -139,6 +144,9 @@ class Chunked:
                 raise HttpError(400, "a chunk is longer than its size says")
             if len(line) > MAX_LINE:
                 raise HttpError(400, f"a chunk-size or trailer line is longer than {MAX_LINE} bytes")
+            if self._expect is _Expect.SIZE and (extension := _EXTENSION.search(line)) is not None:
+                begun = at - len(self._line)
+                self.extensions.append((max(at, begun + extension.start()), max(at, begun + extension.end())))
             if not line_end:
                 self._line = line
                 return end - start

@@ -182,8 +182,8 @@ class ResponseReader:
         """Add received bytes.
 
         Returns:
-            The bytes that belong to the body, as received but for trailers: clients get an engine's fields by name, and
-            these come behind the head.
+            The bytes that belong to the body, as received but for trailers and extensions of chunks: clients get what
+            an engine says beside its content by name, and in the head.
 
         Raises:
             HttpError: the engine's answer is not HTTP/1.1.
@@ -210,6 +210,15 @@ class ResponseReader:
         if used < len(data):
             self._surplus = True
             data = data[:used]
-        if over or not isinstance(body, Chunked) or body.last < 0 or (body.done and used == body.last + len(_END)):
+        if over or not isinstance(body, Chunked):
             return data
-        return data[: body.last] + (_END if body.done else b"")
+        if body.last >= 0 and not (body.done and used == body.last + len(_END)):
+            data = data[: body.last] + (_END if body.done else b"")
+        return _without(data, body.extensions) if body.extensions else data
+
+
+def _without(data: bytes, parts: list[tuple[int, int]]) -> bytes:
+    """Return data without the parts from one place to another."""
+    ends = [0, *(end for _, end in parts)]
+    starts = [*(start for start, _ in parts), len(data)]
+    return b"".join(data[end:start] for end, start in zip(ends, starts, strict=True))

@@ -122,6 +122,10 @@ class OpeningPlace:
         self._clients.opening -= 1
 
 
+def _ignore(_use: str) -> None:
+    """Count nothing."""
+
+
 class ClientListener:
     """All connections of one port."""
 
@@ -135,6 +139,7 @@ class ClientListener:
         budget: BodyBudget | None = None,
         buffers: BodyBudget | None = None,
         max_connections: int = 2**31,
+        gave_way: Callable[[str], None] = _ignore,
     ) -> None:
         self.date = HttpDate()
         self.refusal = refusal
@@ -142,6 +147,8 @@ class ClientListener:
         self.handler = handler
         self.max_body = max_body
         self.max_connections = max_connections
+        self.gave_way = gave_way
+        """Told of each connection that gives way, with the name of what it had come to."""
         self.budget = budget or BodyBudget(2**62)
         self.buffers = buffers or BodyBudget(2**62)
         """For bytes that connections keep: half heads, requests sent ahead, answers that are not read."""
@@ -193,7 +200,9 @@ class ClientListener:
         if not leaving:
             self._vain.add(newcomer.network)
         for place in leaving:
-            yielding[place][0].give_way()
+            connection, standing = yielding[place]
+            connection.give_way()
+            self.gave_way(standing.use.name.lower())
         return excess - len(leaving)
 
     async def wait_closed(self) -> None:

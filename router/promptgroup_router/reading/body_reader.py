@@ -114,7 +114,7 @@ class BodyReader:
             "prompt": prompt,
             "allowed": sorted(rewrite.allowed),
             "salt": salt,
-            "salted": sorted(rewrite.salted),
+            "salted": sorted(rewrite.salted or ()),
             "cached": rewrite.cached,
             "ordered": rewrite.ordered,
             "model": rewrite.model,

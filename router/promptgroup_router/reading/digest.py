@@ -116,8 +116,6 @@ def _fields(ask: ParsedRequest, declared: int) -> dict[str, Any]:
         kept["n"] = several  # of each prompt, which are not told
     if goes_on(ask):
         kept[BACKGROUND] = True
-    if "request_id" in doc:
-        kept["request_id"] = True
     if ask.ids:
         ids = doc["prompt"][0] if isinstance(doc["prompt"][0], list) else doc["prompt"]
         kept["prompt"] = [[each for each in ids[:TEXT_IDS] if isinstance(each, int)]]

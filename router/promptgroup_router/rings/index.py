@@ -556,12 +556,14 @@ def _unmatched_rules(groups: Sequence[CallerRules]) -> CallerRules:
     """Return the rules for requests that no group declares, from those of the groups whose engines serve them.
 
     One group that isolates its callers, or hides something from them, is enough: their other prompts are cached by the
-    same engines. The limits are those of the first group, the oldest.
+    same engines. Where their engines take a salt on different APIs, such requests are served on none. No field of
+    engines and no further header passes: no group answers for their clients. The limits are those of the first group,
+    the oldest.
     """
     first = groups[0]
-    isolating = [each.salted for each in groups if each.isolates]
+    isolating = [each.salted for each in groups if each.salted is not None]
     return CallerRules(
-        salted=frozenset.intersection(*isolating) if isolating else frozenset(),
+        salted=frozenset.intersection(*isolating) if isolating else None,
         cached_tokens=strictest(groups),
         default=first.default,
         named=first.named,

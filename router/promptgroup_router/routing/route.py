@@ -26,7 +26,7 @@ from promptgroup_router.apis.session_key import (
 from promptgroup_router.apis.tokens import Tokens
 from promptgroup_router.base.errors import NO_REPLICA_SECONDS, ApiError, shown
 from promptgroup_router.callers.answer_events import SeenEvents
-from promptgroup_router.callers.engine_fields import NONE, TO_ROUTER
+from promptgroup_router.callers.engine_fields import CUTTING, NONE, TO_ROUTER
 from promptgroup_router.callers.isolation import cache_domain, for_engine, salted_body
 from promptgroup_router.callers.limiter import Charge
 from promptgroup_router.callers.salts import SHARED, CacheDomain, Salts
@@ -58,6 +58,9 @@ _prefix_key = cast("Callable[[bytes], PrefixKey]", xxhash.xxh3_64_intdigest)
 _REVISION_SEED = 1
 """Keeps a session's revision and its place on the ring independent of each other."""
 
+_CONVERSATIONS = (ApiKind.CHAT, ApiKind.TEXT, ApiKind.MESSAGES, ApiKind.RESPONSES)
+"""Requests that a declared prompt is put in front of."""
+
 _RANKS = {priority: rank for rank, priority in enumerate(Priority)}
 
 
@@ -69,8 +72,8 @@ class Rewrite:
     """Fields of the engine's operator that the group lets clients set."""
     domain: CacheDomain = SHARED
     """The part of engines' caches that the request reads and writes."""
-    salted: AbstractSet[str] = frozenset()
-    """The APIs on which the engines take a salt."""
+    salted: AbstractSet[str] | None = None
+    """The APIs on which the engines take a salt; None where callers share their caches."""
     cached: bool = True
     """False for requests that leave nothing in a cache."""
     ordered: bool = False
@@ -410,7 +413,10 @@ def written(ask: ParsedRequest, rewrite: Rewrite) -> bytes:
     Raises:
         ApiError: 400, the request cannot be combined with the declared prompt.
     """
-    sent = for_engine(ask, rewrite.allowed, rewrite.domain, rewrite.further)
+    further = rewrite.further
+    if rewrite.preamble is not None and ask.kind in _CONVERSATIONS:
+        further |= CUTTING
+    sent = for_engine(ask, rewrite.allowed, rewrite.domain, further)
     if rewrite.model and rewrite.preamble is None:
         sent = renamed(sent, rewrite.model)
     body = sent.raw
@@ -537,7 +543,8 @@ def _continue(found: Route, ask: ParsedRequest, locations: SessionLocations, now
         ApiError: 404: no replica that may serve the request holds it, or the response is another caller's.
     """
     # a caller who is kept apart chooses no ids: its response would have no mark of whose it is
-    found.stamped = bool(found.domain.salt) or "request_id" not in ask.doc
+    chosen = EngineField.REQUEST_ID in found.rewrite.allowed and EngineField.REQUEST_ID in ask.doc
+    found.stamped = bool(found.domain.salt) or not chosen
     previous = previous_response(ask)
     wanted = decode(previous)
     if wanted is None:

@@ -11,6 +11,8 @@ from promptgroup_router.contract.caller_rules import CallerRules, EngineField
 from promptgroup_router.policy.session_locations import SessionLocations
 from promptgroup_router.rings.index import build_index
 from promptgroup_router.routing.route import route
+from promptgroup_router.routing.secret_prompt import repeating_field
+from support.enginefields import JUDGED, PASSES, REPEATING
 from support.tables import SYSTEM, group, table
 
 CHAT = b"/v1/chat/completions"
@@ -45,6 +47,40 @@ def test_fields_of_engines_are_taken_out_on_every_api(path, field):
     assert got["temperature"] == 0.5
 
 
+@pytest.mark.parametrize("path", BODIES)
+def test_fields_that_passing_does_no_harm_reach_engines(path):
+    cut = {"truncate_prompt_tokens", "stream", "stream_options"}
+    body = dict.fromkeys(PASSES.keys() - cut, None) | {"model": "llama"} | BODIES[path]
+    assert sent(body, path=path).keys() == body.keys()
+
+
+def test_each_field_is_judged_once_and_those_that_repeat_prompts_are_refused_of_secret_ones():
+    assert len(JUDGED) == len(PASSES) + len(EngineField)
+    assert not [name for name, why in PASSES.items() if why is REPEATING and repeating_field({name: 1}) is None]
+
+
+@pytest.mark.parametrize("path", [path for path in BODIES if path != b"/v1/embeddings"])
+def test_a_prompt_that_is_put_in_front_is_not_cut(path):
+    own = {b"/v1/completions": {"prompt": "Hi"}, b"/v1/responses": {"input": "Hi"}}
+    texts = own.get(path, {"messages": HELLO, "max_tokens": 5})
+    assert "truncate_prompt_tokens" not in sent(texts | {"model": "support", "truncate_prompt_tokens": 1}, path=path)
+
+
+def test_what_has_no_prompt_in_front_is_cut_as_its_client_says():
+    for model, path in (("support", b"/v1/embeddings"), ("llama", b"/v1/embeddings"), ("llama", CHAT)):
+        assert sent(BODIES[path] | {"model": model, "truncate_prompt_tokens": 1}, path=path)["truncate_prompt_tokens"]
+
+
+@pytest.mark.parametrize("allowed", [(), (EngineField.REQUEST_ID,)])
+def test_a_client_chooses_the_id_of_a_response_only_where_its_group_allows_it(allowed):
+    view = build_index(table(group(callers=CallerRules(allowed=frozenset(allowed)))))
+    endpoint = ENDPOINTS[b"/v1/responses"]
+    ask = endpoint.parse(orjson.dumps({"model": "support", "input": "Hi", "request_id": "resp_1"}))
+    found = route(view, ask, {}, locations=SessionLocations(), tokens=Tokens(), now=0.0)
+    assert found.stamped is not bool(allowed)
+    assert ("request_id" in orjson.loads(found.body)) is bool(allowed)
+
+
 @pytest.mark.parametrize("model", ["llama", "support"])
 def test_a_group_may_allow_some_of_them(model):
     messages = DECLARED if model == "llama" else HELLO
@@ -55,7 +91,9 @@ def test_a_group_may_allow_some_of_them(model):
 
 
 def test_what_no_group_declares_is_cleaned_too():
-    assert "kv_transfer_params" not in sent({"model": "llama", "messages": HELLO, "kv_transfer_params": {"a": 1}})
+    body = {"model": "llama", "messages": HELLO, "kv_transfer_params": {"a": 1}}
+    for allowed in ((), EngineField):
+        assert "kv_transfer_params" not in sent(body, allowed=allowed)
 
 
 def test_a_field_that_is_written_with_escapes_or_twice_is_found():

@@ -13,7 +13,7 @@ from promptgroup_router.policy.session_locations import SessionLocations
 from promptgroup_router.rings.index import build_index
 from promptgroup_router.routing.response_id import ResponseId, decode, encode, encode_for, is_of
 from promptgroup_router.routing.route import route
-from support.tables import SYSTEM, group, table
+from support.tables import SYSTEM, group, revision, table
 
 A, B = Caller("a"), Caller("b")
 ALL = frozenset(("chat", "text", "messages", "responses", "by model"))
@@ -30,7 +30,9 @@ BODIES = {
 
 
 def view_of(salted=ALL, **fields):
-    return build_index(table(group(callers=CallerRules(salted=frozenset(salted), **fields))))
+    return build_index(
+        table(group(callers=CallerRules(salted=None if salted is None else frozenset(salted), **fields)))
+    )
 
 
 def routed(body, caller=A, *, path=CHAT, view=None, headers=None):
@@ -72,7 +74,7 @@ def test_a_list_cannot_allow_a_clients_own_salt():
 
 
 def test_a_group_that_shares_sends_no_salt():
-    assert salt(BODIES[CHAT], view=view_of(())) is None
+    assert salt(BODIES[CHAT], view=view_of(None)) is None
 
 
 @pytest.mark.parametrize("headers", [{}, {b"x-session-id": b"1"}, {b"authorization": b"one"}])
@@ -93,6 +95,17 @@ def test_who_is_not_known_is_refused():
 def test_an_api_without_a_salt_is_refused_and_says_which_are_not(path):
     with pytest.raises(ApiError, match="use one of chat, text") as refused:
         routed(BODIES[path], path=path, view=view_of(("chat", "text")))
+    assert (refused.value.status, refused.value.code) == (400, "isolation_not_supported")
+
+
+@pytest.mark.parametrize("path", BODIES)
+def test_engines_that_take_a_salt_on_different_apis_serve_no_undeclared_prompt(path):
+    groups = [
+        group(name, revision(f"Prompt {name}."), callers=CallerRules(salted=frozenset(salted)))
+        for name, salted in (("a", ALL - {"chat", "text"}), ("b", {"chat", "text"}))
+    ]
+    with pytest.raises(ApiError, match="ask one of its groups by name") as refused:
+        routed(BODIES[path], path=path, view=build_index(table(*groups)))
     assert (refused.value.status, refused.value.code) == (400, "isolation_not_supported")
 
 

@@ -6,24 +6,29 @@ from dataclasses import dataclass, replace
 import orjson
 import pytest
 
+from promptgroup_picker.stubs.ext_proc_pb2 import ProcessingRequest
 from promptgroup_router.contract.caller_rules import CachedTokens, CallerLimits, CallerRules, EngineField
 from promptgroup_router.contract.table import Engine, SlotState
+from promptgroup_router.http11.http1 import pairs
 from promptgroup_router.rings.index import build_index
 from promptgroup_router.routing.response_id import OWNED
 from promptgroup_router.routing.state import RouterState
 from support.answered import CACHING
 from support.fakeengine import engines, until
-from support.grpcclient import OneRequest
+from support.grpcclient import OneRequest, header_map
 from support.keys import BY_KEY, KEY_A, KEY_B, write_keys
 from support.tables import SYSTEM, group, revision, slot, table
 from support.wire import ask, get, post, routing, run
 
 A, B = (f"Authorization: Bearer {key}" for key in (KEY_A, KEY_B))
-LOOSE = CallerRules(allowed=frozenset((EngineField.PRIORITY, EngineField.KV_TRANSFER_PARAMS)))
+LOOSE = CallerRules(
+    allowed=frozenset((EngineField.PRIORITY, EngineField.KV_TRANSFER_PARAMS)), headers=frozenset(("x-tenant",))
+)
 ALL = frozenset(("chat", "text", "messages", "responses", "by model"))
 STRICT = {
     "isolation": replace(LOOSE, salted=ALL),
-    "allowed fields": CallerRules(),
+    "allowed fields": replace(LOOSE, allowed=frozenset()),
+    "allowed headers": replace(LOOSE, headers=frozenset()),
     "cached tokens": replace(LOOSE, cached_tokens=CachedTokens.HIDDEN),
 }
 SAID = {"priority": -9, "kv_transfer_params": {"do_remote_prefill": True}, "temperature": 0}
@@ -37,7 +42,8 @@ async def tells(call) -> None:
     usage |= {"prompt_tokens_details": details, "input_tokens_details": details}
     asked = orjson.loads(call.request.body or b"{}")
     choice = {"index": 0, "message": {"role": "assistant", "content": "Hi"}, "finish_reason": "stop"}
-    call.answer(orjson.dumps({"id": asked.get("request_id", "c-1"), "choices": [choice], "usage": usage}))
+    told = {"id": asked.get("request_id", "c-1"), "choices": [choice], "usage": usage}
+    call.answer(orjson.dumps(told), 200, "X-Tenant: of another")
 
 
 @dataclass
@@ -47,7 +53,8 @@ class World:
     rules: CallerRules
 
     async def send(self, who: str, body: dict, path: str = "/v1/chat/completions"):
-        return await ask(self.router.port, post(SAID | body, who, "Content-Type: application/json", path=path))
+        fields = (who, "Content-Type: application/json", "X-Tenant: acme")
+        return await ask(self.router.port, post(SAID | body, *fields, path=path))
 
     async def both(self, body: dict, path: str = "/v1/chat/completions"):
         return [await self.send(who, body, path) for who in (A, B)]
@@ -110,14 +117,18 @@ def known(rules: CallerRules, way: str, strict: str, loose: str):
     )  # fmt: skip
 
 
-def check(rule: str, bodies: list[dict], answers: list[bytes]) -> None:
+def check(rule: str, engine, answers: list) -> None:
     """Check what the strict group's engine got, and what callers learned of it."""
+    bodies = [orjson.loads(each.body) for each in engine.requests if each.body]
     if rule == "isolation":
         assert all(len(body["cache_salt"]) == 48 for body in bodies)
     elif rule == "allowed fields":
         assert all(SAID.keys() & body.keys() == {"temperature"} for body in bodies)
+    elif rule == "allowed headers":
+        assert not any(name == b"x-tenant" for each in engine.requests for name, _ in pairs(each.head.headers))
+        assert not any(b"x-tenant" in answer.headers for answer in answers)
     else:
-        assert not any(b"cached" in answer for answer in answers)
+        assert not any(b"cached" in answer.body for answer in answers)
 
 
 @pytest.mark.parametrize(
@@ -133,7 +144,7 @@ def test_no_way_to_an_engine_goes_past_the_rules_of_its_group(tmp_path, rule, wa
             await until(lambda: router.state.keys_tried, "the keys")
             answers = await WAYS[way](World(router, [strict, loose], STRICT[rule]))
             bodies = [orjson.loads(each.body) for each in strict.requests if each.body]
-            check(rule, bodies, [each.body for each in answers if each.served_by.startswith("chat/strict")])
+            check(rule, strict, [each for each in answers if each.served_by.startswith("chat/strict")])
             if way == "lent":
                 assert not bodies
                 assert [each.status for each in answers] == [503, 503]
@@ -157,6 +168,42 @@ def test_a_picker_keeps_the_same_rules(rule, lends):
     request.head()
     first, *_ = request.body(orjson.dumps(SAID | chat("loose")))
     assert (first.WhichOneof("response") == "request_headers") is lends
+
+
+PICKED = {
+    "own group": ("/v1/chat/completions", chat("llama", SYSTEM)),
+    "own group by name": ("/v1/chat/completions", chat("strict")),
+    "undeclared": ("/v1/chat/completions", chat("llama")),
+    "stored response": (RESPONSES, {"model": "strict", "input": "Hi", "previous_response_id": "resp_of_an_engine"}),
+}
+"""Ways through a picker, which keeps no answers."""
+
+
+@pytest.mark.parametrize("way", PICKED)
+@pytest.mark.parametrize("rule", [rule for rule in STRICT if rule != "isolation"])
+def test_what_a_picker_passes_on_keeps_the_rules_of_the_group(rule, way):
+    state, (path, document) = RouterState(), PICKED[way]
+    state.install(table(group("strict", revision(SYSTEM), callers=STRICT[rule])), "file", 0.0)
+    request = OneRequest(state)
+    request.head(_path=path, x_tenant="acme")
+    head, body = request.body(orjson.dumps(SAID | document))
+    sent = orjson.loads(body.request_body.response.body_mutation.streamed_response.body)
+    answer = header_map(
+        ProcessingRequest(),
+        "response_headers",
+        {":status": "200", "content-type": "application/json", "x-tenant": "of another"},
+        end=False,
+    )
+    (began,) = request.show(answer)
+    told = orjson.dumps({"usage": {"prompt_tokens": 40, "prompt_tokens_details": {"cached_tokens": 32}}})
+    (ended,) = request.answer_body(told)
+    if rule == "allowed fields":
+        assert SAID.keys() & sent.keys() == {"temperature"}
+    elif rule == "allowed headers":
+        assert "x-tenant" in head.request_headers.response.header_mutation.remove_headers
+        assert "x-tenant" in began.response_headers.response.header_mutation.remove_headers
+    else:
+        assert b"cached" not in ended.response_body.response.body_mutation.streamed_response.body
 
 
 def test_groups_with_the_same_rules_and_other_limits_lend():

@@ -330,11 +330,20 @@ def test_interim_answers_reach_clients_of_http_1_1(tmp_path, version):
     run(check())
 
 
-def test_a_query_reaches_the_engine(tmp_path):
+def test_a_query_reaches_the_engine_only_where_something_may_read_it(tmp_path):
     async def check():
-        async with engines(1) as (engine,), routing(tmp_path, table_for([engine])) as router:
-            await ask(router.port, post(chat(), path="/v1/chat/completions?api-version=1&x=a%20b"))
-            assert engine.requests[0].head.query == b"api-version=1&x=a%20b"
+        async with (
+            engines(1) as (engine,),
+            routing(tmp_path, table_for([engine]), pass_paths=("/v1/plugin",)) as router,
+        ):
+            for path in ("/v1/chat/completions", "/v1/messages", "/v1/plugin"):
+                await ask(router.port, post(chat(max_tokens=5), path=f"{path}?api-version=1&x=a%20b"))
+            queries = {each.head.path: each.head.query for each in engine.requests}
+            assert queries == {
+                b"/v1/chat/completions": b"",
+                b"/v1/messages": b"",
+                b"/v1/plugin": b"api-version=1&x=a%20b",
+            }
 
     run(check())
 
@@ -368,6 +377,7 @@ def test_an_address_that_holds_all_connections_and_sends_nothing_keeps_nobody_ou
             await until(lambda: len(router._clients.connections) >= 40, "the connections")
             for _ in range(3):
                 assert (await ask(router.port, get("/v1/models"))).status == 200
+            assert router.state.metrics.connections_given_up.values.keys() == {("silent",)}
 
     run(check())
 

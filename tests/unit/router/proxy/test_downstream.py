@@ -356,6 +356,8 @@ HELD = {
     "an answered request": get("/now"),
     "a part of a body": post(b"x" * 100)[:-1],
 }
+USES = dict(zip(HELD.values(), ["silent", "silent", "begun", "kept", "uploading"], strict=True))
+"""What was brought → the name under which a connection that gives way is counted."""
 
 
 @pytest.mark.parametrize("data", HELD.values(), ids=HELD)
@@ -365,6 +367,8 @@ def test_a_client_is_served_while_another_holds_all_connections(data, address, a
     case = Case()
     case.lose()
     case.clients.max_connections = 40
+    uses = []
+    case.clients.gave_way = uses.append
     first = [opened(case, "10.0.0.1", data) for _ in range(count)]
     case.now += after
     transport, honest = opened(case, address, get("/now"))
@@ -373,6 +377,8 @@ def test_a_client_is_served_while_another_holds_all_connections(data, address, a
     assert len(case.clients.connections) <= 40 + REFUSED_CONNECTIONS
     left = [connection for transport, connection in first if transport.is_closing()]
     assert left
+    assert uses
+    assert set(uses) == {USES[data]}
     for connection in left:
         connection.connection_lost(None)
 

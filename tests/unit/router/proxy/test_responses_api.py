@@ -5,6 +5,7 @@ import re
 import orjson
 import pytest
 
+from promptgroup_router.contract.caller_rules import CallerRules, EngineField
 from promptgroup_router.feed import table_file
 from promptgroup_router.routing.response_id import RANDOM_BYTES, ResponseId, encode
 from support.fakeengine import Call, engines, until
@@ -141,8 +142,12 @@ def test_what_no_replica_holds_is_refused(tmp_path, data, status, code):
 
 def test_an_id_that_an_engine_made_is_for_engines_to_know(tmp_path):
     async def check():
-        async with engines(1, respond) as (engine,), routing(tmp_path, table_of(engine.address)) as router:
-            answer = await ask(router.port, posted(body(previous_response_id="resp_own", request_id="resp_mine")))
+        allows = CallerRules(allowed=frozenset((EngineField.REQUEST_ID,)))
+        async with engines(1, respond) as (engine,):
+            served = table(group("support", revision(slots=(slot(0, address=engine.address),)), callers=allows))
+            async with routing(tmp_path, served) as router:
+                own = body(previous_response_id="resp_own", request_id="resp_mine")
+                answer = await ask(router.port, posted(own))
             assert (answer.status, answer.json["id"]) == (200, "resp_mine")
             assert orjson.loads(engine.requests[0].body)["request_id"] == "resp_mine"
 

@@ -3,6 +3,7 @@ from dataclasses import replace
 import pytest
 
 from promptgroup_router.contract.access import ANYBODY
+from promptgroup_router.contract.caller_rules import CallerRules, EngineField
 from promptgroup_router.contract.table import Engine, SlotState
 from promptgroup_router.rings.index import LENDERS, build_index
 from support.keys import BY_KEY
@@ -180,3 +181,33 @@ def test_of_many_groups_that_share_each_borrows_a_few_and_every_replica_is_lent(
     assert len({member.id for members in lent.values() for member in members}) == count
     other_order = build_index(table(*groups[::-1]))
     assert {each.label: each.revisions[0].candidates.lent for each in other_order.groups} == lent
+
+
+def undeclared(*rules):
+    """The rules for prompts that no group of a pool declares."""
+    groups = [group(f"g{n}", callers=each) for n, each in enumerate(rules)]
+    return build_index(table(*groups)).models["llama"].tenants["chat"].candidates.rules
+
+
+@pytest.mark.parametrize(
+    ("apis", "left"),
+    [
+        ([None, None], None),
+        ([None, {"chat"}], {"chat"}),
+        ([{"chat", "text"}, {"chat"}, None], {"chat"}),
+        ([{"chat"}, {"text"}], set()),
+        ([{"chat"}, {"text"}, None], set()),
+    ],
+)
+def test_undeclared_prompts_are_isolated_if_any_group_of_the_pool_isolates(apis, left):
+    rules = undeclared(*(CallerRules(salted=each if each is None else frozenset(each)) for each in apis))
+    assert rules.salted == left
+    assert rules.isolates is (left is not None)
+
+
+def test_undeclared_prompts_get_no_field_nor_header_that_a_group_of_the_pool_allows():
+    loose = CallerRules(allowed=frozenset(EngineField), headers=frozenset(("x-tenant",)))
+    for groups in ([loose], [loose, CallerRules()], [loose, loose]):
+        rules = undeclared(*groups)
+        assert not rules.allowed
+        assert not rules.headers

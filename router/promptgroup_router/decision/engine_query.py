@@ -1,0 +1,28 @@
+"""Decides which parameters of a client's query pass to engines. Does no I/O.
+
+The APIs that are served say what they ask in the body. vLLM 0.32 and 0.33 and SGLang 0.5.23 read parameters of stored
+responses alone, besides those at paths for their operators. What SDKs add elsewhere (`beta=true` of Anthropic's,
+`api-version` of Azure's) is read by none, and the next release may read more.
+"""
+
+from promptgroup_router.apis.endpoints import PASSED, Endpoint
+from promptgroup_router.apis.responses import RESPONSES_PATH
+
+OF_STORED_RESPONSES = frozenset((b"stream", b"starting_after", b"include", b"after", b"limit", b"order"))
+"""The parameters by which OpenAI's API reads a response and the items of its input."""
+_STORED = RESPONSES_PATH + b"/"
+
+
+def engine_query(endpoint: Endpoint, path: bytes, query: bytes) -> bytes:
+    """Return the query that an engine gets.
+
+    Args:
+        endpoint: what the request asks; that of the paths that only the settings of the router allow gets all.
+        path: of the request.
+        query: behind the question mark.
+    """
+    if not query or endpoint is PASSED:
+        return query
+    if not path.startswith(_STORED):
+        return b""
+    return b"&".join(part for part in query.split(b"&") if part.partition(b"=")[0] in OF_STORED_RESPONSES)
