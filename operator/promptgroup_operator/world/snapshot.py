@@ -388,5 +388,7 @@ class World:
     """The parts of it by where the tokens were, as in Reading.sources; empty when no engine says."""
     pool_answers: PoolAnswers | None = None
     """Answers of the servers of the group's KV pool; None where nobody looks."""
+    unread: Problem | None = None
+    """What could not be read: it is seen as it was read last, or as if it were not there."""
     first_seen: datetime | None = None
     """Time of this process's first pass over the group; None where nobody knows."""
