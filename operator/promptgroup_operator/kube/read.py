@@ -2,7 +2,7 @@
 
 import base64
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import monotonic
 
 from pydantic import ValidationError
@@ -34,6 +34,8 @@ from promptgroup_router.contract import names
 from promptgroup_router.contract.fingerprint import Fingerprint
 from promptgroup_router.contract.table import MESSAGES_KEY, SYSTEM_KEY, TOOLS_KEY, Prompt, SlotState
 
+_TEMPLATE_HASH = "pod-template-hash"
+"""Label that Kubernetes adds to the template of a ReplicaSet."""
 LABEL_NAME = "app.kubernetes.io/name"
 """Kubernetes' recommended label, by which the routers' pods are found."""
 
@@ -278,7 +280,22 @@ class ClusterReader:
         text = Prompt(data[SYSTEM_KEY], *others) if SYSTEM_KEY in data else None
         if text is not None and text.fingerprint != fingerprint_of(deployment):
             text = None  # whoever wrote it: replicas would be proven warm for another prompt
-        return revision_of(deployment, text, pods, standing)
+        revision = revision_of(deployment, text, pods, standing)
+        return replace(
+            revision, warm_template=self._warm_template(group.key, revision, desired.settings_of(deployment))
+        )
+
+    def _warm_template(self, key: Key, revision: RevisionState, settings: str) -> Manifest | None:
+        """Return the pod template of a revision's warm replicas, where its Deployment's never became warm."""
+        warm = [pod for pod in revision.pods if pod.is_warm]
+        if not warm or any(pod.settings == settings for pod in warm):
+            return None
+        found = self.if_known(key, "ReplicaSet", warm[0].replica_set) if warm[0].replica_set else None
+        if found is None:
+            return None
+        template = found["spec"]["template"]
+        labels = {name: value for name, value in template["metadata"]["labels"].items() if name != _TEMPLATE_HASH}
+        return {**template, "metadata": {**template["metadata"], "labels": labels}}
 
     def _siblings(self, group: GroupObject) -> tuple[Sibling, ...]:
         return tuple(

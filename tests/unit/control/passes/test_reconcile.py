@@ -64,7 +64,12 @@ class Cluster:
     def request(self, method, path, query=None, accept=None, **_):
         if query is not None:
             return {"metadata": {"resourceVersion": str(self.version)}, "items": []}
-        kinds = {"deployments": "Deployment", "poddisruptionbudgets": "PodDisruptionBudget", "secrets": "Secret"}
+        kinds = {
+            "deployments": "Deployment",
+            "poddisruptionbudgets": "PodDisruptionBudget",
+            "secrets": "Secret",
+            "replicasets": "ReplicaSet",
+        }
         *_, plural, name = path.split("/")
         found = self.objects.get((kinds.get(plural, "ConfigMap"), name))
         if found is None:
@@ -557,6 +562,70 @@ def test_a_group_of_which_nothing_can_be_known_is_left_as_it_is_and_told(referri
     assert passes(reconciler, 2)[-1] == plan.WAITING
     assert set(writer.written) == {"PromptGroup support"}, "whose pods serve, and must not lose their Deployment"
     assert "forbidden" in writer.told["Degraded"]["message"]
+
+
+# --- changes that never became warm --------------------------------------------------------------------------
+
+
+@pytest.fixture
+def replaced(cluster):
+    """Two warm replicas, a change of the engine whose replica does not start, and then another prompt."""
+    changed = group_object(replicas=2, engine={"image": "vllm/vllm-openai:broken"})
+    source = PromptRef("ConfigMap", NAME)
+    template = desired.deployment(changed, FINGERPRINT, 2, source, records={})
+    owner = {"kind": "ReplicaSet", "name": f"{NAME}-1", "controller": True}
+    standing = deepcopy(a_deployment()["spec"]["template"])
+    standing["metadata"]["labels"]["pod-template-hash"] = "1"
+    cluster.put(
+        {"kind": "ReplicaSet", "metadata": {"namespace": "chat", "name": f"{NAME}-1"}, "spec": {"template": standing}}
+    )
+    for number in range(2):
+        pod_made = a_warm_pod(f"warm-{number}", number)
+        pod_made["metadata"]["ownerReferences"] = [owner]
+        cluster.put(pod_made)
+    broken = a_pod("broken", running=False)
+    broken["metadata"]["annotations"][names.ANNOTATION_SETTINGS] = desired.settings_of(template)
+    del broken["metadata"]["annotations"][names.ANNOTATION_CREDENTIAL]
+    for made in (broken, template, desired.prompt_object(GROUP, FINGERPRINT, Prompt(TEXT), "ConfigMap")):
+        cluster.put(made)
+    cluster.put(a_group(prompt={"system": "another prompt"}))
+    cluster.tell()
+    return cluster
+
+
+def templates_applied(reconciler, writer):
+    applied = {}
+
+    def apply(manifest, seen):
+        if manifest["kind"] == "Deployment":
+            applied[manifest["metadata"]["name"]] = manifest["spec"]["template"]
+
+    reconciler._writer, writer.apply = writer, apply
+    passes(reconciler, 1)
+    return applied
+
+
+def test_a_change_of_the_engine_that_never_became_warm_leaves_when_another_prompt_comes(replaced, reconciler, wanted):
+    template = templates_applied(reconciler, FailingWriter("nothing", 0, ""))[NAME]
+    assert template == a_deployment()["spec"]["template"], "what the warm replicas run: Kubernetes removes the others"
+
+
+@pytest.mark.parametrize("why", ["it is warm on one", "the prompt stays", "its template cannot be read"])
+def test_a_change_of_the_engine_stays_where(replaced, reconciler, wanted, unreadable, why):
+    if why == "it is warm on one":
+        warm = replaced.objects["Pod", "warm-0"]
+        warm["metadata"]["annotations"][names.ANNOTATION_SETTINGS] = replaced.objects["Pod", "broken"]["metadata"][
+            "annotations"
+        ][names.ANNOTATION_SETTINGS]
+        replaced.put(warm)
+    elif why == "the prompt stays":
+        replaced.put(a_group(engine={"image": "vllm/vllm-openai:broken"}))
+    else:
+        unreadable(f"{NAME}-1", 403, "forbidden")
+    replaced.tell()
+    applied = templates_applied(reconciler, FailingWriter("nothing", 0, ""))
+    standing = replaced.objects["Deployment", NAME]["spec"]["template"]
+    assert applied.get(NAME, standing)["spec"]["containers"][0]["image"] == "vllm/vllm-openai:broken"
 
 
 # --- what a pass does -----------------------------------------------------------------------------------------
