@@ -81,7 +81,7 @@ class Operator:
         )
         self._busy_since: dict[Key, datetime] = {}
         self._workers = [
-            threading.Thread(target=self._work, name=f"pass-{i}", daemon=True) for i in range(settings.workers)
+            threading.Thread(target=self._work, name=f"pass-{i}", daemon=True) for i in range(2 * settings.workers)
         ]
 
     def start(self) -> None:

@@ -7,6 +7,7 @@
     values      kind/name → data of the objects that the prompt refers to
     revisions   those that have a Deployment: prompt, replicas, weight, superseded, pods;
                 step: [index, seconds since its weight stood or null] of one that is being released;
+                warm_image: the image of its warm pods, where its Deployment's never became warm;
                 use: slot → [sessions, tokens, requests] as routers say, nothing for what they do not
     traffic     prompt → [requests, of those failed] of the window and of the step; all of them name the group
     pods        name, slot, and state: warm (default), cold, starting, restarted, terminating, uncached, uncaching,
@@ -180,6 +181,9 @@ def read_revision(given, now, settings):
     if "step" in given:
         weight, since = given["step"]
         fields["progress"] = Progress(weight, now - ago(since) if since is not None else None)
+    if "warm_image" in given:
+        containers = [{"name": "engine", "image": given["warm_image"]}]
+        fields["warm_template"] = {"metadata": {}, "spec": {"containers": containers}}
     made = builders.revision(system, [read_pod(each, now, settings) for each in given.get("pods", [])], **fields)
     if given.get("kept") == "nowhere":
         return replace(made, prompt=None)

@@ -52,6 +52,10 @@ class ImpossibleNameError(ClusterError):
         super().__init__(f"{kind}: no object or namespace can be named {name[:80]!r}", status=404)
 
 
+class UnreadError(ClusterError):
+    """One object cannot be read, of which no earlier value is known; the API server answers otherwise."""
+
+
 class NotLeadingError(ClusterError):
     """Another process is the leader, or may be: nothing was sent."""
 
@@ -68,6 +72,10 @@ class StoredSpecError(Exception):
         """Generation of the group."""
         self.status = status
         """Status of the group."""
+
+
+class UnreadGroupError(StoredSpecError):
+    """An object cannot be read without which nothing can be decided about a group."""
 
 
 class EngineError(Exception):

@@ -14,7 +14,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any, TypeVar
 
 SLOW_SECONDS = 1.0
-"""A job that takes longer is slow: a page is read in some milliseconds."""
+"""A job that takes longer is slow: a page is read in some milliseconds, and so is what a pass reads."""
 MOST_SLOW = 1000
 """Most slow namespaces that are remembered."""
 
@@ -45,6 +45,25 @@ def may_begin_first(size: int, running: Counter[str], namespace: str, slow: Cont
     return running[namespace] == 0 and namespace not in slow and running.total() < 2 * size
 
 
+class SlowNamespaces:
+    """Namespaces whose last job was slow. Whoever uses it holds a lock."""
+
+    def __init__(self) -> None:
+        self._names: OrderedDict[str, None] = OrderedDict()
+        """The latest comes last."""
+
+    def __contains__(self, namespace: object) -> bool:
+        return namespace in self._names
+
+    def judge(self, namespace: str, seconds: float) -> None:
+        """Remember whether a namespace's job was slow."""
+        self._names.pop(namespace, None)
+        if seconds > SLOW_SECONDS:
+            self._names[namespace] = None
+            if len(self._names) > MOST_SLOW:
+                self._names.popitem(last=False)
+
+
 class FairPool:
     """A pool of `size` threads. Safe to use from many threads.
 
@@ -56,8 +75,7 @@ class FairPool:
     def __init__(self, size: int, name: str) -> None:
         self._size = size
         self._pool = ThreadPoolExecutor(2 * size, thread_name_prefix=name)
-        self._slow: OrderedDict[str, None] = OrderedDict()
-        """Namespaces whose last job was slow, the latest last."""
+        self._slow = SlowNamespaces()
         self._lock = threading.Lock()
         self._waiting: OrderedDict[str, deque[tuple[Future[Any], Callable[[], Any]]]] = OrderedDict()
         self._running: Counter[str] = Counter()
@@ -125,14 +143,6 @@ class FairPool:
         ]
         return min(ready, key=self._running.__getitem__, default=None) if not self._closed else None
 
-    def _judge(self, namespace: str, seconds: float) -> None:
-        """Remember whether a namespace's job was slow; the lock is held."""
-        self._slow.pop(namespace, None)
-        if seconds > SLOW_SECONDS:
-            self._slow[namespace] = None
-            if len(self._slow) > MOST_SLOW:
-                self._slow.popitem(last=False)
-
     def _run(self, namespace: str, future: Future[R], job: Callable[[], R]) -> None:
         began = time.monotonic()
         try:
@@ -143,7 +153,7 @@ class FairPool:
             future.set_result(result)
         finally:
             with self._lock:
-                self._judge(namespace, time.monotonic() - began)
+                self._slow.judge(namespace, time.monotonic() - began)
                 self._running[namespace] -= 1
                 if not self._running[namespace]:
                     del self._running[namespace]

@@ -103,7 +103,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         "--workers",
         type=int,
         default=_env("workers", str(defaults.workers)),
-        help="passes that may run at the same time (default: %(default)s)",
+        help="passes that may run at the same time; as many again for namespaces that have none (default: %(default)s)",
     )
     group.add_argument(
         "--warmups",

@@ -59,6 +59,7 @@ _KINDS = {
     "Pod": ("/api/v1", "pods"),
     "Event": ("/api/v1", "events"),
     "Deployment": ("/apis/apps/v1", "deployments"),
+    "ReplicaSet": ("/apis/apps/v1", "replicasets"),
     "PodDisruptionBudget": ("/apis/policy/v1", "poddisruptionbudgets"),
     "Role": ("/apis/rbac.authorization.k8s.io/v1", "roles"),
     "Lease": ("/apis/coordination.k8s.io/v1", "leases"),

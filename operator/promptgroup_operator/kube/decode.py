@@ -144,6 +144,9 @@ def pod_of(raw: Manifest, port: int) -> Pod:
         draining_since=parse_time(annotations.get(names.ANNOTATION_DRAINING)),
         measured=engine_facts.decode(annotations.get(names.ANNOTATION_ENGINE, "")),
         settings=annotations.get(names.ANNOTATION_SETTINGS, ""),
+        replica_set=next(
+            (each["name"] for each in metadata.get("ownerReferences", []) if each.get("kind") == "ReplicaSet"), ""
+        ),
         inference_pool=labels.get(names.LABEL_INFERENCE_POOL, ""),
         trouble=_trouble(metadata, status, conditions),
         credential=annotations.get(names.ANNOTATION_CREDENTIAL, ""),

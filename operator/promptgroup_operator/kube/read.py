@@ -2,18 +2,18 @@
 
 import base64
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import monotonic
 
 from pydantic import ValidationError
 
-from promptgroup_operator.base.errors import ClusterError, StoredSpecError
+from promptgroup_operator.base.errors import ClusterError, StoredSpecError, UnreadError, UnreadGroupError
 from promptgroup_operator.gateway import inference_pool
 from promptgroup_operator.kube.api_server import KubeClient, collection_path, list_objects, object_path
 from promptgroup_operator.kube.decode import fingerprint_of, group_of, pod_of, prompt_ref, revision_of, router_of
 from promptgroup_operator.kube.get_cache import KEPT_SECONDS, GetCache
 from promptgroup_operator.kube.store import Store
-from promptgroup_operator.plan import desired, prompt_route, references, validate
+from promptgroup_operator.plan import desired, prompt_route, references, status, validate
 from promptgroup_operator.plan.prompt import BINARY, NOT_TEXT, Texts
 from promptgroup_operator.world.kept import DIGEST, SHORTENED, WRITTEN, digest, whole, with_template
 from promptgroup_operator.world.snapshot import (
@@ -34,6 +34,8 @@ from promptgroup_router.contract import names
 from promptgroup_router.contract.fingerprint import Fingerprint
 from promptgroup_router.contract.table import MESSAGES_KEY, SYSTEM_KEY, TOOLS_KEY, Prompt, SlotState
 
+_TEMPLATE_HASH = "pod-template-hash"
+"""Label that Kubernetes adds to the template of a ReplicaSet."""
 LABEL_NAME = "app.kubernetes.io/name"
 """Kubernetes' recommended label, by which the routers' pods are found."""
 
@@ -85,14 +87,17 @@ class ClusterReader:
     def __init__(self, client: KubeClient, stores: Mapping[str, Store], clock: Callable[[], float] = monotonic) -> None:
         self._client = client
         self._stores = stores
-        self.cache = GetCache(self._get, clock)
+        self.cache = GetCache(self._get, clock, self.is_away)
 
     def observe(self, key: Key) -> ClusterState | None:
         """Return what the API server holds for the group; None if the group is gone or being deleted.
 
+        What cannot be read is taken as it was read last, or as not known: `problem` tells it.
+
         Raises:
-            ClusterError: the API server did not answer or refused.
+            ClusterError: the API server does not answer.
             StoredSpecError: the group was stored under an older schema, which this version cannot act on.
+            UnreadGroupError: an object cannot be read without which nothing can be decided.
         """
         raw = self._stores["PromptGroup"].get(key.namespace, key.name)
         if raw is None or "deletionTimestamp" in raw["metadata"]:
@@ -100,6 +105,12 @@ class ClusterReader:
             self._stores["InferencePool"].miss(key, missed=False)
             return None
         self.cache.begin_pass(key, raw[WRITTEN])
+        try:
+            return self._observe(key, raw)
+        except UnreadError as error:
+            raise UnreadGroupError(str(error), raw["metadata"]["generation"], raw.get("status", {})) from error
+
+    def _observe(self, key: Key, raw: Manifest) -> ClusterState | None:
         if SHORTENED in raw:
             found = self.get_cached(key, "PromptGroup", key.name)
             if found is None:
@@ -110,11 +121,7 @@ class ClusterReader:
         for kind in ("PodDisruptionBudget", "PromptRoute"):
             for each in self._stores[kind].list_group(key):
                 live[kind, each["metadata"]["name"]] = each
-        values = {
-            (kind, object_name): self.values(key, kind, object_name)
-            for kind, object_name in references.references(group.spec)
-        }
-        text = references.resolve(group.spec, values)
+        text = self._text(group)
         standing = prompt_route.standing(live.get(("PromptRoute", key.name)))
         deployments = self._deployments(group)
         deployments += self._unlabelled(group, text, standing, {each["metadata"]["name"] for each in deployments})
@@ -128,6 +135,27 @@ class ClusterReader:
         pools = self._inference_pools(group)
         return ClusterState(group, text, tuple(revisions), self._siblings(group), live, pools, self._others(group))
 
+    def _text(self, group: GroupObject) -> PromptText | Problem:
+        values, unread = {}, None
+        for kind, name in references.references(group.spec):
+            try:
+                values[kind, name] = self.values(group.key, kind, name)
+            except UnreadError as error:  # which is not to say that it does not exist
+                unread = unread or Problem(status.UNREAD, str(error))
+        return unread or references.resolve(group.spec, values)
+
+    def problem(self, key: Key) -> Problem | None:
+        """Return what this pass could not read of a group, in the API server's words; None if it read all."""
+        words = self.cache.problem(key)
+        return Problem(status.UNREAD, words) if words else None
+
+    def if_known(self, key: Key, kind: str, name: str, seconds: float = OWN_SECONDS) -> Manifest | None:
+        """Return an object as `get_cached` does; None also if nobody can know whether it exists."""
+        try:
+            return self.get_cached(key, kind, name, seconds)
+        except UnreadError:
+            return None
+
     def has_group(self, key: Key) -> bool:
         """Return True if there is a PromptGroup of this name."""
         return self._stores["PromptGroup"].get(key.namespace, key.name) is not None
@@ -136,7 +164,8 @@ class ClusterReader:
         """Return an object of the group's namespace as it was at most `seconds` ago; None if there is none.
 
         Raises:
-            ClusterError: the API server did not answer or refused.
+            UnreadError: it cannot be read, and never was.
+            ClusterError: the API server does not answer.
         """
         return self.cache.get(key, kind, name, seconds)
 
@@ -160,7 +189,8 @@ class ClusterReader:
         """Return the data of a ConfigMap or Secret of the group's namespace, as text; None if there is none.
 
         Raises:
-            ClusterError: the API server did not answer or refused.
+            UnreadError: it cannot be read, and never was.
+            ClusterError: the API server does not answer.
         """
         found = self.cache.get(key, kind, name, REFERENCED_SECONDS)
         return _decoded(found) if found is not None else None
@@ -179,14 +209,14 @@ class ClusterReader:
         """Return the group's InferencePools. One that is not the operator's own is not watched, and read by name."""
         key, wanted = group.key, inference_pool.name(group)
         store = self._stores["InferencePool"]
-        status = store.refused(key.namespace)
-        store.miss(key, missed=bool(wanted) and status is not None)
-        if status is not None:
-            return SeenPools({}, _REFUSALS[status])
+        refused = store.refused(key.namespace)
+        store.miss(key, missed=bool(wanted) and refused is not None)
+        if refused is not None:
+            return SeenPools({}, _REFUSALS[refused])
         found = {each["metadata"]["name"]: each for each in store.list_group(key)}
         if wanted and wanted not in found:
             pool = store.get(key.namespace, wanted)
-            pool = pool or self.get_cached(key, "InferencePool", wanted, REFERENCED_SECONDS)
+            pool = pool or self.if_known(key, "InferencePool", wanted, REFERENCED_SECONDS)
             found |= {wanted: pool} if pool is not None else {}
         return SeenPools(found)
 
@@ -208,9 +238,18 @@ class ClusterReader:
         """
         known = {Fingerprint(each.get("fingerprint", "")) for each in group.status.get("revisions", [])}
         known |= {*standing, *([text.fingerprint] if isinstance(text, PromptText) else [])}
-        missing = {desired.name(group, each) for each in known if each} - set(listed)
-        found = (self.get_cached(group.key, "Deployment", each, seconds=0) for each in sorted(missing))
+        missing = {desired.name(group, each): each for each in known if each}
+        found = (self._unlabelled_one(group, name, missing[name]) for name in sorted(missing.keys() - set(listed)))
         return [each for each in found if each is not None]
+
+    def _unlabelled_one(self, group: GroupObject, name: str, fingerprint: Fingerprint) -> Manifest | None:
+        try:
+            return self.get_cached(group.key, "Deployment", name, seconds=0)
+        except UnreadError:
+            pods = (pod_of(each, group.spec.engine.port) for each in self._stores["Pod"].list_group(group.key))
+            if any(pod.fingerprint == fingerprint for pod in pods):
+                raise
+            return None  # it has no pods
 
     def _with_template(self, key: Key, deployment: Manifest) -> Manifest | None:
         """Return a Deployment as it stands; None if it is gone. A template that is not kept is read unless known."""
@@ -233,7 +272,7 @@ class ClusterReader:
         live: dict[tuple[str, str], Manifest],
     ) -> RevisionState:
         source = prompt_ref(deployment)
-        holder = self.get_cached(group.key, source.kind, source.name)
+        holder = self.if_known(group.key, source.kind, source.name)
         if holder is not None:
             live[source.kind, source.name] = holder
         data = _decoded(holder) if holder is not None else {}
@@ -241,7 +280,22 @@ class ClusterReader:
         text = Prompt(data[SYSTEM_KEY], *others) if SYSTEM_KEY in data else None
         if text is not None and text.fingerprint != fingerprint_of(deployment):
             text = None  # whoever wrote it: replicas would be proven warm for another prompt
-        return revision_of(deployment, text, pods, standing)
+        revision = revision_of(deployment, text, pods, standing)
+        return replace(
+            revision, warm_template=self._warm_template(group.key, revision, desired.settings_of(deployment))
+        )
+
+    def _warm_template(self, key: Key, revision: RevisionState, settings: str) -> Manifest | None:
+        """Return the pod template of a revision's warm replicas, where its Deployment's never became warm."""
+        warm = [pod for pod in revision.pods if pod.is_warm]
+        if not warm or any(pod.settings == settings for pod in warm):
+            return None
+        found = self.if_known(key, "ReplicaSet", warm[0].replica_set) if warm[0].replica_set else None
+        if found is None:
+            return None
+        template = found["spec"]["template"]
+        labels = {name: value for name, value in template["metadata"]["labels"].items() if name != _TEMPLATE_HASH}
+        return {**template, "metadata": {**template["metadata"], "labels": labels}}
 
     def _siblings(self, group: GroupObject) -> tuple[Sibling, ...]:
         return tuple(

@@ -7,7 +7,7 @@ changed then, such as the spec, may be what mends it. It differs in two points, 
     added while a pass ran that failed      waits for the back-off: most likely the pass's own first write came back
     added before `Retry-After` has passed   waits for it: the server asked for quiet, whatever has changed
 
-Adding never waits. Namespaces share the workers as `base.fair_pool` says, so that slow passes of one keep no other
+Adding never waits. Namespaces share the workers as `base.fair_pool` says, so that slow passes of some keep no other
 waiting.
 """
 
@@ -18,7 +18,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from time import monotonic
 
-from promptgroup_operator.base.fair_pool import may_begin
+from promptgroup_operator.base.fair_pool import SlowNamespaces, may_begin, may_begin_first
 from promptgroup_operator.world.snapshot import Key
 
 FIRST_RETRY = timedelta(milliseconds=200)
@@ -43,7 +43,8 @@ class WorkQueue:
 
     Args:
         clock: monotonic time in seconds.
-        workers: threads that take keys, which the namespaces share; 0 where there is nothing to share.
+        workers: threads that take keys, which the namespaces share, with as many again for namespaces that have none; 0
+            where there is nothing to share.
     """
 
     def __init__(self, clock: Callable[[], float] = monotonic, workers: int = 0) -> None:
@@ -53,7 +54,9 @@ class WorkQueue:
         self._due: dict[Key, float] = {}
         self._not_before: dict[Key, float] = {}
         """Key whose pass was refused with `Retry-After` → the end of that time; each of them is due, too."""
-        self._running: set[Key] = set()
+        self._running: dict[Key, float] = {}
+        """Key whose pass runs → when it was taken."""
+        self._slow = SlowNamespaces()
         self._of_namespace: Counter[str] = Counter()
         """Namespace → its passes that run."""
         self._failures: dict[Key, int] = {}
@@ -82,7 +85,7 @@ class WorkQueue:
                     continue
                 del self._due[key]
                 self._not_before.pop(key, None)
-                self._running.add(key)
+                self._running[key] = now
                 self._of_namespace[key.namespace] += 1
                 return key
             return None
@@ -94,7 +97,8 @@ class WorkQueue:
     def _may_run(self, key: Key) -> bool:
         if key in self._running:
             return False
-        return not self._workers or may_begin(self._workers, self._of_namespace, key.namespace)
+        size, running, namespace = self._workers, self._of_namespace, key.namespace
+        return not size or may_begin(size, running, namespace) or may_begin_first(size, running, namespace, self._slow)
 
     def done(self, key: Key, requeue_after: timedelta | None) -> None:
         """Note that the key's pass succeeded, and when the next one is due; None if the group is gone."""
@@ -132,7 +136,8 @@ class WorkQueue:
             self._condition.notify_all()
 
     def _ended(self, key: Key) -> None:
-        self._running.discard(key)
+        now = self._clock()
+        self._slow.judge(key.namespace, now - self._running.pop(key, now))
         self._of_namespace[key.namespace] -= 1
         if self._of_namespace[key.namespace] <= 0:
             del self._of_namespace[key.namespace]

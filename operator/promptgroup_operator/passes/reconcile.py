@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
-from promptgroup_operator.base.errors import ClusterError, EngineError, StoredSpecError
+from promptgroup_operator.base.errors import ClusterError, EngineError, StoredSpecError, UnreadError, UnreadGroupError
 from promptgroup_operator.base.fair_pool import FairPool
 from promptgroup_operator.base.settings import Settings
 from promptgroup_operator.engines import tiers
@@ -209,12 +209,18 @@ class Reconciler:
             self._summaries[key] = summarize(todo.size, world, self._summaries.get(key), now)
 
     def _report_stored_spec(self, key: Key, error: StoredSpecError, now: datetime) -> timedelta:
-        """Write into the status what this version misses in the spec; all that serves is left as it is."""
-        told = status.unreadable(error.status, error.generation, str(error), now)
+        """Write into the status what cannot be read of the group; all that serves is left as it is."""
+        lasts = not isinstance(error, UnreadGroupError)
+        words = str(error)
+        told = (
+            status.unreadable(error.status, error.generation, words, now)
+            if lasts
+            else status.unread(error.status, words, now)
+        )
         if told != error.status:
-            logger.warning("%s/%s: the stored spec is invalid: %s", key.namespace, key.name, error)
+            logger.warning("%s/%s: the group cannot be read: %s", key.namespace, key.name, words)
             self._writer.write_status(key, told)
-        return plan.SETTLED
+        return plan.SETTLED if lasts else plan.WAITING
 
     # --- observe -------------------------------------------------------------------------------------------
 
@@ -245,9 +251,15 @@ class Reconciler:
             engines=self._read_engines(state, now),
             routers=self._read_routers(state, now),
             name_collisions=self._name_collisions(state),
-            peers_key=self._reader.get_cached(key, "Secret", names.SECRET_PEERS) is not None,
+            peers_key=self._has_peers_key(key),
             pool=self._ask_pool(state),
         )
+
+    def _has_peers_key(self, key: Key) -> bool:
+        try:
+            return self._reader.get_cached(key, "Secret", names.SECRET_PEERS) is not None
+        except UnreadError:
+            return True
 
     def remember(self, readings: Readings, now: datetime) -> None:
         """Add what was read to the memories, and drop what is too old. Does no I/O; nothing else changes them."""
@@ -286,6 +298,7 @@ class Reconciler:
             tier_hit_rate=tier_hit_rate,
             tier_hit_rates=found.rates_by_source,
             pool_answers=readings.pool,
+            unread=self._reader.problem(key),
             first_seen=self._first_seen.get(key),
             peers_key=readings.peers_key,
             refresh_every=self._refresh_every,
@@ -310,15 +323,21 @@ class Reconciler:
 
     def _access(self, key: Key, pod: Pod) -> EngineAccess:
         secret, _, secret_key = pod.credential.partition("/")
-        data = self._reader.values(key, "Secret", secret) if pod.credential else None
-        credential = data.get(secret_key, "").strip() if data is not None else ""
+        data = self._values(key, "Secret", secret) if pod.credential else {}
+        credential = data.get(secret_key, "").strip()
         if not pod.tls:
             return EngineAccess(credential)
         tls = engine_tls.parse(pod.tls)
-        bundles = self._reader.values(key, tls.kind, tls.name) if tls is not None else None
+        bundles = self._values(key, tls.kind, tls.name) if tls is not None else {}
         # what is not known is not trusted
-        trust = Trust((bundles or {}).get(tls.key, ""), tls.server_name) if tls is not None else Trust("", "")
+        trust = Trust(bundles.get(tls.key, ""), tls.server_name) if tls is not None else Trust("", "")
         return EngineAccess(credential, trust)
+
+    def _values(self, key: Key, kind: str, name: str) -> Mapping[str, str]:
+        try:
+            return self._reader.values(key, kind, name) or {}
+        except UnreadError:
+            return {}
 
     def _read_engines(self, state: ClusterState, now: datetime) -> dict[ContainerId, tuple[Fingerprint, Reading]]:
         """Read the engines that drain or whose counters are due."""
@@ -371,7 +390,8 @@ class Reconciler:
         found = {}
         for kind in ("PodDisruptionBudget", "Secret" if text.secret else "ConfigMap"):
             if (kind, name) not in state.live:
-                raw = self._reader.get_cached(state.group.key, kind, name, seconds=0)
+                # what cannot be read is applied without force, which takes nothing over
+                raw = self._reader.if_known(state.group.key, kind, name, seconds=0)
                 if raw is not None:
                     found[kind, name] = raw
         return found
@@ -425,10 +445,10 @@ class Reconciler:
             performed = self._perform(world, todo, writes, now)
         finally:
             self._failed_writes.end(key, writes)
-        if writes.tried:
+        if writes.tried or world.unread is not None:
             self._pass_failures.inc()
             self._spans.failed(REFUSED)
-        return replace(performed, requeue_after=min(todo.requeue_after, writes.due()))
+        return replace(performed, requeue_after=min(todo.requeue_after, writes.due(), self._reader.cache.due(key)))
 
     def _perform(self, world: World, todo: Plan, writes: PassWrites, now: datetime) -> Plan:
         key = world.group.key

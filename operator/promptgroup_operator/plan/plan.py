@@ -347,7 +347,8 @@ def _objects(
 
     Objects of a revision never exist without its Deployment, which is the record of it. Only the target follows the
     group's engine settings: pods of another revision would be replaced for nothing. With `keeps` it does not either, so
-    that replicas come and go while its template is refused.
+    that replicas come and go while its template is refused. A change of the engine that has made no replica of another
+    revision warm is taken back there: its pods would hold the surge, which the target needs, for as long as it serves.
     """
     objects: list[Manifest] = []
     existing = {each.fingerprint: each for each in world.revisions}
@@ -361,6 +362,8 @@ def _objects(
             replicas = draining.deployment_replicas(revision, step.ring, assigned[fingerprint], timeout, goal.now)
         live = world.live.get(("Deployment", revision.deployment)) if revision is not None else None
         kept = desired.kept_template(live) if live is not None and (keeps or fingerprint != goal.target) else None
+        if revision is not None and revision.warm_template is not None and fingerprint != goal.target:
+            kept = dict(revision.warm_template)  # pods of what never served go, and leave their place to the target
         if keeps and kept is None:
             continue  # nobody knows its template
         size = goal.replicas if fingerprint == goal.target and world.group.spec.sizing is not None else None

@@ -50,6 +50,8 @@ from promptgroup_router.contract.table import Sharing
 
 REFUSED, FAILED = "ObjectRefused", "WriteFailed"
 """Reasons of a group of which an object cannot be written: the API server does not take it; it may take it later."""
+UNREAD = "ReadFailed"
+"""Reason of a group of which an object cannot be read; what was read last is used meanwhile."""
 
 MANY = 10**6
 """More replicas than any group has."""
@@ -96,6 +98,8 @@ def rejected(world: World, problem: Problem, warm: Condition | None = None) -> l
     resolved = Condition("ResolvedRefs", True, "ResolvedRefs", "all objects that the spec refers to exist")
     if problem.reason in REFERENCE_PROBLEMS:
         resolved = Condition("ResolvedRefs", False, problem.reason, problem.message)
+    elif problem.reason == UNREAD:
+        resolved = Condition("ResolvedRefs", None, problem.reason, problem.message)
     elif problem.reason != FAILED:
         accepted = Condition("Accepted", False, problem.reason, problem.message)
     if any(revision.ready for revision in world.revisions):
@@ -158,7 +162,7 @@ def conditions(
         if size.value
         else Condition("Ready", False, "ScaledToZero", f"spec.replicas is 0: {_served_by(world)}"),
         _progressing(fault, released or _moving(revision, plan, serving, missing, size), count),
-        _degraded(fault or _stuck(world, plan, serving)),
+        _degraded(world.unread or fault or _stuck(world, plan, serving)),
         prefix_warm(world, plan[serving], size, ready),
         Condition("RouterProgrammed", True, "Programmed", "routers can send requests to a warm replica")
         if routed
@@ -564,17 +568,35 @@ def unreadable(known: Mapping[str, Any], generation: int, message: str, now: dat
         message: the field and the rule that it breaks.
         now: the time.
     """
+    said = f"the stored spec is invalid: {message}; apply the group again"
+    told = _with_condition(known, Condition("Accepted", False, "InvalidSpec", said), generation, now)
+    return {**told, "observedGeneration": generation}
+
+
+def unread(known: Mapping[str, Any], message: str, now: datetime) -> dict[str, Any]:
+    """Return the status of a group of which nothing can be decided: `Degraded` turns True, all else stays.
+
+    Args:
+        known: the status as last written.
+        message: what cannot be read, in the API server's words.
+        now: the time.
+    """
+    degraded = Condition("Degraded", True, UNREAD, message)
+    return _with_condition(known, degraded, known.get("observedGeneration", 0), now)
+
+
+def _with_condition(known: Mapping[str, Any], fact: Condition, generation: int, now: datetime) -> dict[str, Any]:
     found = {each["type"]: each for each in known.get("conditions", [])}
-    old = found.get("Accepted", {})
-    found["Accepted"] = {
-        "type": "Accepted",
-        "status": "False",
-        "reason": "InvalidSpec",
-        "message": in_line(f"the stored spec is invalid: {message}; apply the group again"),
-        "lastTransitionTime": old["lastTransitionTime"] if old.get("status") == "False" else timestamps.rfc3339(now),
+    old, word = found.get(fact.type, {}), _word(fact.status)
+    found[fact.type] = {
+        "type": fact.type,
+        "status": word,
+        "reason": fact.reason,
+        "message": in_line(fact.message),
+        "lastTransitionTime": old["lastTransitionTime"] if old.get("status") == word else timestamps.rfc3339(now),
         "observedGeneration": generation,
     }
-    return {**known, "observedGeneration": generation, "conditions": [found[kind] for kind in sorted(found)]}
+    return {**known, "conditions": [found[kind] for kind in sorted(found)]}
 
 
 def _condition(group: GroupObject, fact: Condition, now: datetime) -> dict[str, Any]:

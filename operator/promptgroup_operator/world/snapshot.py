@@ -186,6 +186,8 @@ class Pod:
     """The InferencePool that its label puts it in; empty for none."""
     trouble: str = ""
     """The reason why the pod does not start, in Kubernetes' words, or empty."""
+    replica_set: str = ""
+    """The ReplicaSet that owns it; empty for none."""
     credential: str = ""
     """Secret and key (`name/key`) of what its engine asks for; empty for nothing."""
     tls: str = ""
@@ -283,6 +285,8 @@ class RevisionState:
     """Replicas that the group wanted when the Deployment was last written; known where the operator decides it."""
     failure: str = ""
     """The reason why its Deployment cannot create pods, or empty."""
+    warm_template: Manifest | None = None
+    """Pod template that its warm replicas run, where its Deployment has another one that never became warm."""
 
     @property
     def alive(self) -> int:
@@ -388,5 +392,7 @@ class World:
     """The parts of it by where the tokens were, as in Reading.sources; empty when no engine says."""
     pool_answers: PoolAnswers | None = None
     """Answers of the servers of the group's KV pool; None where nobody looks."""
+    unread: Problem | None = None
+    """What could not be read: it is seen as it was read last, or as if it were not there."""
     first_seen: datetime | None = None
     """Time of this process's first pass over the group; None where nobody knows."""

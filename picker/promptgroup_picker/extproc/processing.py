@@ -681,19 +681,20 @@ class Processing:
         known, passed = guard.broken, guard.feed(data)
         if not guard.broken:
             return passed + guard.finish() if end else passed
-        if known:
-            return b""
+        if known or guard.told:
+            return b"" if known else passed
         found = self._fields or {}
         form, request_id = form_of(_path(found), found), found.get(_REQUEST_ID, b"")
         return passed + form.event(cut_short(Failure.ABORTED), request_id, guard.next_number())
 
     def _break_off(self) -> None:
-        """Close the books of an answer that the engine has broken off: its slot is ejected."""
+        """Close the books of an answer that the engine has broken off: its slot is ejected unless it told an error."""
         exchange, now = self._begun(), self._picker.clock()
+        failure = self._guard.failure if self._guard is not None else Failure.ABORTED
         if not self._relays:
             self._begin_answer()
-        self._record.engine_failed(Failure.ABORTED, now)
-        exchange.failed(Failure.ABORTED, now)
+        self._record.engine_failed(failure, now)
+        exchange.failed(failure, now)
         self._record.cut(now)
         self._close()
         self._picker.state.admit_waiting(now)

@@ -105,6 +105,8 @@ class Failure(enum.Enum):
     """The engine has the request and did not begin to answer within the group's limit."""
     ABORTED = "aborted by the engine"
     """The engine ended its answer before its time, and said so in it."""
+    REPORTED = "the engine's own error"
+    """The engine told an error in an event of its stream: it answers, and whoever asked may be the cause."""
     STALLED = "stalled within an answer"
     """The engine sent nothing more for longer than the group's limit."""
 

@@ -9,6 +9,10 @@ Engines that stop, or lose one of their ranks, end what runs as if it were whole
 | Anthropic's Messages   | its last `stop_reason` is null                               |
 | OpenAI's Responses     | the completed response has the status `cancelled` or `failed`|
 
+Others tell the error in an event of their own, which the client gets as it is, and which ends the answer: nothing that
+follows, such as `[DONE]`, makes it whole. Such an event is named `error`, has `{"error": ...}` or `{"object": "error"}`
+as its data, or is of the type `error` or `response.failed`.
+
 Only whole events go on, so that an error can be told in an event wherever the answer ends. Does no I/O and reads no
 clock.
 """
@@ -21,6 +25,7 @@ import orjson
 from promptgroup_router.apis.endpoints import Endpoint
 from promptgroup_router.apis.errors import ANTHROPIC
 from promptgroup_router.apis.errors import RESPONSES as RESPONSES_FORM
+from promptgroup_router.base.errors import Failure
 from promptgroup_router.callers.whole_events import WholeEvents
 
 _FAILED = ("abort", "aborted", "error")
@@ -30,6 +35,10 @@ _END = re.compile(rb"\n\r?\n")
 _CHUNKED_ENDS = (b"\n\n\r\n", b"\n\r\n\r\n", b"\n\n\r\n0\r\n\r\n", b"\n\r\n\r\n0\r\n\r\n")
 """The ends of a chunk that ends with an event, and of the last one."""
 _PLAIN_ENDS = (b"\n\n", b"\n\r\n")
+_ERROR = b"error"
+"""In each event that tells an error."""
+_NAMED_ERROR = re.compile(rb"^event: ?error\s*$", re.MULTILINE)
+_ERROR_TYPES = ("error", "response.failed")
 CHAT = b'"abort', b'"error"'
 MESSAGES = b'"message_', b'"ping"'
 RESPONSES = b'"cancelled"', b'"failed"'
@@ -55,6 +64,7 @@ class EventGuard:
         "at_boundary",
         "broken",
         "chunked",
+        "told",
     )
 
     def __init__(self, *, chunked: bool, words: tuple[bytes, bytes] = CHAT) -> None:
@@ -78,6 +88,13 @@ class EventGuard:
         """True if all that went on is whole events."""
         self.broken = False
         """True once the engine has broken off."""
+        self.told = False
+        """True if it has told that itself, in an event that the client gets."""
+
+    @property
+    def failure(self) -> Failure:
+        """The way in which the engine has failed that has broken off."""
+        return Failure.REPORTED if self.told else Failure.ABORTED
 
     def moves(self, data: bytes) -> bool:
         """Return True if a part of the body, as received, is more than what keeps the connection alive."""
@@ -101,6 +118,7 @@ class EventGuard:
             and _LINE_DATA in data
             and self._word not in data
             and self._other_word not in data
+            and _ERROR not in data
         ):
             self._last = data
             return True
@@ -114,9 +132,15 @@ class EventGuard:
         if suspicious(whole):
             start = 0
             for end in _END.finditer(whole):
-                if self._breaks_off(whole[start : end.end()]):
+                event = whole[start : end.end()]
+                document = _document(event)
+                if self._breaks_off(document):
                     self.broken = True
                     whole = whole[:start]
+                    break
+                if _tells_error(event, document):
+                    self.broken = self.told = True
+                    whole = whole[: end.end()]
                     break
                 start = end.end()
         if whole:
@@ -139,8 +163,7 @@ class EventGuard:
         number = re.match(rb" ?(\d{1,9})", rest) if found else None
         return int(number[1]) + 1 if number is not None else 0
 
-    def _breaks_off(self, event: bytes) -> bool:
-        document = _document(event)
+    def _breaks_off(self, document: dict[str, Any]) -> bool:
         delta = document.get("delta")
         if document.get("type") == "message_delta" and isinstance(delta, dict) and "stop_reason" in delta:
             self._unreasoned = delta["stop_reason"] is None
@@ -161,15 +184,17 @@ def words_of(endpoint: Endpoint) -> tuple[bytes, bytes]:
 
 
 def suspicious(data: bytes | bytearray) -> bool:
-    """Return True if events or a body may be those of an answer that was broken off, so that most are not parsed."""
-    return (
-        b'"abort' in data or b'"error"' in data or b'"cancelled"' in data or b'"failed"' in data or b'"message_' in data
-    )
+    """Return True if events may be those of an answer that was broken off, so that most are not parsed."""
+    return _ERROR in data or b'"message_' in data or _ended_early(data)
+
+
+def _ended_early(data: bytes | bytearray) -> bool:
+    return b'"abort' in data or b'"cancelled"' in data or b'"failed"' in data
 
 
 def body_suspicious(data: bytes | bytearray) -> bool:
     """Return True if a whole body may be that of an answer that was broken off."""
-    return suspicious(data) or _MESSAGE.search(data) is not None
+    return b'"error"' in data or _ended_early(data) or _MESSAGE.search(data) is not None
 
 
 def broken_body(content: bytes | bytearray) -> bool:
@@ -197,6 +222,12 @@ def _is_broken(document: dict[str, Any]) -> bool:
     return isinstance(choices, list) and any(
         isinstance(choice, dict) and choice.get("finish_reason") in _FAILED for choice in choices
     )
+
+
+def _tells_error(event: bytes, document: dict[str, Any]) -> bool:
+    kind = document.get("type")
+    told = document.get("error") if kind is None else kind in _ERROR_TYPES
+    return bool(told) or document.get("object") == "error" or _NAMED_ERROR.search(event) is not None
 
 
 def _document(event: bytes) -> dict[str, Any]:

@@ -280,7 +280,7 @@ class Relay:
             Chunked().feed(data, content)
         guard = EventGuard(chunked=False)
         guard.feed(bytes(content))
-        return guard.broken
+        return guard.broken and not guard.told
 
     def _pass_on(self, data: bytes) -> None:
         guard, received = self._guard, data
@@ -315,7 +315,7 @@ class Relay:
             return
         if guard.broken:
             self._drop_engine()
-            self.failed(Failure.ABORTED)
+            self.failed(guard.failure)
         elif self._plain and self._decoder is not None and self._decoder.between and guard.idle:
             self._decoder = self._decoder if self._decoder.done else None
 
@@ -508,6 +508,8 @@ class Relay:
     def _tell(self, error: ApiError) -> bool:
         """Tell an error in an event of the stream that has begun. Return False if it cannot have one."""
         guard = self._guard
+        if guard is not None and guard.told:
+            return True
         if guard is None or not guard.at_boundary or not self._appends(guard):
             return False
         event = self._endpoint.form.event(error, self._request_id, guard.next_number())

@@ -1,9 +1,12 @@
 import json
 import tracemalloc
+from datetime import timedelta
 
 import pytest
 
+from promptgroup_operator.base.errors import ClusterError, UnreadError
 from promptgroup_operator.kube import get_cache
+from promptgroup_operator.kube.api_server import REQUEST_SECONDS
 from promptgroup_operator.kube.get_cache import KEPT_SECONDS, GetCache
 from promptgroup_operator.world.snapshot import Key
 
@@ -96,6 +99,57 @@ def test_the_own_write_is_the_copy(copies, server):
     copies.record_write("Secret", secret(data="2"))
     assert get(copies) == secret(data="2")
     assert server.reads == 0
+
+
+def test_what_cannot_be_read_is_used_as_it_was_read_last_and_tried_again_after_a_back_off(copies, server):
+    get(copies)
+    tries, server.read = [], copies._read
+
+    def refuse(*_):
+        tries.append(server.now)
+        raise ClusterError("GET key: forbidden", status=403)
+
+    copies._read = refuse
+    for _ in range(3):
+        server.now += KEPT_SECONDS
+        copies.begin_pass(KEY, "as it was")
+        assert get(copies) == get(copies) == secret()
+        assert copies.problem(KEY) == "GET key: forbidden"
+        assert copies.due(KEY) > timedelta()
+        copies.record_write("Secret", secret("other"))
+    assert len(tries) == 3
+    copies._read = server.read
+    server.now += KEPT_SECONDS
+    copies.begin_pass(KEY, "as it was")
+    get(copies)
+    assert (copies.problem(KEY), copies.due(KEY)) == ("", timedelta.max)
+
+
+def test_reads_that_get_no_answer_end_before_the_pass_is_stuck(server):
+    def hang(*_):
+        server.now += REQUEST_SECONDS
+        raise ClusterError("timed out")
+
+    copies = GetCache(hang, lambda: server.now)
+    for _ in range(3):
+        began = server.now
+        copies.begin_pass(KEY, "as it was")
+        for number in range(100):
+            with pytest.raises(UnreadError):
+                copies.get(KEY, "Secret", f"key-{number}", AGE)
+        assert server.now - began <= get_cache.SLOWEST * REQUEST_SECONDS
+        server.now += 1
+
+
+def test_while_the_whole_api_server_is_away_nothing_is_used(server):
+    def hang(*_):
+        raise ClusterError("timed out")
+
+    copies = GetCache(hang, lambda: server.now, lambda _: True)
+    copies.begin_pass(KEY, "as it was")
+    with pytest.raises(ClusterError, match="timed out") as raised:
+        get(copies)
+    assert not isinstance(raised.value, UnreadError)
 
 
 def test_groups_of_a_namespace_share_a_copy(copies, server):

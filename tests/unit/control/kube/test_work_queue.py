@@ -243,6 +243,35 @@ def test_passes_of_one_namespace_leave_workers_for_all_others():
     assert {queue.take().namespace for _ in range(2)} == {"chat", "sales"}
 
 
+def test_namespaces_whose_passes_hang_leave_a_place_for_each_that_has_none(clock):
+    queue = WorkQueue(clock, workers=8)
+    for namespace in "abcdefgh":
+        for number in range(10):
+            queue.add(Key(namespace, f"g{number}"))
+    hanging = [queue.take() for _ in range(8)]
+    places = [queue.take() for _ in range(8 - len({key.namespace for key in hanging}))]
+    assert {key.namespace for key in (*hanging, *places)} == set("abcdefgh")
+    chat = Key("chat", "support")
+    queue.add(chat)
+    assert queue.take() == chat, "though eight passes hang, and each of their namespaces has more to do"
+    assert drained(queue) == []
+    assert queue._of_namespace["chat"] == 1
+
+
+@pytest.mark.parametrize(("seconds", "begins"), [(0.1, True), (30.0, False)])
+def test_a_namespace_whose_last_pass_was_slow_waits_for_its_share(clock, seconds, begins):
+    queue = WorkQueue(clock, workers=2)
+    slow = Key("slow", "a")
+    queue.add(slow)
+    assert queue.take() == slow
+    clock.seconds = seconds
+    queue.done(slow, timedelta())
+    for namespace in "ab":
+        queue.add(Key(namespace, "g"), ahead=True)
+    assert {queue.take().namespace for _ in range(2)} == {"a", "b"}
+    assert drained(queue) == ([slow] if begins else [])
+
+
 def test_a_namespace_that_has_its_share_goes_on_when_a_pass_ends():
     queue = WorkQueue(workers=2)
     first, second = Key("chat", "a"), Key("chat", "b")

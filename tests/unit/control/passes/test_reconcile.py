@@ -64,7 +64,12 @@ class Cluster:
     def request(self, method, path, query=None, accept=None, **_):
         if query is not None:
             return {"metadata": {"resourceVersion": str(self.version)}, "items": []}
-        kinds = {"deployments": "Deployment", "poddisruptionbudgets": "PodDisruptionBudget", "secrets": "Secret"}
+        kinds = {
+            "deployments": "Deployment",
+            "poddisruptionbudgets": "PodDisruptionBudget",
+            "secrets": "Secret",
+            "replicasets": "ReplicaSet",
+        }
         *_, plural, name = path.split("/")
         found = self.objects.get((kinds.get(plural, "ConfigMap"), name))
         if found is None:
@@ -450,6 +455,177 @@ def test_the_outcome_of_a_warm_up_that_could_not_be_written_is_written_by_a_late
     passes(reconciler, 1)
     assert "Pod cold warm True" in writer.written
     assert reconciler._unsaid[KEY] == {}
+
+
+# --- reads that fail -----------------------------------------------------------------------------------------
+
+
+READS = {
+    "texts": "the prompt's ConfigMap",
+    "engine-key": "the engines' credential",
+    "engine-ca": "the authority that engines are trusted by",
+    names.SECRET_PEERS: "the routers' key",
+    f"configmaps/{NAME}": "the copy of the prompt",
+    f"poddisruptionbudgets/{NAME}": "an object that has a name of the group's",
+    GONE_BUDGET: "the Deployment of a revision that is gone",
+}
+REFERENCES = ("texts", "engine-key", "engine-ca")
+
+
+@pytest.fixture
+def referring(half_warm):
+    """The half-warm group, which reads each kind of object by name."""
+    tls = {"caFrom": {"configMapKeyRef": {"name": "engine-ca", "key": "ca.crt"}}}
+    engine = {"image": "vllm/vllm-openai:v0.33.0", "credentialFrom": {"name": "engine-key", "key": "key"}, "tls": tls}
+    group = a_group(engine=engine, prompt={"systemFrom": {"configMapKeyRef": {"name": "texts", "key": "system"}}})
+    half_warm.put({**group, "status": {"revisions": [{"fingerprint": fingerprint("gone")}]}})
+    for kind, name, data in (
+        ("ConfigMap", "texts", {"system": TEXT}),
+        ("ConfigMap", "engine-ca", {"ca.crt": "-----BEGIN CERTIFICATE-----"}),
+        ("Secret", "engine-key", {"key": "a2V5"}),
+    ):
+        half_warm.put({"kind": kind, "metadata": {"namespace": "chat", "name": name}, "data": data})
+    cold = half_warm.objects["Pod", "cold"]
+    cold["metadata"]["annotations"][names.ANNOTATION_CREDENTIAL] = "engine-key/key"
+    half_warm.put(cold)
+    del half_warm.objects["PodDisruptionBudget", NAME]
+    half_warm.tell()
+    return half_warm
+
+
+@pytest.fixture
+def unreadable(cluster, monkeypatch):
+    """Let one object be unreadable, and return the list of the tries."""
+    request, tried = cluster.request, []
+
+    def begin(name, status, words):
+        def refuse(method, path, *args, **more):
+            if path.endswith(f"/{name}"):
+                tried.append(path)
+                raise ClusterError(f"GET {path}: {words}", status=status, retry_after=300.0)
+            return request(method, path, *args, **more)
+
+        monkeypatch.setattr(cluster, "request", refuse)
+        return tried
+
+    return begin
+
+
+@pytest.mark.parametrize("read_before", [True, False])
+@pytest.mark.parametrize("name", READS)
+@pytest.mark.parametrize("fault", [each for each in FAULTS if each != "404"])
+def test_whatever_read_fails_and_however_the_pass_goes_on_and_it_is_told(
+    referring, reconciler, wanted, unreadable, *, name, fault, read_before
+):
+    if read_before:
+        reconciler._reader.cache._clock = lambda: 0.0
+        reconciler.observe(KEY, NOW)
+        reconciler._reader.cache._clock = lambda: 1000.0
+    reconciler._writer = writer = FailingWriter("nothing", 0, "")
+    tried = unreadable(name, *FAULTS[fault])
+    due = passes(reconciler, 3)
+    assert len(due) == 3
+    assert due[-1] <= plan.WAITING
+    assert wanted[-1] == ["cold"]
+    unknown = name in REFERENCES and not read_before
+    stopped = (f"Deployment {NAME}",) if unknown else ()
+    done = " ".join(writer.written)
+    assert [write for write in WRITES if write not in ("Secret", *stopped) and write not in done] == []
+    degraded = writer.told["Degraded"]
+    assert (degraded["status"], degraded["reason"]) == ("True", "ReadFailed")
+    assert FAULTS[fault][1] in degraded["message"]
+    assert writer.told["Accepted"]["status"] == "True"
+    assert writer.told["ResolvedRefs"]["status"] == ("Unknown" if unknown else "True")
+    assert name != names.SECRET_PEERS or f"Secret {name}" not in writer.written, "nobody knows that it is missing"
+    assert len(tried) == 1, "it is not repeated with every pass"
+
+
+def test_a_read_that_succeeds_again_is_told_no_more(referring, reconciler, wanted, unreadable):
+    reconciler._writer = writer = FailingWriter("nothing", 0, "")
+    unreadable("engine-key", 503, "no")
+    passes(reconciler, 1)
+    assert writer.told["Degraded"]["reason"] == "ReadFailed"
+    unreadable("nothing", 0, "")
+    reconciler._reader.cache._clock = lambda: float("inf")
+    passes(reconciler, 1)
+    assert writer.told["ResolvedRefs"]["status"] == "True"
+    assert writer.told["Degraded"]["reason"] != "ReadFailed"
+
+
+def test_a_group_of_which_nothing_can_be_known_is_left_as_it_is_and_told(referring, reconciler, unreadable):
+    reconciler._writer = writer = FailingWriter("nothing", 0, "")
+    deployment = referring.objects["Deployment", NAME]
+    deployment["metadata"]["labels"] = {}
+    referring.put(deployment)
+    referring.tell()
+    unreadable(NAME, 403, "forbidden")
+    assert passes(reconciler, 2)[-1] == plan.WAITING
+    assert set(writer.written) == {"PromptGroup support"}, "whose pods serve, and must not lose their Deployment"
+    assert "forbidden" in writer.told["Degraded"]["message"]
+
+
+# --- changes that never became warm --------------------------------------------------------------------------
+
+
+@pytest.fixture
+def replaced(cluster):
+    """Two warm replicas, a change of the engine whose replica does not start, and then another prompt."""
+    changed = group_object(replicas=2, engine={"image": "vllm/vllm-openai:broken"})
+    source = PromptRef("ConfigMap", NAME)
+    template = desired.deployment(changed, FINGERPRINT, 2, source, records={})
+    owner = {"kind": "ReplicaSet", "name": f"{NAME}-1", "controller": True}
+    standing = deepcopy(a_deployment()["spec"]["template"])
+    standing["metadata"]["labels"]["pod-template-hash"] = "1"
+    cluster.put(
+        {"kind": "ReplicaSet", "metadata": {"namespace": "chat", "name": f"{NAME}-1"}, "spec": {"template": standing}}
+    )
+    for number in range(2):
+        pod_made = a_warm_pod(f"warm-{number}", number)
+        pod_made["metadata"]["ownerReferences"] = [owner]
+        cluster.put(pod_made)
+    broken = a_pod("broken", running=False)
+    broken["metadata"]["annotations"][names.ANNOTATION_SETTINGS] = desired.settings_of(template)
+    del broken["metadata"]["annotations"][names.ANNOTATION_CREDENTIAL]
+    for made in (broken, template, desired.prompt_object(GROUP, FINGERPRINT, Prompt(TEXT), "ConfigMap")):
+        cluster.put(made)
+    cluster.put(a_group(prompt={"system": "another prompt"}))
+    cluster.tell()
+    return cluster
+
+
+def templates_applied(reconciler, writer):
+    applied = {}
+
+    def apply(manifest, seen):
+        if manifest["kind"] == "Deployment":
+            applied[manifest["metadata"]["name"]] = manifest["spec"]["template"]
+
+    reconciler._writer, writer.apply = writer, apply
+    passes(reconciler, 1)
+    return applied
+
+
+def test_a_change_of_the_engine_that_never_became_warm_leaves_when_another_prompt_comes(replaced, reconciler, wanted):
+    template = templates_applied(reconciler, FailingWriter("nothing", 0, ""))[NAME]
+    assert template == a_deployment()["spec"]["template"], "what the warm replicas run: Kubernetes removes the others"
+
+
+@pytest.mark.parametrize("why", ["it is warm on one", "the prompt stays", "its template cannot be read"])
+def test_a_change_of_the_engine_stays_where(replaced, reconciler, wanted, unreadable, why):
+    if why == "it is warm on one":
+        warm = replaced.objects["Pod", "warm-0"]
+        warm["metadata"]["annotations"][names.ANNOTATION_SETTINGS] = replaced.objects["Pod", "broken"]["metadata"][
+            "annotations"
+        ][names.ANNOTATION_SETTINGS]
+        replaced.put(warm)
+    elif why == "the prompt stays":
+        replaced.put(a_group(engine={"image": "vllm/vllm-openai:broken"}))
+    else:
+        unreadable(f"{NAME}-1", 403, "forbidden")
+    replaced.tell()
+    applied = templates_applied(reconciler, FailingWriter("nothing", 0, ""))
+    standing = replaced.objects["Deployment", NAME]["spec"]["template"]
+    assert applied.get(NAME, standing)["spec"]["containers"][0]["image"] == "vllm/vllm-openai:broken"
 
 
 # --- what a pass does -----------------------------------------------------------------------------------------

@@ -42,6 +42,29 @@ def test_a_stream_ends_with_an_error_in_place_of_the_abort():
     assert counted(request)
 
 
+ERRORS = {
+    "chat": b'data: {"error":{"message":"out of memory","code":500}}\n\n',
+    "messages": b'event: error\ndata: {"type":"error","error":{"type":"api_error"}}\n\n',
+    "responses": b'event: response.failed\ndata: {"type":"response.failed","response":{"error":{}}}\n\n',
+}
+
+
+@pytest.mark.parametrize("api", ERRORS)
+@pytest.mark.parametrize("mode", [FULL_DUPLEX, STREAMED])
+def test_an_error_that_the_engine_tells_goes_on_as_it_is_and_is_counted_as_cut(api, mode):
+    request = shown(mode, stream=True)
+    found = []
+    for data, end in ((TOKEN + ERRORS[api][:20], False), (ERRORS[api][20:] + DONE, False), (DONE, True)):
+        found += request.answer_body(data, end=end)
+    if mode == FULL_DUPLEX:
+        bodies = [part.response_body.response.body_mutation.streamed_response.body for part in found]
+        assert bodies == [TOKEN, ERRORS[api], b""]
+    told = request.picker.state.exposition(request.now, 0)
+    assert 'answers_cut_total{group="chat/support",by="engine"} 1' in told
+    assert "ejections_total 1" not in told
+    assert not request.picker.open
+
+
 @pytest.mark.parametrize("size", [10, 1000])
 def test_an_abort_at_once_is_counted_and_not_tried_again(size):
     request = shown(FULL_DUPLEX, stream=True)

@@ -4,7 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from promptgroup_router.base.errors import Failure
 from promptgroup_router.decision.event_guard import (
+    CHAT,
     MESSAGES,
     RESPONSES,
     EventGuard,
@@ -56,8 +58,9 @@ WHOLE = {
     "a message of which nobody says why it stops": TEXT + STOP,
     "a response": TEXT + completed("completed"),
     "a response that is too long": TEXT + completed("incomplete"),
-    "a response that failed, and says so": event({"type": "response.failed", "response": {"status": "failed"}}),
-    "an error of the engine": event({"error": {"message": "x"}}) + DONE,
+    "a chunk without an error": event({"choices": [], "error": None}) + DONE,
+    "a response without an error": event({"type": "response.created", "response": {"error": None}}, "response.created"),
+    "an answer about errors": choice("event: error\\n") + choice('{"error": {"code": 1}}') + DONE,
     "no JSON": b'data: "error" {\n\n' + DONE,
     "JSON that is no object": b'data: ["error"]\n\n' + DONE,
 }
@@ -71,6 +74,32 @@ def test_what_an_engine_broke_off_ends_before_the_event_that_says_so(case, size)
     passed = b"".join(guard.feed(content[at : at + size]) for at in range(0, len(content), size))
     assert (passed, guard.broken, guard.at_boundary) == (before, True, True)
     assert guard.finish() == b""
+
+
+TOLD = {
+    "chat": event({"error": {"message": "x", "code": 500}}),
+    "chat, as text": event({"error": "x"}),
+    "chat, of an older engine": event({"object": "error", "message": "x"}),
+    "messages": event({"type": "error", "error": {"type": "api_error", "message": "x"}}, "error"),
+    "an event of that name": b"event:error\r\ndata: out of memory\r\n\r\n",
+    "responses": event({"type": "error", "code": "x", "message": "y"}, "error"),
+    "a response": event({"type": "response.failed", "response": {"status": "failed", "error": {}}}, "response.failed"),
+}
+
+
+@pytest.mark.parametrize("case", TOLD)
+@pytest.mark.parametrize("size", [1, 7, 10_000])
+def test_an_error_that_the_engine_tells_goes_on_as_it_is_and_nothing_after_it(case, size):
+    content, guard = choice() + TOLD[case] + DONE + STOP, EventGuard(chunked=False)
+    passed = b"".join(guard.feed(content[at : at + size]) for at in range(0, len(content), size))
+    assert (passed, guard.broken, guard.told, guard.at_boundary) == (choice() + TOLD[case], True, True, True)
+    assert (guard.finish(), guard.failure) == (b"", Failure.REPORTED)
+
+
+@pytest.mark.parametrize("words", [CHAT, MESSAGES, RESPONSES])
+@pytest.mark.parametrize("case", TOLD)
+def test_no_event_that_tells_an_error_goes_on_without_a_look_into_it(case, words):
+    assert not EventGuard(chunked=True, words=words).passes(chunk(TOLD[case]))
 
 
 @pytest.mark.parametrize("case", WHOLE)

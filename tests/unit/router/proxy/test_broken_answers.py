@@ -115,6 +115,49 @@ def test_a_stream_that_breaks_off_before_its_first_token_is_asked_for_elsewhere(
     run(check())
 
 
+ERRORS = {
+    "chat": event({"error": {"message": "out of memory", "code": 500}}) + DONE,
+    "messages": event({"type": "error", "error": {"type": "api_error", "message": "x"}}, "error")
+    + event({"type": "message_stop"}, "message_stop"),
+    "responses": event({"type": "response.failed", "response": {"status": "failed"}}, "response.failed") + DONE,
+}
+
+
+@pytest.mark.parametrize("api", APIS)
+@pytest.mark.parametrize("begins", [True, False])
+@pytest.mark.parametrize("size", [11, 10_000])
+def test_an_error_that_an_engine_tells_in_its_stream_reaches_the_client_and_is_counted(tmp_path, api, begins, size):
+    data, begun, _, _ = APIS[api]
+    end = ERRORS[api]
+
+    async def behave(call):
+        call.begin_stream()
+        if begins:
+            call.chunk(begun)
+            await call.writer.drain()
+            await asyncio.sleep(0.05)  # the client has the beginning
+        for at in range(0, len(end), size):
+            call.chunk(end[at : at + size])
+            await call.writer.drain()
+            await asyncio.sleep(0)
+        call.send(b"0\r\n\r\n")
+
+    async def check():
+        async with engines(1, behave) as (engine,), routing(tmp_path, table_of(engine.address)) as router:
+            raw = await broken(router, data)
+            told, _, after = end.partition(b"\n\n")
+            assert told in raw
+            assert after not in raw
+            assert raw.count(b"data:") == 1 + begins, "the router adds no error of its own"
+            assert not raw.endswith(b"0\r\n\r\n")
+            counted = router.state.exposition(0.0, 0)
+            assert 'answers_cut_total{group="chat/support",by="engine"} 1' in counted
+            assert 'outcome="failed"} 1' in counted
+            assert "ejections_total 1" not in counted, "whoever asks may be the cause"
+
+    run(check())
+
+
 WHOLE = {
     "chat": (post(chat()), {"choices": [{"message": {}, "finish_reason": "abort"}]}),
     "messages": (post(MESSAGE, path="/v1/messages"), {"type": "message", "stop_reason": None}),
