@@ -174,7 +174,9 @@ def replicas(kube: Kubectl, name: str) -> tuple[int, int] | None:
 def test_an_equal_prompt_whose_clients_send_it_before_it_is_warm_is_promoted(kube: Kubectl) -> None:
     """They are lent replicas of the old revision first, and bring the new one more than the share of its step."""
     before = revision(kube)
-    state = lambda: kube.get("promptgroup", NAME)  # noqa: E731
+    state = lambda: {  # noqa: E731
+        name: (kube.get("promptgroup", NAME) or {})["status"][name] for name in ("conditions", "revisions")
+    }
     with clients(kube, prompt=PROMPTS["c"], by_name=HALF, brought=PROMPTS["e"], at_once=(6, 5)) as running:
         kube.apply(released("e"))
         new = wait_for(lambda: name if (name := revision(kube)) != before else None, "the release to begin", state)
