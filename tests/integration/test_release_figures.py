@@ -81,11 +81,21 @@ def sessions(prompt: str, streamed: bool | None) -> Iterator[Conversation]:
 
 
 @contextmanager
-def clients(kube: Kubectl, *, prompt: str, by_name: bool | None) -> Iterator[Clients]:
-    """About ten requests a second, three of four by name; clients that bring the prompt stream."""
+def clients(
+    kube: Kubectl, *, prompt: str, by_name: bool | None, brought: str = "", at_once: tuple[int, int] = (13, 4)
+) -> Iterator[Clients]:
+    """About ten requests a second, three of four by name; clients that bring a prompt stream.
+
+    Args:
+        kube: the namespace.
+        prompt: the one that the group has.
+        by_name: how those that name the group ask.
+        brought: the prompt of those that bring one; that of the group if empty.
+        at_once: how many sessions name the group, and how many bring a prompt, at a time.
+    """
     url = [lab.router_url(kube)]
-    names = Load(Target(url, "tiny", {"figures": NAME}), sessions(prompt, by_name), int, at_once=13, pause=0.6)
-    contents = Load(Target(url, "tiny"), sessions(prompt, STREAMS), int, at_once=4, pause=0.6)
+    names = Load(Target(url, "tiny", {"figures": NAME}), sessions(prompt, by_name), int, at_once=at_once[0], pause=0.6)
+    contents = Load(Target(url, "tiny"), sessions(brought or prompt, STREAMS), int, at_once=at_once[1], pause=0.6)
     with names, contents:
         loads = {"name": names, "content": contents}
         yield Clients(loads, {how: len(load.outcomes) for how, load in loads.items()})
@@ -155,9 +165,36 @@ def test_an_equal_prompt_is_promoted_with_figures_that_clients_have_seen(
         assert running.failed() == []
 
 
+def replicas(kube: Kubectl, name: str) -> tuple[int, int] | None:
+    """The weight and the warm replicas of a revision of the group."""
+    found = (kube.get("promptgroup", NAME) or {})["status"]["revisions"]
+    return next(((each["weight"], each["ready"]) for each in found if each["fingerprint"].startswith(name)), None)
+
+
+def test_an_equal_prompt_whose_clients_send_it_before_it_is_warm_is_promoted(kube: Kubectl) -> None:
+    """They are lent replicas of the old revision first, and bring the new one more than the share of its step."""
+    before = revision(kube)
+    state = lambda: {  # noqa: E731
+        name: (kube.get("promptgroup", NAME) or {})["status"][name] for name in ("conditions", "revisions")
+    }
+    with clients(kube, prompt=PROMPTS["c"], by_name=HALF, brought=PROMPTS["e"], at_once=(6, 5)) as running:
+        kube.apply(released("e"))
+        new = wait_for(lambda: name if (name := revision(kube)) != before else None, "the release to begin", state)
+        wait_for(
+            lambda: True if replicas(kube, new) == (30, 2) else None,
+            "the replicas of clients that bring it, at the weight of the step",
+            state,
+            seconds=SECONDS,
+        )
+        after, _ = wait_for(lambda: passed(kube, before), "the step to be passed", state, seconds=SECONDS)
+        assert after == new
+        wait_for(lambda: True if weights(kube).get(before, 0) == 0 else None, "the take-over", state, seconds=SECONDS)
+        assert running.failed() == []
+
+
 def test_a_slower_one_is_rolled_back_with_figures_that_clients_have_seen(kube: Kubectl) -> None:
     before = revision(kube)
-    with clients(kube, prompt=PROMPTS["c"], by_name=HALF) as running:
+    with clients(kube, prompt=PROMPTS["e"], by_name=HALF) as running:
         kube.apply(released("d", step="150"))
         message = str(kube.wait_condition(NAME, "Degraded", "True", "RolledBack")["message"])
         worse, reason, figures = message.split(": ", 2)

@@ -14,14 +14,16 @@ from types import SimpleNamespace
 import pytest
 
 from promptgroup_operator.api.prompt_group import JudgeSpec
-from promptgroup_operator.load.router_metrics import parse
+from promptgroup_operator.load.router_metrics import RouterCounts, parse
+from promptgroup_operator.rollout import replica_split, rollout
 from promptgroup_operator.rollout.analysis import AnalysisOutcome, analyse
-from promptgroup_operator.world.samples import Stratum, StratumKey
+from promptgroup_operator.world.samples import Flow, Stratum, StratumKey, Traffic
+from promptgroup_operator.world.snapshot import Progress
 from promptgroup_router.access.caller import ANONYMOUS
 from promptgroup_router.apis.session_key import SessionKey
 from promptgroup_router.apis.usage import Usage
 from promptgroup_router.base.metrics import Metrics
-from promptgroup_router.contract.fingerprint import short
+from promptgroup_router.contract.fingerprint import fingerprint, short
 from promptgroup_router.contract.table import Engine, SlotState
 from promptgroup_router.decision.record import RequestRecord
 from promptgroup_router.policy.balancer import Balancer
@@ -29,6 +31,8 @@ from promptgroup_router.policy.demand import Demand
 from promptgroup_router.policy.health import Health
 from promptgroup_router.rings.index import build_index
 from promptgroup_router.routing.moves import Moves
+from support.builders import NOW, goal, pod
+from support.builders import revision as operated
 from support.tables import group, revision, slot, table
 
 OLD, NEW = "You are the old prompt.", "You are the new prompt."
@@ -45,14 +49,18 @@ SCENARIOS = {
     "a scale-up during the step": (0.0, 10, (0, 0, 1), 80.0),
     "all at once": (WARM, 8, (WARM - 10, WARM + 20, 2), 70.0),
 }
+REPLICATED = (WARM, 25, (0, 0, 1), END)
 
 
 class Simulation:
     """One release in one router."""
 
+    by_name, weight, brought = 0.5, 20, 0.6
+    """Share of sessions that name the group; percent of these that are new ones; share of the others that bring it."""
+
     def __init__(self, seed, scenario, slower=1.0):
         self.draw = random.Random(seed)
-        self.warm, self.rate, self.burst, self.grows = SCENARIOS[scenario]
+        self.warm, self.rate, self.burst, self.grows = SCENARIOS.get(scenario, REPLICATED)
         self.slower = slower
         self.now, self.count, self.shape = 0.0, itertools.count(1), None
         self.balancer = Balancer(Health())
@@ -71,18 +79,26 @@ class Simulation:
         if shape == self.shape:
             return
         self.shape = shape
-        engine = Engine("one", kv_tokens=400_000, prefill_rate=RATE)
         state = SlotState.READY if shape[0] else SlotState.ABSENT
+        self.route(range(6 if shape[1] else 4), range(2), state)
+
+    def route(self, old, new, state):
+        """The table with the slots of both."""
+        engine = Engine("one", kv_tokens=400_000, prefill_rate=RATE)
+        rings = (
+            (OLD, old, SlotState.READY, "10.0.0.", 100 - self.weight),
+            (NEW, new, state, "10.0.1.", self.weight),
+        )
         revisions = [
-            revision(OLD, 6 if shape[1] else 4, engine=engine, weight=80, lends=True, tokens=TIER1),
             revision(
-                NEW,
-                tuple(slot(index, state, f"10.0.1.{index}:8000") for index in range(2)),
+                text,
+                tuple(slot(index, of, f"{net}{index}:8000") for index in sorted(ring)),
                 engine=engine,
-                weight=20,
+                weight=weight,
                 tokens=TIER1,
-                lends=False,
-            ),
+                lends=text == OLD,
+            )
+            for text, ring, of, net, weight in rings
         ]
         view = build_index(table(group("a", *revisions)))
         self.balancer.install(view, self.now)
@@ -123,8 +139,8 @@ class Simulation:
 
     def session(self):
         """A session begins."""
-        named = self.draw.random() < 0.5
-        text = NEW if (self.draw.random() < (0.2 if named else 0.6)) else OLD
+        named = self.draw.random() < self.by_name
+        text = NEW if (self.draw.random() < (self.weight / 100 if named else self.brought)) else OLD
         if named and self.now < self.warm:
             text = OLD  # weights are of what is warm
         key = SessionKey(self.draw.getrandbits(63))
@@ -173,6 +189,64 @@ class Simulation:
         if number < 8 and self.draw.random() < 0.8:
             at = self.now + self.draw.expovariate(1 / 6)
             heapq.heappush(self.events, (at, next(self.count), self.turn, (session, number + 1, history)))
+
+
+class Replicated(Simulation):
+    """One whose operator decides steps, weights and replicas: the application sends the new text from the start.
+
+    Replicas come and go between two looks.
+    """
+
+    by_name, weight, brought = 0.25, 0, 1.0
+
+    def __init__(self, seed):
+        self.rings = {OLD: frozenset(range(3)), NEW: frozenset({0})}
+        self.progress, self.seen = Progress(0, None), [RouterCounts()] * 4
+        self.base = RouterCounts()
+        super().__init__(seed, "replicas follow")
+
+    def install(self):
+        warm = self.now >= self.warm
+        shape = warm, self.weight, self.rings[OLD], self.rings[NEW]
+        if shape != self.shape:
+            self.shape = shape
+            self.route(self.rings[OLD], self.rings[NEW], SlotState.READY if warm else SlotState.ABSENT)
+
+    def released(self):
+        """Yield (release, replicas of the old and the new revision, seconds since it was warm) until the step ends."""
+        for _, _, seconds in self.run():
+            release = self.operate()
+            yield release, tuple(len(self.rings[text]) for text in (OLD, NEW)), seconds
+            if release.passed or release.steps[fingerprint(NEW)].rolled_back:
+                return
+
+    def operate(self):
+        """A pass of the operator."""
+        now = NOW + timedelta(seconds=self.now)
+        page = next(iter(parse(self.metrics.text(), lambda _: True).values()), RouterCounts())
+        self.seen = [*self.seen[1:], page]
+        flows = {name: apart(flow, self.seen[0].flows.get(name, Flow())) for name, flow in page.flows.items()}
+        samples = {name: since(found, self.base.samples.get(name, {})) for name, found in page.samples.items()}
+        revisions = [
+            operated(text, [pod(f"{text[-12]}{index}", index) for index in sorted(self.rings[text])], **fields)
+            for text, fields in (
+                (OLD, {"weight": 100 - self.weight}),
+                (NEW, {"weight": self.weight, "progress": self.progress}),
+            )
+        ]
+        aim = goal(NEW, 3, traffic=Traffic(True, flows, samples), now=now, steps=[{"weight": 30, "pause": "2s"}])
+        release = rollout.decide(revisions, aim)
+        steps = replica_split.allot(revisions, release, aim)
+        step = steps[fingerprint(NEW)]
+        if step.progress is not None and step.progress.since != self.progress.since:
+            self.base = page
+        self.weight, self.progress = step.weight, step.progress
+        self.rings = {text: steps[fingerprint(text)].ring for text in (OLD, NEW)}
+        return release
+
+
+def apart(flow, before):
+    return Flow(flow.requests - before.requests, flow.named - before.named)
 
 
 def since(sample, baseline):
@@ -225,3 +299,13 @@ def test_without_strata_of_their_own_sessions_that_come_home_roll_an_equal_relea
 def test_a_slower_revision_is_rolled_back_all_the_same(scenario):
     failed = sum(list(verdicts(seed, scenario, slower=2.0))[-1].outcome is AnalysisOutcome.FAIL for seed in range(3))
     assert failed == 3
+
+
+@pytest.mark.slow
+@pytest.mark.interpreted
+def test_equal_releases_whose_clients_bring_the_new_text_get_the_replicas_for_it_and_pass():
+    """Eight of ten requests ask for a revision whose step needs one replica of three."""
+    for seed in range(6):
+        *_, (release, sizes, seconds) = Replicated(seed).released()
+        assert release.passed, (seed, sizes, release.waits)
+        assert seconds <= 120, (seed, sizes, seconds)

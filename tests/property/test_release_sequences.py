@@ -26,18 +26,27 @@ SEQUENCES = st.fixed_dictionaries(
         "steps": st.sampled_from([[], STEPS]),
         "named": st.sampled_from([0.0, 0.6, 0.7, 1.0]),
         "stays": st.sampled_from([0.0, 0.1, 0.4]),
+        "brought": st.sampled_from([0.0, 0.5, 0.9]),
         "texts": st.permutations("bcde"),
         "seed": st.integers(0, 99),
     }
 )
 
 
-def tick(model, stays, named, draw):
-    """Time passes; every revision has sessions that ask again and again, and the share of a moment is noise."""
+def tick(model, stays, named, brought, draw):
+    """Time passes; every revision has sessions that ask again and again, and the share of a moment is noise.
+
+    Args:
+        model: the cluster.
+        stays: share of requests that stay with the old revision.
+        named: share of requests by name.
+        brought: share of requests that the new one has whatever its weight is.
+        draw: of the noise.
+    """
     model.busy = {each.fingerprint: model.now for each in model.world().revisions}
     model.own = (model.own[0], dict(model.busy))
     weight = prompt_route.standing(model.live.get(("PromptRoute", KEY.name))).get(target_of(model), (0, {}))[0] / 100
-    model.mix = (min(1 - stays, weight), min(1.0, max(0.0, named + draw.uniform(-0.1, 0.1))))
+    model.mix = (min(1 - stays, max(brought, weight)), min(1.0, max(0.0, named + draw.uniform(-0.1, 0.1))))
     model.use = {name: dict.fromkeys(range(5), SlotUse(3, 100, 1)) for name in model.busy}
     model.surroundings()
     model.operate()
@@ -46,8 +55,12 @@ def tick(model, stays, named, draw):
 
 @pytest.mark.slow
 @given(SEQUENCES)
-@example({"replicas": 3, "surge": 1, "steps": [], "named": 0.7, "stays": 0.1, "texts": "bcde", "seed": 0})
-@example({"replicas": 3, "surge": 0, "steps": STEPS, "named": 1.0, "stays": 0.4, "texts": "bcde", "seed": 1})
+@example(
+    {"replicas": 3, "surge": 1, "steps": [], "named": 0.7, "stays": 0.1, "brought": 0.0, "texts": "bcde", "seed": 0}
+)
+@example(
+    {"replicas": 3, "surge": 0, "steps": STEPS, "named": 1.0, "stays": 0.4, "brought": 0.9, "texts": "bcde", "seed": 1}
+)
 def test_releases_in_a_row_end_within_a_bound_and_leave_what_serves_whole(case):
     draw = random.Random(case["seed"])
     rollout = {"retireAfter": "1m", "retireDeadline": "2m", "steps": case["steps"], "maxSurge": case["surge"]}
@@ -67,7 +80,7 @@ def test_releases_in_a_row_end_within_a_bound_and_leave_what_serves_whole(case):
         model.edit(prompt={"system": f"text {text}"})
         began, weights, steps = model.now, [], []
         while model.now - began < BOUND:
-            tick(model, case["stays"], case["named"], draw)
+            tick(model, case["stays"], case["named"], case["brought"], draw)
             route = prompt_route.standing(model.live["PromptRoute", KEY.name])
             there = {each["fingerprint"]: each for each in model.status["revisions"]}
             status = there.get(target_of(model), {"phase": "", "ready": 0})

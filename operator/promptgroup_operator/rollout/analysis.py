@@ -22,7 +22,8 @@ and again, which alone would make a false alarm likely. So a difference is signi
 that equal revisions cross at any time, however often they are compared, with no more than the error that
 `confidencePercent` leaves: Robbins's normal mixture. The comparisons divide that error (Bonferroni). A gross fault
 fails from 10 requests on; to pass takes `minRequests`, and 10 streamed answers where they can be expected before twice
-`minRequests`. Decisions 0017 and 0074 have the figures.
+`minRequests`. Decisions 0017 and 0074 have the figures. Where clients bring the new prompt and hardly any is left to
+compare with, `retireDeadline` ends the wait (decision 0078).
 
 Sources: Mantel & Haenszel, J. Natl. Cancer Inst. 22 (1959) 719; Mann & Whitney, Ann. Math. Statist. 18 (1947) 50;
 van Elteren, Bull. Int. Statist. Inst. 37 (1960) 351; Robbins, Ann. Math. Statist. 41 (1970) 1397; Howard, Ramdas,
@@ -99,7 +100,9 @@ class _Pair:
     new: Stratum
 
 
-def analyse(old: Sample, new: Sample, spec: JudgeSpec, elapsed: timedelta) -> AnalysisResult:
+def analyse(
+    old: Sample, new: Sample, spec: JudgeSpec, elapsed: timedelta, longest: timedelta = timedelta.max
+) -> AnalysisResult:
     """Compare the requests of two revisions over the same time.
 
     Args:
@@ -107,6 +110,7 @@ def analyse(old: Sample, new: Sample, spec: JudgeSpec, elapsed: timedelta) -> An
         new: requests of the one under release.
         spec: limits, and the confidence that a failure takes.
         elapsed: time for which the step has lasted.
+        longest: time for which it waits for an old revision with whose requests nothing can be compared.
     """
     pairs = [_Pair(key, old[key], new[key]) for key in sorted(old.keys() & new.keys()) if key.turn != names.TURN_OTHER]
     pairs = [each for each in pairs if each.old.requests > 0 and each.new.requests > 0]
@@ -118,6 +122,9 @@ def analyse(old: Sample, new: Sample, spec: JudgeSpec, elapsed: timedelta) -> An
     if failed is not None:
         message = f"{failed.text} (p={failed.p:.2g}, {compared:.0f} requests compared)"
         return AnalysisResult(AnalysisOutcome.FAIL, failed.reason, message)
+    if counts[1] < EARLY and elapsed >= longest and (text := _by_itself(new, spec)):
+        message = f"{text}; within rollout.retireDeadline {counts[1]:.0f} of the old revision could be compared"
+        return AnalysisResult(AnalysisOutcome.PASS, "NotCompared", message)
     if compared < spec.min_requests:
         message = _too_few(counts, spec.min_requests, elapsed)
         return AnalysisResult(AnalysisOutcome.WAIT, "TooFewRequests", message)
@@ -151,6 +158,14 @@ def significant(compared: float, spec: JudgeSpec) -> float:
     odds = -2 * math.log(2 * error)
     rho = spec.min_requests / (odds + math.log1p(odds))
     return _tail(math.sqrt((1 + rho / compared) * (odds + math.log1p(compared / rho))))
+
+
+def _by_itself(new: Sample, spec: JudgeSpec) -> str:
+    """Return what a revision did that none can be compared with; empty if it had too few requests, or they failed."""
+    requests, errors = sum(each.requests for each in new.values()), sum(each.errors for each in new.values())
+    if requests < spec.min_requests or errors > requests * spec.max_error_rise_percent / 100:
+        return ""
+    return f"{errors / requests:.1%} of {requests:.0f} requests failed"
 
 
 def _too_few(counts: tuple[float, float], needed: int, elapsed: timedelta) -> str:

@@ -120,6 +120,32 @@ def _after_roll_back(release: Release, goal: Goal) -> dict[Fingerprint, int]:
     }
 
 
+def most(revision: RevisionState | None, weight: int, goal: Goal) -> int:
+    """Return how many replicas a release may have at a step: those that carry its weight and what clients bring to it.
+
+    Requests by name follow the weight. Clients that bring its prompt come whatever the weight is, so that its replicas
+    would be busier than those of the old revision and the two could not be compared.
+
+    Args:
+        revision: the target; None before it has a Deployment.
+        weight: of the step, in percent.
+        goal: what the group wants.
+    """
+    carries = min(goal.replicas, max(1, math.ceil(goal.replicas * weight / ALL)))
+    traffic = goal.traffic
+    if revision is None or traffic is None:
+        return carries
+    if not traffic.known:
+        return max(carries, min(goal.replicas, revision.replicas))
+    total, flow = traffic.requests(), traffic.flows.get(short(revision.fingerprint), Flow())
+    brought = flow.requests - flow.named
+    if total < FEW or brought <= 0:
+        return carries
+    named = sum(each.named for each in traffic.flows.values())
+    need = goal.replicas * (brought + named * weight / ALL) / total
+    return max(carries, min(goal.replicas, _rounded(need + 0.5, revision)))  # rounded up: the surge is for the target
+
+
 def room_beside(others: Sequence[RevisionState], goal: Goal) -> int:
     """Return how many replicas the traffic of the other revisions leaves the target, at least one."""
     needs = sum(_need(each, each.weight, goal) for each in others if each.alive)
@@ -166,9 +192,12 @@ def _need(revision: RevisionState, weight: int, goal: Goal) -> int:
         weight: the one that stands for its share where that is not known.
         goal: what the group wants.
     """
-    need = _asked(revision, weight, goal)
-    near = abs(need - revision.replicas) <= SLACK
-    return min(goal.replicas, max(1, revision.replicas if near else math.floor(need + 0.5)))
+    return min(goal.replicas, max(1, _rounded(_asked(revision, weight, goal), revision)))
+
+
+def _rounded(need: float, revision: RevisionState) -> int:
+    """Return a need in whole replicas: those that are there if it is near to them."""
+    return revision.replicas if abs(need - revision.replicas) <= SLACK else math.floor(need + 0.5)
 
 
 def _asked(revision: RevisionState | None, weight: int, goal: Goal) -> float:

@@ -8,7 +8,8 @@ for those who still send the old text until `retireAfter` has passed and its eng
       └──────────────────────────────────────── wanted again ─────────────────────────────────────────────────┘
 
 A step is a weight. The weight rises to it no faster than warm replicas can carry it, falls only when some are lost, and
-`replica_split` lets replicas follow the traffic; without steps the one step is the take-over, for which the revision
+`replica_split` lets replicas follow the traffic: a step begins when clients that bring the prompt have theirs, too.
+Without steps the one step is the take-over, for which the revision
 needs every replica that the others' traffic leaves it. What must be remembered stands where any pass finds
 it: on the Deployment of a revision that never took over its step and since when, on the old one since when it is
 superseded, in the PromptRoute who has the traffic. The first revision of a group takes over with its first warm
@@ -133,10 +134,11 @@ def _released(
     since = min(since, now) if since is not None else None  # no later, whatever clock wrote it
     if wanted is None:
         step = RevisionStep(target, RevisionPhase.COMING, 0, progress=Progress(0, None))
-        return Release({target: step}, _most(weights[0], goal.replicas), _warming(target))
+        return Release({target: step}, replica_split.most(None, weights[0], goal), _warming(target))
     grows = min(progress.grows or now, now) if wanted.weight and since is None else None
     late = grows is not None and now - grows >= policy.retire_deadline and wanted.ready >= wanted.alive
-    if since is None and weights[index] < ALL and wanted.weight and (wanted.weight >= weights[index] > 0 or late):
+    grown = wanted.weight >= weights[index] > 0 and not _lacks(wanted, others, weights[index], goal)
+    if since is None and weights[index] < ALL and wanted.weight and (grown or late):
         since, grows = now, None
     result = passed = None
     come_to = weights[index] if since is not None else progress.weight
@@ -164,9 +166,10 @@ def _released(
         weight,
         progress=Progress(come_to, since, grows),
     )
-    waits = _waits(wanted, step, index, weights[index], result=result, goal=goal)
+    lacks = _lacks(wanted, others, weights[index], goal) if weight >= weights[index] else 0
+    waits = _waits(wanted, step, index, weights[index], result=result, lacks=lacks, goal=goal)
     step = replace(step, progress=None) if returns else step
-    return Release({target: step}, _most(weights[index], goal.replicas), waits, passed)
+    return Release({target: step}, replica_split.most(wanted, weights[index], goal), waits, passed)
 
 
 def _weight(wanted: RevisionState, others: Sequence[RevisionState], most: int, goal: Goal, *, late: bool) -> int:
@@ -192,9 +195,10 @@ def _weight(wanted: RevisionState, others: Sequence[RevisionState], most: int, g
     return min(most, max(can, stands))
 
 
-def _most(weight: int, replicas: int) -> int:
-    """Return the number of replicas that carry a weight."""
-    return min(replicas, max(1, math.ceil(replicas * weight / ALL)))
+def _lacks(wanted: RevisionState, others: Sequence[RevisionState], weight: int, goal: Goal) -> int:
+    """Return how many warm replicas the target lacks at a step of which the others leave it room for."""
+    room = replica_split.room_beside(others, goal)
+    return max(0, min(replica_split.most(wanted, weight, goal), room) - wanted.ready)
 
 
 def carried(revision: RevisionState, goal: Goal) -> int:
@@ -222,7 +226,7 @@ def _judged(wanted: RevisionState, stable: RevisionState, since: datetime, goal:
         return AnalysisResult(AnalysisOutcome.WAIT, "NoMetrics", message)
     samples = goal.traffic.samples
     old, new = samples.get(short(stable.fingerprint), {}), samples.get(short(wanted.fingerprint), {})
-    return analyse(old, new, goal.policy.judge, goal.now - since)
+    return analyse(old, new, goal.policy.judge, goal.now - since, goal.policy.retire_deadline)
 
 
 def _deserted(wanted: RevisionState, stable: RevisionState, goal: Goal) -> bool:
@@ -241,7 +245,14 @@ def _warming(target: Fingerprint) -> Problem:
 
 
 def _waits(
-    wanted: RevisionState, step: RevisionStep, index: int, most: int, *, result: AnalysisResult | None, goal: Goal
+    wanted: RevisionState,
+    step: RevisionStep,
+    index: int,
+    most: int,
+    *,
+    result: AnalysisResult | None,
+    lacks: int,
+    goal: Goal,
 ) -> Problem:
     """Return what the release waits for, and where it is not time alone, the way out.
 
@@ -251,6 +262,7 @@ def _waits(
         index: of the step that its release is at.
         most: weight of that step, in percent.
         result: of the step's analysis; None where there is none.
+        lacks: warm replicas that it lacks to begin the step.
         goal: what the group wants.
     """
     policy, since = goal.policy, step.progress.since if step.progress is not None else None
@@ -262,6 +274,11 @@ def _waits(
         return Problem("Paused", f"{has} and the release is paused: set rollout.paused to false to continue")
     if most == 0:
         return Problem("AwaitsPromotion", f"{has} and is warm: set rollout.autoPromote to true to let it take over")
+    if since is None and lacks:
+        text = f"{has}, and clients that bring its prompt need {lacks} more of its replicas before {at} begins"
+        return Problem(
+            "RevisionGrowing", f"{text}; rollout.retireDeadline ends the wait, a larger rollout.maxSurge too"
+        )
     if since is None:
         return Problem("RevisionGrowing", f"{has} of {most}; it gets more as its replicas become warm")
     left = since + policy.pauses[index] - goal.now

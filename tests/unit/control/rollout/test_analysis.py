@@ -319,3 +319,25 @@ def test_the_figures_shown_are_worse_by_more_than_the_limit_where_the_verdict_sa
     assert analyse(old, new, limit, MINUTE).outcome is PASS
     more = {StratumKey(): times(1.02, 50), LATER: times(1.9, 100)}
     assert "(later turns by name, streamed)" in analyse(old, more, limit, MINUTE).message
+
+
+ALONE = {
+    # requests of the old revision that can be compared, of the new one, its errors, hours → outcome, reason
+    "hardly any to compare with": (9, 60, 0, 2, PASS, "NotCompared"),
+    "enough for a gross fault": (10, 60, 0, 2, WAIT, "TooFewRequests"),
+    "too few of its own": (0, 49, 0, 2, WAIT, "TooFewRequests"),
+    "it fails": (0, 60, 3, 2, WAIT, "TooFewRequests"),
+    "not yet": (0, 60, 0, 1, WAIT, "TooFewRequests"),
+}
+
+
+@pytest.mark.parametrize("case", ALONE)
+def test_what_nothing_can_be_compared_with_passes_at_the_deadline_by_its_own_requests(case):
+    before, after, errors, hours, outcome, reason = ALONE[case]
+    old = {StratumKey("later", "content", streamed=False): Stratum(500), StratumKey(): Stratum(before)}
+    new = {StratumKey(): Stratum(after - 5, errors), StratumKey("other"): Stratum(5)}
+    result = analyse(old, new, SPEC, timedelta(hours=hours), timedelta(hours=2))
+    assert (result.outcome, result.reason) == (outcome, reason)
+    if outcome is PASS:
+        assert "0.0% of 60 requests failed" in result.message
+        assert "9 of the old revision could be compared" in result.message

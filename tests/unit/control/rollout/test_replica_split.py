@@ -80,6 +80,33 @@ def test_a_canary_has_what_its_step_allows():
     assert sizes(3, 2, told(0.9), steps=steps) == (3, 2), "the old one keeps what the step does not need"
 
 
+def brought(share, weight=0.3):
+    """Routers where clients bring b's prompt with so large a share of requests, and the others name the group."""
+    named = 100 * (1 - share)
+    return Traffic(
+        True,
+        {
+            short(A): Flow(named * (1 - weight), named * (1 - weight)),
+            short(B): Flow(100 * share + named * weight, named * weight),
+        },
+    )
+
+
+def test_a_canary_has_what_clients_bring_to_it_beside_its_step():
+    def split(old, new, share, **fields):
+        steps = [{"weight": 30, "pause": "1m"}]
+        return sizes(old, new, brought(share, fields.pop("weight", 30) / 100), replicas=3, steps=steps, **fields)
+
+    assert split(3, 1, 0.0) == (3, 1)
+    assert split(3, 1, 0.05) == (3, 1)
+    assert split(3, 1, 0.25) == (2, 1), "one of the old revision leaves room"
+    assert split(2, 1, 0.25) == (2, 2)
+    assert split(2, 2, 0.12) == (2, 2), "noise moves nothing"
+    assert split(2, 2, 1.0) == (1, 2)
+    assert split(1, 2, 1.0) == (1, 3)
+    assert split(3, 0, 1.0, weight=0) == (3, 1)
+
+
 def test_a_larger_surge_grows_faster():
     assert sizes(4, 0, maxSurge="50%") == (4, 2)
     assert sizes(4, 2, told(0.5), maxSurge="50%") == (2, 2)

@@ -420,13 +420,13 @@ def test_a_revision_that_all_have_left_for_the_new_one_is_not_waited_for():
 
 
 def test_a_pause_holds_a_release_whose_old_revision_all_have_left():
-    """It stays at its step, with that step's replicas, and goes on from there if clients of the old one come back."""
+    """It stays at its step, with the replicas that its traffic needs, and goes on from there if clients come back."""
     three = steps(10, 40, 70)
     revisions = canary()
     revisions[0] = serves("a", warm(4), weight=90, quiet_since=ago(hours=1))
     left = replace(counted(Stratum(30), Stratum(0), named=0.0), flows={short(B): Flow(30, 0)})
     held = rollout.decide(revisions, goal("b", 4, traffic=left, steps=three, paused=True))
-    assert (held.steps[B].weight, held.steps[B].progress, held.most) == (10, Progress(10, ago(minutes=2)), 1)
+    assert (held.steps[B].weight, held.steps[B].progress, held.most) == (10, Progress(10, ago(minutes=2)), 4)
     assert held.waits.reason == "Paused"
     goes_on = rollout.decide(revisions, goal("b", 4, traffic=left, steps=three))
     assert (goes_on.steps[B].weight, goes_on.steps[B].progress, goes_on.most) == (99, Progress(100, None), 4)
@@ -454,6 +454,36 @@ def test_how_many_replicas_a_step_may_have():
     for come_to, most in ((0, 1), (10, 1), (11, 2), (40, 2), (100, 4)):
         revisions = [serves("a", warm(4)), comes("b", warm(1), come_to)]
         assert rollout.decide(revisions, goal("b", 4, steps=STEPS)).most == most
+
+
+@pytest.mark.parametrize(("ready", "begins"), [(1, False), (2, True)])
+def test_a_step_begins_when_the_replicas_for_clients_that_bring_the_prompt_are_warm(ready, begins):
+    flows = {short(A): Flow(54, 54), short(B): Flow(46, 6)}
+    new = comes("b", warm(ready), weight=10)
+    aim = goal("b", 4, traffic=replace(counted(), flows=flows), steps=STEPS, maxSurge=2)
+    release = rollout.decide([serves("a", warm(4), weight=90), new], aim)
+    assert (release.steps[B].progress.since == NOW, release.most) == (begins, 2)
+    if not begins:
+        assert release.waits.reason == "RevisionGrowing"
+        assert "clients that bring its prompt need 1 more of its replicas before step 1 of 2 begins" in (
+            release.waits.message
+        )
+        late = replace(new, progress=Progress(0, None, ago(hours=4)))
+        assert rollout.decide([serves("a", warm(4), weight=90), late], aim).steps[B].progress.since == NOW
+
+
+def test_clients_that_bring_the_prompt_and_no_other_to_compare_with_end_a_step_at_the_deadline():
+    def step(age, **fields):
+        new = {StratumKey("first", "content"): Stratum(60, **fields), StratumKey("other", "content"): Stratum(20)}
+        traffic = Traffic(True, {short(A): Flow(1, 0), short(B): Flow(80, 0)}, {short(B): new, short(A): {}})
+        revisions = [serves("a", warm(1), weight=90), comes("b", warm(4), 10, age, weight=10)]
+        return rollout.decide(revisions, goal("b", 4, traffic=traffic, steps=STEPS))
+
+    waits = step(ago(hours=3))
+    assert (waits.waits.reason, waits.passed) == ("TooFewRequests", None)
+    assert step(ago(hours=4)).passed.reason == "NotCompared"
+    assert step(ago(hours=4)).steps[B].progress.weight == 40
+    assert step(ago(hours=4), errors=9).passed is None
 
 
 def test_idle_revisions_make_room_for_a_release_the_oldest_first():
