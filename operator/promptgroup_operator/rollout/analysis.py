@@ -23,7 +23,7 @@ that equal revisions cross at any time, however often they are compared, with no
 `confidencePercent` leaves: Robbins's normal mixture. The comparisons divide that error (Bonferroni). A gross fault
 fails from 10 requests on; to pass takes `minRequests`, and 10 streamed answers where they can be expected before twice
 `minRequests`. Decisions 0017 and 0074 have the figures. Where clients bring the new prompt and hardly any is left to
-compare with, `retireDeadline` ends the wait (decision 0078).
+compare with, `retireDeadline` ends the wait (decision 0079).
 
 Sources: Mantel & Haenszel, J. Natl. Cancer Inst. 22 (1959) 719; Mann & Whitney, Ann. Math. Statist. 18 (1947) 50;
 van Elteren, Bull. Int. Statist. Inst. 37 (1960) 351; Robbins, Ann. Math. Statist. 41 (1970) 1397; Howard, Ramdas,
