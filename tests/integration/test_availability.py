@@ -19,6 +19,9 @@ from support.operators import NAME, SYSTEM, holder, is_ready, leader, metrics, o
 
 pytestmark = pytest.mark.integration
 
+GOES_ON_SECONDS = 5.0
+"""Time within which operators act on changes once the API server answers again: longest pause of a watch."""
+
 
 @pytest.fixture
 def system(cluster: LocalCluster, operator: None) -> Kubectl:
@@ -104,6 +107,7 @@ def test_after_an_outage_of_the_api_server_the_same_processes_lead_and_listen(
     pods = system.list("pods")
     restarts = {pod["metadata"]["uid"]: pod["status"]["containerStatuses"][0]["restartCount"] for pod in pods}
     urls = [f"http://{pod['status']['podIP']}:8081/healthz" for pod in pods]
+    assert _asked_for(kube, "outage") == 1
     cluster.plane.stop_apiserver()
     try:
         # nobody can renew: after 10 s nobody writes, and all of them are well
@@ -111,12 +115,22 @@ def test_after_an_outage_of_the_api_server_the_same_processes_lead_and_listen(
         assert [health(url)[0] for url in urls] == [200, 200]
     finally:
         cluster.plane.start_apiserver()
-    wait_for(lambda: True if sum(health(url)[1].get("leads", False) for url in urls) == 1 else None, "one to lead")
+    began = time.monotonic()
     kube.patch("promptgroup", "outage", {"spec": {"replicas": 2}})
+    wait_for(lambda: True if _asked_for(kube, "outage") == 2 else None, "the operator to go on")
+    assert time.monotonic() - began < GOES_ON_SECONDS
+    # probes are told what was found up to ten seconds ago
+    wait_for(lambda: True if sum(health(url)[1].get("leads", False) for url in urls) == 1 else None, "one to lead")
     kube.wait_warm("outage", "2/2")
     assert restarts == {
         pod["metadata"]["uid"]: pod["status"]["containerStatuses"][0]["restartCount"] for pod in system.list("pods")
     }
+
+
+def _asked_for(kube: Kubectl, group: str) -> int:
+    """Replicas that the Deployments of a group ask for."""
+    found = kube.list("deployments", f"promptgroup.dev/group={group}")
+    return sum(each["spec"]["replicas"] for each in found)
 
 
 # --- watches -------------------------------------------------------------------------------------------------
