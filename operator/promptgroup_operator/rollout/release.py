@@ -129,7 +129,7 @@ class RevisionStep:
     stands_in: bool = True
     """False for replicas that only wait for sessions to end: what serves has its own beside them."""
     moves: str = ""
-    """The reason for which its sessions move to the revision that serves before they are over; empty for none."""
+    """The reason for which its sessions move to the revision that serves before their end; empty for none."""
     superseded_at: datetime | None = None
     progress: Progress | None = None
     rolled_back: RolledBack | None = None
