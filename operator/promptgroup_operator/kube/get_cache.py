@@ -53,7 +53,7 @@ class _FailedRead:
 
 @dataclass(slots=True)
 class _Group:
-    """What passes over one group have read."""
+    """The answers that passes over one group have read."""
 
     written: str = ""
     """Hash of what users wrote of it."""

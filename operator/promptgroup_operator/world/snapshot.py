@@ -393,6 +393,6 @@ class World:
     pool_answers: PoolAnswers | None = None
     """Answers of the servers of the group's KV pool; None where nobody looks."""
     unread: Problem | None = None
-    """What could not be read: it is seen as it was read last, or as if it were not there."""
+    """The objects that could not be read: each is seen as it was read last, or as if it were not there."""
     first_seen: datetime | None = None
     """Time of this process's first pass over the group; None where nobody knows."""
