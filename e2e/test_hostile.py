@@ -40,8 +40,11 @@ def program(namespace: str) -> dict[str, Any]:
 
 
 def hostile_group(kind: str, images: Images) -> dict[str, Any]:
-    """A group whose engines are healthy, and answer nothing as an engine does."""
-    found = group(kind, images, prompt(kind[0]), replicas=REPLICAS)
+    """A group whose engines are healthy, and answer nothing as an engine does.
+
+    Nobody can tell whether requests run on them, so that their pods leave at the drain time: a short one.
+    """
+    found = group(kind, images, prompt(kind[0]), replicas=REPLICAS, rollout={"drainTimeout": "10s"})
     container = {
         "name": "engine",
         "command": [PYTHON, f"/program/{PROGRAM.name}", "engine", kind],
