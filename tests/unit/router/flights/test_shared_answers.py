@@ -255,13 +255,28 @@ async def no_reason(call):
     call.answer(b'{"id":"a","choices":[{"index":0,"message":{"content":"x"},"finish_reason":null}]}')
 
 
-@pytest.mark.parametrize("behaviour", [error_within_a_stream, bad_request, no_reason, well])
+@pytest.mark.parametrize("behaviour", [bad_request, no_reason, well])
 def test_an_answer_that_is_no_whole_success_is_passed_on_and_not_kept(tmp_path, behaviour):
     async def inside() -> None:
         async with engines(1, behaviour) as (engine,), routing(tmp_path, keeping(engine.address)) as router:
             for _ in range(2):
-                answer = await ask(router.port, post(exact(stream=behaviour is error_within_a_stream)))
+                answer = await ask(router.port, post(exact()))
                 assert b"hit" not in answer.headers[STATUS]
+            assert len(engine.requests) == 2
+
+    run(inside())
+
+
+def test_a_stream_that_ends_with_an_engines_error_is_passed_on_up_to_it_and_not_kept(tmp_path):
+    async def inside() -> None:
+        async with engines(1, error_within_a_stream) as (engine,), routing(tmp_path, keeping(engine.address)) as router:
+            for _ in range(2):
+                async with connected(router.port) as client:
+                    client.send(post(exact(stream=True)))
+                    answer = await client.closed()
+                assert b"EngineCore encountered an issue" in answer
+                assert b"[DONE]" not in answer
+                assert b"; hit" not in answer
             assert len(engine.requests) == 2
 
     run(inside())
