@@ -55,10 +55,10 @@ def test_what_is_planned_is_what_the_operator_makes(kube: Kubectl, namespace: st
 
 def test_the_api_server_tells_of_a_pod_template_that_only_it_can_judge(kube: Kubectl, namespace: str) -> None:
     wanted = group("broken")
-    wanted["spec"]["engine"]["template"] = {"spec": {"restartPolicy": "Sometimes"}}
+    wanted["spec"]["engine"]["template"] = {"spec": {"hostname": "not a name"}}
     planned = objects_of(namespace, wanted)
     refused = kube.run("apply", *SERVER_SIDE, "--dry-run=server", "-f", "-", stdin=planned, check=False)
-    assert "spec.template.spec.restartPolicy" in refused.stderr
+    assert "spec.template.spec.hostname" in refused.stderr
 
 
 def test_both_refuse_the_same_specs_in_the_same_words(

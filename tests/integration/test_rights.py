@@ -19,6 +19,8 @@ from support.operators import REPLICAS, SYSTEM, leader, set_operators
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
+TAKEN_BACK = Right("apps", "replicasets", "get")
+"""Asked for where a change of the engine that made no replica warm is taken back, when another prompt replaces it."""
 OWNERS = Right("promptgroup.dev", "promptgroups/finalizers", "update")
 ADOPTED = Right("promptgroup.dev", "promptroutes", "delete")
 """Both are asked for by an admission plugin, on behalf of who makes an object that blocks its owner's deletion, or
@@ -100,7 +102,7 @@ def test_every_right_is_used_and_none_is_missing(installed: Installed, cluster: 
     asked = list(audit.requests(cluster.folder / "audit", installed.since))
     parties = {
         audit.user(installed.home.namespace, "promptgroup-operator"): audit.granted(installed.home, *installed.roles)
-        - {OWNERS, ADOPTED},
+        - {OWNERS, ADOPTED, TAKEN_BACK},
         audit.user(installed.kube.namespace, "promptgroup-router"): audit.granted(
             installed.kube, "role/promptgroup-router", "role/promptgroup-router-secrets"
         ),
