@@ -128,7 +128,9 @@ def test_every_panel_has_an_answer(tmp_path: Path) -> None:
                 return any(each["value"][1] != "NaN" for each in scraper.ask(query))
 
             def silent() -> set[str]:
-                return {title for title, query in QUERIES.items() if not answered(query)}
+                # a router that listens to no others says nothing of peers
+                alone = {title for title, query in QUERIES.items() if "promptgroup_router_peers" in query}
+                return {title for title, query in QUERIES.items() if not answered(query)} - alone
 
             wait_for(lambda: not silent() or None, "every panel to have an answer", silent, 60)
             past = DashboardPast(asking(PrometheusApi(Settings(prometheus_url=scraper.url))))
