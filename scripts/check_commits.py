@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-SINCE = "12313159728b2aa7cb1a399762defde9f0b34866"
+SINCE = "b26b1851487b6ab7842fb177b41fecaf45089d51"
 """The last commit before the rule."""
 MOST_CHARACTERS = 72
 TRIVIAL_LINES = 200
