@@ -8,7 +8,6 @@ templates, so their size together is bounded: they are kept as JSON, whose size 
 
 import json
 import logging
-import random
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
@@ -17,7 +16,7 @@ from datetime import timedelta
 from time import monotonic
 
 from promptgroup_operator.base.errors import ClusterError, UnreadError
-from promptgroup_operator.kube.work_queue import backoff
+from promptgroup_operator.kube.work_queue import retry_seconds
 from promptgroup_operator.world.snapshot import Key, Manifest
 
 logger = logging.getLogger(__name__)
@@ -153,11 +152,7 @@ class GetCache:
                 raise
             group.unanswered += error.status is None
             tries = before.tries + 1 if before is not None else 1
-            wait = max(
-                error.retry_after or 0.0,
-                backoff(tries, random.random()).total_seconds(),  # noqa: S311 - spreads load, guards nothing
-                2 * took,  # a read that takes all of its time must not take all of the passes' time
-            )
+            wait = retry_seconds(error, tries, took)
             group.failed[kind, name] = _FailedRead(error, tries, self._clock() + wait)
             logger.warning("%s/%s: %s; trying again in %.1f s", key.namespace, key.name, error, wait)
             raise UnreadError(str(error), status=error.status) from error

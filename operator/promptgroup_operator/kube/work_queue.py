@@ -18,6 +18,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from time import monotonic
 
+from promptgroup_operator.base.errors import ClusterError
 from promptgroup_operator.base.fair_pool import SlowNamespaces, may_begin, may_begin_first
 from promptgroup_operator.world.snapshot import Key
 
@@ -36,6 +37,18 @@ def backoff(failures: int, jitter: float) -> timedelta:
         jitter: 0 to 1; it spreads the keys, so that a server that recovers is not asked for all at once.
     """
     return min(LAST_RETRY, FIRST_RETRY * float(2 ** min(failures - 1, 16))) * (0.5 + jitter / 2)
+
+
+def retry_seconds(error: ClusterError, tries: int, took: float) -> float:
+    """Return the seconds until an object is read or written again that could not be, so many times in a row.
+
+    Args:
+        error: the API server's answer to the last try; what it says of the time counts.
+        tries: 1 or more.
+        took: seconds of the last try. One that takes all of its time must not take all of the passes' time.
+    """
+    jitter = random.random()  # noqa: S311 - spreads load, guards nothing
+    return max(error.retry_after or 0.0, backoff(tries, jitter).total_seconds(), 2 * took)
 
 
 class WorkQueue:

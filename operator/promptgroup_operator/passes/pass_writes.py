@@ -6,7 +6,6 @@ what was refused is tried at once. Where the whole API server is away, the pass 
 """
 
 import logging
-import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -14,7 +13,7 @@ from time import monotonic
 
 from promptgroup_operator.base.errors import ClusterError, NotLeadingError
 from promptgroup_operator.base.withheld import withheld
-from promptgroup_operator.kube.work_queue import backoff
+from promptgroup_operator.kube.work_queue import retry_seconds
 from promptgroup_operator.plan import status
 from promptgroup_operator.world.snapshot import Key, Problem
 
@@ -118,15 +117,7 @@ class PassWrites:
         same = before is not None and before.error.status == error.status
         tries = before.tries + 1 if before is not None else 1
         passing = error.status == CONFLICT and tries <= CONFLICTS
-        wait = (
-            0.0
-            if passing
-            else max(
-                error.retry_after or 0.0,
-                backoff(tries, random.random()).total_seconds(),  # noqa: S311 - spreads load, guards nothing
-                2 * took,  # a write that takes all of its time must not take all of the passes' time
-            )
-        )
+        wait = 0.0 if passing else retry_seconds(error, tries, took)
         words = before.words if before is not None and same else withheld(str(error), self._secrets)
         self.failed[name] = failed = FailedWrite(error, words, tries, self._clock() + wait)
         if passing:
