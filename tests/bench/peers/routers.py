@@ -70,7 +70,9 @@ def own_engines(engines: Sequence[str]) -> list[list[str]]:
     return [[next(left) for _ in range(count)] for count in OWN_SLOTS]
 
 
-def _promptgroup(table: Callable[[Place], list[dict[str, object]]]) -> Callable[[Place], list[str]]:
+def promptgroup(table: Callable[[Place], list[dict[str, object]]]) -> Callable[[Place], list[str]]:
+    """Return the command line of this project's router, with the groups of a table."""
+
     def command(place: Place) -> list[str]:
         path = place.folder / "table.json"
         path.write_text(json.dumps({"format": 1, "version": "bench", "groups": table(place)}))
@@ -116,17 +118,24 @@ def _one_pool(policy: Policy) -> Callable[[Place], list[dict[str, object]]]:
 
 def _single(policy: Policy) -> Contestant:
     name = f"promptgroup {policy.value}, one pool"
-    return Contestant(name, _promptgroup(_one_pool(policy)), simulated=lambda: Ours(policy))
+    return Contestant(name, promptgroup(_one_pool(policy)), simulated=lambda: Ours(policy))
 
 
-def _peer(name: str, *flags: str) -> Callable[[Place], list[str]]:
-    launch = ["launch"] if name == "sglang-router" else []
+def peer(name: str, *flags: str, version: str = "") -> Callable[[Place], list[str]]:
+    """Return the command line of another router, which `install` has put into an environment of its own.
+
+    Args:
+        name: its package.
+        flags: its settings.
+        version: of the package; empty for the pinned one.
+    """
+    launch = ["launch"] if name != "vllm-router" else []
 
     def command(place: Place) -> list[str]:
         listen = ["--host", "127.0.0.1", "--port", str(place.port)]
         metrics = ["--prometheus-host", "127.0.0.1", "--prometheus-port", str(place.other_port)]
         quiet = ["--log-level", "warn" if launch else "warning"]
-        binary = str(_venv(name) / "bin" / name)
+        binary = str(_venv(name, version) / "bin" / name)
         return [binary, *launch, *listen, *metrics, *quiet, "--worker-urls", *place.engines, *flags]
 
     return command
@@ -137,17 +146,17 @@ def _aware(name: str, threshold: float | None = None) -> Contestant:
     label = f"{name} cache_aware" + ("" if threshold is None else ", tuned")
     flags = () if threshold is None else ("--cache-threshold", str(threshold))
     simulated = CacheAware if threshold is None else (lambda: CacheAware(threshold))
-    return Contestant(label, _peer(name, "--policy", "cache_aware", *flags), simulated=simulated)
+    return Contestant(label, peer(name, "--policy", "cache_aware", *flags), simulated=simulated)
 
 
 TUNED = 0.8
 """Best of 0.3 to 0.95, with balance thresholds of 4 to 64 and 1.5 to 3, on the tuning seeds in the simulator."""
 
 CONTESTANTS = (
-    Contestant("promptgroup ExpectedTTFT", _promptgroup(_groups), simulated=Ours, warmed=True),
+    Contestant("promptgroup ExpectedTTFT", promptgroup(_groups), simulated=Ours, warmed=True),
     Contestant(
         "promptgroup ExpectedTTFT, session header",
-        _promptgroup(_groups),
+        promptgroup(_groups),
         header="x-session-id",
         simulated=Ours,
         warmed=True,
@@ -157,23 +166,23 @@ CONTESTANTS = (
     _single(Policy.ROUND_ROBIN),
     _aware("sglang-router"),
     _aware("sglang-router", TUNED),
-    Contestant("sglang-router power_of_two", _peer("sglang-router", "--policy", "power_of_two"), simulated=PowerOfTwo),
+    Contestant("sglang-router power_of_two", peer("sglang-router", "--policy", "power_of_two"), simulated=PowerOfTwo),
     Contestant(
         "sglang-router manual, routing key",
-        _peer("sglang-router", "--policy", "manual", "--assignment-mode", "min_load"),
+        peer("sglang-router", "--policy", "manual", "--assignment-mode", "min_load"),
         header="x-smg-routing-key",
     ),
     _aware("vllm-router"),
     _aware("vllm-router", TUNED),
     Contestant(
         "vllm-router consistent_hash, session header",
-        _peer("vllm-router", "--policy", "consistent_hash"),
+        peer("vllm-router", "--policy", "consistent_hash"),
         header="x-session-id",
         simulated=SessionRing,
     ),
     Contestant(
         "vllm-router sticky_least_loaded, session header",
-        _peer("vllm-router", "--policy", "sticky_least_loaded"),
+        peer("vllm-router", "--policy", "sticky_least_loaded"),
         header="x-session-id",
     ),
 )

@@ -26,7 +26,8 @@ from rich.table import Table
 
 from bench.peers import routers
 from bench.peers.fleet import Fleet, wait_for
-from bench.prefix.contestants import CONTESTANTS, ENGINES, KV_TOKENS, PINNED, Contestant, Place
+from bench.peers.routers import Contestant, Place
+from bench.prefix.contestants import CONTESTANTS, ENGINES, KV_TOKENS, PINNED, package_of
 from bench.prefix.shapes import CHAT, MODEL, SHAPES, Talk, talks
 from promptgroup_local.cluster import process
 from promptgroup_local.engine.scheduler import Cost
@@ -109,7 +110,8 @@ async def one(
     """Run a router."""
     await fleet.reset(http)
     port, other = free_ports(2)
-    router = process.start(contestant.command(Place(fleet.urls, port, other, folder)), folder / "router.log")
+    place = Place(fleet.urls, port, other, folder, prompts=(), prefill_rate=0)
+    router = process.start(contestant.command(place), folder / "router.log")
     url = f"http://127.0.0.1:{port}"
     try:
 
@@ -194,7 +196,7 @@ def main() -> int:
         parser.error(f"argument --only: none of {'; '.join(each.name for each in CONTESTANTS)}")
     console = Console(width=None if sys.stdout.isatty() else 120)
     try:
-        routers.install({each.package: PINNED[each.package] for each in chosen if each.package})
+        routers.install({package: PINNED[package] for package in map(package_of, chosen) if package})
         seeds = given.seeds or (SEEDS[:1] if given.quick else SEEDS)
         runs = uvloop.run(all_runs(chosen, given.shape, seeds, console))
     except (TimeoutError, subprocess.CalledProcessError) as error:
