@@ -23,6 +23,11 @@ MOST_IDS = 131_072
 """Most tokens of a prompt of token ids that are cut."""
 NEAR = 4
 """A border is marked only if it is at least this part of a step behind the mark before it."""
+LEAST = STEP // NEAR
+"""Bytes behind a declared prompt from where on marks count. Nearer ones are the end of that prompt, or a greeting: all
+sessions with the prompt would have them in common, and so one home."""
+MESSAGE_BYTES = 12
+"""Most bytes beside its text with which a message is cut: its role, and what parts it from others."""
 
 _TOOL_PARTS = frozenset(("tool_use", "tool_result"))
 """Types of the parts that are text in another form: what a model asks of a tool, and what that answers."""

@@ -40,7 +40,7 @@ from promptgroup_router.policy.demand import Demand
 from promptgroup_router.policy.expected_ttft import ANSWER
 from promptgroup_router.policy.gossip import LAST_TURN
 from promptgroup_router.policy.session_locations import SessionLocations
-from promptgroup_router.prefixes.prompt_marks import marks_of
+from promptgroup_router.prefixes.prompt_marks import LEAST, MESSAGE_BYTES, marks_of
 from promptgroup_router.rings.ids import PrefixKey
 from promptgroup_router.rings.index import Candidates, GroupEntry, RevisionEntry, RoutingIndex, TenantEntry
 from promptgroup_router.routing.admission_queue import Share
@@ -357,7 +357,8 @@ def _to(
         shared_prefix=revision.prefix,
     )
     if revision.candidates.policy is Policy.EXPECTED_TTFT:
-        _share(demand, ask, demand.prefix, inside=inside, before=tier1, rate=rate)
+        declared = inside + messages * MESSAGE_BYTES
+        _share(demand, ask, demand.prefix, inside=declared, before=tier1, rate=rate)
     estimated = 0 if ask.media else rest if counted else ask.text + put
     return Route(
         how,
@@ -385,7 +386,7 @@ def _share(demand: Demand, ask: ParsedRequest, within: PrefixKey, *, inside: int
         demand: the request, to which they are added.
         ask: its body.
         within: tells them from the same text in other groups, and in the caches of other callers.
-        inside: bytes of the request's text that are a part of the declared prompt.
+        inside: bytes of the declared prompt within what is cut.
         before: tokens of the declared prompt.
         rate: tokens of a byte.
     """
@@ -397,7 +398,7 @@ def _share(demand: Demand, ask: ParsedRequest, within: PrefixKey, *, inside: int
     lengths: list[int] = []
     hashes, ends = marks.hashes, marks.ends
     for place in range(len(ends)):
-        if ends[place] > inside:
+        if ends[place] >= inside + LEAST:
             names.append(PrefixKey(hashes[place] ^ within))
             lengths.append(min(before + int((ends[place] - inside) * rate), prompt))
     demand.marks, demand.lengths = names, lengths

@@ -437,3 +437,24 @@ def test_what_engines_say_of_a_model_holds_under_its_alias():
 def test_a_group_that_is_named_by_a_header_gets_its_model_whatever_the_body_names():
     found = routed(ALIASED, ask(model="gpt-4o"), {b"x-promptgroup": b"other"})
     assert (found.group, json.loads(found.body)["model"]) == ("chat/other", "llama")
+
+
+RULES = "You are the assistant of a shop, and follow its rules. " * 100
+
+
+@pytest.mark.parametrize("count", [0, 40])
+@pytest.mark.parametrize("filled", range(0, 1024, 64))
+def test_sessions_of_a_declared_prompt_share_nothing_by_it(count, filled):
+    system = RULES + "." * filled
+    examples = [(role, "Yes.") for _ in range(count // 2) for role in ("user", "assistant")]
+    view = build_index(table(group("support", revision(system, messages=examples))))
+
+    def marks(question):
+        found = routed(view, ask(("system", system), *examples, ("user", question)))
+        assert found.how is MatchedBy.CONTENT
+        return set(found.demand.marks)
+
+    assert marks("Where is my parcel?") == set()
+    assert not marks("First. " * 400) & marks("Second. " * 400)
+    document = "A document that many ask about. " * 100
+    assert marks(document + "Who wrote it?") & marks(document + "When?")
