@@ -69,7 +69,8 @@ class Dialect:
 
 VLLM = Dialect(
     # cached_tokens is in usage only when asked for; the proof of warmth needs it
-    args=("{model}", "--port={port}", "--enable-prompt-tokens-details"),
+    # and at SIGTERM it aborts what runs, unless it is told to wait: what came after the drain hook's last look
+    args=("{model}", "--port={port}", "--enable-prompt-tokens-details", "--shutdown-timeout=25"),
     health="/health",
     metrics=metric_names.VLLM,
     batch_flag="--max-num-batched-tokens",

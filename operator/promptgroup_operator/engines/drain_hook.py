@@ -2,7 +2,7 @@
 
 Kubernetes runs the hook (`preStop`) for each way in which a pod goes: scale-down, roll, eviction, node drain,
 preemption, `kubectl delete`, shutdown of the node. Engines abort at SIGTERM what they still answer, or after a time of
-their own (vLLM's --shutdown-timeout is 0 by default), so the signal comes when nothing is left to abort. Does no I/O.
+their own (vLLM's --shutdown-timeout, which the operator sets), so the signal comes when nothing runs. Does no I/O.
 """
 
 import math

@@ -16,6 +16,11 @@ BUSY = 'vllm:num_requests_running{engine="0"} 0.0\nvllm:num_requests_running{eng
 IDLE = "# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running 0.0\nvllm:num_requests_waiting 0.0\n"
 
 
+def test_vllm_ends_what_came_after_the_last_look_before_it_is_killed():
+    (told,) = [arg for arg in VLLM.args if arg.startswith("--shutdown-timeout=")]
+    assert 0 < int(told.partition("=")[2]) < drain_hook.END_SECONDS
+
+
 class Port:
     """A port whose page is each of these in turn, and then the last one for ever."""
 

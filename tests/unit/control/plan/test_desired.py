@@ -100,7 +100,7 @@ def test_a_template_can_ask_for_the_variables_of_services():
 
 def test_the_engine_serves_the_model_on_the_port_with_the_users_arguments_last():
     (engine,) = pod_of(image="i", port=9000, args=["--a"])["spec"]["containers"]
-    assert engine["args"] == ["llama", "--port=9000", "--enable-prompt-tokens-details", "--a"]
+    assert engine["args"] == ["llama", "--port=9000", "--enable-prompt-tokens-details", "--shutdown-timeout=25", "--a"]
     assert engine["ports"] == [{"name": "http", "containerPort": 9000, "protocol": "TCP"}]
     assert engine["readinessProbe"]["httpGet"]["port"] == "http"
 
@@ -190,7 +190,7 @@ ALIKE = {
 
 @pytest.mark.parametrize("case", ALIKE)
 def test_what_does_not_change_an_engine_does_not_change_its_settings(case):
-    assert settings(**ALIKE[case]) == settings() == "d1506f0f75e0625c"
+    assert settings(**ALIKE[case]) == settings() == "564af36cc2850c56"
 
 
 def test_the_order_of_a_templates_keys_does_not_matter():
@@ -405,8 +405,8 @@ VOLUME = {"offload": {"memory": "8Gi", "claimName": "kv"}}
 
 def test_tiers_come_after_the_operators_arguments_and_before_the_users():
     args = engine_container(deployment(engine={"args": ["--seed=1"]}, cache=POOL)["spec"]["template"])["args"]
-    assert args[2] == "--enable-prompt-tokens-details"
-    assert args[3].startswith("--kv-transfer-config=")
+    assert args[2:4] == ["--enable-prompt-tokens-details", "--shutdown-timeout=25"]
+    assert args[4].startswith("--kv-transfer-config=")
     assert args[-1] == "--seed=1"
 
 
