@@ -236,7 +236,7 @@ async def cutting(world: World) -> None:
     server = await world.stack.enter_async_context(await asyncio.start_server(serve, "127.0.0.1", 0))
     world.engines[0] = replace(engine, port=server.sockets[0].getsockname()[1])
     world.install(world.slots())
-    while not (world.broken and world.cut):
+    while len(world.broken) < STREAMS:
         await world.answers(10)
 
 
@@ -307,10 +307,9 @@ def test_a_fault_costs_only_the_streams_that_it_hits(row, tmp_path):
             await world.answers(60)
             assert not world.failed, world.failed[:3]
             assert {label[-2:] for label in world.broken} <= ({"/0"} if may_break else set())
+            assert not world.cut  # a whole answer is held until it has ended, and another replica is asked
             if fault is cutting:
-                assert {label[-2:] for label in world.cut} <= {"/0"}
                 return
-            assert not world.cut
             assert len(world.broken) <= (STREAMS if may_break else 0) + (fault is hung) * STREAMS
         await drained(world)
 

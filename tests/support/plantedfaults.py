@@ -43,7 +43,7 @@ FAULTS = {
         "            self._connections.put",
     ),
     "a cut answer looks whole": Fault(
-        "proxy.relay", "visibly=self._decoder is not None or not self._keep", "visibly=False"
+        "proxy.relay", "visibly=not told and not (self._plain and self._keep)", "visibly=False"
     ),
     "the end of an answer is a close": Fault(
         "proxy.downstream", "self._transport.write_eof()", "self._transport.close()"
