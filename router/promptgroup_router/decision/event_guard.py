@@ -40,7 +40,7 @@ _ERROR = b"error"
 _NAMED_ERROR = re.compile(rb"^event: ?error\s*$", re.MULTILINE)
 _ERROR_TYPES = ("error", "response.failed")
 CHAT = b'"abort', b'"error"'
-MESSAGES = b'"message_', b'"ping"'
+MESSAGES = b'"message_', b'"error"'
 RESPONSES = b'"cancelled"', b'"failed"'
 _DATA, _LINE_DATA, _PING = b"data:", b"\ndata:", b'"ping"'
 _SILENT = (b":", b"event:", b"id:", b"retry:")
@@ -116,6 +116,7 @@ class EventGuard:
             self.at_boundary
             and data.endswith(self._ends)
             and _LINE_DATA in data
+            and _PING not in data
             and self._word not in data
             and self._other_word not in data
             and _ERROR not in data
