@@ -28,6 +28,8 @@ _OTHERS = (
 )
 """Matches members of other names that are neither objects nor lists, each with the comma behind it."""
 _BLANK = re.compile(rb"[ \t\r\n]*+")
+MOST_DEPTH = 1024
+"""Deepest nesting of a document; orjson takes none that is deeper, and routers no request that could lead to one."""
 _QUOTE, _ESCAPE, _COLON, _COMMA, _BRACE = ord('"'), ord("\\"), ord(":"), ord(","), ord("{")
 _OPENS, _CLOSES = b"{[", b"}]"
 
@@ -83,6 +85,8 @@ class MemberReader:
     def feed(self, data: bytes) -> None:
         """Add a part of the document."""
         at, end, quote = 0, len(data), NOWHERE
+        if self._depth > MOST_DEPTH:
+            return
         if self._escaped and end:
             at, self._escaped = 1, False
             self._keep_text(data, 0, 1)
@@ -96,15 +100,22 @@ class MemberReader:
             else:
                 if quote < at and (quote := data.find(b'"', at)) < 0:
                     quote = end
-                if quote - at > FAR and self._stays_below(data, at, quote):
-                    at = quote
-                else:
-                    at = self._bracket(data, _DEEPER.match(data, at).end())  # type: ignore[union-attr] # it always does
+                at = self._pass_deeper(data, at, quote)
         if self._from != NOWHERE:
             self._keep(data, end)
             if self._from != NOWHERE:
                 self._from = 0
         self._passed += end
+
+    def _pass_deeper(self, data: bytes, at: int, quote: int) -> int:
+        """Pass what stands deeper than members count, up to the next string or over the next bracket."""
+        if quote - at > FAR and self._stays_below(data, at, quote):
+            return quote
+        stop = self._bracket(data, _DEEPER.match(data, at).end())  # type: ignore[union-attr] # it always does
+        if self._depth <= MOST_DEPTH:
+            return stop
+        self.value, self._kept, self.begin, self._from = b"", b"", NOWHERE, NOWHERE
+        return len(data)
 
     def _stays_below(self, data: bytes, at: int, stop: int) -> bool:
         """Pass a part without strings, such as an embedding, unless its brackets may lead to where members count."""

@@ -2,7 +2,7 @@
 
 import pytest
 
-from promptgroup_router.documents.members import MOST_NAME, NOWHERE, MemberReader
+from promptgroup_router.documents.members import MOST_DEPTH, MOST_NAME, NOWHERE, MemberReader
 
 
 def read(body: bytes, name: bytes = b"a", under: bytes = b"", size: int = 1 << 20, **limits: int) -> MemberReader:
@@ -58,3 +58,10 @@ def test_a_value_that_is_too_long_is_none():
 def test_what_is_no_json_does_no_harm(text):
     for size in (1, 100):
         read(text, size=size)
+
+
+@pytest.mark.parametrize("depth", [MOST_DEPTH - 1, MOST_DEPTH + 3])
+@pytest.mark.parametrize("size", [7, 1 << 20])
+def test_a_document_that_no_parser_takes_has_no_members(depth, size):
+    body = b'{"a":{"b":1},"c":' + b'{"d":' * (depth - 1) + b"1" + b"}" * depth
+    assert read(body, size=size).value == (b'{"b":1}' if depth < MOST_DEPTH else b"")
