@@ -193,10 +193,17 @@ STALE_WARM_UP = [
 ]
 """A pass that began before a proof is resumed after it, and has the replica warmed once more."""
 
+ONE_BY_ONE = [
+    *[("operate", 100), ("surroundings",), ("operate", 100), ("warmup", 70, "proven")],
+    *[("prompt", "b"), ("replicas", 5), ("rollout", 6)],
+]
+"""A release of five replicas without a surge takes longer than others."""
+
 
 @pytest.mark.slow
 @examples(HISTORIES)
 @example(False, STALE_WARM_UP)
+@example(False, ONE_BY_ONE)
 @given(st.booleans(), st.lists(ACTIONS, min_size=30, max_size=80))
 def test_any_history_ends_in_the_state_that_the_spec_asks_for(warm, history):
     model = Model(datetime(2026, 11, 3, 12, tzinfo=UTC), dict(SPEC), {("ConfigMap", "texts"): None})
@@ -237,11 +244,13 @@ def finish(model: Model) -> None:
     model.edit(rollout=model.spec["rollout"] | {"paused": False, "autoPromote": True})
     model.values["ConfigMap", "texts"] = {"system": "text d"}
     model.mix = (None, 1.0)
-    model.settle(RETIRE_AFTER * 2)
+    # without a surge replicas are replaced one by one
+    while_released = RETIRE_AFTER * (2 if model.spec["rollout"].get("maxSurge", 1) else 4)
+    model.settle(while_released)
     if rolled_back(model):
         check_rolled_back(model)
         model.edit(engine={"image": "engine:9"})
-        model.settle(RETIRE_AFTER * 2)
+        model.settle(while_released)
     check_at_rest(model)
 
 
