@@ -237,6 +237,7 @@ def test_other_tools_see_no_difference_and_wait_for_ready(kube: Kubectl, operato
     apply = ("apply", "--server-side", "--field-manager=flux", "-f", "-")
     kube.run(*apply, stdin=manifest)
     kube.run("wait", "--for=condition=Ready", "promptgroup/git", "--timeout=90s")
+    kube.wait_condition("git", "CacheEffective", "Unknown", "NoTraffic")  # the last write before the group is at rest
     before = kube.get("promptgroup", "git")["metadata"]
     shown = kube.run("diff", "--server-side", "--field-manager=flux", "-f", "-", stdin=manifest, check=False)
     assert (shown.returncode, shown.stdout) == (0, "")
