@@ -5,7 +5,10 @@ from pathlib import Path
 import pytest
 
 from promptgroup_operator.engines import engine_metrics
-from promptgroup_operator.engines.metric_names import SGLANG, TENSORRT_LLM, VLLM, Spellings
+from promptgroup_operator.engines.dialects.metric_names import Spellings
+from promptgroup_operator.engines.dialects.sglang import METRICS as SGLANG
+from promptgroup_operator.engines.dialects.tensorrt_llm import METRICS as TENSORRT_LLM
+from promptgroup_operator.engines.dialects.vllm import METRICS as VLLM
 
 OFFLOADED = frozenset(
     name for names in (VLLM, SGLANG) for name in (*names.memory_usage, *names.memory_used, *names.memory_size)

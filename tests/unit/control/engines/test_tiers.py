@@ -11,6 +11,8 @@ import pytest
 from promptgroup_cli.rehearsal import cel_rules
 from promptgroup_operator.api.prompt_group import parse_spec
 from promptgroup_operator.engines import tiers
+from promptgroup_operator.engines.dialects import pod_parts
+from promptgroup_operator.engines.dialects.vllm import LEFT_BEHIND
 from promptgroup_operator.world.load import TierReach
 from support.builders import spec
 from support.yamlfiles import document, documents
@@ -32,7 +34,7 @@ def connector(made):
 
 
 def test_without_tiers_nothing_is_added():
-    assert parts(None) == tiers.NOTHING
+    assert parts(None) == pod_parts.NOTHING
 
 
 OFF = {"prefixCaching": "Disabled"}
@@ -40,8 +42,8 @@ NIXL = '--kv-transfer-config={"kv_connector":"NixlConnector","kv_role":"kv_both"
 
 
 def test_each_engine_is_told_not_to_cache_in_its_own_words():
-    assert parts(OFF) == tiers.PodParts(args=("--no-enable-prefix-caching",))
-    assert parts(OFF, type="SGLang") == tiers.PodParts(args=("--disable-radix-cache",))
+    assert parts(OFF) == pod_parts.PodParts(args=("--no-enable-prefix-caching",))
+    assert parts(OFF, type="SGLang") == pod_parts.PodParts(args=("--disable-radix-cache",))
     made = parts(OFF, type="TensorRTLLM")
     assert document(made.config) == {"kv_cache_config": {"enable_block_reuse": False}}
 
@@ -56,7 +58,9 @@ def test_a_group_that_caches_nothing_has_no_tier():
     ("args", "size"), [([], "64"), (["--data-parallel-size=2"], "32"), (["--data_parallel_size", "3"], "21.3333")]
 )
 def test_vllm_counts_its_memory_in_gib_for_each_data_parallel_engine(args, size):
-    assert parts(MEMORY, args=args) == tiers.PodParts(args=(f"--kv-offloading-size={size}",), shared_memory="65Gi")
+    assert parts(MEMORY, args=args) == pod_parts.PodParts(
+        args=(f"--kv-offloading-size={size}",), shared_memory="65Gi", left_behind=LEFT_BEHIND
+    )
 
 
 def test_a_volume_of_vllm_is_a_secondary_tier_in_a_folder_of_its_own_for_each_engine():
@@ -64,7 +68,7 @@ def test_a_volume_of_vllm_is_a_secondary_tier_in_a_folder_of_its_own_for_each_en
     config = connector(made)
     assert (config["kv_connector"], config["kv_role"], made.claim) == ("OffloadingConnector", "kv_both", "kv")
     assert made.shared_memory == "65Gi"
-    folder = f"{tiers.FOLDER}/{tiers.namespace(spec(cache=VOLUME))}"
+    folder = f"{pod_parts.FOLDER}/{pod_parts.namespace(spec(cache=VOLUME))}"
     assert config["kv_connector_extra_config"] == {
         "cpu_bytes_to_use": 64 << 30,
         "spec_name": "TieringOffloadingSpec",
@@ -87,7 +91,7 @@ def test_lmcache_has_time_outs_under_which_a_dead_server_kills_no_engine():
 
 def test_mooncake_is_told_in_a_file_and_its_keys_begin_with_the_engines_settings():
     made = parts({"pool": MOONCAKE["pool"] | {"transport": "RDMA"}})
-    assert connector(made)["kv_connector_extra_config"] == {"cache_prefix": tiers.namespace(spec())}
+    assert connector(made)["kv_connector_extra_config"] == {"cache_prefix": pod_parts.namespace(spec())}
     told = json.loads(made.config)
     assert (told["master_server_address"], told["protocol"]) == ("kv.pools:50051", "rdma")
     assert told["global_segment_size"] == 0
@@ -106,16 +110,16 @@ def test_mooncake_is_told_in_a_file_and_its_keys_begin_with_the_engines_settings
 )
 def test_sglang_counts_its_memory_in_whole_gb_for_each_rank(args, size):
     made = parts(MEMORY, type="SGLang", image="lmsysorg/sglang:v0.5.23", args=args)
-    assert made == tiers.PodParts(args=("--enable-hierarchical-cache", f"--hicache-size={size}"))
+    assert made == pod_parts.PodParts(args=("--enable-hierarchical-cache", f"--hicache-size={size}"))
 
 
 def test_what_stands_behind_sglangs_memory():
     volume = parts(VOLUME, type="SGLang")
     assert "--hicache-storage-backend=file" in volume.args
-    assert volume.env["SGLANG_HICACHE_FILE_BACKEND_STORAGE_DIR"].startswith(f"{tiers.FOLDER}/pg-")
+    assert volume.env["SGLANG_HICACHE_FILE_BACKEND_STORAGE_DIR"].startswith(f"{pod_parts.FOLDER}/pg-")
     pool = parts(MEMORY | MOONCAKE, type="SGLang")
     (extra,) = (each for each in pool.args if "extra-config" in each)
-    name = tiers.namespace(spec(engine={"type": "SGLang"}))
+    name = pod_parts.namespace(spec(engine={"type": "SGLang"}))
     assert json.loads(extra.partition("=")[2]) == {"extra_backend_tag": name}
     assert "--watchdog-timeout=120" in pool.args  # /health answers 200 while a step stands still
     assert not any("watchdog" in each for each in volume.args)
@@ -138,11 +142,11 @@ def test_tensorrt_llm_is_told_in_its_file():
     ],
 )
 def test_kv_of_other_engines_has_another_name(other):
-    assert tiers.namespace(spec(engine=other)) != tiers.namespace(spec())
+    assert pod_parts.namespace(spec(engine=other)) != pod_parts.namespace(spec())
 
 
 def test_the_tiers_themselves_do_not_change_the_name():
-    assert tiers.namespace(spec(cache=VOLUME)) == tiers.namespace(spec())
+    assert pod_parts.namespace(spec(cache=VOLUME)) == pod_parts.namespace(spec())
 
 
 REFUSED = {
@@ -223,7 +227,7 @@ def test_the_gate_waits_for_the_pool_and_says_for_what():
     with socket.socket() as pool:
         pool.bind(("127.0.0.1", 0))
         port = pool.getsockname()[1]
-        made = tiers.PodParts(awaits=("127.0.0.1", str(port)))
+        made = pod_parts.PodParts(awaits=("127.0.0.1", str(port)))
         command = [sys.executable, *made.gate[1:]]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as gate:
             assert gate.stdout is not None
@@ -261,7 +265,7 @@ def test_samples_keep_the_rules_and_can_work(path):
     wanted = parse_spec(group["spec"])
     assert list(cel_rules.broken_rules(group["metadata"]["name"], wanted)) == []
     assert tiers.problem(wanted, None) == ""
-    assert tiers.parts(wanted) != tiers.NOTHING
+    assert tiers.parts(wanted) != pod_parts.NOTHING
 
 
 def test_the_volume_of_the_sample_is_one_that_all_replicas_mount():

@@ -4,8 +4,9 @@ import json
 
 import pytest
 
-from promptgroup_operator.engines.dialect import CONFIG_ANNOTATION
-from promptgroup_operator.engines.hand_set import HandSetTier, connector, tier
+from promptgroup_operator.engines.dialects.pod_parts import CONFIG_ANNOTATION, ManualTier
+from promptgroup_operator.engines.dialects.registry import DIALECTS
+from promptgroup_operator.engines.tiers import manual_tier
 from support.builders import spec
 
 GIB = 2**30
@@ -24,6 +25,12 @@ def settings(text):
 
 
 JSON = "--kv-transfer-config"
+
+
+def setting(engine):
+    return DIALECTS[engine.type].manual_setting(engine)
+
+
 TIERS = {
     "vLLM's memory": (engine("--kv-offloading-size=3"), ("--kv-offloading-size", 3 * GIB)),
     "in two words, with underscores": (engine("--kv_offloading_size", "1.5"), ("--kv-offloading-size", 3 * GIB // 2)),
@@ -70,7 +77,7 @@ TIERS = {
 @pytest.mark.parametrize("case", TIERS)
 def test_tiers_that_are_set_up_by_hand(case):
     given, expected = TIERS[case]
-    assert tier(given) == HandSetTier(*expected)
+    assert manual_tier(given) == ManualTier(*expected)
 
 
 NONE = {
@@ -85,9 +92,9 @@ NONE = {
 
 @pytest.mark.parametrize("case", NONE)
 def test_what_is_no_tier(case):
-    assert tier(NONE[case]) is None
+    assert manual_tier(NONE[case]) is None
 
 
 def test_what_hands_over_takes_the_connector_all_the_same():
-    assert connector(engine(transfer("NixlConnector"))) == JSON
-    assert connector(engine("--max-model-len=4096")) == ""
+    assert setting(engine(transfer("NixlConnector"))) == JSON
+    assert setting(engine("--max-model-len=4096")) == ""
