@@ -1,4 +1,4 @@
-"""What differs between engines, each in a file of its own. Does no I/O.
+"""The differences between engines: each engine has a file of its own. Does no I/O.
 
 A new engine is added here: one value of `Dialect` in a file of its own, and a line in `registry`.
 

@@ -1,4 +1,4 @@
-"""What differs between engines: one value of one type, in a file for each engine. Does no I/O.
+"""The differences between engines: each engine is one value of this type, in a file of its own. Does no I/O.
 
 A field without a default has to be filled in for each engine, so that a new engine with a missing part is a type error.
 """
@@ -44,7 +44,7 @@ class Dialect:
     salted: frozenset[str]
     """The APIs, as routers name them, on which the engine takes `cache_salt`."""
     image: str
-    """How the repository of images ends whose tags are the engine's releases."""
+    """End of the name of the image repository whose tags are the releases of the engine."""
     tiers_since: tuple[int, int]
     """The first release that takes the KV tiers as they are rendered here."""
     tiers: Callable[[PromptGroupSpec], PodParts]

@@ -1,4 +1,4 @@
-"""How engines' command lines are read. Does no I/O."""
+"""Readers of the command lines of engines. Does no I/O."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
