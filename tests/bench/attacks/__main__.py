@@ -121,7 +121,7 @@ class Bench:
         where = ["--host", "127.0.0.1", "--log-level", "ERROR"]
         await stack.enter_async_context(
             process(
-                *("promptgroup_router", *where, "--port", str(port), "--admin-port", str(admin), "--workers", "1"),
+                *("promptgroup_router", *where, "--port", str(port), "--admin-port", str(admin)),
                 *("--namespaces", f"chat,{HOSTILE}", "--allow-networks", "127.0.0.0/8"),
                 *("--service-account-dir", str(folder / "account"), "--secrets-dir", str(folder / "keys")),
                 *("--max-connections", str(MOST_CONNECTIONS)),
