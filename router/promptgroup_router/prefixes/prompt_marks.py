@@ -23,16 +23,23 @@ MOST_IDS = 131_072
 """Most tokens of a prompt of token ids that are cut."""
 NEAR = 4
 """A border is marked only if it is at least this part of a step behind the mark before it."""
+ID_BYTES = 4
+"""Bytes of text that stand for a token which is given as its id."""
 LEAST = STEP // NEAR
 """Bytes behind a declared prompt from where on marks count. Nearer ones are the end of that prompt, or a greeting: all
 sessions with the prompt would have them in common, and so one home."""
-MESSAGE_BYTES = 12
-"""Most bytes beside its text with which a message is cut: its role, and what parts it from others."""
 
 _TOOL_PARTS = frozenset(("tool_use", "tool_result"))
 """Types of the parts that are text in another form: what a model asks of a tool, and what that answers."""
 
-_digest = cast("Callable[[memoryview, int], int]", xxhash.xxh3_64_intdigest)
+_digest = cast("Callable[[bytes | memoryview, int], int]", xxhash.xxh3_64_intdigest)
+_KINDS: Final = {
+    kind: _digest(kind.encode(), 0) for kind in ("tools", "system", "developer", "user", "assistant", "tool", "calls")
+}
+"""What begins a part of a prompt → its hash."""
+_TOOLS: Final = _KINDS["tools"]
+_SYSTEM: Final = _KINDS["system"]
+_CALLS: Final = _KINDS["calls"]
 
 
 class Marks(NamedTuple):
@@ -41,12 +48,10 @@ class Marks(NamedTuple):
     hashes: Sequence[int]
     """Hash of each prefix (64 bits), the same in every router."""
     ends: Sequence[int]
-    """Bytes of each prefix."""
-    size: int
-    """Bytes of the whole prompt."""
+    """Bytes of each prefix's text; a token that is given as its id counts as ID_BYTES."""
 
 
-NO_MARKS: Final = Marks((), (), 0)
+NO_MARKS: Final = Marks((), ())
 
 
 def step_at(place: int) -> int:
@@ -57,33 +62,45 @@ def step_at(place: int) -> int:
 def marks_of(ask: ParsedRequest) -> Marks:
     """Return the marks of a request; those that its digest has, if it was read elsewhere."""
     if ask.marks is not None:
-        hashes, ends, size = ask.marks
-        return Marks(hashes, ends, size)
+        hashes, ends = ask.marks
+        return Marks(hashes, ends)
+    cut = _Cut()
     if ask.ids:
-        prompt = ask.doc["prompt"]
-        ids = prompt[0] if isinstance(prompt[0], list) else prompt
-        data = orjson.dumps(ids[:MOST_IDS])
-        return cut(data, [len(data)])
-    parts: list[bytes] = [ask.tools.encode(), ask.system.encode()]
-    messages = ask.messages
-    for index, message in enumerate(messages):
+        return _marks_of_ids(cut, ask)
+    if ask.tools:
+        cut.add(ask.tools.encode(), _TOOLS)
+    if ask.system:
+        cut.add(ask.system.encode(), _SYSTEM)
+    first = True
+    for message in ask.messages:
         role: str = message["role"]
-        if index == 0 and ask.system and role in SYSTEM_ROLES:
-            continue  # its text is the system text
-        parts.append(role.encode())
+        if first:
+            first = False
+            if ask.system and role in SYSTEM_ROLES:
+                continue  # its text is the system text
+        kind = _KINDS.get(role)
+        if kind is None:
+            kind = _digest(role.encode(), 0)
         content = message.get("content")
-        if isinstance(content, str):
-            parts.append(content.encode())
-        elif isinstance(content, list):
-            parts += [_words(part) for part in content]
+        if isinstance(content, list) and content:
+            for part in content:
+                cut.add(_words(part), kind)
+                kind = 0  # one part is the same prompt as its text
+        else:
+            cut.add(content.encode() if isinstance(content, str) else b"", kind)
         if calls := message.get("tool_calls"):
-            parts.append(orjson.dumps(calls))
-    borders: list[int] = []
-    at = 0
-    for piece in parts:
-        at += len(piece) + 1
-        borders.append(at)
-    return cut(b"\0".join(parts), borders)
+            cut.add(orjson.dumps(calls), _CALLS)
+        if len(cut.hashes) >= MOST_MARKS:
+            break
+    return Marks(cut.hashes, cut.ends)
+
+
+def _marks_of_ids(cut: "_Cut", ask: ParsedRequest) -> Marks:
+    prompt = ask.doc["prompt"]
+    ids = (prompt[0] if isinstance(prompt[0], list) else prompt)[:MOST_IDS]
+    data = orjson.dumps(ids)
+    cut.add(data, 0)
+    return Marks(cut.hashes, [ID_BYTES * len(ids) * end // len(data) for end in cut.ends])
 
 
 def _words(part: object) -> bytes:
@@ -98,29 +115,43 @@ def _words(part: object) -> bytes:
     return media_end(part)
 
 
-def cut(data: bytes, borders: Sequence[int]) -> Marks:
-    """Return the marks of a prompt.
+class _Cut:
+    """Reads a prompt part by part, and marks it.
 
-    Args:
-        data: the prompt.
-        borders: ends of its parts, in bytes, in ascending order.
+    Each hash has the one before it as its seed, so that every byte is hashed once. A part is hashed up to its end even
+    if no mark stands there: no text is copied to join it with the next part.
     """
-    hashes: list[int] = []
-    ends: list[int] = []
-    size, view = len(data), memoryview(data)
-    last = chain = 0
-    fixed = STEP
-    for border in borders:
-        end = min(border, size)
-        while fixed <= end and len(hashes) < MOST_MARKS:
-            chain = _digest(view[last:fixed], chain)
-            hashes.append(chain)
-            ends.append(fixed)
-            last = fixed
-            fixed += step_at(fixed)
-        if end - last >= step_at(last) // NEAR and len(hashes) < MOST_MARKS:
-            chain = _digest(view[last:end], chain)
+
+    __slots__ = ("_at", "_chain", "_fixed", "_last", "_step", "ends", "hashes")
+
+    def __init__(self) -> None:
+        self.hashes: list[int] = []
+        self.ends: list[int] = []
+        self._at = self._last = self._chain = 0
+        self._fixed = self._step = STEP
+
+    def add(self, text: bytes, kind: int) -> None:
+        """Read a part; `kind` is a hash of what begins with it, such as a message of a user."""
+        hashes, ends = self.hashes, self.ends
+        begin, end, fixed, chain = self._at, self._at + len(text), self._fixed, self._chain ^ kind
+        if fixed > end:
+            chain = _digest(text, chain)
+        else:
+            view, at, step = memoryview(text), 0, self._step
+            while fixed <= end and len(hashes) < MOST_MARKS:
+                chain = _digest(view[at : fixed - begin], chain)
+                hashes.append(chain)
+                ends.append(fixed)
+                at = fixed - begin
+                self._last = fixed
+                if fixed >= step << 4:  # as `step_at`
+                    step <<= 1
+                fixed += step
+            if begin + at < end:
+                chain = _digest(view[at:], chain)
+            self._fixed, self._step = fixed, step
+        if end - self._last >= self._step // NEAR and len(hashes) < MOST_MARKS:
             hashes.append(chain)
             ends.append(end)
-            last = end
-    return Marks(hashes, ends, size)
+            self._last = end
+        self._at, self._chain = end, chain

@@ -40,7 +40,7 @@ from promptgroup_router.policy.demand import Demand
 from promptgroup_router.policy.expected_ttft import ANSWER
 from promptgroup_router.policy.gossip import LAST_TURN
 from promptgroup_router.policy.session_locations import SessionLocations
-from promptgroup_router.prefixes.prompt_marks import LEAST, MESSAGE_BYTES, marks_of
+from promptgroup_router.prefixes.prompt_marks import ID_BYTES, LEAST, marks_of
 from promptgroup_router.rings.ids import PrefixKey
 from promptgroup_router.rings.index import Candidates, GroupEntry, RevisionEntry, RoutingIndex, TenantEntry
 from promptgroup_router.routing.admission_queue import Share
@@ -357,8 +357,7 @@ def _to(
         shared_prefix=revision.prefix,
     )
     if revision.candidates.policy is Policy.EXPECTED_TTFT:
-        declared = inside + messages * MESSAGE_BYTES
-        _share(demand, ask, demand.prefix, inside=declared, before=tier1, rate=rate)
+        _share(demand, ask, demand.prefix, inside=inside, before=tier1, rate=rate)
     estimated = 0 if ask.media else rest if counted else ask.text + put
     return Route(
         how,
@@ -392,7 +391,7 @@ def _share(demand: Demand, ask: ParsedRequest, within: PrefixKey, *, inside: int
     """
     marks = marks_of(ask)
     if ask.ids:
-        rate = ask.ids / marks.size
+        rate = 1 / ID_BYTES
     prompt = demand.prompt
     names: list[PrefixKey] = []
     lengths: list[int] = []
