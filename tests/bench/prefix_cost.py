@@ -4,7 +4,7 @@
 
 Times are of this thread's CPU, and a low quantile of short batches, so that they stand for an undisturbed processor. A
 large body is read as the router has it read, by another process (`reading.BodyReader`): the CPU of both counts, from
-the bytes of a body to its digest. What a client's connection takes to receive it comes on top, and is left out.
+the bytes that a client sends to the digest of the body.
 """
 
 import argparse
@@ -12,12 +12,14 @@ import asyncio
 import gc
 import platform
 import resource
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
 import orjson
+import uvloop
 from rich.console import Console
 from rich.table import Table
 
@@ -25,8 +27,11 @@ from promptgroup_router.apis.endpoints import ENDPOINTS
 from promptgroup_router.apis.request import CHAT_PATH, ApiKind, parse
 from promptgroup_router.apis.structure import LARGE_BYTES
 from promptgroup_router.base import build
+from promptgroup_router.http11.reader import HttpRequest, RequestReader
 from promptgroup_router.prefixes.cached_prefixes import CachedPrefixes
 from promptgroup_router.prefixes.prompt_marks import marks_of
+from promptgroup_router.reading.body_reader import BodyReader
+from promptgroup_router.rings.ids import PrefixKey
 
 BATCH_BYTES = 262_144
 """Bodies that are timed together have about so many bytes."""
@@ -61,7 +66,7 @@ SHAPES = (
 class PrefixCost(NamedTuple):
     """Microseconds of CPU for one body."""
 
-    count: int
+    number: int
     """Its marks."""
     parse: float
     """To parse the body."""
@@ -102,10 +107,12 @@ def measure(shape: Shape, batches: int = 200) -> PrefixCost:
     marks = marks_of(ask)
     replicas = [CachedPrefixes() for _ in range(REPLICAS)]
 
+    names = [PrefixKey(mark) for mark in marks.hashes]
+
     def known() -> None:
         for replica in replicas:
-            replica.longest(marks.hashes)
-        replicas[0].use_all(marks.hashes, marks.ends, 0)
+            replica.longest(names)
+        replicas[0].use_all(names, marks.ends, 0)
 
     gc.collect()
     return PrefixCost(
@@ -117,12 +124,47 @@ def measure(shape: Shape, batches: int = 200) -> PrefixCost:
     )
 
 
+class _Receiver(asyncio.Protocol):
+    """Reads requests from a connection, as a router does."""
+
+    def __init__(self) -> None:
+        self._reader = RequestReader(1 << 21)
+        self.connected = asyncio.Event()
+        self.requests: asyncio.Queue[HttpRequest] = asyncio.Queue()
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # a stream has no other
+        self.transport = transport
+        self.connected.set()
+
+    def data_received(self, data: bytes) -> None:
+        self._reader.feed(data)
+        if (request := self._reader.next()) is not None:
+            self.requests.put_nowait(request)
+
+
+SENDER = """
+import socket, sys
+request = sys.stdin.buffer.read()
+with socket.create_connection(("127.0.0.1", int(sys.argv[1]))) as connection:
+    while connection.recv(1):
+        connection.sendall(request)
+"""
+"""A client that sends its request once for each byte that it gets."""
+
+
 async def reading(shape: Shape, samples: int = 12) -> float:
     """Return the microseconds of CPU that a router and its process for large bodies take to read a body."""
-    from promptgroup_router.reading.body_reader import BodyReader  # noqa: PLC0415 # it starts processes
-
-    body, reader, endpoint = body_of(shape), BodyReader(), ENDPOINTS[CHAT_PATH]
+    body, reader, endpoint, receiver = body_of(shape), BodyReader(), ENDPOINTS[CHAT_PATH], _Receiver()
+    server = await asyncio.get_running_loop().create_server(lambda: receiver, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    client = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", SENDER, str(port), stdin=asyncio.subprocess.PIPE
+    )
+    assert client.stdin is not None
+    client.stdin.write(b"POST %b HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % (CHAT_PATH, len(body)) + body)
+    client.stdin.close()
     await reader.read(endpoint, body, 0)  # the process starts
+    await receiver.connected.wait()
 
     def cpu() -> float:
         own = resource.getrusage(resource.RUSAGE_SELF)
@@ -133,8 +175,13 @@ async def reading(shape: Shape, samples: int = 12) -> float:
     for _ in range(samples):
         began = cpu()
         for _ in range(READ):
-            await reader.read(endpoint, body, 0)
+            receiver.transport.write(b"!")
+            request = await receiver.requests.get()
+            await reader.read(endpoint, request.body, 0)
         found.append((cpu() - began) / READ)
+    receiver.transport.close()
+    server.close()
+    await client.wait()
     await reader.stop()
     return sorted(found)[int(samples * LOW)]
 
@@ -149,10 +196,10 @@ def main() -> None:
         shown.add_column(column, justify="left" if column == "chat" else "right")
     for shape in SHAPES:
         cost = measure(shape, given.batches)
-        whole = asyncio.run(reading(shape)) if shape.size > LARGE_BYTES else None
+        whole = uvloop.run(reading(shape)) if shape.size > LARGE_BYTES else None
         large = (f"{whole:.0f}", f"{(cost.marks + cost.told) / whole:.1%}") if whole is not None else ("-", "-")
         times = (f"{value:.1f}" for value in (cost.parse, cost.marks, cost.told, cost.known))
-        shown.add_row(shape.name, str(cost.count), *times, *large)
+        shown.add_row(shape.name, str(cost.number), *times, *large)
     Console(width=120).print(shown)
 
 

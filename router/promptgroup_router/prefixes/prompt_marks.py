@@ -6,8 +6,8 @@ depend on nothing behind them. What is cut is the prompt as engines read it: too
 Does no I/O and reads no clock.
 """
 
-from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple, cast
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple, cast
 
 import orjson
 import xxhash
@@ -32,14 +32,10 @@ sessions with the prompt would have them in common, and so one home."""
 _TOOL_PARTS = frozenset(("tool_use", "tool_result"))
 """Types of the parts that are text in another form: what a model asks of a tool, and what that answers."""
 
+_FOLLOWING = {"user": "assistant", "assistant": "user", "tool": "assistant"}
+"""The role of a message → that of the one behind it, nearly always. Only another one is hashed."""
+
 _digest = cast("Callable[[bytes | memoryview, int], int]", xxhash.xxh3_64_intdigest)
-_KINDS: Final = {
-    kind: _digest(kind.encode(), 0) for kind in ("tools", "system", "developer", "user", "assistant", "tool", "calls")
-}
-"""What begins a part of a prompt → its hash."""
-_TOOLS: Final = _KINDS["tools"]
-_SYSTEM: Final = _KINDS["system"]
-_CALLS: Final = _KINDS["calls"]
 
 
 class Marks(NamedTuple):
@@ -68,38 +64,46 @@ def marks_of(ask: ParsedRequest) -> Marks:
     if ask.ids:
         return _marks_of_ids(cut, ask)
     if ask.tools:
-        cut.add(ask.tools.encode(), _TOOLS)
+        cut.begin("tools")
+        cut.add(ask.tools.encode())
     if ask.system:
-        cut.add(ask.system.encode(), _SYSTEM)
-    first = True
+        cut.begin("system")
+        cut.add(ask.system.encode())
+    expected, first = "user", True
     for message in ask.messages:
         role: str = message["role"]
         if first:
             first = False
             if ask.system and role in SYSTEM_ROLES:
                 continue  # its text is the system text
-        kind = _KINDS.get(role)
-        if kind is None:
-            kind = _digest(role.encode(), 0)
-        content = message.get("content")
-        if isinstance(content, list) and content:
-            for part in content:
-                cut.add(_words(part), kind)
-                kind = 0  # one part is the same prompt as its text
-        else:
-            cut.add(content.encode() if isinstance(content, str) else b"", kind)
-        if calls := message.get("tool_calls"):
-            cut.add(orjson.dumps(calls), _CALLS)
+        if role != expected:
+            cut.begin(role)
+        expected = _FOLLOWING.get(role, "user")
+        _add_message(cut, message)
         if len(cut.hashes) >= MOST_MARKS:
             break
     return Marks(cut.hashes, cut.ends)
+
+
+def _add_message(cut: "_Cut", message: Mapping[str, Any]) -> None:
+    content = message.get("content")
+    if isinstance(content, str):
+        cut.add(content.encode())
+    elif isinstance(content, list) and content:
+        for part in content:
+            cut.add(_words(part))
+    else:
+        cut.add(b"")
+    if calls := message.get("tool_calls"):
+        cut.begin("calls")
+        cut.add(orjson.dumps(calls))
 
 
 def _marks_of_ids(cut: "_Cut", ask: ParsedRequest) -> Marks:
     prompt = ask.doc["prompt"]
     ids = (prompt[0] if isinstance(prompt[0], list) else prompt)[:MOST_IDS]
     data = orjson.dumps(ids)
-    cut.add(data, 0)
+    cut.add(data)
     return Marks(cut.hashes, [ID_BYTES * len(ids) * end // len(data) for end in cut.ends])
 
 
@@ -122,36 +126,43 @@ class _Cut:
     if no mark stands there: no text is copied to join it with the next part.
     """
 
-    __slots__ = ("_at", "_chain", "_fixed", "_last", "_step", "ends", "hashes")
+    __slots__ = ("_at", "_chain", "_last", "_step", "ends", "hashes")
 
     def __init__(self) -> None:
         self.hashes: list[int] = []
         self.ends: list[int] = []
         self._at = self._last = self._chain = 0
-        self._fixed = self._step = STEP
+        self._step = STEP
 
-    def add(self, text: bytes, kind: int) -> None:
-        """Read a part; `kind` is a hash of what begins with it, such as a message of a user."""
-        hashes, ends = self.hashes, self.ends
-        begin, end, fixed, chain = self._at, self._at + len(text), self._fixed, self._chain ^ kind
-        if fixed > end:
+    def begin(self, what: str) -> None:
+        """Begin a part that does not follow from the one before, such as a message with another role."""
+        self._chain = _digest(what.encode(), self._chain)
+
+    def add(self, text: bytes) -> None:
+        """Read the text of a part."""
+        hashes, ends, chain = self.hashes, self.ends, self._chain
+        begin, end, last, step = self._at, self._at + len(text), self._last, self._step
+        if last + step > end:
             chain = _digest(text, chain)
         else:
-            view, at, step = memoryview(text), 0, self._step
-            while fixed <= end and len(hashes) < MOST_MARKS:
-                chain = _digest(view[at : fixed - begin], chain)
+            view = memoryview(text)
+            at = 0
+            while last + step <= end and len(hashes) < MOST_MARKS:
+                last += step
+                to = last - begin
+                # to copy a short piece takes less than to make a view of it
+                chain = _digest(text[at:to] if to - at <= STEP else view[at:to], chain)
                 hashes.append(chain)
-                ends.append(fixed)
-                at = fixed - begin
-                self._last = fixed
-                if fixed >= step << 4:  # as `step_at`
+                ends.append(last)
+                at = to
+                if last >= step << 4:  # as `step_at`
                     step <<= 1
-                fixed += step
             if begin + at < end:
                 chain = _digest(view[at:], chain)
-            self._fixed, self._step = fixed, step
-        if end - self._last >= self._step // NEAR and len(hashes) < MOST_MARKS:
+        if end - last >= step // NEAR and len(hashes) < MOST_MARKS:
             hashes.append(chain)
             ends.append(end)
-            self._last = end
-        self._at, self._chain = end, chain
+            last = end
+            if last >= step << 4:
+                step <<= 1
+        self._at, self._last, self._step, self._chain = end, last, step, chain

@@ -5,7 +5,7 @@ from typing import Any
 
 import orjson
 
-from promptgroup_router.undeclared import unmatched
+from promptgroup_router.undeclared import shared_prefixes, unmatched
 
 Document = dict[str, Any]
 
@@ -40,4 +40,4 @@ def _replica(said: Sequence[Document]) -> Document:
 
 def merge_unmatched(documents: Sequence[Document]) -> bytes:
     """Return one answer to `GET /unmatched`, from those of the workers."""
-    return orjson.dumps(unmatched.merge(documents), option=orjson.OPT_INDENT_2)
+    return orjson.dumps(unmatched.merge(documents) | shared_prefixes.merge(documents), option=orjson.OPT_INDENT_2)

@@ -71,7 +71,7 @@ def test_answers_of_workers_are_put_together():
             assert (await client.ask(get("/metrics"))).body == b"page\n"
             asked = get("/metrics", f"accept: {OPENMETRICS.content_type.decode()}")
             assert (await client.ask(asked)).body == b"page with exemplars\n"
-            assert (await client.ask(get("/unmatched"))).json == {"unmatched": []}
+            assert (await client.ask(get("/unmatched"))).json == {"unmatched": [], "shared": []}
             asked = await client.ask(post(b"{}", path="/explain"))
             assert (asked.status, asked.body) == (400, b"{}")
             assert (await client.ask(get("/"))).status == 404

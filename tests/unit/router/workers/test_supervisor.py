@@ -268,7 +268,7 @@ def test_the_admin_port_answers_for_all(tmp_path):
             assert re.search(rf"^promptgroup_router_inflight\{{.*\}} {count}$", page, re.MULTILINE)
             replica = next(iter((await admin(get("/table"))).json["replicas"].values()))
             assert (replica["inFlight"], replica["inFlightOfPeers"]) == (count, 0)
-            assert (await admin(get("/unmatched"))).json == {"unmatched": []}
+            assert (await admin(get("/unmatched"))).json == {"unmatched": [], "shared": []}
             explained = await admin(post({"body": json.dumps(chat())}, path="/explain"))
             assert explained.json["match"]["group"] == "chat/support"
             assert (await admin(post({"body": 1}, path="/explain"))).status == 400
