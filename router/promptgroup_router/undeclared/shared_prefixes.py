@@ -19,8 +19,8 @@ from promptgroup_router.undeclared.unmatched import BITS, BYTES, CAPACITY, HALF_
 
 SAME = 0.8
 """Share of a prefix's requests from which on those of a longer one count as all of them."""
-LEAST_SESSIONS = 2
-"""Sessions that share a prefix. What one has to itself is its history."""
+LEAST_SESSIONS = 3
+"""Sessions that share a prefix. What one has to itself is its history, of which it may leave the last part once."""
 
 
 class _Entry:
@@ -46,7 +46,7 @@ class _Entry:
         self.missed = 0.0
         """Tokens of it that engines computed."""
         self.sessions = 0
-        """Bitmap of the sessions."""
+        """Bitmap of the sessions. Texts that begin alike have one session, so they are told apart by how they go on."""
         self.parent = 0
         """The next shorter prefix that is kept, as it is cut; 0 for none."""
 
@@ -99,7 +99,6 @@ class SharedPrefixes:
             name = int(mark) ^ int(within)
             self._keep(mark, model, group, name, length - declared, instructions=length <= instructions)
         parent = 0
-        bit = 1 << demand.session % BITS
         for index in range(len(marks)):
             place = places.get(marks[index])
             if place is None:
@@ -109,7 +108,9 @@ class SharedPrefixes:
             entry.length = length - declared
             entry.requests += self._unit
             entry.missed += max(0.0, length - max(cached, declared)) * self._unit
-            entry.sessions |= bit
+            if not demand.history:
+                follows = marks[index + 1] if index + 1 < len(marks) else 0
+                entry.sessions |= 1 << (demand.session + follows) % BITS
             entry.parent, parent = parent, entry.hash
             self._weights[place] += max(1, length - declared) * self._unit
 

@@ -22,13 +22,13 @@ def answering(cached):
     return answer
 
 
-def discover(tmp_path, bodies, look, cached=0):
+def discover(tmp_path, bodies, look, cached=0, path="/v1/chat/completions"):
     """Have a router serve these requests, and look at what it says with the URL of its admin port."""
 
     async def check():
         async with engines(1, answering(cached)) as (engine,), routing(tmp_path, table_of(engine.address)) as router:
             for body in bodies:
-                assert (await ask(router.port, post(body))).status == 200
+                assert (await ask(router.port, post(body, path=path))).status == 200
             await asyncio.to_thread(look, f"http://127.0.0.1:{router.admin_port}")
 
     run(check())
@@ -59,6 +59,15 @@ def test_a_document_in_the_one_user_message_is_proposed_with_what_a_group_would_
         assert (code, "give requests of yours with --sample" in err) == (2, True)
 
     discover(tmp_path, bodies, look)
+
+
+def test_a_document_before_questions_is_proposed_for_texts_too(tmp_path, command):
+    def look(url):
+        (prefix,) = json.loads(command("discover", "--router", url, "-o", "json")[1])["shared"]
+        assert (prefix["group"], round(prefix["requests"])) == ("-", 7)
+
+    bodies = [{"model": "llama", "prompt": DOCUMENT + question * 4} for question in QUESTIONS]
+    discover(tmp_path, bodies, look, path="/v1/completions")
 
 
 def test_what_caches_had_already_is_not_saved_again(tmp_path, command):

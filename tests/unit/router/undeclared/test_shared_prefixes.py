@@ -51,8 +51,16 @@ def test_the_history_of_a_session_is_shared_with_nobody():
     sketch = SharedPrefixes()
     for turn in range(1, 9):
         add(sketch, asked(*range(10, 10 + turn), session=1, history=100 * (turn - 1)), known=turn - 1)
-        add(sketch, asked(*range(50, 50 + turn), session=2), known=turn - 1)  # as texts come, which have no turns
+        # as texts come, which have no turns, and end at a mark that the next one may not have
+        add(sketch, asked(*range(50, 50 + turn), 900 + turn, session=2), known=turn - 1)
     assert told(sketch) == []
+
+
+def test_texts_that_go_on_differently_share_their_beginning_though_it_names_one_session():
+    sketch = SharedPrefixes()
+    for number in range(4):
+        add(sketch, asked(1, 2, 10 + number, session=5), known=2)
+    assert [prefix["hash"] for prefix in told(sketch)] == [f"{2:016x}"]
 
 
 def test_later_turns_count_for_the_prefix_that_their_sessions_share():
