@@ -187,6 +187,11 @@ bench-callers: setup $(COMPILED)/.built ## What access and limits of callers cos
 bench-attacks: setup envoy ## What honest requests wait beside each kind of attack, as ratios: 8 min (ARGS="--quick", "--only header")
 	@PYTHONPATH=tests $(RUN) python -m bench.attacks $(ARGS)
 
+.PHONY: bench-prefix-cost
+bench-prefix-cost: setup $(COMPILED)/.built ## What shared prefixes cost a request, and of reading a large body, interpreted and compiled
+	@$(RUN) python tests/bench/prefix_cost.py
+	@$(COMPILED)/bin/python tests/bench/prefix_cost.py
+
 .PHONY: bench-picker
 bench-picker: setup envoy ## What a request costs picker, Envoy and router, from 200 tokens to a million: 4 min (ARGS="--quick")
 	@$(RUN) python tests/bench/picker_cost.py $(ARGS)

@@ -187,7 +187,8 @@ class Admin:
         )
 
     def _unmatched(self) -> bytes:
+        now, rates = self._clock(), self._state.index.prefill_rates()
         return orjson.dumps(
-            document(self._state.unmatched, self._clock(), self._state.index.prefill_rates()),
+            document(self._state.unmatched, now, rates) | self._state.shared_prefixes.document(now, rates),
             option=orjson.OPT_INDENT_2,
         )

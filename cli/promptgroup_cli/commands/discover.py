@@ -14,10 +14,12 @@ from promptgroup_cli.render import discover_output
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the command and return its exit status."""
-    sample = read_sample(arguments.sample, arguments.format) if arguments.sample is not None else None
     with ClusterConnection(cluster_choice(arguments)) if arguments.router is None else nullcontext() as cluster:
         routers = cluster.routers(cluster.namespace) if cluster is not None else {}
-        listed, silent = ask_all(routers or routers_at([arguments.router]))
+        (shared, listed), silent = ask_all(routers or routers_at([arguments.router]))
+    sample = None
+    if arguments.sample is not None:
+        sample = read_sample(arguments.sample, arguments.format, {str(prefix["hash"]) for prefix in shared})
     if arguments.write is not None:
         sample = sample if sample is not None else router_samples(listed)
         if not sample:
@@ -25,15 +27,17 @@ def run(arguments: argparse.Namespace) -> int:
                 "--write: these routers keep no text of prompts: give requests of yours with --sample FILE, or ask "
                 "whoever installs the routers for --keep-samples"
             )
-        found = chosen(listed, sample, arguments.hash)
+        found = chosen([*shared, *listed], sample, arguments.hash)
         _write(arguments.write, discover_output.manifest(arguments.name, found["model"], sample[found["hash"]]))
         return ExitStatus.OK
     if arguments.output == "json":
-        print(discover_output.document(listed[: arguments.limit], silent))
+        print(discover_output.document(shared[: arguments.limit], listed[: arguments.limit], silent))
     else:
+        if shared:
+            print(discover_output.shared_table(shared[: arguments.limit], sample), end="\n\n")
         whole = sum(float(each["tokensPerSecond"]) for each in listed)
         print(discover_output.table(listed[: arguments.limit], whole, sample, silent))
-    return ExitStatus.OK if listed else ExitStatus.NEGATIVE
+    return ExitStatus.OK if shared or listed else ExitStatus.NEGATIVE
 
 
 def _write(name: str, text: str) -> None:

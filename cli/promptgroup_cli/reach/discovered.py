@@ -1,8 +1,8 @@
 """Asks routers about prompts that no group declares, and finds the user's own requests that begin with them."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from promptgroup_cli.base import bounded_json
 from promptgroup_cli.base.errors import InputError
@@ -11,8 +11,11 @@ from promptgroup_cli.reach.connect import Router
 from promptgroup_cli.reach.each_router import ask_each, heard
 from promptgroup_cli.reach.files import shown
 from promptgroup_cli.reach.inputs import InputFormat, InputText
+from promptgroup_router.apis.request import SYSTEM_ROLES, ParsedRequest, text_of
 from promptgroup_router.base.core_settings import MAX_SAMPLE_BYTES
+from promptgroup_router.prefixes.prompt_marks import marks_of
 from promptgroup_router.rings.claims import common_length
+from promptgroup_router.undeclared import shared_prefixes
 from promptgroup_router.undeclared.leading import leading_of
 from promptgroup_router.undeclared.unmatched import BYTES, CAPACITY, Document, decode_sample, merge
 from promptgroup_router.undeclared.volatile import on_top
@@ -40,6 +43,8 @@ class SamplePrompt:
     """The text that they share behind volatile text on top; empty without such text."""
     moved: bool = False
     """True if that is the text here: what stands on top differs."""
+    in_messages: bool = False
+    """True if its end is text of messages."""
 
     @property
     def varies(self) -> bool:
@@ -47,20 +52,34 @@ class SamplePrompt:
         return len(self.texts) > 1
 
 
-def ask_all(routers: Mapping[str, Router]) -> tuple[list[Document], tuple[str, ...]]:
-    """Return the prefixes that all routers saw, the heaviest first, and the names of routers that did not answer.
+class Discovered(NamedTuple):
+    """What routers saw of prompts that no group declares."""
+
+    shared: list[Document]
+    """Prefixes that sessions share; first those of which a group would save most."""
+    unmatched: list[Document]
+    """Beginnings of requests without a group, the heaviest first."""
+
+
+def ask_all(routers: Mapping[str, Router]) -> tuple[Discovered, tuple[str, ...]]:
+    """Return what all routers saw, and the names of routers that did not answer.
 
     Raises:
         ReachError: none answered.
     """
     told, failed = ask_each(routers, ask_one)
-    return together(list(heard(told, failed).values())), tuple(failed)
+    documents = list(heard(told, failed).values())
+    shared = shared_prefixes.worth_a_group(shared_prefixes.merge(documents)["shared"])
+    return Discovered(shared, together(documents)), tuple(failed)
 
 
 def ask_one(ask: Router) -> Document:
     """Return what one router tells, checked; raises as readers of `ask_each` do."""
-    listed = bounded_json.parse(ask("/unmatched", None))["unmatched"]
-    return {"unmatched": [_entry(each) for each in listed[:CAPACITY]]}
+    told = bounded_json.parse(ask("/unmatched", None))
+    return {
+        "unmatched": [_entry(entry) for entry in told["unmatched"][:CAPACITY]],
+        "shared": [_shared(entry) for entry in told.get("shared", ())[:CAPACITY]],  # older routers tell of none
+    }
 
 
 def together(told: Sequence[Document]) -> list[Document]:
@@ -95,6 +114,21 @@ def _entry(told: Mapping[str, Any]) -> Document:
     return entry
 
 
+def _shared(told: Mapping[str, Any]) -> Document:
+    """Return an entry of the shared prefixes, checked."""
+    bitmap = bytes.fromhex(told["bitmap"])
+    if len(bitmap) != BYTES:
+        raise ValueError("a figure is out of range")
+    entry: Document = {name: _figure(told[name]) for name in ("prefixTokens", *shared_prefixes.ADDED)}
+    for name in ("model", "group", "hash", "within"):
+        entry[name] = str(told[name])
+        if name != "model" and not (entry[name].isprintable() and len(entry[name]) <= MOST_NAME):
+            raise ValueError("a name is none")
+    if "prefillTokensPerSecond" in told:
+        entry["prefillTokensPerSecond"] = _figure(told["prefillTokensPerSecond"])
+    return entry | {"instructions": bool(told["instructions"]), "bitmap": bitmap.hex()}
+
+
 def _place(told: Mapping[str, Any], key: str) -> Document:
     """Return a place that a router tells of, checked; `key` names what is there."""
     name = str(told[key])
@@ -121,20 +155,29 @@ def router_samples(listed: Iterable[Document]) -> dict[str, SamplePrompt]:
     return found
 
 
-def read_sample(name: str, given: InputFormat | None) -> dict[str, SamplePrompt]:
+def read_sample(name: str, given: InputFormat | None, shared: Container[str] = ()) -> dict[str, SamplePrompt]:
     """Return hash of a beginning → what the requests of a file that begin so have in common.
+
+    Args:
+        name: of the file.
+        given: its format.
+        shared: hashes of prefixes that sessions share, which are looked for too.
 
     Raises:
         InputError: the file cannot be read, or has no request.
     """
     found: dict[str, SamplePrompt] = {}
+    prefixes: dict[str, SamplePrompt] = {}
     with inputs.opened(name, given) as content:
         if isinstance(content, InputText):
             raise InputError(f"{shown(name)}: expected requests (a body as JSON, or a log of them), not a prompt")
         for number, request in enumerate(content):
             if number >= MOST_SAMPLES:
                 break
-            if request.ask is None or not request.ask.system:
+            if request.ask is None:
+                continue
+            _note_shared(prefixes, request.ask, shared)
+            if not request.ask.system:
                 continue
             key = f"{leading_of(request.ask)[0].hash:016x}"
             known = found.get(key)
@@ -153,13 +196,43 @@ def read_sample(name: str, given: InputFormat | None) -> dict[str, SamplePrompt]
                 known.texts.add(system)
     for each in found.values():
         each.system = each.behind if each.moved else each.system
-    if not found:
+    if not found and not prefixes:
         raise InputError(f"{shown(name)}: no request of it has a system prompt")
-    return found
+    return found | prefixes
+
+
+def _note_shared(known: dict[str, SamplePrompt], ask: ParsedRequest, wanted: Container[str]) -> None:
+    """Note the prefixes of a request that are looked for, with the text that its requests have in common so far.
+
+    Requests share more than up to a mark; of a single one the rest is its own.
+    """
+    instructions = len(ask.tools.encode()) + len(ask.system.encode())
+    whole = None
+    for mark, end in zip(*marks_of(ask), strict=True):
+        name = f"{mark:016x}"
+        if name not in wanted:
+            continue
+        if whole is None:
+            whole = _text(ask)
+        in_messages = end > instructions
+        text = whole if in_messages else ask.system
+        prefix = known.get(name)
+        if prefix is None:
+            begins = text.encode()[: end - len(ask.tools.encode())].decode(errors="ignore")
+            known[name] = SamplePrompt(begins, ask.tools, texts={begins, ""}, behind=text, in_messages=in_messages)
+        else:
+            prefix.requests += 1
+            prefix.behind = prefix.system = prefix.behind[: common_length(prefix.behind, text)]
+
+
+def _text(ask: ParsedRequest) -> str:
+    """Return the text of a prompt: that of its system, then of its messages."""
+    messages = [message for message in ask.messages if not (ask.system and message["role"] in SYSTEM_ROLES)]
+    return "\n\n".join(text for text in (ask.system, *(text_of(each.get("content")) for each in messages)) if text)
 
 
 def chosen(listed: Iterable[Document], sample: Mapping[str, SamplePrompt], wanted: str | None) -> Document:
-    """Return the prefix to write: the one that is wanted, or the heaviest that the sample has.
+    """Return the prefix to write: the one that is wanted, or the first one that the sample has.
 
     Raises:
         InputError: there is none.

@@ -13,17 +13,61 @@ from promptgroup_router.undeclared.unmatched import Document
 
 HEADS = ("HASH", "MODEL", "TOKENS", "REQ/S", "TOKENS/S", "SHARE", "SAVES", "SESSIONS", "TEXTS", "IN SAMPLE", "NOTE")
 SAMPLE_HEAD = HEADS.index("IN SAMPLE")
+SHARED_HEADS = (
+    "SHARED", "MODEL", "BEHIND", "ENDS IN", "TOKENS", "REQ/S", "CACHED", "SAVES", "REPLICAS", "SESSIONS", "IN SAMPLE",
+)  # fmt: skip
 MANY = 1000
 """Sessions or texts from which their number is not known."""
 IMAGE = "vllm/vllm-openai:v0.32.0"
 """Image of a written group, as in the samples."""
 
 
-def document(listed: Sequence[Document], silent: Sequence[str]) -> str:
-    """Return the list as JSON."""
+def document(shared: Sequence[Document], listed: Sequence[Document], silent: Sequence[str]) -> str:
+    """Return both lists as JSON."""
     hidden = ("bitmaps", "sample")  # text of prompts is written where it is asked for, and nowhere else
     shown = [{name: value for name, value in each.items() if name not in hidden} for each in listed]
-    return json.dumps({"unmatched": shown, "routersWithoutAnswer": list(silent)}, indent=2)
+    return json.dumps({"shared": list(shared), "unmatched": shown, "routersWithoutAnswer": list(silent)}, indent=2)
+
+
+def shared_table(shared: Sequence[Document], sample: dict[str, SamplePrompt] | None) -> str:
+    """Return the prefixes that sessions share and no group declares, for people.
+
+    Args:
+        shared: the prefixes, first those of which a group would save most.
+        sample: hash → what the user's own requests have of it; None without a sample.
+    """
+    rows = [SHARED_HEADS, *(_shared_row(prefix, sample or {}) for prefix in shared)]
+    if sample is None:
+        rows = [row[:-1] for row in rows]
+    return "\n".join(
+        [
+            *columns(rows, right=range(4, 10)),
+            "",
+            "SAVES is the tokens a second of a prefix that engines computed again: a group would have them cached.",
+            "CACHED is the share of its tokens that they found. Lines overlap where one prefix begins with another.",
+            "A prefix that ends in messages matches a group once clients send it as the system message, or name the",
+            "group as their model and leave it out.",
+        ]
+    )
+
+
+def _shared_row(prefix: Document, sample: dict[str, SamplePrompt]) -> tuple[str, ...]:
+    computed, whole = float(prefix["computedTokensPerSecond"]), float(prefix["tokensPerSecond"])
+    rate = prefix.get("prefillTokensPerSecond", 0.0)
+    known = sample.get(str(prefix["hash"]))
+    return (
+        str(prefix["hash"]),
+        str(prefix["model"]),
+        str(prefix["group"]),
+        "system text" if prefix["instructions"] else "messages",
+        f"{prefix['prefixTokens']:.0f}",
+        f"{prefix['requestsPerSecond']:.2f}",
+        f"{max(0.0, 1 - computed / whole):.0%}" if whole > 0 else "-",
+        f"{computed:.1f}",
+        f"{computed / rate:.2f}" if rate else "-",
+        _number(int(prefix["sessions"])),
+        f"{known.requests} requests" if known is not None else "-",
+    )
 
 
 def table(
@@ -125,6 +169,11 @@ def manifest(name: str, model: str, prompt: SamplePrompt) -> str:
         notes.append(
             "# The requests begin with text that differs, such as a time.\n"
             "# They match this group once their clients move it behind this text."
+        )
+    if prompt.in_messages:
+        notes.append(
+            "# The requests have the end of this text in their messages. They match this group once their clients\n"
+            "# send it as the system message, or name the group as their model and leave the text out."
         )
     if prompt.varies:
         notes.append(

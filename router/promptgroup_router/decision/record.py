@@ -260,6 +260,7 @@ class RequestRecord:
         if self._status < ERRORS:
             self._observe(self._series.duration, now - self._began, now)
             self._count_times(usage, now)
+            self._note_shared(usage, now)
             if usage is not None and not self._route.demand.cached:
                 self._count_caller_tokens(usage)
             elif usage is not None:
@@ -322,6 +323,24 @@ class RequestRecord:
             self._state.limiter.settle(charge, usage, now, self._seen)
         else:
             self._state.limiter.give_back(charge, now)
+
+    def _note_shared(self, usage: Usage | None, now: float) -> None:
+        """Count the prefixes that the request shares with others, and what of them was found in cache."""
+        route, pick = self._route, self._exchange.pick
+        demand = route.demand
+        if pick is None or route.within is None or not demand.marks or not demand.cached:
+            return
+        told = usage.cached_tokens if usage is not None else None
+        self._state.shared_prefixes.add(
+            route.model,
+            route.group,
+            demand,
+            within=route.within,
+            instructions=route.instructions,
+            known=pick.known,
+            cached=pick.cached if told is None else told,
+            now=now,
+        )
 
     def _count_caller(self, status: int) -> None:
         if name := self._route.caller.name:

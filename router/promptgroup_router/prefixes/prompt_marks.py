@@ -6,8 +6,8 @@ depend on nothing behind them. What is cut is the prompt as engines read it: too
 Does no I/O and reads no clock.
 """
 
-from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple, cast
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple, cast
 
 import orjson
 import xxhash
@@ -23,16 +23,19 @@ MOST_IDS = 131_072
 """Most tokens of a prompt of token ids that are cut."""
 NEAR = 4
 """A border is marked only if it is at least this part of a step behind the mark before it."""
+ID_BYTES = 4
+"""Bytes of text that stand for a token which is given as its id."""
 LEAST = STEP // NEAR
 """Bytes behind a declared prompt from where on marks count. Nearer ones are the end of that prompt, or a greeting: all
 sessions with the prompt would have them in common, and so one home."""
-MESSAGE_BYTES = 12
-"""Most bytes beside its text with which a message is cut: its role, and what parts it from others."""
 
 _TOOL_PARTS = frozenset(("tool_use", "tool_result"))
 """Types of the parts that are text in another form: what a model asks of a tool, and what that answers."""
 
-_digest = cast("Callable[[memoryview, int], int]", xxhash.xxh3_64_intdigest)
+_FOLLOWING = {"user": "assistant", "assistant": "user", "tool": "assistant"}
+"""The role of a message → that of the one behind it, nearly always. Only another one is hashed."""
+
+_digest = cast("Callable[[bytes | memoryview, int], int]", xxhash.xxh3_64_intdigest)
 
 
 class Marks(NamedTuple):
@@ -41,12 +44,10 @@ class Marks(NamedTuple):
     hashes: Sequence[int]
     """Hash of each prefix (64 bits), the same in every router."""
     ends: Sequence[int]
-    """Bytes of each prefix."""
-    size: int
-    """Bytes of the whole prompt."""
+    """Bytes of each prefix's text; a token that is given as its id counts as ID_BYTES."""
 
 
-NO_MARKS: Final = Marks((), (), 0)
+NO_MARKS: Final = Marks((), ())
 
 
 def step_at(place: int) -> int:
@@ -57,33 +58,53 @@ def step_at(place: int) -> int:
 def marks_of(ask: ParsedRequest) -> Marks:
     """Return the marks of a request; those that its digest has, if it was read elsewhere."""
     if ask.marks is not None:
-        hashes, ends, size = ask.marks
-        return Marks(hashes, ends, size)
+        hashes, ends = ask.marks
+        return Marks(hashes, ends)
+    cut = _Cut()
     if ask.ids:
-        prompt = ask.doc["prompt"]
-        ids = prompt[0] if isinstance(prompt[0], list) else prompt
-        data = orjson.dumps(ids[:MOST_IDS])
-        return cut(data, [len(data)])
-    parts: list[bytes] = [ask.tools.encode(), ask.system.encode()]
-    messages = ask.messages
-    for index, message in enumerate(messages):
+        return _marks_of_ids(cut, ask)
+    if ask.tools:
+        cut.begin("tools")
+        cut.add(ask.tools.encode())
+    if ask.system:
+        cut.begin("system")
+        cut.add(ask.system.encode())
+    expected, first = "user", True
+    for message in ask.messages:
         role: str = message["role"]
-        if index == 0 and ask.system and role in SYSTEM_ROLES:
-            continue  # its text is the system text
-        parts.append(role.encode())
-        content = message.get("content")
-        if isinstance(content, str):
-            parts.append(content.encode())
-        elif isinstance(content, list):
-            parts += [_words(part) for part in content]
-        if calls := message.get("tool_calls"):
-            parts.append(orjson.dumps(calls))
-    borders: list[int] = []
-    at = 0
-    for piece in parts:
-        at += len(piece) + 1
-        borders.append(at)
-    return cut(b"\0".join(parts), borders)
+        if first:
+            first = False
+            if ask.system and role in SYSTEM_ROLES:
+                continue  # its text is the system text
+        if role != expected:
+            cut.begin(role)
+        expected = _FOLLOWING.get(role, "user")
+        _add_message(cut, message)
+        if len(cut.hashes) >= MOST_MARKS:
+            break
+    return Marks(cut.hashes, cut.ends)
+
+
+def _add_message(cut: "_Cut", message: Mapping[str, Any]) -> None:
+    content = message.get("content")
+    if isinstance(content, str):
+        cut.add(content.encode())
+    elif isinstance(content, list) and content:
+        for part in content:
+            cut.add(_words(part))
+    else:
+        cut.add(b"")
+    if calls := message.get("tool_calls"):
+        cut.begin("calls")
+        cut.add(orjson.dumps(calls))
+
+
+def _marks_of_ids(cut: "_Cut", ask: ParsedRequest) -> Marks:
+    prompt = ask.doc["prompt"]
+    ids = (prompt[0] if isinstance(prompt[0], list) else prompt)[:MOST_IDS]
+    data = orjson.dumps(ids)
+    cut.add(data)
+    return Marks(cut.hashes, [ID_BYTES * len(ids) * end // len(data) for end in cut.ends])
 
 
 def _words(part: object) -> bytes:
@@ -98,29 +119,50 @@ def _words(part: object) -> bytes:
     return media_end(part)
 
 
-def cut(data: bytes, borders: Sequence[int]) -> Marks:
-    """Return the marks of a prompt.
+class _Cut:
+    """Reads a prompt part by part, and marks it.
 
-    Args:
-        data: the prompt.
-        borders: ends of its parts, in bytes, in ascending order.
+    Each hash has the one before it as its seed, so that every byte is hashed once. A part is hashed up to its end even
+    if no mark stands there: no text is copied to join it with the next part.
     """
-    hashes: list[int] = []
-    ends: list[int] = []
-    size, view = len(data), memoryview(data)
-    last = chain = 0
-    fixed = STEP
-    for border in borders:
-        end = min(border, size)
-        while fixed <= end and len(hashes) < MOST_MARKS:
-            chain = _digest(view[last:fixed], chain)
-            hashes.append(chain)
-            ends.append(fixed)
-            last = fixed
-            fixed += step_at(fixed)
-        if end - last >= step_at(last) // NEAR and len(hashes) < MOST_MARKS:
-            chain = _digest(view[last:end], chain)
+
+    __slots__ = ("_at", "_chain", "_last", "_step", "ends", "hashes")
+
+    def __init__(self) -> None:
+        self.hashes: list[int] = []
+        self.ends: list[int] = []
+        self._at = self._last = self._chain = 0
+        self._step = STEP
+
+    def begin(self, what: str) -> None:
+        """Begin a part that does not follow from the one before, such as a message with another role."""
+        self._chain = _digest(what.encode(), self._chain)
+
+    def add(self, text: bytes) -> None:
+        """Read the text of a part."""
+        hashes, ends, chain = self.hashes, self.ends, self._chain
+        begin, end, last, step = self._at, self._at + len(text), self._last, self._step
+        if last + step > end:
+            chain = _digest(text, chain)
+        else:
+            view = memoryview(text)
+            at = 0
+            while last + step <= end and len(hashes) < MOST_MARKS:
+                last += step
+                to = last - begin
+                # to copy a short piece takes less than to make a view of it
+                chain = _digest(text[at:to] if to - at <= STEP else view[at:to], chain)
+                hashes.append(chain)
+                ends.append(last)
+                at = to
+                if last >= step << 4:  # as `step_at`
+                    step <<= 1
+            if begin + at < end:
+                chain = _digest(view[at:], chain)
+        if end - last >= step // NEAR and len(hashes) < MOST_MARKS:
             hashes.append(chain)
             ends.append(end)
             last = end
-    return Marks(hashes, ends, size)
+            if last >= step << 4:
+                step <<= 1
+        self._at, self._last, self._step, self._chain = end, last, step, chain

@@ -40,7 +40,7 @@ from promptgroup_router.policy.demand import Demand
 from promptgroup_router.policy.expected_ttft import ANSWER
 from promptgroup_router.policy.gossip import LAST_TURN
 from promptgroup_router.policy.session_locations import SessionLocations
-from promptgroup_router.prefixes.prompt_marks import LEAST, MESSAGE_BYTES, marks_of
+from promptgroup_router.prefixes.prompt_marks import ID_BYTES, LEAST, marks_of
 from promptgroup_router.rings.ids import PrefixKey
 from promptgroup_router.rings.index import Candidates, GroupEntry, RevisionEntry, RoutingIndex, TenantEntry
 from promptgroup_router.routing.admission_queue import Share
@@ -138,6 +138,10 @@ class Route:
     """The question of its client about the cache; None for nearly all requests."""
     ask: ParsedRequest | None = None
     """The request itself, where its group keeps answers."""
+    within: PrefixKey | None = None
+    """What tells its marks from the same text in other groups and caches; None where it has none."""
+    instructions: int = 0
+    """Tokens of its tools and system text."""
 
 
 Identify = Callable[[Access | None, str], Caller]
@@ -356,9 +360,9 @@ def _to(
         streamed=ask.streamed,
         shared_prefix=revision.prefix,
     )
+    instructions = 0
     if revision.candidates.policy is Policy.EXPECTED_TTFT:
-        declared = inside + messages * MESSAGE_BYTES
-        _share(demand, ask, demand.prefix, inside=declared, before=tier1, rate=rate)
+        instructions = _share(demand, ask, demand.prefix, inside=inside, before=tier1, rate=rate)
     estimated = 0 if ask.media else rest if counted else ask.text + put
     return Route(
         how,
@@ -376,11 +380,13 @@ def _to(
         caller=caller,
         access=revision.group.access,
         domain=domain,
+        within=demand.prefix,
+        instructions=instructions,
     )
 
 
-def _share(demand: Demand, ask: ParsedRequest, within: PrefixKey, *, inside: int, before: int, rate: float) -> None:
-    """Name the prefixes that a request may share with others beyond a declared one.
+def _share(demand: Demand, ask: ParsedRequest, within: PrefixKey, *, inside: int, before: int, rate: float) -> int:
+    """Name the prefixes that a request may share with others beyond a declared one; return its instructions' tokens.
 
     Args:
         demand: the request, to which they are added.
@@ -392,7 +398,7 @@ def _share(demand: Demand, ask: ParsedRequest, within: PrefixKey, *, inside: int
     """
     marks = marks_of(ask)
     if ask.ids:
-        rate = ask.ids / marks.size
+        rate = 1 / ID_BYTES
     prompt = demand.prompt
     names: list[PrefixKey] = []
     lengths: list[int] = []
@@ -402,6 +408,7 @@ def _share(demand: Demand, ask: ParsedRequest, within: PrefixKey, *, inside: int
             names.append(PrefixKey(hashes[place] ^ within))
             lengths.append(min(before + int((ends[place] - inside) * rate), prompt))
     demand.marks, demand.lengths = names, lengths
+    return before + int((size_of(ask.tools) + size_of(ask.system) - inside) * rate)
 
 
 def _body(ask: ParsedRequest, rewrite: Rewrite) -> bytes:
@@ -515,7 +522,7 @@ def _unmatched(
         streamed=ask.streamed,
     )
     within = domain.prefix(_prefix_key(found.candidates.id.encode()))
-    _share(demand, ask, within, inside=0, before=0, rate=rate)
+    instructions = _share(demand, ask, within, inside=0, before=0, rate=rate)
     estimated = 0 if ask.media else ask.text
     missed = find_near_miss(found, ask)
     return Route(
@@ -534,6 +541,8 @@ def _unmatched(
         caller=caller,
         access=access,
         domain=domain,
+        within=within,
+        instructions=instructions,
     )
 
 

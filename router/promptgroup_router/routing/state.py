@@ -27,6 +27,7 @@ from promptgroup_router.routing.moves import Moves
 from promptgroup_router.routing.near_miss import NearMisses
 from promptgroup_router.routing.prompt_digest import PromptDigests
 from promptgroup_router.tracing.tracer import Tracer
+from promptgroup_router.undeclared.shared_prefixes import SharedPrefixes
 from promptgroup_router.undeclared.unmatched import UNMATCHED, UnmatchedPrefixes
 
 SERIES_SECONDS = 3600.0
@@ -87,6 +88,7 @@ class RouterState:
         self.salts = Salts(secrets.token_bytes(32))
         """The salts of callers; under a key of this process alone until it has read the one that routers share."""
         self.unmatched = UnmatchedPrefixes(sample_bytes=sample_bytes)
+        self.shared_prefixes = SharedPrefixes()
         self.moves = Moves()
         self.near_misses = NearMisses()
         self.prompt_digests = PromptDigests()

@@ -22,7 +22,7 @@ def test_health_readiness_metrics_and_the_table(tmp_path):
             believed = next(iter(shown.json["replicas"].values()))
             assert (believed["inFlight"], believed["waitSeconds"], believed["liveSessions"]) == (0, 0, 0)
             assert SYSTEM.encode() not in shown.body
-            assert (await client.ask(get("/unmatched"))).json == {"unmatched": []}
+            assert (await client.ask(get("/unmatched"))).json == {"unmatched": [], "shared": []}
 
     run(check())
 

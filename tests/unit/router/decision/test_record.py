@@ -74,7 +74,7 @@ def record(
     caller=ANONYMOUS,
     traceparent=b"",
 ):
-    demand = SimpleNamespace(streamed=streamed, session=7, cached=True)
+    demand = SimpleNamespace(streamed=streamed, session=7, cached=True, marks=())
     route = SimpleNamespace(
         group=GROUP,
         revision=revision,
@@ -86,6 +86,8 @@ def record(
         caller=caller,
         pinned=False,
         charge=None,
+        within=PrefixKey(0),
+        instructions=0,
         candidates=SimpleNamespace(order=lambda _key: iter((exchange.pick.member,))),
     )
     exchange = SimpleNamespace(

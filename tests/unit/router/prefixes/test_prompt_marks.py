@@ -2,7 +2,7 @@ import orjson
 import pytest
 
 from promptgroup_router.apis.request import ApiKind, parse
-from promptgroup_router.prefixes.prompt_marks import MOST_MARKS, STEP, cut, marks_of, step_at
+from promptgroup_router.prefixes.prompt_marks import ID_BYTES, MOST_IDS, MOST_MARKS, STEP, marks_of, step_at
 
 TEXT = "".join(f"line {number} of a long text. " for number in range(4000))
 
@@ -12,6 +12,10 @@ def chat(*messages, **fields):
     return parse(ApiKind.CHAT, orjson.dumps({"model": "m", "messages": listed} | fields))
 
 
+def text(prompt):
+    return parse(ApiKind.TEXT, orjson.dumps({"model": "m", "prompt": prompt}))
+
+
 def common(one, other):
     """Bytes of the longest prefix that two prompts have a mark for in common."""
     both = [end for a, b, end in zip(one.hashes, other.hashes, one.ends, strict=False) if a == b]
@@ -19,7 +23,7 @@ def common(one, other):
 
 
 def test_fixed_places_depend_on_no_length_and_grow_with_it():
-    whole, half = cut(TEXT.encode(), [len(TEXT)]), cut(TEXT[:50_000].encode(), [50_000])
+    whole, half = marks_of(text(TEXT)), marks_of(text(TEXT[:50_000]))
     assert list(half.ends) == [end for end in whole.ends if end <= 50_000]
     assert list(half.hashes) == list(whole.hashes[: len(half.hashes)])
     assert whole.ends[0] == STEP
@@ -42,7 +46,7 @@ def test_a_message_that_ends_is_found_to_the_byte(as_parts):
             return marks_of(chat(("user", parts)))
         return marks_of(chat(("system", TEXT[:24_100]), ("user", question * 300)))
 
-    assert 24_100 <= common(asked("why? "), asked("when? ")) <= 24_110
+    assert common(asked("why? "), asked("when? ")) == 24_100
 
 
 def test_a_place_is_found_by_all_before_it():
@@ -65,13 +69,35 @@ def test_text_is_hashed_and_not_its_spelling():
 
 @pytest.mark.parametrize("content", [None, 7, [], [None, 3, {"type": "text"}], [{"type": "image_url"}], ""])
 def test_contents_of_any_kind_are_read(content):
-    assert marks_of(chat(("user", content), ("user", TEXT))).size > len(TEXT)
+    assert marks_of(chat(("user", content), ("user", TEXT))).ends[-1] >= len(TEXT)
 
 
-def test_token_ids_and_texts_without_messages_have_marks():
-    for prompt in (TEXT, list(range(5000)), [list(range(5000))], [TEXT, "x"]):
-        ask = parse(ApiKind.TEXT, orjson.dumps({"model": "m", "prompt": prompt}))
-        assert len(marks_of(ask).hashes) > 8
+def test_texts_of_several_bytes_a_character_are_cut_by_bytes():
+    plain, accented = (marks_of(chat(("user", TEXT[:9000] + end * 1000))) for end in ("e", "é"))
+    assert common(plain, accented) == 8192
+    assert accented.ends[-1] == 11_000
+    assert plain.ends[-1] == 10_000
+
+
+@pytest.mark.parametrize("prompt", [TEXT, [TEXT, "x"]])
+def test_texts_without_messages_have_marks(prompt):
+    assert marks_of(text(prompt)).ends[-1] == len(TEXT)
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_a_token_that_is_given_as_its_id_counts_as_four_bytes(several):
+    def marks(ids):
+        return marks_of(text([ids, [1, 2]] if several else ids))
+
+    one, other = marks([*range(5000), *[7] * 500]), marks([*range(5000), *[8] * 500])
+    assert 5000 * ID_BYTES * 7 / 8 <= common(one, other) <= 5000 * ID_BYTES
+    assert 5000 * ID_BYTES < one.ends[-1] <= 5500 * ID_BYTES
+    assert marks([7] * (MOST_IDS + 9)).ends[-1] <= MOST_IDS * ID_BYTES
+
+
+def test_a_message_in_parts_is_not_one_of_their_whole_text():
+    whole, parts = chat(("user", TEXT[:3000])), chat(("user", TEXT[:1500]), ("user", TEXT[1500:3000]))
+    assert common(marks_of(whole), marks_of(parts)) == STEP
 
 
 def test_marks_are_bounded():

@@ -1,0 +1,227 @@
+"""Keeps the heaviest prefixes that requests share and no group declares, and the tokens that a group would save.
+
+The index of prefixes knows how much of a new session's prompt another request had before: that is a prefix that is
+shared. It is kept here, and each request that begins with it counts: how many tokens of it the engine found in its
+cache, and how many it computed. A group computes them once on each replica, when it is warmed.
+
+As many prefixes are kept as by `unmatched`, in the same way: a new one takes the place of the lightest. Prefixes are
+known by their marks alone (`prefixes.prompt_marks`), no text is kept. Does no I/O and reads no clock.
+"""
+
+import math
+from array import array
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from promptgroup_router.policy.demand import Demand
+from promptgroup_router.rings.ids import PrefixKey
+from promptgroup_router.undeclared.unmatched import BITS, BYTES, CAPACITY, HALF_LIFE, UNMATCHED, counted
+
+SAME = 0.8
+"""Share of a prefix's requests from which on those of a longer one count as all of them."""
+LEAST_SESSIONS = 3
+"""Sessions that share a prefix. What one has to itself is its history, of which it may leave the last part once."""
+
+
+class _Entry:
+    """A prefix and its traffic lately; sums are weighed by `SharedPrefixes._unit`."""
+
+    __slots__ = (
+        "error", "group", "hash", "instructions", "length", "missed", "model", "parent", "requests", "sessions",
+    )  # fmt: skip
+
+    def __init__(self, model: str, group: str, name: int, length: int, error: float, *, instructions: bool) -> None:
+        self.model = model
+        self.group = group
+        """The group whose prompt is in front of it, or UNMATCHED."""
+        self.hash = name
+        """Its mark, as it is cut."""
+        self.length = length
+        """Tokens beyond what the group declares."""
+        self.instructions = instructions
+        """True if it ends within the tools and the system text."""
+        self.error = error
+        """Largest amount by which its weight may be too high, in tokens."""
+        self.requests = 0.0
+        self.missed = 0.0
+        """Tokens of it that engines computed."""
+        self.sessions = 0
+        """Bitmap of the sessions. Texts that begin alike have one session, so they are told apart by how they go on."""
+        self.parent = 0
+        """The next shorter prefix that is kept, as it is cut; 0 for none."""
+
+
+class SharedPrefixes:
+    """The sketch; it has at most 192 KiB."""
+
+    def __init__(self, capacity: int = CAPACITY) -> None:
+        self._capacity = capacity
+        self._places: dict[PrefixKey, int] = {}
+        self._keys: list[PrefixKey] = []
+        self._entries: list[_Entry] = []
+        self._weights = array("d")
+        """Tokens of the requests of each, whether they were cached or not."""
+        self._unit = 1.0
+        """Weight of a token now: it grows instead of all others being halved."""
+        self._began: float | None = None
+        self._scaled = 0.0
+        """Time at which `_unit` was 1."""
+
+    def add(
+        self,
+        model: str,
+        group: str,
+        demand: Demand,
+        *,
+        within: PrefixKey,
+        instructions: int,
+        known: int,
+        cached: float,
+        now: float,
+    ) -> None:
+        """Count a request that was served.
+
+        Args:
+            model: that it names.
+            group: its group's label, or UNMATCHED.
+            demand: the request, with its marks.
+            within: what tells its marks from the same text in other groups and caches.
+            instructions: tokens of its tools and system text.
+            known: of its marks, how many another request had before on its replica.
+            cached: tokens of it that were found in cache.
+            now: monotonic seconds.
+        """
+        marks, lengths, places = demand.marks, demand.lengths, self._places
+        self._age(now)
+        declared = demand.tier1 if group != UNMATCHED else 0
+        if known and not demand.history and marks[known - 1] not in places:
+            mark, length = marks[known - 1], lengths[known - 1]
+            name = int(mark) ^ int(within)
+            self._keep(mark, model, group, name, length - declared, instructions=length <= instructions)
+        parent = 0
+        for index in range(len(marks)):
+            place = places.get(marks[index])
+            if place is None:
+                continue
+            entry = self._entries[place]
+            length = lengths[index]
+            entry.length = length - declared
+            entry.requests += self._unit
+            entry.missed += max(0.0, length - max(cached, declared)) * self._unit
+            if not demand.history:
+                follows = marks[index + 1] if index + 1 < len(marks) else 0
+                entry.sessions |= 1 << (demand.session + follows) % BITS
+            entry.parent, parent = parent, entry.hash
+            self._weights[place] += max(1, length - declared) * self._unit
+
+    def _keep(self, mark: PrefixKey, model: str, group: str, name: int, length: int, *, instructions: bool) -> None:
+        if len(self._keys) < self._capacity:
+            place, error = len(self._keys), 0.0
+            self._keys.append(mark)
+            self._weights.append(0.0)
+            self._entries.append(_Entry(model, group, name, length, error, instructions=instructions))
+        else:
+            error = min(self._weights)
+            place = self._weights.index(error)
+            del self._places[self._keys[place]]
+            self._keys[place] = mark
+            self._entries[place] = _Entry(model, group, name, length, error, instructions=instructions)
+        self._places[mark] = place
+
+    def _age(self, now: float) -> None:
+        if self._began is None:
+            self._began = self._scaled = now
+        self._unit = math.pow(2.0, max(0.0, now - self._scaled) / HALF_LIFE)
+        if self._unit > 2.0**64:  # long before a float ends
+            for place, entry in enumerate(self._entries):
+                self._weights[place] /= self._unit
+                entry.error /= self._unit
+                entry.requests /= self._unit
+                entry.missed /= self._unit
+            self._unit, self._scaled = 1.0, now
+
+    def seconds(self, now: float) -> float:
+        """Return the time that the weights stand for: a steady rate times it is the weight of it."""
+        age = max(0.0, now - self._began) if self._began is not None else 0.0
+        return HALF_LIFE / math.log(2) * (1 - math.pow(0.5, age / HALF_LIFE))
+
+    def document(self, now: float, prefill_rates: Mapping[str, int] | None = None) -> "Document":
+        """Return what one router tells of them at `GET /unmatched`, those first of which most was computed.
+
+        Args:
+            now: monotonic seconds.
+            prefill_rates: model → prompt tokens that a replica of it computes a second, where that was measured.
+        """
+        self._age(now)
+        rates, weigh = prefill_rates or {}, self._unit * max(1.0, self.seconds(now))
+        listed = [
+            {
+                "model": entry.model,
+                "group": entry.group,
+                "hash": f"{entry.hash:016x}",
+                "within": f"{entry.parent:016x}",
+                "instructions": entry.instructions,
+                "prefixTokens": entry.length,
+                "requests": entry.requests / self._unit,
+                "requestsPerSecond": entry.requests / weigh,
+                "tokensPerSecond": (self._weights[place] - entry.error) / weigh,
+                "computedTokensPerSecond": entry.missed / weigh,
+                "bitmap": entry.sessions.to_bytes(BYTES, "little").hex(),
+                **({"prefillTokensPerSecond": rates[entry.model]} if entry.model in rates else {}),
+            }
+            for place, entry in enumerate(self._entries)
+        ]
+        return {"shared": sorted(listed, key=_computed)}
+
+
+# --- The answer to GET /unmatched ----------------------------------------------------------------------------------
+
+Document = dict[str, Any]
+
+ADDED = ("requests", "requestsPerSecond", "tokensPerSecond", "computedTokensPerSecond")
+"""Fields of which each router has its own part."""
+
+
+def _computed(told: Document) -> float:
+    return -float(told["computedTokensPerSecond"])
+
+
+def merge(documents: Sequence[Document]) -> Document:
+    """Return what several routers, or workers of one, tell together.
+
+    Raises:
+        KeyError, TypeError, ValueError: a document has another form.
+    """
+    merged: dict[tuple[str, str, str], Document] = {}
+    for entry in (entry for document in documents for entry in document.get("shared", ())):
+        key = str(entry["model"]), str(entry["group"]), str(entry["hash"])
+        known = merged.get(key)
+        if known is None:
+            merged[key] = dict(entry)
+            continue
+        sessions = int(known["bitmap"], 16) | int(entry["bitmap"], 16)
+        merged[key] = (
+            known
+            | entry
+            | {name: known[name] + entry[name] for name in ADDED}
+            | {"bitmap": f"{sessions:0{2 * BYTES}x}"}
+        )
+    return {"shared": sorted(merged.values(), key=_computed)[:CAPACITY]}
+
+
+def worth_a_group(listed: Sequence[Document]) -> list[Document]:
+    """Return the prefixes that several sessions share, without those of which nearly all requests share a longer one.
+
+    Each has its number of `sessions` in place of the bitmap.
+    """
+    shared = [entry | {"sessions": counted(bytes.fromhex(entry["bitmap"]))} for entry in listed]
+    shared = [entry for entry in shared if entry["sessions"] >= LEAST_SESSIONS]
+    longer: dict[tuple[str, str, str], float] = {}
+    for entry in shared:
+        key = entry["model"], entry["group"], entry["within"]
+        longer[key] = max(longer.get(key, 0.0), entry["requests"])
+    return [
+        {name: value for name, value in entry.items() if name not in ("bitmap", "within")}
+        for entry in shared
+        if longer.get((entry["model"], entry["group"], entry["hash"]), 0.0) < SAME * entry["requests"]
+    ]
