@@ -187,7 +187,7 @@ def _computed(told: Document) -> float:
 
 
 def merge(documents: Sequence[Document]) -> Document:
-    """Return what several routers, or workers of one, tell together.
+    """Return what several routers tell together.
 
     Raises:
         KeyError, TypeError, ValueError: a document has another form.
