@@ -22,8 +22,8 @@ UNHEALTHY_SECONDS = 30
 LEAST_END_SECONDS = 5
 """Time that a template's own terminationGracePeriodSeconds leaves for the same."""
 SILENT_SECONDS = 60
-"""Time after which an engine that answers nothing at all is given up: what its liveness probe gives it (six failures, ten
-seconds each). Kubernetes stops that probe when a pod is to go, so the hook goes on with it."""
+"""Time after which an engine that answers nothing at all is given up, by its liveness probe too. Kubernetes stops that
+probe when a pod is to go, so the hook goes on with what it asks."""
 
 _NAME = "drain"
 _COMMAND = 'python3 -I -S -c "$@" || sleep "$6"'
@@ -84,9 +84,9 @@ while now < end and idle < 2 and now - heard < silent:
 Nobody verifies a certificate, as with probes. An engine that nobody can connect to runs nothing. A replica of which
 the operator says that it drains already has what is left of its time.
 
-An engine whose metrics cannot be read may be busy: one that serves no metrics is, and so may be one that is slow to write
-them. It keeps its time while its path for probes has any answer but a server error. One that gives neither for
-SILENT_SECONDS gives its clients nothing either, since the same server answers them all.
+An engine whose metrics cannot be read may be busy: it may serve none, or be slow to write them. It keeps its time while
+its path for probes has any answer but a server error. One that gives neither for SILENT_SECONDS gives its clients
+nothing either, since the same server answers them all.
 """
 
 
