@@ -10,11 +10,12 @@ from contextlib import contextmanager
 
 import pytest
 
-from harness.clients import NAMESPACE, Plan, clients, service
-from harness.cluster import GPUS, Cluster
+from harness.clients import Plan, clients, service
+from harness.cluster import Cluster
 from harness.group import group, pods, prompt, slots
 from harness.images import Images
 from harness.outcomes import unharmed
+from harness.preemption import preempted
 from promptgroup_local.kubectl import Kubectl, wait_for
 
 pytestmark = pytest.mark.alone
@@ -41,35 +42,6 @@ def drained(cluster: Cluster, _images: Images, node: str) -> Iterator[None]:
         yield
     finally:
         kubectl.run("uncordon", node)
-
-
-@contextmanager
-def preempted(cluster: Cluster, images: Images, node: str) -> Iterator[None]:
-    """Have a pod of a higher priority take all GPUs of a node."""
-    name, kubectl = "urgent", cluster.kubectl(NAMESPACE)
-    priority = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}}
-    container = {
-        "name": name,
-        "image": images.name("standin-engine"),
-        "command": ["/opt/promptgroup/bin/python", "-c", "import time; time.sleep(3600)"],
-        "resources": {"limits": {"nvidia.com/gpu": GPUS}},
-        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
-    }
-    spec = {
-        "priorityClassName": name,
-        "nodeSelector": {"kubernetes.io/hostname": node},
-        "terminationGracePeriodSeconds": 1,
-        "securityContext": {"runAsNonRoot": True, "runAsUser": 10001, "seccompProfile": {"type": "RuntimeDefault"}},
-        "containers": [container],
-    }
-    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": NAMESPACE}, "spec": spec}
-    try:
-        kubectl.apply({**priority, "value": 1000}, pod)
-        kubectl.run("wait", "pod", name, "--for=condition=Ready", f"--timeout={SECONDS}s")
-        yield
-    finally:
-        kubectl.run("delete", "pod", name, "--ignore-not-found")
-        kubectl.run("delete", "priorityclass", name, "--ignore-not-found")
 
 
 @pytest.mark.parametrize("leaves", [drained, preempted], ids=["drain", "preemption"])
