@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from promptgroup_router.contract.table import TimeLimits
+from promptgroup_router.contract.table import CacheScope, Engine, ResponseCaching, TimeLimits
 from support.fakeengine import engines
 from support.tables import SYSTEM, group, revision, slot, table
 from support.wire import ask, chat, connected, post, routing, run
@@ -183,6 +183,37 @@ def test_an_error_after_a_keep_alive_is_told_in_an_event_of_the_api(tmp_path, ca
             assert not raw.endswith(b"0\r\n\r\n")
             told = json.loads([line for line in raw.splitlines() if line.startswith(b"data:")][-1][5:])
             assert "error" in told or told["type"] == "error"
+
+    run(check())
+
+
+def test_a_stream_is_kept_alive_while_all_who_share_its_answer_wait(tmp_path):
+    body = post(chat(stream=True, temperature=0))
+
+    async def check():
+        watched = Watched()
+
+        async def behave(call):
+            await watched.until(COMMENT)
+            call.begin_stream()
+            call.chunk(DONE)
+            call.send(b"0\r\n\r\n")
+
+        async with engines(1, behave) as (engine,):
+            caching = ResponseCaching(ttl=3600, max_bytes=2**22, scope=CacheScope.GROUP)
+            of = revision(slots=(slot(0, address=engine.address),), engine=Engine("e1"))
+            routed = table(group("support", of, responses=caching, time_limits=TimeLimits(keep_alive=1)))
+            async with (
+                routing(tmp_path, routed) as router,
+                connected(router.port) as first,
+                connected(router.port) as second,
+            ):
+                watched.watch(first)
+                answers = await asyncio.gather(first.ask(body), second.ask(body))
+                for answer in (*answers, await ask(router.port, body)):
+                    assert answer.status == 200
+                    assert answer.body.replace(COMMENT, b"") == DONE
+                assert len(engine.requests) == 1
 
     run(check())
 
