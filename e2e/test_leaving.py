@@ -23,7 +23,7 @@ pytestmark = pytest.mark.alone
 NAME = "leaves"
 REPLICAS = 3
 SLOW = {"STANDIN_STEP_MS": "75"}
-"""An engine that takes 15 seconds for 200 tokens: longer than anything but the hook waits for a pod that goes."""
+"""An engine that takes half a minute for 400 tokens: longer than anything but the hook waits for a pod that goes."""
 SECONDS = 170
 
 
@@ -54,7 +54,7 @@ def test_a_replica_that_its_node_loses_ends_its_long_answers_first(
     node = min(on, key=lambda name: (len(on[name]), name))
     going = [slot for slot, pod in slots(kubectl, NAME).items() if pod in on[node]]
     assert going
-    plan = Plan((service(kubectl.namespace),), NAME, at_once=9, last=2, pause=0.0, tokens=200, streamed=True)
+    plan = Plan((service(kubectl.namespace),), NAME, at_once=9, last=2, pause=0.0, tokens=400, streamed=True)
     with clients(cluster, images, kubectl, NAME, plan) as running, running.watched(settle=9) as seen:
         with leaves(cluster, images, node):
             wait_for(
