@@ -183,6 +183,10 @@ bench-callers: setup $(COMPILED)/.built ## What access and limits of callers cos
 	@$(RUN) python tests/bench/caller_cost.py
 	@$(COMPILED)/bin/python tests/bench/caller_cost.py
 
+.PHONY: bench-attacks
+bench-attacks: setup envoy ## What honest requests wait beside each kind of attack, as ratios: 8 min (ARGS="--quick", "--only header")
+	@PYTHONPATH=tests $(RUN) python -m bench.attacks $(ARGS)
+
 .PHONY: bench-picker
 bench-picker: setup envoy ## What a request costs picker, Envoy and router, from 200 tokens to a million: 4 min (ARGS="--quick")
 	@$(RUN) python tests/bench/picker_cost.py $(ARGS)

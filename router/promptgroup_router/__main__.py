@@ -1,6 +1,5 @@
 """Command line: run the router."""
 
-import os
 import sys
 
 from promptgroup_router.base import settings
@@ -14,17 +13,9 @@ def main() -> int:
 
     from promptgroup_router import server  # noqa: PLC0415
     from promptgroup_router.base import logs  # noqa: PLC0415
-    from promptgroup_router.workers import cores, supervisor, worker  # noqa: PLC0415
 
-    given = worker.inherited(os.environ)
-    if given is not None:
-        logs.configure(chosen.log_level, chosen.log_format, access=chosen.access_log, worker=given.place)
-        return uvloop.run(worker.run(chosen, given))
     logs.configure(chosen.log_level, chosen.log_format, access=chosen.access_log)
-    workers = chosen.workers or cores.default_workers(cores.read_machine(), chosen)
-    if workers == 1:
-        return uvloop.run(server.run(chosen))
-    return uvloop.run(supervisor.run(chosen, workers))
+    return uvloop.run(server.run(chosen))
 
 
 if __name__ == "__main__":

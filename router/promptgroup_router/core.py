@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import os
-import socket
 import ssl
 import time
 from collections.abc import Callable, Coroutine
@@ -53,8 +52,6 @@ class RoutingCore:
         *,
         connections: Callable[[], int],
         tick: Callable[[float], None],
-        admin: socket.socket | None = None,
-        exchange: socket.socket | None = None,
     ) -> None:
         """Make the parts.
 
@@ -63,8 +60,6 @@ class RoutingCore:
             service: name of the program, for traces.
             connections: returns how many connections its clients have.
             tick: called every second, with the time.
-            admin: a bound socket for the admin port, instead of an address.
-            exchange: a bound socket for datagrams to peers; None to take a port of the range.
         """
         self._settings = settings
         self._loop = asyncio.get_running_loop()
@@ -94,7 +89,6 @@ class RoutingCore:
             buffers=self.buffers,
             max_connections=settings.max_connections,
         )
-        self._given_admin, self._given_exchange = admin, exchange
         self._keys = _key_copy(settings, self.state)
         self._secrets = SecretFeed(self.state, _secret_source(settings), self._keys)
         networks = settings.source.allowed_networks if isinstance(settings.source, ApiServerAddress) else ()
@@ -129,13 +123,10 @@ class RoutingCore:
         Raises:
             OSError: it cannot be bound.
         """
-        if self._given_admin is not None:
-            self._admin_server = await self._loop.create_server(self._admin.accept, sock=self._given_admin)
-        else:
-            # the admin port is never shared: each process has its own numbers
-            self._admin_server = await self._loop.create_server(
-                self._admin.accept, self._settings.host, self._settings.admin_port, backlog=BACKLOG
-            )
+        # the admin port is never shared: each process has its own numbers
+        self._admin_server = await self._loop.create_server(
+            self._admin.accept, self._settings.host, self._settings.admin_port, backlog=BACKLOG
+        )
         self.admin_port = self._admin_server.sockets[0].getsockname()[1]
 
     def follow(self, *more: Coroutine[Any, Any, None]) -> None:
@@ -156,7 +147,6 @@ class RoutingCore:
                 self.state.balancer,
                 self.state.metrics,
                 self.clock,
-                given=self._given_exchange,
                 on_key=self._rekey,
                 limiter=self.state.limiter,
             )

@@ -109,7 +109,7 @@ def explain_with_table(table: RoutingTable, question: ExplainRequest) -> bytes:
     """
     state = RouterState()
     state.install(table, "file", 0.0)
-    return _explained(state, question, 0.0, identify_nobody, checked=False)  # nobody else waits
+    return _explained(state, question, 0.0, identify_nobody)
 
 
 def explain(state: RouterState, question: ExplainRequest, now: float) -> bytes:
@@ -119,7 +119,14 @@ def explain(state: RouterState, question: ExplainRequest, now: float) -> bytes:
         state: of the router.
         question: the request.
         now: monotonic seconds.
+
+    Raises:
+        ApiError: 400, the body has so much structure that all others would wait.
     """
+    try:
+        structure.check(question.body, structure.LARGE_VALUES, structure.LARGE_OBJECTS)
+    except ApiError as error:
+        raise ApiError(400, f"{error}; or explain it by a table file", code=error.code) from None
     authenticator = state.authenticator
 
     def identify(own: Access | None, namespace: str) -> Caller:
@@ -128,16 +135,14 @@ def explain(state: RouterState, question: ExplainRequest, now: float) -> bytes:
         sender = NoSender(access.sources[0].partition("/")[0] if access.sources else "")
         return authenticator.identify(access, namespace, question.headers, sender, now)
 
-    return _explained(state, question, now, identify, checked=True)
+    return _explained(state, question, now, identify)
 
 
-def _explained(state: RouterState, question: ExplainRequest, now: float, identify: Identify, *, checked: bool) -> bytes:
+def _explained(state: RouterState, question: ExplainRequest, now: float, identify: Identify) -> bytes:
     told: dict[str, Any] = {"table": state.index.table.version, "refusal": None}
     try:
         if state.asks_callers:
             check_in(state.index, identify)
-        if checked:
-            structure.check(question.body, question.endpoint.values)
         ask = question.endpoint.parse(question.body)
         found = _routed(state, ask, question.headers, now, identify)
         told["caller"] = _caller(state, found)

@@ -4,11 +4,9 @@ import asyncio
 import gc
 import logging
 import signal
-import socket
 import ssl
 import time
-from collections.abc import Awaitable, Callable, Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from promptgroup_router.base import build
@@ -44,31 +42,17 @@ PEER_CONNECT_SECONDS = 0.25
 log = logging.getLogger("promptgroup.router")
 
 
-@dataclass(frozen=True, slots=True)
-class Sockets:
-    """Bound sockets that a router is given instead of addresses."""
-
-    requests: Sequence[socket.socket]
-    """Those of the port for requests, on which it accepts when it is told to."""
-    admin: socket.socket
-    exchange: socket.socket | None
-    """For datagrams to peers; None to take a port of the range."""
-
-
 class Router:
     """A router in the running event loop."""
 
-    def __init__(self, settings: Settings, sockets: Sockets | None = None) -> None:
+    def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._sockets = sockets
         self._loop = asyncio.get_running_loop()
         self.core = core = RoutingCore(
             settings,
             "promptgroup-router",
             connections=lambda: len(self._clients.connections),
             tick=self._tick,
-            admin=sockets.admin if sockets is not None else None,
-            exchange=sockets.exchange if sockets is not None else None,
         )
         self._reader = BodyReader()
         self._connections = EngineConnections(core.clock, settings.connect_timeout, core.state.authorities)
@@ -128,11 +112,9 @@ class Router:
         )
         self._store: RedisStore | None = None
         self._followed = self.state.index
-        self._accepting: dict[int, Accepting] = {}
-        """Number of a socket for requests → what accepts on it, on all of its addresses."""
+        self._accepting: Accepting | None = None
+        """The server that accepts requests, on all addresses of the port; None before `start` and after the drain."""
         self._handshakes = Handshakes(max(1, settings.max_connections // ADDRESS_SHARE))
-        self._changing = asyncio.Lock()
-        """Held while what accepts is replaced."""
         self._tls: ssl.SSLContext | None = None
         self._certificate: CertificateFeed | None = None
         self._following: asyncio.Task[None] | None = None
@@ -164,23 +146,21 @@ class Router:
         self._begin_tls()
         self._open_store()
         await self.core.listen()
-        if self._sockets is None:
-            server = await self._loop.create_server(
-                self._clients.accept,
-                settings.host,
-                settings.port,
-                backlog=BACKLOG,
-                reuse_port=settings.reuse_port,
-                start_serving=self._tls is None,
-            )
-            self.port = server.sockets[0].getsockname()[1]
-            self._accepting[0] = self._secured(server) if self._tls is not None else server
+        server = await self._loop.create_server(
+            self._clients.accept,
+            settings.host,
+            settings.port,
+            backlog=BACKLOG,
+            reuse_port=settings.reuse_port,
+            start_serving=self._tls is None,
+        )
+        self.port = server.sockets[0].getsockname()[1]
+        self._accepting = self._secured(server) if self._tls is not None else server
         self.core.follow()
         if self.core.peering is not None:
             self._listen_to_peers(self.core.peering)
-        if self._sockets is None:
-            about = fields(host=settings.host, port=self.port, admin_port=self.admin_port, **build.about())
-            log.info("listening", extra=about)
+        about = fields(host=settings.host, port=self.port, admin_port=self.admin_port, **build.about())
+        log.info("listening", extra=about)
 
     def _open_store(self) -> None:
         """Use the store that all routers share, if one is named.
@@ -206,25 +186,6 @@ class Router:
         self.core.on_secret.append(self._peer_port.rekey)
         answers.home = lambda key: home_of(key, peering.own, peering.others())
         answers.lives = lambda address: any(address == other for _, other in peering.others())
-
-    async def accept_on(self, numbers: Collection[int]) -> None:
-        """Accept on these of the sockets that were given, and on no others; without any, ask clients to leave."""
-        if self._sockets is None:
-            return
-        async with self._changing:
-            self._clients.draining = not numbers
-            for number in self._accepting.keys() - set(numbers):
-                self._accepting.pop(number).close()
-            for number in sorted(set(numbers) - self._accepting.keys()):
-                # a copy, since the end of the server closes it: what waits on the socket is left for others
-                copy = copy_of(self._sockets.requests[number].fileno())
-                self._accepting[number] = await self._accept(copy)
-
-    async def _accept(self, listening: socket.socket) -> Accepting:
-        """Accept on a listening socket."""
-        if self._tls is not None:
-            return self._tls_port([listening])
-        return await self._loop.create_server(self._clients.accept, sock=listening, backlog=BACKLOG)
 
     # --- TLS -----------------------------------------------------------------------------------------------------
 
@@ -258,13 +219,10 @@ class Router:
 
     def _secured(self, bound: asyncio.Server) -> TlsPort:
         """Accept on the addresses that a server of the loop is bound to, in its place."""
-        sockets = [copy_of(each.fileno()) for each in bound.sockets]
+        sockets = [copy_of(listening.fileno()) for listening in bound.sockets]
         bound.close()
-        return self._tls_port(sockets)
-
-    def _tls_port(self, sockets: list[socket.socket]) -> TlsPort:
-        for each in sockets:
-            each.listen(BACKLOG)
+        for listening in sockets:
+            listening.listen(BACKLOG)
         refused = self.state.metrics.handshakes_refused.add
         return TlsPort(sockets, self._clients.accept, self._tls_context, self._handshakes, refused)
 
@@ -304,11 +262,9 @@ class Router:
 
     def _stop_accepting(self) -> None:
         self._peer_port.close()
-        for each in self._accepting.values():
-            each.close()
-        self._accepting.clear()
-        for listening in self._sockets.requests if self._sockets is not None else ():
-            listening.close()
+        if self._accepting is not None:
+            self._accepting.close()
+            self._accepting = None
 
     def _tick(self, now: float) -> None:
         self._clients.tick(now)
@@ -372,12 +328,8 @@ async def run(settings: Settings) -> int:
     return await serve(Router(settings))
 
 
-async def serve(server: Server, begin: Callable[[Callable[[], None]], Awaitable[None]] | None = None) -> int:
+async def serve(server: Server) -> int:
     """Run a server as `run` does.
-
-    Args:
-        server: the server.
-        begin: called once it has started, with what SIGTERM calls too.
 
     Returns:
         The exit status.
@@ -397,9 +349,6 @@ async def serve(server: Server, begin: Callable[[Callable[[], None]], Awaitable[
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, leave)
     loop.add_signal_handler(signal.SIGHUP, server.core.reload)
-    signal.signal(signal.SIGUSR2, signal.SIG_IGN)  # asks a supervisor for new workers
-    if begin is not None:
-        await begin(leave)
     # objects made until here live as long as the process: the collector need not visit them again
     gc.collect()
     gc.freeze()

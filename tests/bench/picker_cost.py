@@ -244,7 +244,7 @@ async def main(arguments: argparse.Namespace) -> None:
                     pids = {"picker": picker, "envoy": envoy_of(folder)}
                     for point in arguments.points:
                         lines += [await row("picker behind Envoy", envoy.strict, pids, point, seconds)]
-            ports = ["--port", str(router_port), "--admin-port", str(router_admin), "--workers", "1"]
+            ports = ["--port", str(router_port), "--admin-port", str(router_admin)]
             with running("promptgroup_router", *flags, *ports) as router:
                 await listening(router_port)
                 for point in arguments.points:

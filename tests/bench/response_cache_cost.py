@@ -77,7 +77,7 @@ async def routing(folder: Path, address: str, *flags: str) -> tuple[asyncio.subp
     (port,) = free_ports(1)
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "promptgroup_router", "--table", str(folder / "table.json"), "--host", "127.0.0.1"),
-        *("--port", str(port), "--admin-port", "0", "--workers", "1", "--log-level", "ERROR", *flags),
+        *("--port", str(port), "--admin-port", "0", "--log-level", "ERROR", *flags),
     )
     await until(lambda: listening(port), "the router", 30)
     return process, port

@@ -289,7 +289,7 @@ def main() -> int:
         slots = tuple(slot(number, address=address) for number in range(3))
         table_file.write(file, table(group("support", revision(slots=slots))))
         flags = ["--table", str(file), "--host", "127.0.0.1", "--port", str(port), "--admin-port", str(admin)]
-        flags += ["--workers", "1", "--log-level", "ERROR"]
+        flags += ["--log-level", "ERROR"]
         router = subprocess.Popen([given.python, "-c", HELD, str(holds), *flags], env=os.environ)
         targets, peer = {ROUTER: port}, None
         if (other := haproxy()) is not None:

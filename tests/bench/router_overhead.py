@@ -151,7 +151,7 @@ def main() -> None:
         path = Path(folder, "table.json")
         path.write_text(json.dumps(table(engine_port)))
         engine = subprocess.Popen([sys.executable, __file__, "--engine", str(engine_port)])
-        flags = [f"--table={path}", "--host=127.0.0.1", f"--port={port}", f"--admin-port={admin_port}", "--workers=1"]
+        flags = [f"--table={path}", "--host=127.0.0.1", f"--port={port}", f"--admin-port={admin_port}"]
         router = subprocess.Popen([sys.executable, "-m", "promptgroup_router", *flags, "--log-level", "WARNING"])
         try:
             for each, what in ((engine_port, "the engine"), (port, "the router")):

@@ -180,7 +180,7 @@ async def soak(minutes: float, rate: float, seed: int) -> int:
         folder = Path(made)
         write_table(folder, addresses, "v0", [SlotState.READY] * ENGINES)
         flags = ["--table", str(folder / "table.json"), "--host", "127.0.0.1", "--port", str(port)]
-        flags += ["--admin-port", str(admin), "--workers", "1", "--log-level", "ERROR"]
+        flags += ["--admin-port", str(admin), "--log-level", "ERROR"]
         router = subprocess.Popen([sys.executable, "-m", "promptgroup_router", *flags])  # noqa: ASYNC220 - at once
         churning = asyncio.ensure_future(churn(folder, addresses, random.Random(seed)))
         try:

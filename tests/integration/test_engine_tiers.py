@@ -13,7 +13,9 @@ import urllib3
 
 from promptgroup_local.kubectl import wait_for
 from promptgroup_local.ports import free_ports
-from promptgroup_operator.engines.dialect import SGLANG, VLLM, Dialect
+from promptgroup_operator.engines.dialects.dialect import Dialect
+from promptgroup_operator.engines.dialects.sglang import SGLANG
+from promptgroup_operator.engines.dialects.vllm import VLLM
 from promptgroup_operator.engines.engine import EngineClient
 from promptgroup_operator.load.engine_history import EngineHistory
 from promptgroup_operator.warmth.warmup import judge_evidence

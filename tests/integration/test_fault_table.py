@@ -240,6 +240,27 @@ async def cutting(world: World) -> None:
         await world.answers(10)
 
 
+async def refusing(world: World) -> None:
+    """What stands before the engine refuses each request at once, which is faster than any answer."""
+    begun = sum(world.answered.values())
+    tried = 0
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal tried
+        with contextlib.suppress(OSError, asyncio.IncompleteReadError):
+            await reader.readuntil(b"\r\n\r\n")
+            tried += 1
+            writer.write(b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
+            await writer.drain()
+        writer.close()
+
+    server = await world.stack.enter_async_context(await asyncio.start_server(serve, "127.0.0.1", 0))
+    world.engines[0] = replace(world.engines[0], port=server.sockets[0].getsockname()[1])
+    world.install(world.slots())
+    await world.answers(60)
+    assert 0 < tried <= (sum(world.answered.values()) - begun) / 20
+
+
 async def slow(world: World) -> None:
     """The engine was slow from the start."""
 
@@ -287,6 +308,7 @@ ROWS = {
     "engine killed": (killed, True),
     "engine hung": (hung, True),
     "engine's answers cut": (cutting, True),
+    "engine refusing": (refusing, False),
     "engine slow": (slow, False),
     "engine half-open": (half_open, True),
     "pod replaced": (replaced, False),

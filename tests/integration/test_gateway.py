@@ -422,6 +422,48 @@ def test_an_engine_gets_the_key_that_it_asks_for_and_none_of_the_clients(tmp_pat
     run(check())
 
 
+def test_a_query_reaches_the_engine_only_where_something_may_read_it(tmp_path):
+    async def check():
+        async with behind(tmp_path, mirror, pass_paths=("/v1/plugin",)) as (envoy, _, found):
+            for port in (envoy.strict, envoy.lenient, envoy.held, envoy.unseen):
+                for path in ("/v1/chat/completions", "/v1/messages", "/v1/plugin"):
+                    answer = await ask(port, post(chat(max_tokens=5), path=f"{path}?beta=true&priority=-9"))
+                    assert (answer.status, answer.json["max_tokens"]) == (200, 5)
+                heads = [request.head for engine in found for request in engine.requests]
+                assert {each.path: each.query for each in heads} == {
+                    b"/v1/chat/completions": b"",
+                    b"/v1/messages": b"",
+                    b"/v1/plugin": b"beta=true&priority=-9",
+                }
+                for engine in found:
+                    engine.requests.clear()
+
+    run(check())
+
+
+@pytest.mark.parametrize(
+    "match",
+    [
+        {"headers": [{"name": "x-pool", "string_match": {"exact": "a"}}]},
+        {"query_parameters": [{"name": "pool", "string_match": {"exact": "a"}}]},
+    ],
+)
+def test_a_route_may_match_what_engines_do_not_get(tmp_path, match):
+    def matching(_port: str, manager: dict) -> None:
+        (route,) = manager["route_config"]["virtual_hosts"][0]["routes"]
+        route["match"] |= match
+
+    async def check():
+        async with behind(tmp_path, mirror, manage=matching) as (envoy, _, found):
+            for port in (envoy.strict, envoy.lenient, envoy.held, envoy.unseen):
+                answer = await ask(port, post(chat(), "X-Pool: a", path="/v1/chat/completions?pool=a"))
+                assert (answer.status, answer.json["model"]) == (200, "llama")
+            heads = [request.head for engine in found for request in engine.requests]
+            assert not any(head.query or b"x-pool" in head.fields for head in heads)
+
+    run(check())
+
+
 def test_header_fields_pass_by_name_alone_both_ways(tmp_path):
     judged = {name for name in JUDGED if name not in {"content-length", "content-type", "traceparent", "tracestate"}}
     sent = [f"{name}: 1" for name in sorted(judged | {"x-tenant", "x-engine-of-next-year", "x-stainless-lang"})]

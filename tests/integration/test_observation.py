@@ -23,8 +23,7 @@ from promptgroup_local.kubectl import Kubectl, wait_for
 from promptgroup_local.ports import free_ports
 from promptgroup_operator.base.errors import EngineError
 from promptgroup_operator.base.settings import Settings
-from promptgroup_operator.engines import metric_names
-from promptgroup_operator.engines.dialect import VLLM
+from promptgroup_operator.engines.dialects.vllm import VLLM
 from promptgroup_operator.engines.engine import EngineClient
 from promptgroup_operator.load import engine_history, prometheus, promql, router_history
 from promptgroup_operator.load.engine_history import EngineHistory
@@ -193,7 +192,7 @@ class Watching:
         return LoadSubject(
             KEY,
             fingerprint(SYSTEM),
-            metric_names.VLLM,
+            VLLM.metrics,
             DEPLOYMENT,
             pods={f"{DEPLOYMENT}-p{index}": self.since for index in (0, 1)},
             serving={container: since for container, since in self.serving.items() if container in current},

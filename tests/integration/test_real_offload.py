@@ -20,6 +20,8 @@ from promptgroup_local.load.prompts import system_prompt
 from promptgroup_local.real.engine import TASK
 from promptgroup_local.real.vllm import VLLM
 from promptgroup_operator.engines import tiers
+from promptgroup_operator.engines.dialects.pod_parts import FOLDER
+from promptgroup_operator.engines.dialects.vllm import LEFT_BEHIND
 from promptgroup_operator.engines.engine import EngineClient
 from promptgroup_operator.world.snapshot import Reading
 from promptgroup_router.contract.table import Prompt
@@ -52,7 +54,7 @@ def started(tmp_path: Path) -> Iterator[Started]:
 
     def start(offload: dict[str, Any]) -> AbstractContextManager[str]:
         made = tiers.parts(spec(cache={"offload": offload}))
-        args = [each.replace(tiers.FOLDER, str(tmp_path)) for each in made.args]
+        args = [each.replace(FOLDER, str(tmp_path)) for each in made.args]
         return serving(engine, tmp_path / "log", [f"--num-gpu-blocks-override={BLOCKS}", *args])
 
     before = set(regions())
@@ -63,7 +65,7 @@ def started(tmp_path: Path) -> Iterator[Started]:
 
 def regions() -> list[Path]:
     """Files in which vLLM keeps KV."""
-    folder, _, pattern = tiers.LEFT_BEHIND.rpartition("/")
+    folder, _, pattern = LEFT_BEHIND.rpartition("/")
     return list(Path(folder).glob(pattern))
 
 

@@ -10,7 +10,7 @@ import urllib3
 from promptgroup_local import lab
 from promptgroup_local.cluster.local import LocalCluster
 from promptgroup_local.kubectl import Kubectl, wait_for
-from promptgroup_operator.engines.dialect import VLLM
+from promptgroup_operator.engines.dialects.vllm import VLLM
 from promptgroup_operator.engines.engine import EngineClient
 from promptgroup_operator.load.engine_history import EngineHistory
 from promptgroup_operator.world.load import PERIOD

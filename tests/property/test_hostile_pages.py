@@ -14,9 +14,11 @@ from hypothesis import strategies as st
 from promptgroup_operator.api.prompt_group import EngineType
 from promptgroup_operator.base.errors import EngineError
 from promptgroup_operator.engines import exposition
-from promptgroup_operator.engines.dialect import DIALECTS
+from promptgroup_operator.engines.dialects.registry import DIALECTS
+from promptgroup_operator.engines.dialects.sglang import METRICS as SGLANG
+from promptgroup_operator.engines.dialects.tensorrt_llm import METRICS as TENSORRT_LLM
+from promptgroup_operator.engines.dialects.vllm import METRICS as VLLM
 from promptgroup_operator.engines.engine_metrics import reading
-from promptgroup_operator.engines.metric_names import SGLANG, TENSORRT_LLM, VLLM
 from promptgroup_operator.load import promql, router_metrics
 from promptgroup_operator.load.engine_history import EngineHistory
 from promptgroup_operator.plan.plan import decide

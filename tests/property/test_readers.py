@@ -17,7 +17,7 @@ from promptgroup_cli.base import bounded_json, bounded_yaml
 from promptgroup_operator.api.model import KeyRef
 from promptgroup_operator.base.errors import ClusterError, EngineError
 from promptgroup_operator.engines import engine_metrics
-from promptgroup_operator.engines.metric_names import VLLM
+from promptgroup_operator.engines.dialects.vllm import METRICS as VLLM
 from promptgroup_operator.kube.api_server import _json_object
 from promptgroup_operator.load import promql, router_metrics
 from promptgroup_operator.plan.prompt import _Ref, _tools

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from promptgroup_router.base.steps import at_once
 from promptgroup_router.contract.caller_rules import CachedTokens, CallerLimits, CallerRules, EngineField
 from promptgroup_router.contract.encoding import decode_group, decode_table, encode_group, encode_table
 from promptgroup_router.contract.table import (
@@ -24,7 +25,7 @@ from promptgroup_router.contract.table import (
     TableError,
     TimeLimits,
 )
-from promptgroup_router.feed.slot_address import check
+from promptgroup_router.feed.slot_address import check_steps
 from promptgroup_router.routing.state import RouterState
 from support.tables import group as support_group
 from support.tables import revision as support_revision
@@ -130,7 +131,7 @@ def test_a_route_is_refused_or_served_whatever_stands_in_it(group, data):
         place[data.draw(st.sampled_from(keys))] = data.draw(anything)
     try:
         found = decode_group("a", "b", encoded)
-        check(found, ())
+        at_once(check_steps(found, ()))
     except TableError:
         return
     state = RouterState()

@@ -16,7 +16,8 @@ import uvloop
 
 from promptgroup_local.engine.flags import Knobs
 from promptgroup_local.engine.scheduler import Cost
-from promptgroup_operator.engines.dialect import VLLM, Dialect
+from promptgroup_operator.engines.dialects.dialect import Dialect
+from promptgroup_operator.engines.dialects.vllm import VLLM
 from promptgroup_router.access.caller import Caller
 from promptgroup_router.contract.caller_rules import CallerRules
 from promptgroup_router.contract.table import RoutingTable

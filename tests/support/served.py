@@ -14,7 +14,8 @@ import uvloop
 from promptgroup_local.engine.flags import Knobs, parse
 from promptgroup_local.engine.scheduler import Cost
 from promptgroup_local.engine.server import serving
-from promptgroup_operator.engines.dialect import VLLM, Dialect, arguments
+from promptgroup_operator.engines.dialects.dialect import Dialect, arguments
+from promptgroup_operator.engines.dialects.vllm import VLLM
 from promptgroup_router.contract.access import Access
 from promptgroup_router.contract.caller_rules import NO_RULES, CallerRules
 from promptgroup_router.contract.table import RoutingTable

@@ -144,7 +144,6 @@ def settings_for(path: Path, **fields: object) -> Settings:
         admin_hosts=(),
         admin_token_file=None,
         reuse_port=False,
-        workers=1,
         tls_cert=None,
         tls_key=None,
         tls_client_ca=None,

@@ -18,7 +18,8 @@ from promptgroup_cli.render import probe_output
 from promptgroup_operator.api.prompt_group import EngineType
 from promptgroup_operator.base.errors import EngineError
 from promptgroup_operator.engines.connections import EngineAccess
-from promptgroup_operator.engines.dialect import DIALECTS, Dialect
+from promptgroup_operator.engines.dialects.dialect import Dialect
+from promptgroup_operator.engines.dialects.registry import DIALECTS
 from promptgroup_operator.engines.engine import EngineClient
 
 MOST_OF_CACHE = 0.1

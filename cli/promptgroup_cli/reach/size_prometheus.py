@@ -20,7 +20,7 @@ def load(arguments: argparse.Namespace, now: datetime) -> GroupLoad:
     """
     # the client takes half a second to import, which a sizing without it does not
     from promptgroup_operator.api.prompt_group import EngineType  # noqa: PLC0415
-    from promptgroup_operator.engines.dialect import DIALECTS  # noqa: PLC0415
+    from promptgroup_operator.engines.dialects.registry import DIALECTS  # noqa: PLC0415
     from promptgroup_operator.load.engine_history import EngineHistory  # noqa: PLC0415
     from promptgroup_operator.load.load_source import LoadSubject  # noqa: PLC0415
     from promptgroup_operator.load.prometheus import Prometheus  # noqa: PLC0415

@@ -14,7 +14,9 @@ from promptgroup_local import lab
 from promptgroup_local.cluster.images import Images, repository
 from promptgroup_local.load.prompts import system_prompt
 from promptgroup_operator.api.prompt_group import EngineType
-from promptgroup_operator.engines.dialect import ADDRESS, DIALECTS, Dialect, arguments
+from promptgroup_operator.engines.dialects.dialect import Dialect, arguments
+from promptgroup_operator.engines.dialects.pod_parts import ADDRESS
+from promptgroup_operator.engines.dialects.registry import DIALECTS
 
 MODEL = "tiny"
 TASK = "code"

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
-from promptgroup_operator.engines.dialect import Dialect
+from promptgroup_operator.engines.dialects.dialect import Dialect
 from promptgroup_router.contract import names
 
 ROUTED_SECONDS = 5

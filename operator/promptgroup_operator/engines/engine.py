@@ -17,7 +17,7 @@ from promptgroup_operator.base import deadline, unreachable
 from promptgroup_operator.base.errors import EngineError
 from promptgroup_operator.engines import engine_metrics
 from promptgroup_operator.engines.connections import PLAIN, EngineAccess, EnginePools
-from promptgroup_operator.engines.dialect import Dialect
+from promptgroup_operator.engines.dialects.dialect import Dialect
 from promptgroup_operator.world.engine_facts import prefill_rate
 from promptgroup_operator.world.snapshot import Reading, Spent
 from promptgroup_operator.world.warming import Evidence, RefreshAnswer

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from promptgroup_operator.base.errors import EngineError
 from promptgroup_operator.engines import exposition
-from promptgroup_operator.engines.metric_names import MetricNames, Spellings, source
+from promptgroup_operator.engines.dialects.metric_names import MetricNames, Spellings, source
 from promptgroup_operator.world.samples import Histogram, histogram
 from promptgroup_operator.world.snapshot import Reading
 

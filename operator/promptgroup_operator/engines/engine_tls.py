@@ -3,7 +3,7 @@
 from typing import Any
 
 from promptgroup_operator.api.prompt_group import EngineSpec, EngineTlsSpec
-from promptgroup_operator.engines.dialect import TLS_FOLDER
+from promptgroup_operator.engines.dialects.dialect import TLS_FOLDER
 from promptgroup_router.contract import names
 from promptgroup_router.contract.engine_tls import CONFIG_MAP, SECRET, EngineTls
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Protocol
 
-from promptgroup_operator.engines.metric_names import MetricNames
+from promptgroup_operator.engines.dialects.metric_names import MetricNames
 from promptgroup_operator.load.engine_history import EngineHistory
 from promptgroup_operator.load.router_history import RouterHistory
 from promptgroup_operator.world.engine_facts import Measured, together

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from promptgroup_operator.engines.metric_names import MetricNames, Spellings
+from promptgroup_operator.engines.dialects.metric_names import MetricNames, Spellings
 from promptgroup_operator.load.load_window import without_fastest
 from promptgroup_operator.world.engine_facts import Measured
 from promptgroup_operator.world.load import ClientLoad, Departure, EngineLoad

@@ -13,7 +13,8 @@ from promptgroup_operator.base.fair_pool import FairPool
 from promptgroup_operator.base.settings import Settings
 from promptgroup_operator.engines import tiers
 from promptgroup_operator.engines.connections import EngineAccess, Trust
-from promptgroup_operator.engines.dialect import DIALECTS, Dialect
+from promptgroup_operator.engines.dialects.dialect import Dialect
+from promptgroup_operator.engines.dialects.registry import DIALECTS
 from promptgroup_operator.engines.group_engines import GroupEngines
 from promptgroup_operator.engines.pool_monitor import PoolMonitor
 from promptgroup_operator.kube.read import ClusterReader, ClusterState

@@ -15,7 +15,7 @@ from prometheus_client import Counter
 
 from promptgroup_operator.base.errors import EngineError
 from promptgroup_operator.base.fair_pool import FairPool
-from promptgroup_operator.engines.dialect import DIALECTS
+from promptgroup_operator.engines.dialects.registry import DIALECTS
 from promptgroup_operator.engines.group_engines import GroupEngines
 from promptgroup_operator.warmth import refresh
 from promptgroup_operator.world.snapshot import ContainerId, Key, LastSeen, Pod, Reading, Spent

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 
 from promptgroup_operator.base.errors import EngineError
-from promptgroup_operator.engines.dialect import DIALECTS
+from promptgroup_operator.engines.dialects.registry import DIALECTS
 from promptgroup_operator.engines.group_engines import GroupEngines
 from promptgroup_operator.passes.warmup_queue import WarmupQueue
 from promptgroup_operator.warmth import warmup

@@ -7,7 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from promptgroup_operator.base import durations
-from promptgroup_operator.engines import dialect, drain_hook, engine_tls, tiers
+from promptgroup_operator.engines import drain_hook, engine_tls, tiers
+from promptgroup_operator.engines.dialects import dialect, pod_parts
+from promptgroup_operator.engines.dialects.registry import DIALECTS
 from promptgroup_operator.plan import diff
 from promptgroup_operator.plan.diff import stamped
 from promptgroup_operator.plan.merge import merge
@@ -19,7 +21,7 @@ from promptgroup_router.contract.encoding import encode_group
 from promptgroup_router.contract.fingerprint import Fingerprint, short
 from promptgroup_router.contract.table import Prompt, PromptRef
 
-ANNOTATION_CONFIG = dialect.CONFIG_ANNOTATION
+ANNOTATION_CONFIG = pod_parts.CONFIG_ANNOTATION
 """On a pod: the file of settings that its engine reads. A template that sets it gives the engine others."""
 
 STARTUP_MINUTES = 60
@@ -163,7 +165,7 @@ def _leaving(group: GroupObject, kept: int | None) -> dict[str, Any]:
     """Return how a pod leaves. It is no setting of its engine: it makes no difference to an answer."""
     engine = group.spec.engine
     seconds = kept or drain_hook.drain_seconds(durations.parse(group.spec.rollout.drain_timeout))
-    speech, tls = dialect.DIALECTS[engine.type], engine.tls is not None
+    speech, tls = DIALECTS[engine.type], engine.tls is not None
     return drain_hook.pod_parts(speech, CONTAINER, engine.port, seconds, engine.template, tls=tls)
 
 
@@ -205,7 +207,7 @@ def step_tokens(group: GroupObject, live: Manifest | None) -> int:
         live: the revision's Deployment as it stands.
     """
     template = live["spec"]["template"] if live is not None else {}
-    return dialect.step_tokens(dialect.DIALECTS[group.spec.engine.type], _arguments(template))
+    return dialect.step_tokens(DIALECTS[group.spec.engine.type], _arguments(template))
 
 
 def _arguments(template: dict[str, Any]) -> list[str]:
@@ -236,7 +238,7 @@ def _engine_template(group: GroupObject) -> dict[str, Any]:
         ValueError: the user's template cannot be merged.
     """
     engine = group.spec.engine
-    speech = dialect.DIALECTS[engine.type]
+    speech = DIALECTS[engine.type]
     scheme = {"scheme": "HTTPS"} if engine.tls is not None else {}  # of which kubelets verify no certificate
     health = {"httpGet": {"path": speech.health, "port": "http", **scheme}}
     given_up = {"terminationGracePeriodSeconds": drain_hook.UNHEALTHY_SECONDS}
@@ -293,7 +295,8 @@ def _engine_template(group: GroupObject) -> dict[str, Any]:
         },
     }
     secure = engine_tls.pod_parts(engine, CONTAINER)
-    product = (_told(speech, parts), _credential(group, speech), secure, _tiered(container, parts, engine.template))
+    tiered = _tiered(speech, container, parts, engine.template)
+    product = (_told(speech, parts), _credential(group, speech), secure, tiered)
     for part in (*product, dict(engine.template)):
         base = merge(base, part)
     return base
@@ -305,7 +308,9 @@ def _mounts(template: Mapping[str, Any], path: str) -> bool:
     return isinstance(mounts, list) and any(isinstance(each, dict) and each.get("mountPath") == path for each in mounts)
 
 
-def _tiered(container: Mapping[str, Any], parts: tiers.PodParts, template: Mapping[str, Any]) -> dict[str, Any]:
+def _tiered(
+    speech: dialect.Dialect, container: Mapping[str, Any], parts: pod_parts.PodParts, template: Mapping[str, Any]
+) -> dict[str, Any]:
     """Return what KV tiers add to a pod beside what its engine is told: volumes, and a gate before the engine.
 
     Where the template mounts shared memory, it is the template's: other pods may keep theirs in the same place.
@@ -313,17 +318,17 @@ def _tiered(container: Mapping[str, Any], parts: tiers.PodParts, template: Mappi
     spec: dict[str, Any] = {}
     mounts, volumes = [], []
     if parts.claim:
-        mounts.append({"name": "kv", "mountPath": tiers.FOLDER})
+        mounts.append({"name": "kv", "mountPath": pod_parts.FOLDER})
         volumes.append({"name": "kv", "persistentVolumeClaim": {"claimName": parts.claim}})
     engine: dict[str, Any] = {"name": CONTAINER, "volumeMounts": mounts}
-    several = parts.shared_memory != "" or _on_several_gpus(container, template)
-    if several and not _mounts(template, tiers.SHARED_MEMORY):
+    several = parts.shared_memory != "" or _on_several_gpus(speech, container, template)
+    if several and not _mounts(template, pod_parts.SHARED_MEMORY):
         size = {"sizeLimit": parts.shared_memory} if parts.shared_memory else {}
-        mounts.append({"name": "shm", "mountPath": tiers.SHARED_MEMORY})
+        mounts.append({"name": "shm", "mountPath": pod_parts.SHARED_MEMORY})
         volumes.append({"name": "shm", "emptyDir": {"medium": "Memory", **size}})
-        if parts.shared_memory:
+        if parts.left_behind:
             # the volume outlives the container: what an engine left that was killed would fill it for the next one
-            engine["lifecycle"] = {"postStart": {"exec": {"command": ["sh", "-c", f"rm -f {tiers.LEFT_BEHIND}"]}}}
+            engine["lifecycle"] = {"postStart": {"exec": {"command": ["sh", "-c", f"rm -f {parts.left_behind}"]}}}
     if volumes:
         spec |= {"containers": [engine], "volumes": volumes}
     if parts.awaits is not None:
@@ -333,10 +338,11 @@ def _tiered(container: Mapping[str, Any], parts: tiers.PodParts, template: Mappi
     return {"spec": spec} if spec else {}
 
 
-def _on_several_gpus(container: Mapping[str, Any], template: Mapping[str, Any]) -> bool:
+def _on_several_gpus(speech: dialect.Dialect, container: Mapping[str, Any], template: Mapping[str, Any]) -> bool:
     """Return True if an engine has several processes, which need more shared memory than the 64 MiB of a container.
 
     Args:
+        speech: the engine's dialect.
         container: the engine's as the spec asks for it.
         template: spec.engine.template, of any form, whose arguments and resources take the place of those.
     """
@@ -344,7 +350,7 @@ def _on_several_gpus(container: Mapping[str, Any], template: Mapping[str, Any]) 
         merged = merge({"spec": {"containers": [dict(container)]}}, dict(template))
     except ValueError:
         return False
-    if dialect.is_parallel(_arguments(merged)):
+    if dialect.is_parallel(speech, _arguments(merged)):
         return True
     match _engine_container(merged).get("resources"):
         case {"limits": dict(limits)}:
@@ -367,7 +373,7 @@ def _credential(group: GroupObject, speech: dialect.Dialect) -> dict[str, Any]:
     return told
 
 
-def _told(speech: dialect.Dialect, parts: tiers.PodParts) -> dict[str, Any]:
+def _told(speech: dialect.Dialect, parts: pod_parts.PodParts) -> dict[str, Any]:
     """Return what an engine must be told beside its arguments: variables, the pod's address, settings from a file."""
     container: dict[str, Any] = {"name": CONTAINER, "env": [{"name": k, "value": v} for k, v in speech.env.items()]}
     told: dict[str, Any] = {"spec": {"containers": [container]}}
@@ -375,7 +381,7 @@ def _told(speech: dialect.Dialect, parts: tiers.PodParts) -> dict[str, Any]:
     container["env"] += [{"name": k, "value": v} for k, v in parts.env.items()]  # which may refer to the address
     config = speech.config + parts.config
     if config:
-        folder, _, file = dialect.CONFIG_FILE.rpartition("/")
+        folder, _, file = pod_parts.CONFIG_FILE.rpartition("/")
         item = {"path": file, "fieldRef": {"fieldPath": f"metadata.annotations['{ANNOTATION_CONFIG}']"}}
         told["metadata"] = {"annotations": {ANNOTATION_CONFIG: config}}
         told["spec"]["volumes"] = [{"name": "config", "downwardAPI": {"items": [item]}}]

@@ -13,7 +13,7 @@ from promptgroup_operator.api.responses import caching_of
 from promptgroup_operator.base import durations
 from promptgroup_operator.base.timestamps import rfc3339
 from promptgroup_operator.engines import tiers
-from promptgroup_operator.engines.dialect import DIALECTS
+from promptgroup_operator.engines.dialects.registry import DIALECTS
 from promptgroup_operator.plan import desired
 from promptgroup_operator.rollout.release import RevisionPhase, RevisionStep
 from promptgroup_operator.world import engine_facts

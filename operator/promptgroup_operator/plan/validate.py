@@ -10,7 +10,7 @@ its engine can keep callers apart                      IsolationNotSupported
 Does no I/O and reads no clock.
 """
 
-from promptgroup_operator.engines.dialect import DIALECTS
+from promptgroup_operator.engines.dialects.registry import DIALECTS
 from promptgroup_operator.plan import desired, prompt
 from promptgroup_operator.world.snapshot import GroupObject, Manifest, Problem, PromptText, World
 from promptgroup_router.contract import names

@@ -107,7 +107,7 @@ class ConformanceCall:
             text = b"no ready endpoint of the pool is both named by the request and allowed by the gateway\n"
             self._stream.send(messages.immediate(503, [(b"content-type", b"text/plain")], text))
             return
-        echo = (ECHO, f"{TOLD}:{self._endpoints.partition(',')[0]}")
+        echo = (ECHO, f"{TOLD}:{self._endpoints.partition(',')[0]}".encode())
         self._stream.send(messages.picked(self._endpoints, (), (echo,)))
         if has_body:
             for part in messages.request_body(body, end=True):

@@ -164,14 +164,15 @@ def _metadata(endpoints: str) -> Struct:
     return found
 
 
-def _choice(endpoints: str, remove: tuple[str, ...], more: tuple[tuple[str, str], ...]) -> CommonResponse:
-    return CommonResponse(header_mutation=_mutation([(DESTINATION, endpoints), *more], remove), clear_route_cache=True)
+def _choice(endpoints: str, remove: tuple[str, ...], more: tuple[tuple[str, bytes], ...]) -> CommonResponse:
+    # the route that led here stays: another choice would go by what is left of fields and query, and find none
+    return CommonResponse(header_mutation=_mutation([(DESTINATION, endpoints), *more], remove))
 
 
 def picked(
     endpoints: str,
     remove: tuple[str, ...] = (),
-    more: tuple[tuple[str, str], ...] = (),
+    more: tuple[tuple[str, bytes], ...] = (),
     *,
     once: bool = False,
 ) -> bytes:
@@ -187,17 +188,17 @@ def picked(
 
 
 @lru_cache(4096)
-def _picked(endpoints: str, remove: tuple[str, ...], more: tuple[tuple[str, str], ...]) -> bytes:
+def _picked(endpoints: str, remove: tuple[str, ...], more: tuple[tuple[str, bytes], ...]) -> bytes:
     chosen = HeadersResponse(response=_choice(endpoints, remove, more))
     return ProcessingResponse(request_headers=chosen, dynamic_metadata=_metadata(endpoints)).SerializeToString()
 
 
 def picked_with_body(
-    endpoints: str, body: bytes | None, remove: tuple[str, ...] = (), more: tuple[tuple[str, str], ...] = ()
+    endpoints: str, body: bytes | None, remove: tuple[str, ...] = (), more: tuple[tuple[str, bytes], ...] = ()
 ) -> bytes:
     """Return the answer to a body that the gateway holds (MODE_BUFFERED); None leaves the body as it is."""
     # Envoy refuses a body of another length than the one that was told
-    length = (("content-length", str(len(body))),) if body is not None else ()
+    length = (("content-length", b"%d" % len(body)),) if body is not None else ()
     choice = _choice(endpoints, remove, (*more, *length))
     if body is not None:
         choice.body_mutation.body = body

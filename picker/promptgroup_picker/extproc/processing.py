@@ -48,6 +48,7 @@ from promptgroup_router.decision.answer import BodyRewriter, additions
 from promptgroup_router.decision.arrival import ModelsAnswer, arrive, check_head, endpoint_of, large_body
 from promptgroup_router.decision.cache_diagnosis import HEADER as DIAGNOSTICS
 from promptgroup_router.decision.engine_headers import from_engine
+from promptgroup_router.decision.engine_query import engine_target
 from promptgroup_router.decision.engine_request import engine_body, engine_fields
 from promptgroup_router.decision.event_guard import EventGuard, broken_body
 from promptgroup_router.decision.exchange import ERRORS, UNAVAILABLE, Action, Begun, Exchange, Refuse, Send, queues
@@ -76,6 +77,8 @@ MOST_ANSWERED = 1 << 20
 
 _OVERLOADED = "overloaded"
 _REQUEST_ID = b"x-request-id"
+_TARGET = b":path"
+"""The field that has path and query."""
 _SHED = 429
 OK = 200
 
@@ -500,8 +503,10 @@ class Processing:
         allowed, given = engine_fields(self._picker.state.authenticator, route, member, traced=traced)
         if traced:
             given = (*given, (TRACEPARENT, traceparent))
+        if target := self._changed_target():
+            given = (*given, (_TARGET, target))
         removed = to_remove(self._fields or {}, allowed, dict(given))
-        more = tuple((name.decode(), value.decode("latin-1")) for name, value in given)
+        more = tuple((name.decode(), value) for name, value in given)
         body = bytes(engine_body(route, member, os.urandom(RANDOM_BYTES) if route.stamped else b""))
         # the id of a response names the replica that holds it, so that no other may get the request
         most = self._picker.endpoints - 1 if not route.stamped else 0
@@ -509,9 +514,16 @@ class Processing:
         # all get the same header fields, and so the same credential
         self._fallbacks = [each for each in fallbacks if each.credential == member.credential]
         endpoints = ",".join([member.address, *(each.address for each in self._fallbacks)])
-        choice = EndpointChoice(endpoints, removed, more, once=traced)
+        choice = EndpointChoice(endpoints, removed, more, once=traced or target != b"")
         for each in self._side.chosen(choice, body, changed=body is not self._whole):
             self._stream.send(each)
+
+    def _changed_target(self) -> bytes:
+        """Return the path and the query that the engine gets; empty if they are those that the client sent."""
+        asked = (self._fields or {}).get(_TARGET, b"")
+        path, _, query = asked.partition(b"?")
+        target = engine_target(self._endpoint, path, query)
+        return target if target != asked else b""
 
     def _new_tail(self, route: Route, *, streamed: bool) -> Tail:
         # of an answer that is not shown no events are counted, and what was reserved for it stays charged
@@ -806,7 +818,7 @@ class Processing:
 
 
 def _path(found: dict[bytes, bytes]) -> bytes:
-    return found.get(b":path", b"").partition(b"?")[0]
+    return found.get(_TARGET, b"").partition(b"?")[0]
 
 
 def _status(text: bytes) -> int:

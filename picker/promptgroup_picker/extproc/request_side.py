@@ -26,7 +26,7 @@ class EndpointChoice(NamedTuple):
     """`host:port`, or several with commas, in the order in which they are to be tried."""
     removed: tuple[str, ...]
     """Names of fields that engines do not get."""
-    more: tuple[tuple[str, str], ...]
+    more: tuple[tuple[str, bytes], ...]
     """Fields that they get as well."""
     once: bool = False
     """True if no other request has the same fields."""

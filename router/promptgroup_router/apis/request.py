@@ -83,6 +83,10 @@ class ParsedRequest:
     """The hashes by which the prompt is compared with an earlier one, where its client asks and `raw` is not here."""
     marks: Sequence[Any] | None = None
     """The marks of the prompt (`prompt_marks`), where `raw` is not here."""
+    prompts: int = 1
+    """Number of prompts, each of which has answers of its own; a text completion may have several."""
+    embedded: int = 0
+    """Number of further ones that are embeddings, which engines get where their group allows `prompt_embeds`."""
 
     def with_doc(self, doc: dict[str, Any]) -> "ParsedRequest":
         """Return the request with another body, and all else as it is."""
@@ -106,6 +110,8 @@ class ParsedRequest:
             content=self.content,
             compared=self.compared,
             marks=self.marks,
+            prompts=self.prompts,
+            embedded=self.embedded,
         )
 
 
@@ -241,6 +247,7 @@ def _read_text(body: bytes, doc: dict[str, Any], model: str) -> ParsedRequest:
         ids = len(prompt)
     elif first != "":
         raise wrong("prompt", "prompt", prompt, "a text, or a list of texts or tokens")
+    embedded = doc.get("prompt_embeds")
     return ParsedRequest(
         kind=ApiKind.TEXT,
         raw=body,
@@ -256,6 +263,8 @@ def _read_text(body: bytes, doc: dict[str, Any], model: str) -> ParsedRequest:
         streamed=streams(doc),
         media=False,
         doc=doc,
+        prompts=len(several) if isinstance(first, str | list) else 1,
+        embedded=len(embedded) if isinstance(embedded, list) else int(isinstance(embedded, str)),
     )
 
 

@@ -41,17 +41,18 @@ def is_large(body: bytes | bytearray) -> bool:
     )
 
 
-def check(body: bytes, values: int = MOST_VALUES) -> None:
+def check(body: bytes, values: int = MOST_VALUES, objects: int = MOST_OBJECTS) -> None:
     """Check a body before it is parsed.
 
     Args:
         body: the body, in JSON.
         values: most values that it may have.
+        objects: most objects and arrays, each by itself.
 
     Raises:
         ApiError: 400, the body has more objects, values or strings than any prompt needs.
     """
-    if len(body) <= UNCHECKED_BYTES or _within(body, values):
+    if len(body) <= UNCHECKED_BYTES or _within(body, values, objects):
         return
     plain = body.replace(b"\\\\", b"").replace(b'\\"', b"") if b"\\" in body else body
     if _has_more(plain, b'"', 2 * MOST_STRINGS + 1):
@@ -59,15 +60,15 @@ def check(body: bytes, values: int = MOST_VALUES) -> None:
     structure = b"".join(plain.split(b'"')[::2])
     if _has_more(structure, b",", values):
         raise _too_many("values", values)
-    if not _within(structure, values):
-        raise _too_many("objects or arrays", MOST_OBJECTS)
+    if not _within(structure, values, objects):
+        raise _too_many("objects or arrays", objects)
 
 
-def _within(text: bytes, values: int) -> bool:
+def _within(text: bytes, values: int, objects: int) -> bool:
     size = len(text)
     return not (
-        _has_more(text, b"{", MOST_OBJECTS)
-        or _has_more(text, b"[", MOST_OBJECTS)
+        _has_more(text, b"{", objects)
+        or _has_more(text, b"[", objects)
         # a string takes three bytes at least with what separates it from the next, and any value takes two
         or (size > 3 * MOST_STRINGS and _has_more(text, b'"', 2 * MOST_STRINGS + 1))
         or (size > 2 * values and _has_more(text, b",", values))

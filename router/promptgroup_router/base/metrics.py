@@ -238,9 +238,6 @@ class Metrics:
         )
         self.table_info = self._counter("table_info", "The routing table in use.", ("version", "source"), "gauge")
         self.table_age = self._counter("table_age_seconds", "Since the source last confirmed the table.", (), "gauge")
-        self.workers = self._counter("workers", "Processes that serve on the port for requests.", (), "gauge")
-        self.workers.add()
-        self.worker_ends = self._counter("worker_ends_total", "Worker processes that ended unasked and were replaced.")
         self.connections = self._counter("connections", "Client connections.", (), "gauge")
         self.connections_given_up = self._counter(
             "connections_given_up_total",

@@ -8,18 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from promptgroup_router.base.core_settings import (
-    MAX_PEER_PORTS,
     CoreSettings,
     FlagParser,
-    PeerName,
     check_core,
     core_values,
 )
 from promptgroup_router.base.store_settings import StoreSettings, read_store
 from promptgroup_router.contract import names
-
-MAX_WORKERS = MAX_PEER_PORTS - 1
-"""Most workers: each has a port of the range, and one that replaces another needs one more."""
 
 RESPONSES_MEMORY_BYTES = 64 * 2**20
 """Some ten thousand answers of a page or two."""
@@ -30,14 +25,11 @@ class Settings(CoreSettings):
     """The router's settings. Every field but `source` is a flag, and `PROMPTGROUP_ROUTER_<FLAG>` in the environment."""
 
     reuse_port: bool
-    workers: int | None
-    """None for as many as the process surely has cores and memory for."""
     tls_cert: Path | None
     """The certificate of the port for requests; None for plain HTTP."""
     tls_key: Path | None
     tls_client_ca: Path | None
     responses_memory_bytes: int
-    """For all workers together."""
     responses_store: StoreSettings | None
     """The store that routers share; None without one."""
     request_timeout: float
@@ -64,7 +56,6 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str] = os.environ)
             positive=("request_timeout", "connect_timeout"),
         )
         core = core_values(given, environment)
-        _check_workers(given, core["peers"])
         _check_tls(given)
         _check_memory(given)
         store = read_store(given)
@@ -74,7 +65,6 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str] = os.environ)
     return Settings(
         **core,
         reuse_port=given.reuse_port,
-        workers=given.workers,
         tls_cert=given.tls_cert,
         tls_key=given.tls_key,
         tls_client_ca=given.tls_client_ca,
@@ -95,19 +85,6 @@ def _origins(text: str) -> tuple[str, ...]:
                 "path, or * for all"
             )
     return origins
-
-
-def _check_workers(given: argparse.Namespace, peers: tuple[PeerName, ...]) -> None:
-    workers = given.workers
-    if workers is None:
-        return
-    if not 1 <= workers <= MAX_WORKERS:
-        raise ValueError(f"--workers is {workers}, expected 1 to {MAX_WORKERS}")
-    if peers and workers > 1 and workers >= given.peer_ports:
-        raise ValueError(
-            f"--workers is {workers}, but --peer-ports is {given.peer_ports}: each worker needs a port of the range, "
-            f"and one is for a worker that replaces another; give --peer-ports {workers + 1} or more, to all routers"
-        )
 
 
 def _check_tls(given: argparse.Namespace) -> None:
@@ -150,11 +127,6 @@ def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
         default=flags.default("reuse-port", "") in ("1", "true"),
         help="share the port with other router processes on this machine (SO_REUSEPORT)",
     )
-    help_text = (
-        "processes that serve the port (default: whole cores of the CPU limit or of the affinity, as far as the memory "
-        "limit has room, at most 8; 1 without either)"
-    )
-    flags.add(listen, "workers", None, type=int, metavar="N", help=help_text)
     tls = flags.group("TLS on the port for requests, from files that are read again when they change")
     pem: dict[str, object] = {"type": Path, "metavar": "FILE"}
     flags.add(tls, "tls-cert", None, **pem, help="certificate in PEM, with those that lead to its authority")

@@ -22,36 +22,32 @@ SAYING = frozenset((*_OF_CHAT, *_OF_RESPONSES, *_OF_OTHERS, *_COUNTS))
 """All of them."""
 
 
-def longest_answer(kind: ApiKind, body: dict[str, Any]) -> tuple[int, bool]:
+def longest_answer(kind: ApiKind, body: dict[str, Any], prompts: int = 1) -> tuple[int, bool]:
     """Return the tokens of all answers together, and whether the body bounds them; else UNSTATED for each.
 
     Fields that engines do not read on the API say nothing, and of two the larger one counts. A number counts in every
     spelling that engines take.
+
+    Args:
+        kind: the API.
+        body: the fields of the request.
+        prompts: number of prompts that its engine gets, each of which has answers of its own.
     """
     longest = 0
     for name in _OF_CHAT if kind is ApiKind.CHAT else _OF_RESPONSES if kind is ApiKind.RESPONSES else _OF_OTHERS:
         if name in body and (given := lax.whole(body[name])) is not None and given > longest:
             longest = given
-    count = answers(kind, body) if "n" in body or "best_of" in body or kind is ApiKind.TEXT else 1
+    count = prompts * _each(kind, body) if "n" in body or "best_of" in body else prompts
     if longest:
         return min(MOST, longest * count), True
     return min(MOST, UNSTATED * count), False
 
 
-def answers(kind: ApiKind, body: dict[str, Any]) -> int:
-    """Return the number of answers that a body asks for."""
+def _each(kind: ApiKind, body: dict[str, Any]) -> int:
+    """Return the number of answers that a body asks for to each prompt."""
     count = 1
     if kind is ApiKind.CHAT or kind is ApiKind.TEXT:
         for name in _COUNTS:
             if name in body and (given := lax.whole(body[name])) is not None and given > count:
                 count = min(MOST, given)
-    if kind is ApiKind.TEXT:
-        count *= _prompts(body)
-    return min(MOST, count)
-
-
-def _prompts(body: dict[str, Any]) -> int:
-    """Return the number of prompts of a text completion, each of which has answers of its own."""
-    given, embedded = body.get("prompt"), body.get("prompt_embeds")
-    texts = len(given) if isinstance(given, list) and given and isinstance(given[0], str | list) else 1
-    return texts + (len(embedded) if isinstance(embedded, list) else int(isinstance(embedded, str)))
+    return count

@@ -17,7 +17,7 @@ from promptgroup_router.base.errors import ApiError, shown
 from promptgroup_router.callers.answer_events import SeenEvents
 from promptgroup_router.callers.longest_answer import longest_answer
 from promptgroup_router.contract import names
-from promptgroup_router.contract.caller_rules import NO_LIMITS
+from promptgroup_router.contract.caller_rules import NO_LIMITS, EngineField
 from promptgroup_router.decision.cache_diagnosis import asked_by, question, without_question
 from promptgroup_router.decision.passed_path import keep_unprotected
 from promptgroup_router.routing.model_list import MODELS_PATH, model_card, model_list
@@ -253,7 +253,10 @@ def _charge(state: RouterState, found: Route, ask: ParsedRequest, size: int, now
         )
     group = found.candidates.id if found.group == UNMATCHED else found.group
     if found.demand.cached:
-        prompt, (longest, stated) = found.demand.prompt, longest_answer(ask.kind, ask.doc)
+        # what is not for the engine is taken out of the body
+        embedded = ask.embedded if EngineField.PROMPT_EMBEDS in found.rewrite.allowed else 0
+        prompt = found.demand.prompt
+        longest, stated = longest_answer(ask.kind, ask.doc, ask.prompts + embedded)
     else:  # embeddings and their like, whose text nobody has measured
         prompt, longest, stated = int(size * state.tokens.per_byte(found.model)), 0, True
     try:

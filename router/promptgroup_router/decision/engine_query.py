@@ -1,4 +1,4 @@
-"""Decides which parameters of a client's query pass to engines. Does no I/O.
+"""Decides which parameters of a client's query pass to engines, through routers and pickers alike. Does no I/O.
 
 The APIs that are served say what they ask in the body. vLLM 0.32 and 0.33 and SGLang 0.5.23 read parameters of stored
 responses alone, besides those at paths for their operators. What SDKs add elsewhere (`beta=true` of Anthropic's,
@@ -26,3 +26,9 @@ def engine_query(endpoint: Endpoint, path: bytes, query: bytes) -> bytes:
     if not path.startswith(_STORED):
         return b""
     return b"&".join(part for part in query.split(b"&") if part.partition(b"=")[0] in OF_STORED_RESPONSES)
+
+
+def engine_target(endpoint: Endpoint, path: bytes, query: bytes) -> bytes:
+    """Return the path and the query that an engine gets, as one text; the arguments are those of `engine_query`."""
+    passed = engine_query(endpoint, path, query)
+    return path + b"?" + passed if passed else path

@@ -11,7 +11,8 @@ Events are method calls, which return actions:
 | failed, nothing was passed on yet        | the slot is ejected; Send to the next best, WAIT, or Refuse (502, 504);  |
 |                                          | on a fresh connection if an engine was lost with the request             |
 | the same, too many others are tried again| WAIT                                                                     |
-| answered 502, 503, 504                   | Send to the next best; RELAY when there is none with room                |
+| answered 429, 502, 503, 504              | the slot is ejected; Send to the next best, or WAIT; RELAY when all that |
+|                                          | may be tried have refused                                                |
 | answered anything else                   | RELAY, once the body's first byte is here, or a stream's first token     |
 | failed, after that                       | CUT: the client must see that the answer is not whole                    |
 | ended by the engine before its time      | as failed                                                                |
@@ -43,8 +44,10 @@ MAX_LOST = 2
 
 ERRORS = 400
 """From this status on an answer says nothing about the engine's work: neither its time nor its cache."""
-UNAVAILABLE = frozenset((502, 503, 504))
-"""Statuses by which an engine says that it did not work on the request."""
+UNAVAILABLE = frozenset((429, 502, 503, 504))
+"""Statuses by which an engine says that it did not work on the request. They come at once: without a back-off it
+would look like the fastest of all, and get most requests."""
+SERVER_ERRORS = 500
 
 _NOT_THERE = (
     Failure.REFUSED,
@@ -56,7 +59,7 @@ _NOT_THERE = (
     Failure.NO_TOKEN,
     Failure.ABORTED,
 )
-"""Failures that eject a slot; an engine that answers, however badly, is not ejected."""
+"""Failures that eject a slot; of an engine that answers, its status says whether it is ejected."""
 
 
 @dataclass(slots=True)
@@ -85,7 +88,7 @@ class Action(enum.Enum):
 
 Begun = Send | Refuse | Literal[Action.WAIT]
 """Actions for a request that no replica has."""
-Answered = Send | Literal[Action.RELAY]
+Answered = Send | Literal[Action.WAIT, Action.RELAY]
 """Actions for the head of an answer."""
 Failed = Begun | Literal[Action.CUT]
 """Actions for a try that failed."""
@@ -159,19 +162,31 @@ class Exchange:
         message = f"{self._candidates.id} has no replica that is ready: retry"
         return Refuse(ApiError(503, message, code="no_replica", retry_after=NO_REPLICA_SECONDS))
 
-    def answered(self, status: int, now: float) -> Answered:
-        """Return the action for the head of an answer, of which the client has nothing yet."""
+    def answered(self, status: int, now: float, retry_after: float = 0.0) -> Answered:
+        """Return the action for the head of an answer, of which the client has nothing yet.
+
+        Args:
+            status: its status.
+            now: monotonic seconds.
+            retry_after: seconds for which the engine asks to be left alone; 0 if it does not.
+        """
+        if status not in UNAVAILABLE:
+            return Action.RELAY
         refusing = self._picked
-        if status in UNAVAILABLE and now < self._deadline and isinstance(action := self._next(now), Send):
-            self._state.balancer.release(refusing, now)
-            self._state.metrics.retries.add(Failure.STATUS.value)
-            return action
-        return Action.RELAY
+        self._eject(refusing.member, now, retry_after)
+        if now >= self._deadline or (action := self._next(now)) is None:
+            return Action.RELAY
+        self._state.balancer.release(refusing, now)
+        self._state.metrics.retries.add(Failure.STATUS.value)
+        return action
 
     def relaying(self, now: float, status: int = 200) -> None:
         """Record that the first byte goes to the client; from here on no other slot is tried."""
         self._leave_budget()
-        self._state.health.succeeded(self.member.id)
+        if status < SERVER_ERRORS and status not in UNAVAILABLE:
+            self._state.health.succeeded(self.member.id)
+        elif status not in UNAVAILABLE and self._state.health.erred(self.member.id, self.member.incarnation, now):
+            self._state.metrics.ejections.add()
         self._refused = status >= ERRORS
         if not self._refused:
             self._state.balancer.first_token(self._picked, now)
@@ -286,19 +301,23 @@ class Exchange:
         message = f"no replica answered, {self.tries} tried, the last: {failure.value}; retry"
         return Refuse(ApiError(504 if late else 502, message, code="timeout" if late else "no_answer"))
 
-    def _eject(self, member: Member, now: float) -> None:
-        if self._state.health.failed(member.id, member.incarnation, now):
+    def _eject(self, member: Member, now: float, least: float = 0.0) -> None:
+        if self._state.health.failed(member.id, member.incarnation, now, least):
             self._state.metrics.ejections.add()
 
     def _next(self, now: float) -> Send | Literal[Action.WAIT] | None:
         """Pick another slot, or wait; None if there is no slot to try."""
         if len(self._tried) >= MAX_TRIES or self._lost >= MAX_LOST:
             return None
-        if self._tried and not self._enter_budget():
-            return Action.WAIT
         if self._present.table is not self._state.index.table:
             # from those that it began with: a slot that was away may be back
             self._present = renewed(self._candidates, self._state.index)
+        if self._tried:
+            if not self._others():
+                self._leave_budget()
+                return None
+            if not self._enter_budget():
+                return Action.WAIT
         try:
             pick = self._state.balancer.pick(self._present, self._demand, now, self._tried)
         except NoMemberLeftError:
@@ -312,6 +331,12 @@ class Exchange:
         self._tried += (pick.member.id,)
         # a kept connection may have ended with the same node: that would look as if this engine had died of the request
         return Send(pick.member, fresh=self._lost > 0)
+
+    def _others(self) -> bool:
+        """Return True if there is a member that the request was not sent to."""
+        fallback = self._present.last_resort
+        members = (*self._present.members, *(fallback.members if fallback is not None else ()))
+        return any(member.id not in self._tried for member in members)
 
     def _enter_budget(self) -> bool:
         """Count the request as one that is tried again. Return False if there are too many."""

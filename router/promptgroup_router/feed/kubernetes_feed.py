@@ -121,7 +121,7 @@ class KubernetesFeed:
             # closed at once if an event raises, and the connection with it
             async with contextlib.aclosing(self._api.watch(path + query)) as events:
                 async for event in events:
-                    change = self._routes.event(namespace, event)
+                    change = await in_slices(self._routes.event_steps(namespace, event))
                     self._tell(namespace, change)
         except KubeError as error:
             if error.status == 410:

@@ -14,7 +14,7 @@ from promptgroup_router.base.steps import at_once
 from promptgroup_router.contract.encoding import decode_group, encode_table
 from promptgroup_router.contract.fingerprint import Fingerprint
 from promptgroup_router.contract.table import Group, Prompt, PromptRef, Revision, RoutingTable, TableError
-from promptgroup_router.feed.slot_address import Network, check
+from promptgroup_router.feed.slot_address import Network, check_steps
 from promptgroup_router.rings.room import Room, Size, size_of
 
 
@@ -73,7 +73,7 @@ class Routes:
         return at_once(self.list_steps(namespace, listed))
 
     def list_steps(self, namespace: str, listed: object) -> Generator[None, None, RouteChange]:
-        """Replace a namespace's routes by a list of them, one in each step.
+        """Replace a namespace's routes by a list of them, in steps.
 
         Raises:
             TableError: the answer is not a list.
@@ -86,13 +86,18 @@ class Routes:
             self._room.leave(*key)
         problems = []
         for (_, name), item in named.items():
-            if problem := self._put(namespace, name, item):
+            problem = yield from self._put(namespace, name, item)
+            if problem:
                 problems.append(problem)
             yield
         return RouteChange(_version(listed), tuple(problems))
 
     def event(self, namespace: str, event: object) -> RouteChange:
-        """Apply an event of a namespace's watch.
+        """Apply an event of a namespace's watch at once: see `event_steps`."""
+        return at_once(self.event_steps(namespace, event))
+
+    def event_steps(self, namespace: str, event: object) -> Generator[None, None, RouteChange]:
+        """Apply an event of a namespace's watch: a route may have thousands of slots.
 
         Raises:
             Expired: the routes must be listed again.
@@ -104,7 +109,7 @@ class Routes:
             raise TableError(f"namespace {namespace}: the API server sent something that is not a watch event")
         match kind:
             case "ADDED" | "MODIFIED":
-                problem = self._put(namespace, _name(item), item)
+                problem = yield from self._put(namespace, _name(item), item)
                 return RouteChange(_version(item), (problem,) if problem else ())
             case "DELETED":
                 self._groups.pop((namespace, _name(item)), None)
@@ -139,13 +144,14 @@ class Routes:
         digest = xxhash.xxh3_64_hexdigest(orjson.dumps(encode_table(RoutingTable(groups))))
         return RoutingTable(groups, digest)
 
-    def _put(self, namespace: str, name: str, item: object) -> str:
+    def _put(self, namespace: str, name: str, item: object) -> Generator[None, None, str]:
         spec = item.get("spec") if isinstance(item, Mapping) else None
         try:
             size = size_of(spec)
             self._room.check(namespace, name, size)
             group = decode_group(namespace, name, spec)
-            check(group, self._networks)
+            yield from check_steps(group, self._networks)
+            self._room.check(namespace, name, size)  # other namespaces may have taken room between the steps
         except TableError as error:
             return str(error)
         self._groups[namespace, name] = group

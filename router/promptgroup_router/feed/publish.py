@@ -72,6 +72,7 @@ class Publisher:
         # a fault is found again, and told of its group, where the index is built at once
         with contextlib.suppress(Exception):
             view = await in_slices(index_steps(table))
+            await in_slices(self._state.balancer.prepare(view, self._clock()))
         self.publish(table, source, view)
 
     def publish(self, table: RoutingTable, source: str, view: RoutingIndex | None = None) -> None:

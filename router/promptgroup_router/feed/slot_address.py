@@ -5,7 +5,7 @@ own machine, and none at which a cloud gives away a node's credentials.
 """
 
 import ipaddress
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from typing import TypeAlias
 
 from promptgroup_router.contract.fingerprint import short
@@ -27,8 +27,8 @@ METADATA = frozenset(
 """Metadata services of clouds; those at 169.254.169.254 are link-local anyway."""
 
 
-def check(group: Group, allowed: Sequence[Network]) -> None:
-    """Check the addresses of a group's slots.
+def check_steps(group: Group, allowed: Sequence[Network]) -> Generator[None, None, None]:
+    """Check the addresses of a group's slots, one in each step.
 
     Args:
         group: the group, as decoded.
@@ -43,6 +43,7 @@ def check(group: Group, allowed: Sequence[Network]) -> None:
             if reason:
                 at = f"{group.namespace}/{group.name}: revision {short(revision.fingerprint)}, slot {slot.index}"
                 raise TableError(f"{at}: address {slot.address!r} {reason}")
+            yield
 
 
 def refused(address: str, allowed: Sequence[Network]) -> str:

@@ -3,5 +3,5 @@
 `response_cache` decides; this folder performs it on connections. Nothing here is reached by requests of groups that
 keep no answers.
 
-It may not import `server` or `workers`.
+It may not import `server`.
 """

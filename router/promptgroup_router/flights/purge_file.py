@@ -14,7 +14,7 @@ log = logging.getLogger("promptgroup.store")
 
 
 class PurgeFile:
-    """A file that workers of one router share: each is told of every purge, so all write the same."""
+    """The purges of a router in a file."""
 
     def __init__(self, path: Path) -> None:
         """Read and write nothing yet."""

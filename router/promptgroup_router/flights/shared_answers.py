@@ -17,6 +17,7 @@ from promptgroup_router.contract import names
 from promptgroup_router.contract.caller_rules import EngineField
 from promptgroup_router.contract.table import CacheScope, ResponseCaching
 from promptgroup_router.decision.arrival import endpoint_of
+from promptgroup_router.decision.engine_query import engine_query
 from promptgroup_router.decision.record import access, log_without_engine
 from promptgroup_router.decision.span_attributes import end_without_engine
 from promptgroup_router.flights.answer_store import AnswerStore
@@ -138,7 +139,7 @@ class SharedAnswers:
         named = partial(
             cache_key,
             path=request.head.path,
-            query=request.head.query,
+            query=engine_query(endpoint, request.head.path, request.head.query),
             revision=found.candidates.id,
             settings=settings,
             model=found.model,

@@ -24,6 +24,9 @@ MAX_HEAD = 65536
 """Most bytes of a message head: more than common limits (nginx 8 KiB a line, Node 16 KiB), so that the router is not
 the hop that refuses a long token or trace state."""
 
+MAX_FIELDS = 1000
+"""Most fields of a head: a field of three bytes takes as long to read as one of a hundred. Common servers take 100."""
+
 Headers = list[tuple[bytes, bytes]]
 """Names in lower case, and values, of fields to send."""
 
@@ -258,6 +261,8 @@ def lines_of(headers: Iterable[tuple[bytes, bytes]]) -> list[bytes]:
 
 def _read_fields(lines: list[bytes]) -> tuple[list[HeaderField], dict[bytes, bytes]]:
     """Read the lines of a head behind its first."""
+    if len(lines) > MAX_FIELDS + 1:
+        raise HttpError(431, f"the head has {len(lines) - 1} fields, at most {MAX_FIELDS}: send fewer")
     headers, fields = [], {}
     for number in range(1, len(lines)):
         field = read_field(lines[number])

@@ -46,11 +46,10 @@ class GossipTransport:
         metrics: Metrics,
         clock: Callable[[], float],
         *,
-        given: socket.socket | None = None,
         on_key: Callable[[bytes], None] | None = None,
         limiter: Limiter | None = None,
     ) -> None:
-        """Take a port, unless a bound socket is given.
+        """Take a port.
 
         Raises:
             OSError: all ports of the range are taken, or the address is not of this machine.
@@ -69,7 +68,7 @@ class GossipTransport:
         self._keyed = asyncio.Event()
         self._key_problem = ""
         self._problems: dict[str, float] = {}
-        self._socket = _bound(settings.host, self._ports) if given is None else _prepared(given)
+        self._socket = _bound(settings.host, self._ports)
         self.port: int = self._socket.getsockname()[1]
 
     @property
@@ -195,11 +194,7 @@ def _bound(host: str, ports: range) -> socket.socket:
             one.close()
             problem = error.strerror
         else:
-            return _prepared(one)
+            one.setblocking(False)
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER)
+            return one
     raise OSError(f"no UDP port from {ports[0]} to {ports[-1]} (--peer-port, --peer-ports) is free: {problem}")
-
-
-def _prepared(one: socket.socket) -> socket.socket:
-    one.setblocking(False)
-    one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER)
-    return one

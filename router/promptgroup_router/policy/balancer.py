@@ -8,7 +8,7 @@ Does no I/O and reads no clock; `now` is in monotonic seconds.
 """
 
 from collections import deque
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from promptgroup_router.apis.session_key import SessionKey
@@ -108,6 +108,8 @@ class Balancer:
     def __init__(self, health: Health) -> None:
         self.replicas: dict[MemberId, ReplicaLoad] = {}
         """Member id → its load estimate, for every member of the index."""
+        self._prepared: dict[MemberId, ReplicaLoad] = {}
+        """Those of members that the next table adds."""
         self.locations = SessionLocations()
         self.sessions = Sessions()
         self._health = health
@@ -393,6 +395,18 @@ class Balancer:
 
     # --- The table -------------------------------------------------------------------------------------------------
 
+    def prepare(self, view: RoutingIndex, now: float) -> Generator[None, None, None]:
+        """Make the load estimates of the members that a table adds, one in each step: `install` takes them at once."""
+        self._prepared = {}
+        for revision in (revision for group in view.groups for revision in group.revisions):
+            figures = revision.revision.engine
+            costs = EngineCosts(figures.kv_tokens, figures.prefill_rate, figures.step_tokens)
+            for member in (*revision.candidates.ready, *revision.candidates.draining):
+                known = self.replicas.get(member.id)
+                if known is None or known.incarnation != member.incarnation:
+                    self._prepared[member.id] = ReplicaLoad(member_hash(member.id), member.incarnation, costs, now)
+                yield
+
     def install(self, view: RoutingIndex, now: float) -> None:
         """Adopt the members of a new table and drop the state of members that are gone."""
         revisions = [revision for group in view.groups for revision in group.revisions]
@@ -416,6 +430,7 @@ class Balancer:
         for kind in self._costs.values():
             kind.in_use.replicas = max(1, sum(replica.costs is kind for replica in self.replicas.values()))
         self._keys = {replica.key: id_ for id_, replica in self.replicas.items()}
+        self._prepared = {}
         known_ids = {each.candidates.id for each in revisions}
         self._turns = {id_: turn for id_, turn in self._turns.items() if id_ in known_ids}
 
@@ -425,7 +440,10 @@ class Balancer:
         if known is not None and known.incarnation == member.incarnation:
             known.costs = costs
             return known
-        replica = ReplicaLoad(member_hash(member.id), member.incarnation, costs, now)
+        replica = self._prepared.get(member.id)
+        if replica is None or replica.incarnation != member.incarnation:
+            replica = ReplicaLoad(member_hash(member.id), member.incarnation, costs, now)
+        replica.begin(costs, now)
         # a new process has an empty cache: its clock starts where no earlier record is believed
         if known is not None:
             replica.inherited = now

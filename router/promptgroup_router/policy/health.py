@@ -1,4 +1,4 @@
-"""Ejects replicas that could not be reached, for a back-off that doubles with each failure in a row.
+"""Ejects replicas that could not be reached or that refuse, for a back-off that doubles with each failure in a row.
 
 A circuit breaker for each engine process (M. Nygard, Release It!, 2007):
 
@@ -22,6 +22,9 @@ FIRST_BACKOFF = 1.0
 longer."""
 LAST_BACKOFF = 30.0
 """Seconds of the longest back-off: a replica that comes back as the same incarnation is found within this time."""
+ERRORS_IN_A_ROW = 5
+"""Errors of an engine, none of which says that it is unavailable, after which it is: as many as Envoy's
+`consecutive_5xx` takes by default. A single one may be the fault of its request."""
 TRIAL_SECONDS = 10.0
 """Time for a trial's first byte before the next trial: its client may have left, or its prompt may be long."""
 
@@ -33,6 +36,8 @@ class _Record:
     until: float
     """The end of the back-off, or of the trial."""
     trial: bool = False
+    errors: int = 0
+    """Errors in a row of a member that is not ejected."""
 
 
 class Health:
@@ -53,20 +58,38 @@ class Health:
     def sent(self, member: MemberId, incarnation: str, now: float) -> None:
         """Record a request that is sent to a member: the first one after the back-off is its trial."""
         record = self._records.get(member)
-        if record is not None and record.incarnation == incarnation and now >= record.until:
+        if record is not None and record.incarnation == incarnation and now >= record.until and not record.errors:
             self._records[member] = replace(record, until=now + TRIAL_SECONDS, trial=True)
 
-    def failed(self, member: MemberId, incarnation: str, now: float) -> bool:
-        """Record a failure. Return True if it ejects the member, which was not ejected yet."""
+    def failed(self, member: MemberId, incarnation: str, now: float, least: float = 0.0) -> bool:
+        """Record a failure. Return True if it ejects the member, which was not ejected yet.
+
+        Args:
+            member: its id.
+            incarnation: its engine process.
+            now: monotonic seconds.
+            least: seconds for which the engine itself asks to be left alone; no more than LAST_BACKOFF count.
+        """
         record = self._records.get(member)
-        if record is None or record.incarnation != incarnation:
+        if record is None or record.incarnation != incarnation or record.errors:
             backoff = FIRST_BACKOFF
         elif now < record.until and not record.trial:
             return False  # requests that were under way when it failed are one failure
         else:
             backoff = min(LAST_BACKOFF, record.backoff * 2)
-        self._records[member] = _Record(incarnation, backoff, now + backoff)
+        self._records[member] = _Record(incarnation, backoff, now + max(backoff, min(least, LAST_BACKOFF)))
         return True
+
+    def erred(self, member: MemberId, incarnation: str, now: float) -> bool:
+        """Record an error that may be the request's own fault. Return True if it ejects the member."""
+        record = self._records.get(member)
+        if record is None or record.incarnation != incarnation:
+            self._records[member] = _Record(incarnation, FIRST_BACKOFF, now, errors=1)
+            return False
+        if record.errors and record.errors + 1 < ERRORS_IN_A_ROW:
+            self._records[member] = replace(record, errors=record.errors + 1)
+            return False
+        return self.failed(member, incarnation, now)
 
     def succeeded(self, member: MemberId) -> None:
         """Record an answer, which clears the record."""

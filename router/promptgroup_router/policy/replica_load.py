@@ -112,6 +112,10 @@ class ReplicaLoad:
         self.ticks = REPEATS
         """Ticks in which peers are still to be told that this router has no request there."""
 
+    def begin(self, costs: EngineCosts, now: float) -> None:
+        """Count from now on, with these costs."""
+        self.costs, self.step, self.since = costs, costs.overhead, now
+
     @property
     def load(self) -> int:
         """Requests in flight, of all routers."""

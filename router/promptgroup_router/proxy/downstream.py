@@ -48,6 +48,9 @@ IDLE_SECONDS = 75.0
 first."""
 READ_SECONDS = 60.0
 """Time limit from a request's first byte to its last: bounds the memory that a slow sender can hold."""
+LAST_REQUEST_SECONDS = 2.0
+"""Time for the next request of a client whose answer began before the drain, and so did not ask it to leave. The answer
+to that request does."""
 LINGER_SECONDS = 2.0
 """Time for the client to close after the last answer was sent."""
 STALL_SECONDS = 60.0
@@ -333,11 +336,12 @@ class ClientConnection(asyncio.Protocol):
         self._active = None
         self._request = None
         self._release_body()
-        if not keep or (self._clients.leaving and not self._reader.begun):
+        if not keep:
             self._close()
             return
         self._phase = ClientPhase.OPEN
-        self._deadline = self._clients.clock() + IDLE_SECONDS
+        # the head said that the connection is kept: the client may have its next request under way
+        self._deadline = self._clients.clock() + (LAST_REQUEST_SECONDS if self._clients.leaving else IDLE_SECONDS)
         if not self._advancing:
             self._advance()
 
@@ -404,6 +408,8 @@ class ClientConnection(asyncio.Protocol):
             if self._phase is ClientPhase.OPEN and self._reader.begun:
                 message = f"the request did not end within {READ_SECONDS:.0f} s: send it faster"
                 self._refuse_and_close(ApiError(408, message, code="bad_request"))
+            elif self._clients.leaving and self._phase is ClientPhase.OPEN:
+                self._close()
             else:
                 self._transport.abort()
 

@@ -17,10 +17,10 @@ from promptgroup_router.callers import told_usage
 from promptgroup_router.callers.answer_events import tail_of
 from promptgroup_router.callers.reported_usage import NotToldError
 from promptgroup_router.decision.answer import BodyRewriter, additions
-from promptgroup_router.decision.engine_query import engine_query
+from promptgroup_router.decision.engine_query import engine_target
 from promptgroup_router.decision.engine_request import engine_body, engine_fields, lacks_credential
 from promptgroup_router.decision.event_guard import EventGuard, body_suspicious, broken_body, suspicious, words_of
-from promptgroup_router.decision.exchange import ERRORS, Action, Exchange, Failed, Refuse, Send, queues
+from promptgroup_router.decision.exchange import ERRORS, UNAVAILABLE, Action, Exchange, Failed, Refuse, Send, queues
 from promptgroup_router.decision.record import RequestRecord
 from promptgroup_router.http11 import http1
 from promptgroup_router.http11.framing import Chunked
@@ -36,6 +36,7 @@ from promptgroup_router.proxy.response import (
     is_event_stream,
     is_json,
     relayed_head,
+    retry_after,
 )
 from promptgroup_router.proxy.upstream import EngineConnection, EngineConnections, verification_of
 from promptgroup_router.rings.index import Member
@@ -221,8 +222,10 @@ class Relay:
 
     def answer_began(self, head: ResponseHead) -> None:
         """Keep the head until the first byte of the body: another engine can still be tried if this one dies."""
-        action = self._exchange.answered(head.status, self._clock())
-        if isinstance(action, Send):
+        action = self._exchange.answered(
+            head.status, self._clock(), retry_after(head) if head.status in UNAVAILABLE else 0.0
+        )
+        if action is not Action.RELAY:
             self._drop_engine()
             self._perform(action)
             return
@@ -573,8 +576,7 @@ class Relay:
             lines.append(b"content-length: %d" % len(body))
         # an id for each try: engines take it as their own, and one that clients choose could stand for two requests
         lines.append(b"%b: %b" % (REQUEST_ID, self._ids.new()))
-        query = engine_query(self._endpoint, head.path, head.query)
-        target = head.path + b"?" + query if query else head.path
+        target = engine_target(self._endpoint, head.path, head.query)
         return http1.encode(head.method + b" " + target + b" HTTP/1.1", lines), body
 
     def _begin_answer(self, answer: ResponseHead, further: Headers = NO_NOTES) -> None:

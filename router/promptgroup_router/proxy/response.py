@@ -12,6 +12,8 @@ from promptgroup_router.http11 import http1
 from promptgroup_router.http11.http1 import Framing, Headers, ResponseHead
 
 REQUEST_ID = b"x-request-id"
+RETRY_AFTER_DIGITS = 6
+"""A longer time than this is none."""
 
 STATUS_LINES = {int(status): f"HTTP/1.1 {int(status)} {status.phrase}".encode() for status in HTTPStatus} | {
     413: b"HTTP/1.1 413 Content Too Large",
@@ -52,6 +54,12 @@ def own_answer(
 def id_fields(form: AnswerForm, request_id: bytes) -> Headers:
     """Return the header fields by which an answer of the router itself tells the id of its request."""
     return [(name, request_id) for name in form.id_fields]
+
+
+def retry_after(answer: ResponseHead) -> float:
+    """Return the seconds of an engine's Retry-After (RFC 9110 section 10.2.3); 0 if it has none, or a date."""
+    value = _value_of(answer, b"retry-after")
+    return float(value) if value is not None and len(value) <= RETRY_AFTER_DIGITS and value.isdigit() else 0.0
 
 
 def is_event_stream(answer: ResponseHead) -> bool:

@@ -145,7 +145,7 @@ class BodyReader:
                 self._process = await asyncio.create_subprocess_exec(
                     *(sys.executable, "-m", "promptgroup_router.reading.program", str(theirs.fileno())),
                     stdin=asyncio.subprocess.DEVNULL,
-                    stdout=asyncio.subprocess.DEVNULL,  # a worker's own is read by its supervisor
+                    stdout=asyncio.subprocess.DEVNULL,
                     start_new_session=True,
                     pass_fds=[theirs.fileno()],
                 )

@@ -24,7 +24,7 @@ from promptgroup_router.apis.session_key import (
 )
 from promptgroup_router.apis.structure import LARGE_BYTES
 from promptgroup_router.callers.engine_fields import CACHE_FIELD
-from promptgroup_router.callers.longest_answer import MOST, SAYING, answers
+from promptgroup_router.callers.longest_answer import MOST, SAYING
 from promptgroup_router.callers.unasked_usage import options_of
 from promptgroup_router.contract.caller_rules import EngineField
 from promptgroup_router.decision.cache_diagnosis import ANTHROPIC, OPENAI, OPENAI_ID, PREVIOUS, asks
@@ -72,6 +72,8 @@ def digest(ask: ParsedRequest, declared: int, *, asks_by_header: bool = False) -
         "messages": _messages(ask, declared),
         "content": xxhash.xxh3_64_intdigest(ask.raw),
         "marks": tuple(marks_of(ask)),
+        "prompts": ask.prompts,
+        "embedded": ask.embedded,
         "compared": tuple(prompt_digest.digest(ask)) if asks(ask, by_header=asks_by_header) else None,
     }
 
@@ -112,8 +114,6 @@ def _fields(ask: ParsedRequest, declared: int) -> dict[str, Any]:
     if CACHE_FIELD in doc:
         kept[CACHE_FIELD] = told if len(encoded(told := doc[CACHE_FIELD])) <= MOST_QUESTION else True
     kept |= {name: min(MOST, told) for name in SAYING if (told := lax.whole(doc.get(name))) is not None and told > 0}
-    if (several := answers(ask.kind, doc)) > 1:
-        kept["n"] = several  # of each prompt, which are not told
     if goes_on(ask):
         kept[BACKGROUND] = True
     if ask.ids:

@@ -105,7 +105,7 @@ def cache_key(
     Args:
         ask: the request as the client sent it. What the router adds follows from the other arguments.
         path: of the request.
-        query: of the request, behind the question mark.
+        query: what engines get of that behind the question mark.
         revision: `namespace/group/fingerprint`, whose prompt the answer follows from.
         settings: digest of the engine settings.
         model: the model that engines are asked for; an adapter is a model.

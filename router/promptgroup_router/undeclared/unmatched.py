@@ -367,7 +367,7 @@ ADDED = ("requests", "requestsPerSecond", "tokensPerSecond", "tokensPerSecondToo
 
 
 def merge(documents: Sequence[Document]) -> Document:
-    """Return what several routers, or workers of one, tell together: the heaviest first, as many as one sketch keeps.
+    """Return what several routers tell together: the heaviest first, as many as one sketch keeps.
 
     Raises:
         KeyError, TypeError, ValueError: a document has another form.

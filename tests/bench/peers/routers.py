@@ -76,7 +76,7 @@ def promptgroup(table: Callable[[Place], list[dict[str, object]]]) -> Callable[[
     def command(place: Place) -> list[str]:
         path = place.folder / "table.json"
         path.write_text(json.dumps({"format": 1, "version": "bench", "groups": table(place)}))
-        flags = ["--host=127.0.0.1", f"--port={place.port}", f"--admin-port={place.other_port}", "--workers=1"]
+        flags = ["--host=127.0.0.1", f"--port={place.port}", f"--admin-port={place.other_port}"]
         return [sys.executable, "-m", "promptgroup_router", f"--table={path}", *flags, "--log-level=WARNING"]
 
     return command

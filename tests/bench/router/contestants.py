@@ -72,16 +72,12 @@ def found(router_command: Sequence[str]) -> tuple[list[Contestant], list[str]]:
             )
         )
     about = describe(router_command)
-    for name, flags, groups in (
-        ("promptgroup", ["--workers=1"], 1),
-        ("promptgroup, 2 workers", ["--workers=2"], 1),
-        (f"promptgroup, {GROUPS:,} groups", ["--workers=1"], GROUPS),
-    ):
+    for name, groups in (("promptgroup", 1), (f"promptgroup, {GROUPS:,} groups", GROUPS)):
         there.append(
             Contestant(
                 name,
                 about,
-                lambda place, flags=flags, groups=groups: _own(router_command, flags, groups, place),  # type: ignore[misc]
+                lambda place, groups=groups: _own(router_command, groups, place),  # type: ignore[misc]
             )
         )
     return there, missing
@@ -212,14 +208,14 @@ def _peer(binary: str, arguments: Sequence[str], place: Place) -> list[str]:
     return [binary, *arguments, *listen, *metrics, *quiet, *limits, "--worker-urls", *urls]
 
 
-def _own(router_command: Sequence[str], flags: Sequence[str], groups: int, place: Place) -> list[str]:
+def _own(router_command: Sequence[str], groups: int, place: Place) -> list[str]:
     path = place.folder / "table.json"
     others = [f"You are assistant {number} of Example Ltd. Answer briefly and kindly." for number in range(groups - 1)]
     path.write_text(
         json.dumps({"format": 1, "version": "bench", "groups": [_group(place, text) for text in (SYSTEM, *others)]})
     )
     listen = ["--host=127.0.0.1", f"--port={place.port}", f"--admin-port={place.other_port}", "--max-connections=40000"]
-    return [*router_command, f"--table={path}", *listen, *flags, "--log-level=WARNING"]
+    return [*router_command, f"--table={path}", *listen, "--log-level=WARNING"]
 
 
 def _group(place: Place, prompt: str) -> dict[str, object]:

@@ -11,7 +11,7 @@ THIS = f"Python {sys.version.split()[0]} "
     "command",
     [
         [sys.executable, "-m", "promptgroup_router"],
-        ["env", "LANG=C", sys.executable, "-m", "promptgroup_router", "--workers=1"],
+        ["env", "LANG=C", sys.executable, "-m", "promptgroup_router", "--port=8080"],
         [sys.executable],
     ],
 )

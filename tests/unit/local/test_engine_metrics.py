@@ -8,7 +8,10 @@ from promptgroup_local.engine.answer import Finish
 from promptgroup_local.engine.flags import parse
 from promptgroup_local.engine.metrics import sglang, tensorrt, vllm
 from promptgroup_local.engine.metrics.page import Gauges, Metrics, Served, Source
-from promptgroup_operator.engines import engine_metrics, metric_names
+from promptgroup_operator.engines import engine_metrics
+from promptgroup_operator.engines.dialects.sglang import SGLANG
+from promptgroup_operator.engines.dialects.tensorrt_llm import TENSORRT_LLM
+from promptgroup_operator.engines.dialects.vllm import VLLM
 from promptgroup_operator.world.snapshot import Reading
 
 NAMES = """
@@ -52,9 +55,9 @@ OTHERS = {
     "SGLang": (
         sglang.of,
         ["python3", "-m", "sglang.launch_server", "--model-path=m", "--page-size=32", "--max-total-tokens=3200"],
-        metric_names.SGLANG,
+        SGLANG.metrics,
     ),
-    "TensorRT-LLM": (tensorrt.of, ["trtllm-serve", "m"], metric_names.TENSORRT_LLM),
+    "TensorRT-LLM": (tensorrt.of, ["trtllm-serve", "m"], TENSORRT_LLM.metrics),
 }
 
 
@@ -88,7 +91,7 @@ def test_what_the_other_engines_count_is_read_as_it_was_counted(engine: str) -> 
 def sglangs(running: int) -> tuple[Metrics, Callable[[], Reading]]:
     """Its metrics, and what is read of them."""
     metrics = sglang.of(parse(OTHERS["SGLang"][1]), Gauges(lambda: running, lambda: 0, lambda: 0.5))
-    return metrics, lambda: engine_metrics.reading(generate_latest(metrics.registry).decode(), metric_names.SGLANG)
+    return metrics, lambda: engine_metrics.reading(generate_latest(metrics.registry).decode(), SGLANG.metrics)
 
 
 def test_sglang_tells_of_a_prompt_late_and_of_its_client_at_once() -> None:
@@ -120,11 +123,11 @@ def test_sglang_tells_streams_apart_and_counts_evictions_from_the_first_on() -> 
 
 
 TIERED = {
-    "vLLM": (vllm.of, ["m", "--kv-offloading-size=1"], metric_names.VLLM),
+    "vLLM": (vllm.of, ["m", "--kv-offloading-size=1"], VLLM.metrics),
     "SGLang": (
         sglang.of,
         [*OTHERS["SGLang"][1], "--enable-metrics", "--enable-hierarchical-cache", "--hicache-size=1"],
-        metric_names.SGLANG,
+        SGLANG.metrics,
     ),
 }
 

@@ -1,4 +1,4 @@
-"""Every endpoint of the admin port by who asks, on a router alone and on one with workers."""
+"""Every endpoint of the admin port by who asks."""
 
 import asyncio
 import contextlib
@@ -15,8 +15,6 @@ from promptgroup_router.http11.http1 import parse_request
 from promptgroup_router.http11.reader import HttpRequest
 from promptgroup_router.proxy.downstream import ClientListener
 from promptgroup_router.routing.state import RouterState
-from promptgroup_router.workers.admin import WorkersAdmin
-from promptgroup_router.workers.crew import Crew
 from support.tables import table
 from support.wire import connected, run
 
@@ -29,40 +27,21 @@ OWN = ["127.0.0.1", "127.0.0.1:9090", "[::1]:9090", "localhost", "LOCALHOST:1", 
        "promptgroup-router.chat.svc.cluster.local.", "Allowed.Example:9090"]  # fmt: skip
 
 
-class OneWorker(Crew):
-    """A crew whose worker answers everything, and notes what it was asked."""
-
-    def __init__(self) -> None:
-        super().__init__(1, 1)
-        self.asked: list[bytes] = []
-
-    async def page(self, form=None):
-        return "page\n"
-
-    async def ask_all(self, request):
-        self.asked.append(request)
-        path = request.split(b" ")[1]
-        return [{b"/responses/purge": b'{"purged": 1}', b"/table": b"{}"}.get(path, b'{"unmatched": []}')]
-
-    async def ask_one(self, request):
-        return 200, b"{}"
-
-
-def alone(guard):
+def admin(guard):
     state = RouterState()
     state.install(table(), "file", 0.0)
-    admin = Admin(state, lambda: 0, time.monotonic, guard)
+    handler = Admin(state, lambda: 0, time.monotonic, guard)
 
     async def purge(_what):
         return 1
 
-    admin.purge, admin.samples = purge, lambda: b""
-    return admin
+    handler.purge, handler.samples = purge, lambda: b""
+    return handler
 
 
 @contextlib.asynccontextmanager
-async def admin_port(make, token_file=None, hosts=("allowed.example",)):
-    clients = ClientListener(make(AdminGuard(hosts, token_file)), time.monotonic, 100_000)
+async def admin_port(token_file=None, hosts=("allowed.example",)):
+    clients = ClientListener(admin(AdminGuard(hosts, token_file)), time.monotonic, 100_000)
     server = await asyncio.get_running_loop().create_server(clients.accept, "127.0.0.1", 0)
     try:
         async with connected(server.sockets[0].getsockname()[1]) as client:
@@ -80,15 +59,9 @@ def request(path: bytes, host: str = "127.0.0.1", **fields: str) -> bytes:
     return f"{head}content-length: {len(body)}\r\n\r\n".encode() + body
 
 
-MAKERS = pytest.mark.parametrize(
-    "make", [alone, lambda guard: WorkersAdmin(OneWorker(), guard)], ids=["one", "workers"]
-)
-
-
-@MAKERS
-def test_names_that_can_be_rebound_reach_no_endpoint_and_own_names_reach_all(make):
+def test_names_that_can_be_rebound_reach_no_endpoint_and_own_names_reach_all():
     async def check():
-        async with admin_port(make) as client:
+        async with admin_port() as client:
             for path in (*PATHS, b"/nothing"):
                 for host in REBOUND:
                     answer = await client.ask(request(path, host))
@@ -103,8 +76,7 @@ def test_names_that_can_be_rebound_reach_no_endpoint_and_own_names_reach_all(mak
     run(check())
 
 
-@MAKERS
-def test_pages_of_another_origin_post_nothing(make):
+def test_pages_of_another_origin_post_nothing():
     foreign = [
         {"origin": "http://evil.example"},
         {"origin": "null"},
@@ -116,7 +88,7 @@ def test_pages_of_another_origin_post_nothing(make):
     ]
 
     async def check():
-        async with admin_port(make) as client:
+        async with admin_port() as client:
             for path in POSTS:
                 for fields in foreign:
                     assert (await client.ask(request(path, **fields))).status == 403, (path, fields)
@@ -126,13 +98,12 @@ def test_pages_of_another_origin_post_nothing(make):
     run(check())
 
 
-@MAKERS
-def test_a_change_needs_the_token_and_nothing_else_does(make, tmp_path):
+def test_a_change_needs_the_token_and_nothing_else_does(tmp_path):
     file = tmp_path / "token"
     file.write_text(f"{TOKEN}\n")
 
     async def check():
-        async with admin_port(make, file) as client:
+        async with admin_port(file) as client:
             for path in PATHS:
                 for token in ("", TOKEN[:-1], TOKEN + "x", "é"):
                     expected = (403,) if path == PURGE_PATH else (200, 503)
@@ -145,20 +116,6 @@ def test_a_change_needs_the_token_and_nothing_else_does(make, tmp_path):
             assert (await client.ask(request(PURGE_PATH, x_promptgroup_admin_token="another"))).status == 200
 
     run(check())
-
-
-def test_workers_get_the_token_that_the_supervisor_got(tmp_path):
-    crew = OneWorker()
-    (tmp_path / "token").write_text(TOKEN)
-
-    async def check():
-        async with admin_port(lambda guard: WorkersAdmin(crew, guard), tmp_path / "token") as client:
-            answer = await client.ask(request(PURGE_PATH, x_promptgroup_admin_token=TOKEN))
-            assert answer.json == {"purged": 1}
-
-    run(check())
-    assert crew.asked
-    assert f"x-promptgroup-admin-token: {TOKEN}\r\n".encode() in crew.asked[0]
 
 
 def asked(**fields: str) -> HttpRequest:

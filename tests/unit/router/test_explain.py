@@ -455,10 +455,24 @@ def test_a_document_of_too_much_structure_is_refused_before_it_is_parsed(data):
     assert (refused.value.status, refused.value.code) == (400, "too_complex")
 
 
-def test_so_is_the_body_in_it_as_that_of_a_request():
-    body = '{"model":"llama","messages":[' + ",".join(["[]"] * 70_000) + "]}"
-    found = orjson.loads(explain(serving(), parse_explain_request(orjson.dumps({"body": body})), 0.0))
-    assert found["refusal"]["code"] == "too_complex"
+@pytest.mark.parametrize(
+    "messages",
+    [["[]"] * 5000, ['{"role":"user","content":"a, b, [c] {d}"}'] * 5000, ["1"] * 50_000],
+)
+def test_so_is_the_body_in_it_if_others_would_wait_for_it(messages):
+    """A router reads such a request in a process of its own, and a document that is explained holds its loop."""
+    body = f'{{"model":"llama","messages":[{",".join(messages)}],"padding":"{"x" * 65_536}"}}'
+    question = parse_explain_request(orjson.dumps({"body": body}))
+    with pytest.raises(ApiError, match="explain it by a table file") as refused:
+        explain(serving(), question, 0.0)
+    assert refused.value.code == "too_complex"
+    assert b"too_complex" not in explain_with_table(table(), question)
+
+
+def test_long_text_is_explained_whatever_characters_it_has():
+    message = '{"role":"user","content":"' + "a, b, [c] {d} " * 50_000 + '"}'
+    question = parse_explain_request(orjson.dumps({"body": f'{{"model":"llama","messages":[{message}]}}'}))
+    assert orjson.loads(explain(serving(), question, 0.0))["refusal"] is None
 
 
 def test_headers_of_more_bytes_than_a_request_may_have_are_refused():

@@ -10,7 +10,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from promptgroup_operator.engines import drain_hook
-from promptgroup_operator.engines.dialect import SGLANG, TENSORRT_LLM, VLLM
+from promptgroup_operator.engines.dialects.sglang import SGLANG
+from promptgroup_operator.engines.dialects.tensorrt_llm import TENSORRT_LLM
+from promptgroup_operator.engines.dialects.vllm import VLLM
 
 BUSY = 'vllm:num_requests_running{engine="0"} 0.0\nvllm:num_requests_running{engine="1"} 1.0\n'
 IDLE = "# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running 0.0\nvllm:num_requests_waiting 0.0\n"

@@ -8,7 +8,9 @@ import pytest
 
 from promptgroup_operator.base.errors import EngineError
 from promptgroup_operator.engines import engine, engine_metrics
-from promptgroup_operator.engines.dialect import SGLANG, TENSORRT_LLM, VLLM
+from promptgroup_operator.engines.dialects.sglang import SGLANG
+from promptgroup_operator.engines.dialects.tensorrt_llm import TENSORRT_LLM
+from promptgroup_operator.engines.dialects.vllm import VLLM
 from promptgroup_operator.engines.engine import EngineClient, _bodies, _cached_tokens, _grown
 from promptgroup_operator.world.snapshot import Spent
 from promptgroup_operator.world.warming import RefreshAnswer

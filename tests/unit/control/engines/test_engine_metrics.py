@@ -2,7 +2,9 @@ import pytest
 
 from promptgroup_operator.base.errors import EngineError
 from promptgroup_operator.engines import engine_metrics
-from promptgroup_operator.engines.metric_names import SGLANG, TENSORRT_LLM, VLLM
+from promptgroup_operator.engines.dialects.sglang import METRICS as SGLANG
+from promptgroup_operator.engines.dialects.tensorrt_llm import METRICS as TENSORRT_LLM
+from promptgroup_operator.engines.dialects.vllm import METRICS as VLLM
 from promptgroup_operator.world.samples import Histogram
 from promptgroup_operator.world.snapshot import Reading
 

@@ -1,9 +1,5 @@
 """What a pod gets for its tiers, and what is refused."""
 
-import json
-import socket
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +7,7 @@ import pytest
 from promptgroup_cli.rehearsal import cel_rules
 from promptgroup_operator.api.prompt_group import parse_spec
 from promptgroup_operator.engines import tiers
+from promptgroup_operator.engines.dialects import pod_parts
 from promptgroup_operator.world.load import TierReach
 from support.builders import spec
 from support.yamlfiles import document, documents
@@ -26,13 +23,8 @@ def parts(cache, **engine):
     return tiers.parts(spec(cache=cache, engine=engine))
 
 
-def connector(made):
-    (flag,) = (each for each in made.args if each.startswith("--kv-transfer-config="))
-    return json.loads(flag.partition("=")[2])
-
-
 def test_without_tiers_nothing_is_added():
-    assert parts(None) == tiers.NOTHING
+    assert parts(None) == pod_parts.NOTHING
 
 
 OFF = {"prefixCaching": "Disabled"}
@@ -40,8 +32,8 @@ NIXL = '--kv-transfer-config={"kv_connector":"NixlConnector","kv_role":"kv_both"
 
 
 def test_each_engine_is_told_not_to_cache_in_its_own_words():
-    assert parts(OFF) == tiers.PodParts(args=("--no-enable-prefix-caching",))
-    assert parts(OFF, type="SGLang") == tiers.PodParts(args=("--disable-radix-cache",))
+    assert parts(OFF) == pod_parts.PodParts(args=("--no-enable-prefix-caching",))
+    assert parts(OFF, type="SGLang") == pod_parts.PodParts(args=("--disable-radix-cache",))
     made = parts(OFF, type="TensorRTLLM")
     assert document(made.config) == {"kv_cache_config": {"enable_block_reuse": False}}
 
@@ -50,99 +42,6 @@ def test_a_group_that_caches_nothing_has_no_tier():
     assert tiers.reach(spec(cache=OFF)) is TierReach.NONE
     assert tiers.tiers_on(spec(cache=OFF), 400_000) == []
     assert tiers.problem(spec(cache=OFF, engine={"image": "vllm/vllm-openai:v0.9.0"}), None) == ""
-
-
-@pytest.mark.parametrize(
-    ("args", "size"), [([], "64"), (["--data-parallel-size=2"], "32"), (["--data_parallel_size", "3"], "21.3333")]
-)
-def test_vllm_counts_its_memory_in_gib_for_each_data_parallel_engine(args, size):
-    assert parts(MEMORY, args=args) == tiers.PodParts(args=(f"--kv-offloading-size={size}",), shared_memory="65Gi")
-
-
-def test_a_volume_of_vllm_is_a_secondary_tier_in_a_folder_of_its_own_for_each_engine():
-    made = parts(VOLUME)
-    config = connector(made)
-    assert (config["kv_connector"], config["kv_role"], made.claim) == ("OffloadingConnector", "kv_both", "kv")
-    assert made.shared_memory == "65Gi"
-    folder = f"{tiers.FOLDER}/{tiers.namespace(spec(cache=VOLUME))}"
-    assert config["kv_connector_extra_config"] == {
-        "cpu_bytes_to_use": 64 << 30,
-        "spec_name": "TieringOffloadingSpec",
-        "secondary_tiers": [{"type": "fs", "root_dir": folder}],
-    }
-
-
-def test_lmcache_has_time_outs_under_which_a_dead_server_kills_no_engine():
-    made = parts(LMCACHE)
-    assert connector(made)["kv_connector_extra_config"] == {
-        "lmcache.mp.host": "tcp://kv.pools",
-        "lmcache.mp.port": 5555,
-        "lmcache.mp.mq_timeout": 5,
-        "lmcache.mp.heartbeat_interval": 2,
-    }
-    assert "--disable-hybrid-kv-cache-manager" in made.args
-    assert made.env == {"LMCACHE_TRACK_USAGE": "false", "VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS": "60"}
-    assert made.awaits == ("kv.pools", "5555")
-
-
-def test_mooncake_is_told_in_a_file_and_its_keys_begin_with_the_engines_settings():
-    made = parts({"pool": MOONCAKE["pool"] | {"transport": "RDMA"}})
-    assert connector(made)["kv_connector_extra_config"] == {"cache_prefix": tiers.namespace(spec())}
-    told = json.loads(made.config)
-    assert (told["master_server_address"], told["protocol"]) == ("kv.pools:50051", "rdma")
-    assert told["global_segment_size"] == 0
-    assert made.awaits == ("kv.pools", "50051")
-
-
-@pytest.mark.parametrize(
-    ("args", "size"),
-    [
-        ([], 68),
-        (["--tp=2"], 34),
-        (["--tensor-parallel-size", "4", "--dp-size=2"], 8),
-        (["--tp-size=4", "--dp=4", "--enable-dp-attention"], 17),
-        (["--tp", "many"], 68),
-    ],
-)
-def test_sglang_counts_its_memory_in_whole_gb_for_each_rank(args, size):
-    made = parts(MEMORY, type="SGLang", image="lmsysorg/sglang:v0.5.23", args=args)
-    assert made == tiers.PodParts(args=("--enable-hierarchical-cache", f"--hicache-size={size}"))
-
-
-def test_what_stands_behind_sglangs_memory():
-    volume = parts(VOLUME, type="SGLang")
-    assert "--hicache-storage-backend=file" in volume.args
-    assert volume.env["SGLANG_HICACHE_FILE_BACKEND_STORAGE_DIR"].startswith(f"{tiers.FOLDER}/pg-")
-    pool = parts(MEMORY | MOONCAKE, type="SGLang")
-    (extra,) = (each for each in pool.args if "extra-config" in each)
-    name = tiers.namespace(spec(engine={"type": "SGLang"}))
-    assert json.loads(extra.partition("=")[2]) == {"extra_backend_tag": name}
-    assert "--watchdog-timeout=120" in pool.args  # /health answers 200 while a step stands still
-    assert not any("watchdog" in each for each in volume.args)
-    assert (pool.env["MOONCAKE_MASTER"], pool.env["MOONCAKE_PROTOCOL"]) == ("kv.pools:50051", "tcp")
-    assert pool.awaits == ("kv.pools", "50051")
-
-
-def test_tensorrt_llm_is_told_in_its_file():
-    made = parts(MEMORY, type="TensorRTLLM")
-    assert document(made.config) == {"kv_cache_config": {"host_cache_size": 64 << 30}}
-
-
-@pytest.mark.parametrize(
-    "other",
-    [
-        {"image": "vllm/vllm-openai:v0.33.0"},
-        {"args": ["--revision=2"]},
-        {"type": "SGLang"},
-        {"template": {"metadata": {"labels": {"a": "b"}}}},
-    ],
-)
-def test_kv_of_other_engines_has_another_name(other):
-    assert tiers.namespace(spec(engine=other)) != tiers.namespace(spec())
-
-
-def test_the_tiers_themselves_do_not_change_the_name():
-    assert tiers.namespace(spec(cache=VOLUME)) == tiers.namespace(spec())
 
 
 REFUSED = {
@@ -218,20 +117,6 @@ def test_what_is_on_is_told_with_its_capacity():
     assert told(engine={"args": dotted})[1:] == [("EngineArgs", None, "--kv-transfer-config.kv-connector")]
 
 
-@pytest.mark.heavy
-def test_the_gate_waits_for_the_pool_and_says_for_what():
-    with socket.socket() as pool:
-        pool.bind(("127.0.0.1", 0))
-        port = pool.getsockname()[1]
-        made = tiers.PodParts(awaits=("127.0.0.1", str(port)))
-        command = [sys.executable, *made.gate[1:]]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as gate:
-            assert gate.stdout is not None
-            assert f"the pool at 127.0.0.1:{port} is away" in gate.stdout.readline()
-            pool.listen()
-            assert gate.wait(timeout=30) == 0
-
-
 def test_who_can_copy_from_the_tiers():
     pool = {"pool": {"type": "LMCache", "address": "kv:5555"}}
     memory, volume = {"memory": "8Gi"}, {"memory": "8Gi", "claimName": "kv"}
@@ -261,7 +146,7 @@ def test_samples_keep_the_rules_and_can_work(path):
     wanted = parse_spec(group["spec"])
     assert list(cel_rules.broken_rules(group["metadata"]["name"], wanted)) == []
     assert tiers.problem(wanted, None) == ""
-    assert tiers.parts(wanted) != tiers.NOTHING
+    assert tiers.parts(wanted) != pod_parts.NOTHING
 
 
 def test_the_volume_of_the_sample_is_one_that_all_replicas_mount():

@@ -1,6 +1,6 @@
 from datetime import timedelta
 
-from promptgroup_operator.engines.metric_names import VLLM
+from promptgroup_operator.engines.dialects.vllm import METRICS as VLLM
 from promptgroup_operator.load.engine_history import EngineHistory
 from promptgroup_operator.load.load_source import ScrapedLoad, load_subject
 from promptgroup_operator.load.router_history import RouterHistory

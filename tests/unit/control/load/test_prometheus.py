@@ -10,7 +10,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from promptgroup_operator.base.settings import Settings
-from promptgroup_operator.engines.metric_names import VLLM
+from promptgroup_operator.engines.dialects.vllm import METRICS as VLLM
 from promptgroup_operator.load import prometheus, prometheus_api
 from promptgroup_operator.load.engine_history import EngineHistory
 from promptgroup_operator.load.load_source import load_subject

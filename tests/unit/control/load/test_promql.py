@@ -2,7 +2,8 @@ from datetime import timedelta
 
 import pytest
 
-from promptgroup_operator.engines.metric_names import SGLANG, VLLM
+from promptgroup_operator.engines.dialects.sglang import METRICS as SGLANG
+from promptgroup_operator.engines.dialects.vllm import METRICS as VLLM
 from promptgroup_operator.load import promql
 from promptgroup_operator.world.engine_facts import Measured
 from promptgroup_operator.world.load import Departure

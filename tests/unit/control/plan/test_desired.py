@@ -443,7 +443,7 @@ def test_memory_of_vllm_has_its_room_in_dev_shm_unless_the_template_mounts_anoth
 
 SHARED = {
     "by an argument": {"args": ["--tensor-parallel-size=2"]},
-    "by the template's arguments": container(args=["--tp=2"]),
+    "by the template's arguments": container(args=["-tp", "2"]),
     "by GPUs": {"resources": {"limits": {"nvidia.com/gpu": 2}}},
     "by the template's GPUs": container(resources={"limits": {"amd.com/gpu": "4"}}),
 }

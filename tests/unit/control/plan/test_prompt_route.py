@@ -4,7 +4,7 @@ import pytest
 
 from promptgroup_operator.api.prompt_group import EngineType
 from promptgroup_operator.base.timestamps import rfc3339
-from promptgroup_operator.engines.dialect import DIALECTS
+from promptgroup_operator.engines.dialects.registry import DIALECTS
 from promptgroup_operator.plan import desired
 from promptgroup_operator.plan.prompt_route import ready, ring, route, sends_to
 from promptgroup_operator.rollout.release import RevisionPhase, RevisionStep

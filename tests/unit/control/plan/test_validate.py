@@ -4,7 +4,7 @@ from datetime import datetime
 import pytest
 
 from promptgroup_operator.api.prompt_group import EngineType
-from promptgroup_operator.engines.dialect import DIALECTS
+from promptgroup_operator.engines.dialects.registry import DIALECTS
 from promptgroup_operator.plan.plan import MOVING, Plan, decide
 from promptgroup_operator.plan.validate import is_owned, may_delete, taken_aliases, validate
 from promptgroup_operator.world.snapshot import OtherGroup, Problem, Progress, PromptText, Sibling

@@ -63,7 +63,7 @@ def test_header_and_metadata_name_the_same_and_replace_what_the_client_sent():
     head = response.request_headers.response
     assert [each.append_action for each in head.header_mutation.set_headers] == [2]
     assert list(head.header_mutation.remove_headers) == ["x-secret"]
-    assert head.clear_route_cache
+    assert not head.clear_route_cache  # or routes that match what engines do not get would be lost
 
 
 def test_a_body_that_the_gateway_holds_has_its_new_length():

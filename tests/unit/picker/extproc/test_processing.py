@@ -564,6 +564,38 @@ def test_an_engine_that_asks_for_a_key_gets_it_and_none_of_the_clients():
     assert "," not in endpoints_of(request.body(CHAT)[0])
 
 
+@pytest.mark.parametrize("mode", [processing.MODE_FULL_DUPLEX, processing.MODE_BUFFERED])
+def test_a_query_reaches_the_engine_only_where_something_may_read_it(mode):
+    for query in ("?beta=true", "?priority=-9&stream=true", "?"):
+        request = shown()
+        request.head(mode=mode, _path=f"/v1/chat/completions{query}")
+        response = request.body(CHAT)[0]
+        part = response.request_body if mode == processing.MODE_BUFFERED else response.request_headers
+        told = {each.header.key: each.header.raw_value for each in part.response.header_mutation.set_headers}
+        assert told[":path"] == b"/v1/chat/completions"
+
+
+def test_a_target_that_is_the_clients_own_is_not_written_again():
+    for path, body in (("/v1/chat/completions", CHAT), ("/v1/plugin?x=1", CHAT)):
+        request = shown()
+        request.picker.state.pass_paths = frozenset((b"/v1/plugin",))
+        request.head(_path=path)
+        assert ":path" not in set_by(request.body(body)[0])
+
+
+def test_a_stored_response_is_read_with_the_parameters_of_its_api():
+    request = shown()
+    request.head(_path="/v1/responses")
+    responses = request.body(json.dumps({"model": "llama", "input": "hi"}).encode())
+    name = json.loads(responses[1].request_body.response.body_mutation.streamed_response.body)["request_id"]
+    for query, kept in (("beta=1&stream=true&after=é", "?stream=true&after=é"), ("beta=1", "")):
+        messages._picked.cache_clear()
+        request.begin()
+        (response,) = request.head(end=True, _method="GET", _path=f"/v1/responses/{name}?{query}")
+        assert set_by(response)[":path"] == f"/v1/responses/{name}{kept}"
+        assert messages._picked.cache_info().currsize == 0  # whose path has an id would push out the others'
+
+
 def test_a_response_that_only_one_replica_can_hold_has_no_fallback():
     request = shown(endpoints=3)
     request.head(_path="/v1/responses")

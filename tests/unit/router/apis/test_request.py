@@ -161,6 +161,24 @@ def test_a_body_that_cannot_be_used_is_refused_with_its_field(body, words):
     assert words in str(refused(body))
 
 
+@pytest.mark.parametrize(
+    ("fields", "counted"),
+    [
+        ({"prompt": "a"}, (1, 0)),
+        ({"prompt": ["a", "b", "c"]}, (3, 0)),
+        ({"prompt": [1, 2, 3]}, (1, 0)),
+        ({"prompt": [[1, 2], [3]]}, (2, 0)),
+        ({"prompt": ["a", "b"], "prompt_embeds": ["AA", "BB", "CC"]}, (2, 3)),
+        ({"prompt": "a", "prompt_embeds": "AA"}, (1, 1)),
+        ({"prompt": "a", "prompt_embeds": {"x": 1}}, (1, 0)),
+    ],
+)
+def test_prompts_of_a_text_completion_are_counted_apart_from_embeddings(fields, counted):
+    asked = parse(ApiKind.TEXT, json.dumps({"model": "llama"} | fields).encode())
+    assert (asked.prompts, asked.embedded) == counted
+    assert (asked.with_doc({}).prompts, asked.with_doc({}).embedded) == counted
+
+
 @pytest.mark.parametrize("prompt", ["null", "[]", "{}", "true", "[null]", "[true]", "1.5", "7"])
 def test_a_prompt_that_cannot_be_used(prompt):
     error = refused(b'{"model": "m", "prompt": ' + prompt.encode() + b"}", ApiKind.TEXT)

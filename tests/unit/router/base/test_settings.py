@@ -64,8 +64,6 @@ PEERS = ["--table", "t", "--peer-key-file", "k", "--peers"]
         ([*PEERS, "a:0"], {}, "'a:0', whose port is '0'"),
         ([*PEERS, "a:65536"], {}, "expected 1 to 65535"),
         ([*PEERS, "a:"], {}, "'a:', whose port is ''"),
-        (["--table", "t", "--workers", "0"], {}, "--workers is 0, expected 1 to 63"),
-        ([*PEERS, "a", "--workers", "8"], {}, "--workers is 8, but --peer-ports is 8"),
         ([*PEERS, ":9094"], {}, "':9094', expected HOST"),
         ([*PEERS, "udp://a"], {}, "'udp://a', whose port is '//a'"),
         ([*PEERS, "a b"], {}, "'a b', expected HOST"),

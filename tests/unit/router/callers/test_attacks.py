@@ -7,7 +7,7 @@ import json
 import orjson
 import pytest
 
-from promptgroup_operator.engines.dialect import VLLM
+from promptgroup_operator.engines.dialects.vllm import VLLM
 from promptgroup_router.access.caller import Caller
 from promptgroup_router.contract.access import Access, AccessType
 from promptgroup_router.contract.caller_rules import NO_RULES, CallerLimits, CallerRules

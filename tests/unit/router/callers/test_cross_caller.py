@@ -6,7 +6,8 @@ test_real_sglang.py, too, and `COMPAT_ENGINES` names real engines of the model `
 
 import pytest
 
-from promptgroup_operator.engines.dialect import SGLANG, VLLM
+from promptgroup_operator.engines.dialects.sglang import SGLANG
+from promptgroup_operator.engines.dialects.vllm import VLLM
 from support.crosscaller import RESPONSES, WAYS, all_learned, timed_pairs, within, world
 from support.keys import KEY_A, KEY_B
 from support.tables import SYSTEM

@@ -17,10 +17,6 @@ CHAT, TEXT = ApiKind.CHAT, ApiKind.TEXT
         (CHAT, {"max_tokens": 10**30, "n": 10**30}, MOST),
         (TEXT, {"max_completion_tokens": 1, "max_tokens": 9}, 9),
         (TEXT, {"max_tokens": 9, "n": 2, "best_of": 4}, 36),
-        (TEXT, {"max_tokens": 9, "n": 2, "prompt": ["a", "b", "c"]}, 54),
-        (TEXT, {"max_tokens": 9, "prompt": [[1, 2], [3]]}, 18),
-        (TEXT, {"max_tokens": 9, "prompt": [1, 2, 3]}, 9),
-        (TEXT, {"max_tokens": 9, "prompt": ["a"], "prompt_embeds": ["AA", "BB"]}, 27),
         (ApiKind.RESPONSES, {"max_output_tokens": 3, "max_tokens": 1}, 3),
         (ApiKind.MESSAGES, {"max_tokens": 3, "max_completion_tokens": 1, "n": 5}, 3),
     ],
@@ -49,6 +45,12 @@ def test_a_number_counts_in_every_spelling_that_engines_take(name, value):
         assert longest_answer(kind, {name: value}) == longest_answer(kind, {name: plain})
         stated = {"max_tokens": "500", "max_output_tokens": "500"}
         assert longest_answer(kind, stated | {name: value}) == longest_answer(kind, stated | {name: plain})
+
+
+def test_each_prompt_has_answers_of_its_own():
+    assert longest_answer(TEXT, {"max_tokens": 9, "n": 2}, 3) == (54, True)
+    assert longest_answer(TEXT, {}, 3) == (3 * UNSTATED, False)
+    assert longest_answer(TEXT, {"max_tokens": 9, "n": 10**9}, 10**6) == (MOST, True)
 
 
 def test_eight_answers_are_reserved_as_eight():

@@ -2,10 +2,16 @@ import json
 
 import pytest
 
+from promptgroup_router.access.keyring import SecretRef
+from promptgroup_router.apis.request import ApiKind, parse
 from promptgroup_router.base.errors import ApiError
+from promptgroup_router.contract.caller_rules import CallerLimits, CallerRules, EngineField
 from promptgroup_router.decision.arrival import ModelsAnswer, arrive
+from promptgroup_router.reading.digest import digest, from_digest
 from promptgroup_router.routing.route import Route
 from promptgroup_router.routing.state import RouterState
+from support.keys import BY_KEY, KEY_A
+from support.tables import group, revision, slot, table
 from support.wire import chat, table_of
 
 CHAT = b"/v1/chat/completions"
@@ -50,6 +56,30 @@ def test_what_is_not_served(method, path, status, allow):
 def test_the_methods_of_the_whole_server_are_told():
     _, found = arrived(b"OPTIONS", b"*")
     assert (found.body, found.fields) == (b"", [(b"allow", b"GET, HEAD, POST, DELETE, OPTIONS")])
+
+
+@pytest.mark.parametrize("large", [False, True])
+@pytest.mark.parametrize(("allowed", "prompts"), [((), 2), ((EngineField.PROMPT_EMBEDS,), 5)])
+def test_answers_to_embeddings_are_reserved_where_the_engine_gets_them(allowed, prompts, large):
+    rules = CallerRules(allowed=frozenset(allowed), default=CallerLimits(tokens_per_minute=10**6))
+    known = group("support", revision(slots=(slot(0, address="10.0.0.1:8000"),)), access=BY_KEY, callers=rules)
+    asked = {"model": "support", "prompt": ["a", "b"], "prompt_embeds": ["AA", "BB", "CC"], "max_tokens": 100, "n": 2}
+    body = json.dumps(asked).encode()
+    state = RouterState()
+    state.install(table(known), "file", 0.0)
+    state.authenticator.keyring.learn_keys(SecretRef("chat", "keys"), {"team-a": KEY_A.encode()})
+    ask = parse(ApiKind.TEXT, body)
+    found = arrive(
+        state,
+        method=b"POST",
+        path=b"/v1/completions",
+        headers={b"authorization": f"Bearer {KEY_A}".encode()},
+        body=body,
+        now=0.0,
+        ask=from_digest(digest(ask, 0)) if large else None,
+    )
+    assert found.charge.open == 100 * 2 * prompts
+    assert large or (b"prompt_embeds" in found.body) is (allowed != ())
 
 
 @pytest.mark.parametrize("coding", ["gzip", "br", "identity, gzip", "x" * 1000])

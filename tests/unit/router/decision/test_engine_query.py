@@ -1,7 +1,7 @@
 import pytest
 
 from promptgroup_router.apis.endpoints import BY_PATH_ALONE, ENDPOINTS, PASSED
-from promptgroup_router.decision.engine_query import engine_query
+from promptgroup_router.decision.engine_query import engine_query, engine_target
 
 QUERIES = [
     b"beta=true",
@@ -29,3 +29,10 @@ def test_of_a_stored_response_they_get_what_the_api_has(path):
 
 def test_a_path_that_settings_allow_gets_its_query():
     assert engine_query(PASSED, b"/v1/plugin", b"x=1") == b"x=1"
+
+
+def test_a_target_has_a_question_mark_only_before_a_query():
+    chat = b"/v1/chat/completions"
+    assert engine_target(ENDPOINTS[chat], chat, b"beta=true") == engine_target(ENDPOINTS[chat], chat, b"") == chat
+    assert engine_target(BY_PATH_ALONE, STORED, b"beta=1&stream=true") == STORED + b"?stream=true"
+    assert engine_target(PASSED, b"/v1/plugin", b"x=1") == b"/v1/plugin?x=1"

@@ -8,8 +8,9 @@ from promptgroup_router.base import build
 from promptgroup_router.base.errors import Failure
 from promptgroup_router.contract.table import Policy, Slot, SlotState, TimeLimits
 from promptgroup_router.decision.arrival import arrive
-from promptgroup_router.decision.exchange import Exchange, Send
+from promptgroup_router.decision.exchange import Action, Exchange, Send
 from promptgroup_router.policy.demand import Demand
+from promptgroup_router.policy.health import ERRORS_IN_A_ROW, FIRST_BACKOFF, LAST_BACKOFF
 from promptgroup_router.policy.retry_budget import LEAST
 from promptgroup_router.routing.state import RouterState
 from support.script import play
@@ -200,27 +201,85 @@ def test_a_stale_connection_is_nobodys_failure():
     assert case.exchange.tries == 1
 
 
-@pytest.mark.parametrize("status", [502, 503, 504])
-def test_an_engine_that_says_unavailable_is_left_without_ejecting_it(status):
+@pytest.mark.parametrize("status", [429, 502, 503, 504])
+def test_an_engine_that_says_unavailable_is_ejected_and_the_next_is_tried(status):
     case = Case(slots=2)
     case.play(f"""
         begin              -> send home
         answered {status}  -> send next
         answered 200       -> relay
     """)
-    assert case.ejected() == []
+    assert case.ejected() == case.order[:1]
     assert case.state.balancer.loads == {case.candidates.id + f"/{case.order[1]}": 1}
+    assert case.state.metrics.ejections.values[()] == 1
 
 
-def test_when_all_say_unavailable_the_last_answer_is_passed_on():
-    Case(slots=2).play("""
+def test_an_engine_is_left_alone_for_as_long_as_it_asks_within_bounds():
+    for asked, left_alone in ((0.0, FIRST_BACKOFF), (7.0, 7.0), (1e6, LAST_BACKOFF)):
+        case = Case(slots=2)
+        case.play("begin -> send home")
+        assert isinstance(case.exchange.answered(503, 100.0, asked), Send)
+        assert case.ejected(100.0 + left_alone - 0.1) == case.order[:1]
+        assert case.ejected(100.0 + left_alone) == []
+
+
+def test_when_all_say_unavailable_the_last_answer_is_passed_on_and_clears_nothing():
+    case = Case(slots=2)
+    case.play("""
         begin         -> send home
         answered 503  -> send next
         answered 503  -> relay
     """)
+    case.exchange.relaying(100.0, 503)
+    assert sorted(case.ejected()) == [0, 1]
 
 
-@pytest.mark.parametrize("status", [200, 400, 429, 500])
+def test_over_the_retry_budget_a_refused_request_waits_while_others_stand_by():
+    case = Case(slots=3)
+    for _ in range(LEAST):
+        case.state.retry_budget.take(case.candidates.id, 0)
+    case.play("""
+        begin         -> send home
+        answered 503  -> wait
+    """)
+    assert case.state.balancer.loads == {}
+    case.state.retry_budget.give_back(case.candidates.id)
+    case.play("""
+        begin         -> send next
+        answered 200  -> relay
+    """)
+
+
+def test_over_the_retry_budget_the_refusal_of_the_only_replica_is_passed_on():
+    case = Case(slots=1)
+    for _ in range(LEAST):
+        case.state.retry_budget.take(case.candidates.id, 0)
+    case.play("""
+        begin         -> send home
+        answered 503  -> relay
+    """)
+
+
+def test_a_replica_that_errs_again_and_again_is_ejected_and_one_answer_clears_it():
+    case = Case(slots=1)
+    member = case.candidates.ready[0]
+
+    def answers(status):
+        exchange = Exchange(case.state, case.candidates, Demand(7, 7), 160.0)
+        exchange.begin(100.0)
+        assert exchange.answered(status, 100.0) is Action.RELAY
+        exchange.relaying(100.0, status)
+        exchange.ended(100.0)
+
+    for status in (*[500] * (ERRORS_IN_A_ROW - 1), 200, *[500] * (ERRORS_IN_A_ROW - 1)):
+        answers(status)
+    assert case.ejected() == []
+    answers(500)
+    assert case.ejected() == [member.slot]
+    assert case.state.metrics.ejections.values[()] == 1
+
+
+@pytest.mark.parametrize("status", [200, 400, 404, 500])
 def test_other_statuses_are_answers(status):
     Case(slots=2).play(f"""
         begin              -> send home

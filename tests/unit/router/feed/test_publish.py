@@ -142,6 +142,21 @@ def test_a_large_table_is_installed_in_slices(tmp_path, monkeypatch):
     assert turns > 100
 
 
+def test_many_new_replicas_are_made_in_slices(monkeypatch):
+    steps, case = [], Case()
+    prepare = case.state.balancer.prepare
+
+    def counted(view, now):
+        for step in prepare(view, now):
+            steps.append(step)
+            yield step
+
+    monkeypatch.setattr(case.state.balancer, "prepare", counted)
+    asyncio.run(case.publisher.publish_in_slices(table(group("a", revision(slots=40))), "kubernetes"))
+    assert len(steps) == 40
+    assert len(case.state.balancer.replicas) == 40
+
+
 def test_a_fault_within_a_slice_costs_its_group_alone(monkeypatch):
     def fail(*_):
         raise RuntimeError("a fault of the router")

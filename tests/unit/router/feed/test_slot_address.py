@@ -4,10 +4,11 @@ import ipaddress
 
 import pytest
 
+from promptgroup_router.base.steps import at_once
 from promptgroup_router.contract.encoding import encode_group
 from promptgroup_router.contract.table import Slot, SlotState, TableError
 from promptgroup_router.feed.prompt_routes import Routes
-from promptgroup_router.feed.slot_address import check
+from promptgroup_router.feed.slot_address import check_steps
 from support.tables import group, revision, slot
 
 LAPTOP = ipaddress.ip_network("127.64.0.0/10")
@@ -21,7 +22,7 @@ def at(address):
     "address", ["10.0.0.1:8000", "192.168.1.1:8000", "100.64.0.9:80", "[fd00:10::5]:8000", "[2001:db8::1]:8000"]
 )
 def test_addresses_of_pods_are_taken(address):
-    check(at(address), ())
+    at_once(check_steps(at(address), ()))
 
 
 @pytest.mark.parametrize(
@@ -52,20 +53,20 @@ def test_addresses_of_pods_are_taken(address):
 )
 def test_addresses_that_no_pod_has_are_refused_with_group_slot_and_address(address):
     with pytest.raises(TableError) as refused:
-        check(at(address), ())
+        at_once(check_steps(at(address), ()))
     assert "chat/support: revision " in str(refused.value)
     assert "slot 0" in str(refused.value)
     assert repr(address) in str(refused.value)
 
 
 def test_a_laptops_pods_are_taken_where_their_network_is_allowed():
-    check(at("127.64.0.9:8000"), (LAPTOP,))
+    at_once(check_steps(at("127.64.0.9:8000"), (LAPTOP,)))
     with pytest.raises(TableError):
-        check(at("127.0.0.1:8000"), (LAPTOP,))
+        at_once(check_steps(at("127.0.0.1:8000"), (LAPTOP,)))
 
 
 def test_a_slot_without_a_replica_has_no_address():
-    check(group("support", revision(slots=(Slot(0, SlotState.ABSENT, "", "", ""),))), ())
+    at_once(check_steps(group("support", revision(slots=(Slot(0, SlotState.ABSENT, "", "", ""),))), ()))
 
 
 def test_a_route_to_the_routers_own_machine_leaves_the_last_good_one():

@@ -587,6 +587,19 @@ def test_an_answer_is_for_those_who_sent_the_fields_that_its_engine_got(tmp_path
     served(tmp_path, test, callers=CallerRules(headers=frozenset(named)))
 
 
+def test_queries_that_no_engine_gets_split_nothing(tmp_path):
+    """The router drops them, so that none of their spellings fills the cache with copies of one answer."""
+
+    async def test(router, oracle, engine):
+        for query in ("", "?", "?beta=true", "?beta=true&x=1", *(f"?{number}" for number in range(20))):
+            answer = await ask(router.port, post(exact(), path=f"/v1/chat/completions{query}"))
+            assert answer.status == 200
+        assert oracle.inferences == 1
+        assert [request.head.query for request in engine.requests] == [b""]
+
+    served(tmp_path, test)
+
+
 def test_who_waits_for_anothers_answer_gets_no_field_that_only_the_other_asked_for(tmp_path):
     told = "Endpoint-Load-Metrics: JSON {}"
 

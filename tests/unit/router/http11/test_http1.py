@@ -3,6 +3,7 @@ import pytest
 from promptgroup_router.base.errors import HttpError
 from promptgroup_router.http11.http1 import (
     HOP_BY_HOP,
+    MAX_FIELDS,
     MAX_HEAD,
     Framing,
     HeadBuffer,
@@ -243,6 +244,16 @@ def test_heads_are_limited_and_the_limit_is_exact():
     with pytest.raises(HttpError) as caught:
         HeadBuffer(skip_blank_lines=True).take(filler + b"a" * (MAX_HEAD - len(filler) - 3) + b"\r\n\r\n")
     assert caught.value.status == 431
+
+
+def test_fields_of_a_head_are_limited_and_the_limit_is_exact():
+    """The shortest fields that fill a head take as long to read as a hundred honest requests."""
+    for parse, first in ((parse_request, "POST / HTTP/1.1"), (parse_response, "HTTP/1.1 200 OK")):
+        lines = [first, "Host: x", *["a:"] * (MAX_FIELDS - 1)]
+        parse(head(*lines))
+        with pytest.raises(HttpError, match="send fewer") as caught:
+            parse(head(*lines, "a:"))
+        assert caught.value.status == 431
 
 
 def test_a_target_that_fills_the_limit_is_too_long_by_itself():

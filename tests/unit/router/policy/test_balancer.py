@@ -237,6 +237,36 @@ def test_a_request_that_ends_on_a_process_which_was_replaced_says_nothing_of_the
     assert list(balancer.snapshot()) == balancer.export(5.0)[0] == []
 
 
+def books(balancer):
+    def of(replica):
+        costs, prefixes = replica.costs, list(replica.prefixes._entries.items())
+        plain = (replica.key, replica.incarnation, replica.written, replica.since, replica.inherited, replica.step)
+        return (*plain, prefixes, costs.kv_tokens, costs.rate)
+
+    return {id_: of(replica) for id_, replica in balancer.replicas.items()}
+
+
+def test_what_a_table_adds_can_be_made_before_it_is_installed(monkeypatch):
+    """So that a table of thousands of new replicas holds a router's loop for milliseconds alone."""
+    view, (_, balancer), (_, plain) = view_with(5, incarnations={0: "b"}), served(), served()
+    plain.install(view, 7.0)
+    steps = sum(1 for _ in balancer.prepare(view, 3.0))
+    assert steps == 5
+    monkeypatch.setattr("promptgroup_router.policy.balancer.ReplicaLoad", None)
+    balancer.install(view, 7.0)
+    assert books(balancer) == books(plain)
+    kinds = {id(replica.costs) for replica in balancer.replicas.values()}
+    assert len(kinds) == 1  # replicas of one kind learn together
+
+
+def test_what_was_made_for_another_table_is_not_taken():
+    _, balancer = served()
+    for _ in balancer.prepare(view_with(5, incarnations={0: "b", 4: "b"}), 3.0):
+        pass
+    balancer.install(view_with(5, incarnations={0: "c"}), 7.0)
+    assert [replica.incarnation for replica in balancer.replicas.values()] == ["c", "a", "a", "a", "a"]
+
+
 def test_a_table_that_changes_nothing_keeps_the_books():
     candidates, balancer = served()
     pick = balancer.pick(candidates, DEMAND, 0.0)

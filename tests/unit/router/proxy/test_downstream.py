@@ -254,11 +254,27 @@ def test_draining_closes_idle_connections_and_the_others_after_their_answer(case
     assert case.transport.did == begun.transport.did == ["write_eof"]
 
 
-def test_an_answer_that_began_before_the_drain_ends_its_connection_too(case):
+def began_before_the_drain(case):
     case.receive(get("/later"))
     case.connection.write(b"a head that says nothing about the connection")
     case.clients.drain()
     case.connection.finish(keep=True)
+    case.transport.taken()
+
+
+def test_a_client_whose_answer_began_before_the_drain_gets_one_more(case):
+    began_before_the_drain(case)
+    assert case.transport.did == []
+    case.receive(get("/now"))  # it was under way already, as a client's that sends back to back
+    assert b"connection: close" in case.transport.taken()
+    assert case.transport.did == ["write_eof"]
+
+
+def test_a_client_that_sends_nothing_more_in_a_drain_is_left_soon(case):
+    began_before_the_drain(case)
+    case.connection.tick(case.now + downstream.LAST_REQUEST_SECONDS - 0.1)
+    assert case.transport.did == []
+    case.connection.tick(case.now + downstream.LAST_REQUEST_SECONDS)
     assert case.transport.did == ["write_eof"]
 
 

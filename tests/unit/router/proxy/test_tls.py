@@ -258,8 +258,7 @@ async def load(port, stop, done, failed):
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("workers", ["1", "2"])
-def test_certificates_are_replaced_under_load_without_a_failed_request(tmp_path, workers):
+def test_certificates_are_replaced_under_load_without_a_failed_request(tmp_path):
     async def test():
         files = TlsFiles(tmp_path / "server")
         async with engines(1) as (engine,):
@@ -272,7 +271,7 @@ def test_certificates_are_replaced_under_load_without_a_failed_request(tmp_path,
                 "--tls-key",
                 str(files.key),
             )
-            async with started(*flags, "--workers", workers) as router:
+            async with started(*flags) as router:
                 await until(lambda: router.port, "the port")
                 while await router.ready() != 200:  # noqa: ASYNC110 - another process, which announces nothing
                     await asyncio.sleep(0.05)
@@ -284,7 +283,7 @@ def test_certificates_are_replaced_under_load_without_a_failed_request(tmp_path,
                     wanted = files.cert.read_text()
                     seen = 0
                     async with asyncio.timeout(25):
-                        while seen < 6:  # each worker
+                        while seen < 6:
                             found = await asyncio.to_thread(peer_certificate, router.port)
                             seen = seen + 1 if found == wanted else 0
                             await asyncio.sleep(0.02)

@@ -193,6 +193,7 @@ def test_a_digest_reserves_what_its_request_does(value):
         whole = ENDPOINTS[path].parse(orjson.dumps({"model": "m"} | fields | names))
         told = from_digest(orjson.loads(orjson.dumps(digest(whole, 0))))
         assert longest_answer(told.kind, told.doc) == longest_answer(whole.kind, whole.doc)
+        assert (told.prompts, told.embedded) == (whole.prompts, whole.embedded)
         assert goes_on(told) is goes_on(whole)
 
 

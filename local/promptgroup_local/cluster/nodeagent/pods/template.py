@@ -31,7 +31,7 @@ from promptgroup_local.cluster import process
 PROGRAMS = {
     "promptgroup_local.engine": ("promptgroup_local.engine.server", "uvloop"),
     "promptgroup_operator": ("promptgroup_operator.handlers", "promptgroup_operator.telemetry.metrics_server"),
-    "promptgroup_router": ("promptgroup_router.server", "promptgroup_router.workers.supervisor", "uvloop"),
+    "promptgroup_router": ("promptgroup_router.server", "uvloop"),
 }
 """Modules that are run so → what they import. Nothing of it starts a thread."""
 READ_AT_IMPORT = frozenset(("SSL_CERT_FILE", "SSL_CERT_DIR"))

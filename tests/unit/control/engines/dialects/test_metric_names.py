@@ -5,7 +5,10 @@ from pathlib import Path
 import pytest
 
 from promptgroup_operator.engines import engine_metrics
-from promptgroup_operator.engines.metric_names import SGLANG, TENSORRT_LLM, VLLM, Spellings
+from promptgroup_operator.engines.dialects.metric_names import Spellings
+from promptgroup_operator.engines.dialects.sglang import METRICS as SGLANG
+from promptgroup_operator.engines.dialects.tensorrt_llm import METRICS as TENSORRT_LLM
+from promptgroup_operator.engines.dialects.vllm import METRICS as VLLM
 
 OFFLOADED = frozenset(
     name for names in (VLLM, SGLANG) for name in (*names.memory_usage, *names.memory_used, *names.memory_size)
@@ -30,7 +33,7 @@ def test_what_every_load_needs_has_a_name_in_every_engine(prefix):
     assert all((names.queries, names.hits, names.requests, names.running, names.waiting, names.usage))
 
 
-VLLM_PAGE = (Path(__file__).parent / "pages" / "vllm-0.32.txt").read_text()
+VLLM_PAGE = (Path(__file__).parents[1] / "pages" / "vllm-0.32.txt").read_text()
 """Of one of the two engines of `make demo-vllm-diagnosis`, at its end."""
 
 
@@ -45,7 +48,7 @@ def test_a_real_vllm_has_every_name_of_today():
     assert labels <= set(re.findall(r'(\w+)="', info))
 
 
-SGLANG_PAGE = (Path(__file__).parent / "pages" / "sglang-0.5.23.txt").read_text()
+SGLANG_PAGE = (Path(__file__).parents[1] / "pages" / "sglang-0.5.23.txt").read_text()
 """Of an engine with a KV cache of 10,240 tokens, after more than they."""
 LATE = {"sglang:num_retracted_requests_total"}
 """Appears with the first request that is taken back."""

@@ -1,16 +1,12 @@
 import pytest
 
 from promptgroup_operator.api.prompt_group import EngineType
-from promptgroup_operator.engines.dialect import (
-    CONFIG_FILE,
-    DIALECTS,
-    SGLANG,
-    TENSORRT_LLM,
-    VLLM,
-    arguments,
-    is_parallel,
-    step_tokens,
-)
+from promptgroup_operator.engines.dialects.dialect import arguments, is_parallel, step_tokens
+from promptgroup_operator.engines.dialects.pod_parts import CONFIG_FILE
+from promptgroup_operator.engines.dialects.registry import DIALECTS
+from promptgroup_operator.engines.dialects.sglang import SGLANG
+from promptgroup_operator.engines.dialects.tensorrt_llm import TENSORRT_LLM
+from promptgroup_operator.engines.dialects.vllm import VLLM
 
 
 def test_every_engine_type_has_a_dialect():
@@ -89,15 +85,15 @@ def test_the_tokens_of_a_step(case):
 
 
 PARALLEL = {
-    "vLLM": ["--tensor-parallel-size=2"],
-    "vLLM, in two words": ["--pipeline-parallel-size", "4"],
-    "vLLM, abbreviated": ["-tp", "8"],
-    "vLLM, replicas of the weights": ["--data_parallel_size=2"],
-    "SGLang": ["--tp=2"],
-    "SGLang, in full": ["--tp-size", "2"],
-    "SGLang, replicas of the weights": ["--dp-size=2"],
-    "TensorRT-LLM": ["--tp_size=2"],
-    "the last one wins": ["--tp=1", "--tp=2"],
+    "vLLM": (VLLM, ["--tensor-parallel-size=2"]),
+    "vLLM, in two words": (VLLM, ["--pipeline-parallel-size", "4"]),
+    "vLLM, abbreviated": (VLLM, ["-tp", "8"]),
+    "vLLM, replicas of the weights": (VLLM, ["--data_parallel_size=2"]),
+    "SGLang": (SGLANG, ["--tp=2"]),
+    "SGLang, in full": (SGLANG, ["--tp-size", "2"]),
+    "SGLang, replicas of the weights": (SGLANG, ["--dp-size=2"]),
+    "TensorRT-LLM": (TENSORRT_LLM, ["--tp_size=2"]),
+    "the last one wins": (SGLANG, ["--tp=1", "--tp=2"]),
 }
 ALONE = {
     "nothing": [],
@@ -111,9 +107,9 @@ ALONE = {
 
 @pytest.mark.parametrize("case", PARALLEL)
 def test_an_engine_of_several_processes(case):
-    assert is_parallel(PARALLEL[case])
+    assert is_parallel(*PARALLEL[case])
 
 
 @pytest.mark.parametrize("case", ALONE)
 def test_an_engine_of_one_process(case):
-    assert not is_parallel(ALONE[case])
+    assert not is_parallel(SGLANG, ALONE[case])

@@ -1,0 +1,257 @@
+"""vLLM: arguments, metrics, KV tiers, and the tiers that a user's own flags set up. Does no I/O.
+
+tier                   set by
+memory                 --kv-offloading-size
+memory and a volume    OffloadingConnector with the tier fs
+pool                   LMCacheMPConnector or MooncakeStoreConnector
+
+Flags and keys are those of vLLM 0.32, LMCache 0.5.6 and Mooncake 0.3.13.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from promptgroup_operator.api.cache import OffloadSpec, PoolSpec, PoolType
+from promptgroup_operator.api.prompt_group import EngineSpec, PromptGroupSpec
+from promptgroup_operator.base import sizes
+from promptgroup_operator.engines.dialects.dialect import TLS_ARGS, Dialect
+from promptgroup_operator.engines.dialects.flags import decimal, flag_of, number, values_of
+from promptgroup_operator.engines.dialects.metric_names import MetricNames
+from promptgroup_operator.engines.dialects.pod_parts import (
+    CONFIG_FILE,
+    FOLDER,
+    NOTHING,
+    SHARED_MEMORY,
+    ManualTier,
+    PodParts,
+    compact_json,
+    namespace,
+    protocol,
+    split_address,
+    too_old,
+)
+
+MQ_TIMEOUT = 5
+"""Seconds that an engine waits for LMCache's server. With the connector's 300 an engine stood still for five minutes
+and died when its server was killed in a transfer; with 5 the longest stall was 14 s."""
+HEARTBEAT = 2
+"""Seconds between an engine's looks at LMCache's server; the connector's default is 10."""
+STEP_SECONDS = 60
+"""Seconds after which vLLM ends itself when a step of its does not end: /health answers 200 all that time."""
+SHARED_MEMORY_SPARE = 1
+"""GiB of shared memory beside what vLLM keeps KV in: its processes talk through it."""
+LEFT_BEHIND = f"{SHARED_MEMORY}/vllm_offload_*"
+"""Files in which vLLM keeps KV: with a volume behind it, one that is ended does not remove them."""
+LOCAL_BUFFER = 1 << 30
+"""Bytes through which a worker of an engine exchanges blocks with Mooncake."""
+LMCACHE_IMAGE, LMCACHE_SINCE = "lmcache/vllm-openai", (0, 5)
+"""The image of vLLM with LMCache, whose tags are releases of LMCache; the first whose connector has time-outs."""
+HANDS_OVER = frozenset(
+    {
+        *("NixlConnector", "NixlPullConnector", "NixlPushConnector"),
+        *("P2pNcclConnector", "MooncakeConnector", "MoRIIOConnector"),
+    }
+)
+"""Connectors of vLLM by which a prefill engine gives KV to a decode engine."""
+
+_CACHING_OFF = "--no-enable-prefix-caching"
+_TRANSFER = "--kv-transfer-config"
+_SETS_UP = re.compile(rf"{_TRANSFER}(\..+)?|--kv-offloading-(size|backend)")
+
+METRICS = MetricNames(
+    path="/metrics",
+    queries=("vllm:prefix_cache_queries_total", "vllm:gpu_prefix_cache_queries_total"),
+    hits=("vllm:prefix_cache_hits_total", "vllm:gpu_prefix_cache_hits_total"),
+    tier_hits=("vllm:external_prefix_cache_hits_total",),
+    by_source=("vllm:prompt_tokens_cached_by_source_total",),
+    by_source_label="source",
+    memory_usage=("vllm:kv_offload_cpu_cache_usage_perc",),
+    generated=("vllm:generation_tokens_total",),
+    requests=("vllm:request_success_total",),
+    running=("vllm:num_requests_running",),
+    waiting=("vllm:num_requests_waiting",),
+    usage=("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc"),
+    first_token="vllm:time_to_first_token_seconds",  # noqa: S106 - tokens of text
+    computed=("vllm:request_prefill_kv_computed_tokens_sum",),
+    prefill_seconds=("vllm:request_prefill_time_seconds_sum",),
+    decode_seconds=("vllm:request_decode_time_seconds_sum",),
+    queue_seconds=("vllm:request_queue_time_seconds_sum",),
+    preemptions=("vllm:num_preemptions_total",),
+    info="vllm:cache_config_info",
+    step_labels=("cache_hit_alignment_tokens", "hash_block_size", "block_size"),
+    caching_label="enable_prefix_caching",
+    kv_tokens_label="kv_cache_size_tokens",
+    blocks_label="num_gpu_blocks",
+    block_size_label="block_size",
+)
+"""vLLM 0.32, and the names that 0.8 to 0.10 had (`gpu_`)."""
+
+
+def _tiers(spec: PromptGroupSpec) -> PodParts:
+    cache = spec.cache
+    if cache is None:
+        return NOTHING
+    if cache.pool is not None:
+        return _pool(spec, cache.pool)
+    return _offload(spec, cache.offload) if cache.offload is not None else NOTHING
+
+
+def _offload(spec: PromptGroupSpec, offload: OffloadSpec) -> PodParts:
+    # a replica of vLLM allocates it once for each data-parallel engine
+    share = sizes.parse(offload.memory) // number(spec.engine.args, ("--data-parallel-size", "-dp"))
+    # vLLM keeps it in files there, and exits where they do not fit
+    shared = f"{(sizes.parse(offload.memory) >> 30) + SHARED_MEMORY_SPARE}Gi"
+    if offload.claim_name is None:
+        return PodParts(
+            args=(f"--kv-offloading-size={share / 2**30:g}",), shared_memory=shared, left_behind=LEFT_BEHIND
+        )
+    extra = {
+        "cpu_bytes_to_use": share,
+        "spec_name": "TieringOffloadingSpec",
+        "secondary_tiers": [{"type": "fs", "root_dir": f"{FOLDER}/{namespace(spec)}"}],
+    }
+    args = (_connector("OffloadingConnector", extra),)
+    return PodParts(args=args, claim=offload.claim_name, shared_memory=shared, left_behind=LEFT_BEHIND)
+
+
+def _pool(spec: PromptGroupSpec, pool: PoolSpec) -> PodParts:
+    host, port = split_address(pool.address)
+    watchdog = {"VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS": str(STEP_SECONDS)}
+    if pool.type is PoolType.LMCACHE:
+        extra = {
+            "lmcache.mp.host": f"tcp://{host}",
+            "lmcache.mp.port": int(port),
+            "lmcache.mp.mq_timeout": MQ_TIMEOUT,
+            "lmcache.mp.heartbeat_interval": HEARTBEAT,
+        }
+        return PodParts(
+            args=(_connector("LMCacheMPConnector", extra), "--disable-hybrid-kv-cache-manager"),
+            env={"LMCACHE_TRACK_USAGE": "false", **watchdog},  # else LMCache reports its use over the Internet
+            awaits=(host.strip("[]"), port),
+        )
+    config = {
+        "metadata_server": "P2PHANDSHAKE",
+        "master_server_address": pool.address,
+        "global_segment_size": 0,  # its store nodes hold the blocks: an engine that restarts takes none away
+        "local_buffer_size": LOCAL_BUFFER,
+        "protocol": protocol(pool),
+        "device_name": "",
+    }
+    return PodParts(
+        args=(_connector("MooncakeStoreConnector", {"cache_prefix": namespace(spec)}),),
+        env={"MOONCAKE_CONFIG_PATH": CONFIG_FILE, **watchdog},
+        config=compact_json(config) + "\n",
+        awaits=(host.strip("[]"), port),
+    )
+
+
+def _connector(name: str, extra: Mapping[str, Any]) -> str:
+    config = {"kv_connector": name, "kv_role": "kv_both", "kv_connector_extra_config": extra}
+    return f"--kv-transfer-config={compact_json(config)}"
+
+
+def _tiers_problem(spec: PromptGroupSpec) -> str:
+    pool = spec.cache.pool if spec.cache is not None else None
+    if pool is None or pool.type is not PoolType.LMCACHE:
+        return ""
+    problem = too_old(spec.engine.image, "LMCache", LMCACHE_IMAGE, LMCACHE_SINCE)
+    if problem:
+        return problem
+    if "--revision" in map(flag_of, spec.engine.args):
+        return (
+            "--revision in spec.engine.args: a pool of type LMCache identifies a model only by its name or path, so "
+            "two revisions would use each other's KV: serve each revision from a folder of its own, and remove the flag"
+        )
+    return ""
+
+
+def _manual_setting(engine: EngineSpec) -> str:
+    return next((flag for flag in map(flag_of, engine.args) if _SETS_UP.fullmatch(flag)), "")
+
+
+def _manual_tier(engine: EngineSpec, setting: str) -> ManualTier | None:
+    # a connector that hands KV from a prefill engine to a decode engine keeps none, so it is no tier
+    values = dict(values_of(engine.args))
+    copies = number(engine.args, ("--data-parallel-size", "-dp"))
+    if "--kv-offloading-size" in values:
+        # with LMCache as its backend, the memory is that of LMCache's server
+        native = values.get("--kv-offloading-backend", "native") == "native"
+        size = int(decimal(values["--kv-offloading-size"]) * 2**30) * copies if native else 0
+        return ManualTier("--kv-offloading-size", size)
+    config = _transfer_config(engine.args)
+    connectors = list(_connectors(config))
+    if connectors and set(connectors) <= HANDS_OVER:
+        return None
+    settings = config.get("kv_connector_extra_config")
+    extra: Mapping[str, Any] = settings if isinstance(settings, Mapping) else {}
+    to_use = extra.get("cpu_bytes_to_use")
+    is_size = connectors == ["OffloadingConnector"] and isinstance(to_use, int | str)
+    return ManualTier(setting, int(decimal(str(to_use))) * copies if is_size else 0)
+
+
+def _transfer_config(args: Sequence[str]) -> dict[str, Any]:
+    """Return the connector's settings, whether they are JSON or dotted; what cannot be read is left out."""
+    config: dict[str, Any] = {}
+    for flag, value in values_of(args):
+        if flag == _TRANSFER:
+            try:
+                read = json.loads(value)
+            except (ValueError, RecursionError):
+                continue
+            config |= read if isinstance(read, dict) else {}
+        elif flag.startswith(f"{_TRANSFER}."):
+            *folders, key = flag.removeprefix(f"{_TRANSFER}.").replace("-", "_").split(".")
+            place = config
+            for folder in folders:
+                inner = place.get(folder)
+                place[folder] = inner if isinstance(inner, dict) else {}
+                place = place[folder]
+            place[key] = value
+    return config
+
+
+def _connectors(config: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the connectors' names; those of MultiConnector in its place."""
+    name = config.get("kv_connector")
+    if name != "MultiConnector":
+        if isinstance(name, str) and name:
+            yield name
+        return
+    extra = config.get("kv_connector_extra_config")
+    parts = extra.get("connectors") if isinstance(extra, Mapping) else None
+    for part in parts if isinstance(parts, list) else []:
+        inner = part.get("kv_connector") if isinstance(part, Mapping) else None
+        yield inner if isinstance(inner, str) else ""
+
+
+VLLM = Dialect(
+    # cached_tokens is in usage only when asked for; the proof of warmth needs it
+    # and at SIGTERM it aborts what runs, unless it is told to wait: what came after the drain hook's last look
+    args=("{model}", "--port={port}", "--enable-prompt-tokens-details", "--shutdown-timeout=25"),
+    health="/health",
+    metrics=METRICS,
+    batch_flag="--max-num-batched-tokens",
+    caching_off=_CACHING_OFF,
+    reset="/reset_prefix_cache",
+    key_env="VLLM_API_KEY",
+    tls_args=TLS_ARGS,
+    # embeddings and their like ("by model") too; not forms
+    salted=frozenset(("chat", "text", "messages", "responses", "by model")),
+    parallel_flags=frozenset(
+        {
+            *("--tensor-parallel-size", "--pipeline-parallel-size", "--data-parallel-size"),
+            *("--data-parallel-size-local", "--decode-context-parallel-size", "--prefill-context-parallel-size"),
+            *("-tp", "-pp", "-dp", "-dcp", "-pcp"),
+        }
+    ),
+    caching_off_parts=PodParts(args=(_CACHING_OFF,)),
+    image="vllm/vllm-openai",
+    tiers_since=(0, 22),
+    tiers=_tiers,
+    tiers_problem=_tiers_problem,
+    manual_setting=_manual_setting,
+    manual_tier=_manual_tier,
+)
+"""vLLM 0.32, `vllm serve` as the image's entrypoint."""
