@@ -17,6 +17,7 @@ from harness.group import BY_RING, group, pods, prompt, revision, weights
 from harness.images import Images
 from harness.install import ROLLOUT, SYSTEM
 from harness.outcomes import Seen
+from harness.preemption import preempted
 from promptgroup_local.kubectl import Kubectl, wait_for
 
 pytestmark = pytest.mark.alone
@@ -121,6 +122,11 @@ def run(day: Day, cluster: Cluster, kubectl: Kubectl, images: Images) -> None:
             "drain", node, "--ignore-daemonsets", "--delete-emptydir-data", f"--timeout={SECONDS:.0f}s"
         )
         cluster.kubectl().run("uncordon", node)
+        kubectl.wait_warm(NAME, "3/3")
+    with day.event("a node's replicas preempted"):
+        node = pods(kubectl, NAME)[0]["spec"]["nodeName"]
+        with preempted(cluster, images, node):
+            pass
         kubectl.wait_warm(NAME, "3/3")
     with day.event("engine arguments changed"):
         before = {pod["metadata"]["name"] for pod in pods(kubectl, NAME)}

@@ -21,57 +21,78 @@ UNHEALTHY_SECONDS = 30
 """Time of an engine that a probe has given up on: it answers nobody, so there is nothing to wait for."""
 LEAST_END_SECONDS = 5
 """Time that a template's own terminationGracePeriodSeconds leaves for the same."""
+SILENT_SECONDS = 60
+"""Time after which an engine that answers nothing at all is given up, by its liveness probe too. Kubernetes stops that
+probe when a pod is to go, so the hook goes on with what it asks."""
 
 _NAME = "drain"
-_COMMAND = 'python3 -I -S -c "$1" "$2" "$3" "$4" "$5" "$6" "$7" "$8" "$9" || sleep "$6"'
+_COMMAND = 'python3 -I -S -c "$@" || sleep "$6"'
 """An image without a Python cannot tell when its engine is idle: it serves on for the whole time."""
 _PROGRAM = """\
 import calendar, http.client, os, re, sys, time
-scheme, port, path, least, longest, absent, gauges, since = sys.argv[1:]
-gauges, longest = gauges.split(","), float(longest)
+scheme, port, path, least, longest, absent, gauges, since, health, silent = sys.argv[1:]
+gauges, longest, silent = gauges.split(","), float(longest), float(silent)
 try:
     with open(since) as file:
         begun = calendar.timegm(time.strptime(file.read(19), "%Y-%m-%dT%H:%M:%S"))
     longest = min(longest, max(float(least), longest - (time.time() - begun)))
 except (OSError, ValueError):
     pass
-def busy():
+def ask(path):
+    kind = http.client.HTTPSConnection if scheme == "https" else http.client.HTTPConnection
+    extra = {"timeout": max(1.0, min(silent / 6, end - time.monotonic()))}
+    if scheme == "https":
+        import ssl
+        extra["context"] = ssl._create_unverified_context()
+    link = kind(os.environ.get("POD_IP") or "127.0.0.1", int(port), **extra)
     try:
-        kind = http.client.HTTPSConnection if scheme == "https" else http.client.HTTPConnection
-        extra = {}
-        if scheme == "https":
-            import ssl
-            extra["context"] = ssl._create_unverified_context()
-        link = kind(os.environ.get("POD_IP") or "127.0.0.1", int(port), timeout=5, **extra)
         link.request("GET", path)
         answer = link.getresponse()
-        page = answer.read(1 << 24).decode(errors="replace") if answer.status == 200 else None
+        return answer.status, answer.read(1 << 24).decode(errors="replace")
+    finally:
         link.close()
+def busy():
+    try:
+        status, page = ask(path)
     except ConnectionRefusedError:
         return 0.0
     except Exception:
         return None
-    if page is None:
+    if status != 200:
         return None
     seen = re.findall(r"(?m)^([\\w:]+)(\\{.*\\})? +([0-9.eE+-]+)", page)
     values = [float(value) for name, labels, value in seen
               if name in gauges or name + "/POST" in gauges and 'method="POST"' in labels]
     return sum(values) if values or absent == "idle" else None
-end, start, idle = time.monotonic() + longest, time.monotonic() + float(least), 0
-while time.monotonic() < end and idle < 2:
+def answers():
+    try:
+        return ask(health)[0] < 500
+    except Exception:
+        return False
+now = heard = time.monotonic()
+end, start, idle = now + longest, now + float(least), 0
+while now < end and idle < 2 and now - heard < silent:
     time.sleep(1)
-    idle = idle + 1 if time.monotonic() >= start and busy() == 0 else 0
+    running = busy()
+    if running is not None or answers():
+        heard = time.monotonic()
+    now = time.monotonic()
+    idle = idle + 1 if now >= start and running == 0 else 0
 """
 """Ends once the engine's own metrics say twice in a row that nothing runs and nothing waits, or at the longest time.
 
 Nobody verifies a certificate, as with probes. An engine that nobody can connect to runs nothing. A replica of which
 the operator says that it drains already has what is left of its time.
+
+An engine whose metrics cannot be read may be busy: it may serve none, or be slow to write them. It keeps its time while
+its path for probes has any answer but a server error. One that gives neither for SILENT_SECONDS gives its clients
+nothing either, since the same server answers them all.
 """
 
 
 _FOLDER, _FILE = "/etc/promptgroup-pod", "draining-since"
 """Where a pod finds its annotation that says since when it drains; empty until it does."""
-_WORDS, _LONGEST = 13, 9
+_WORDS, _LONGEST = 15, 9
 """Words of the hook's command, and which of them is the drain time."""
 
 
@@ -115,7 +136,8 @@ def _command(speech: Dialect, port: int, longest: int, *, tls: bool) -> list[str
     gauges = (*metrics.running, *metrics.waiting, *(f"{name}/POST" for name in metrics.active))
     where = ("https" if tls else "http", str(port), metrics.path)
     bounds = (str(ROUTED_SECONDS), str(longest), "idle" if metrics.late else "unknown")
-    return ["sh", "-c", _COMMAND, _NAME, _PROGRAM, *where, *bounds, ",".join(gauges), f"{_FOLDER}/{_FILE}"]
+    told = (",".join(gauges), f"{_FOLDER}/{_FILE}", speech.health, str(SILENT_SECONDS))
+    return ["sh", "-c", _COMMAND, _NAME, _PROGRAM, *where, *bounds, *told]
 
 
 def _has_hook(spec: Mapping[str, Any], container: str) -> bool:

@@ -264,7 +264,13 @@ def _engine_template(group: GroupObject) -> dict[str, Any]:
             **given_up,
         },
         "readinessProbe": {**health, "periodSeconds": 5, "timeoutSeconds": 5, "failureThreshold": 3},
-        "livenessProbe": {**health, "periodSeconds": 10, "timeoutSeconds": 10, "failureThreshold": 6, **given_up},
+        "livenessProbe": {
+            **health,
+            "periodSeconds": 10,
+            "timeoutSeconds": 10,
+            "failureThreshold": drain_hook.SILENT_SECONDS // 10,
+            **given_up,
+        },
         "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
         # where it leaves no message of its own, its status has the end of its log: what the conditions tell of a crash
         "terminationMessagePolicy": "FallbackToLogsOnError",

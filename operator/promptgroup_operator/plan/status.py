@@ -282,7 +282,7 @@ def _progressing(fault: Problem | None, moves: Problem | str, count: str) -> Con
     if fault is not None:
         return Condition("Progressing", False, fault.reason, "the group makes no progress until this fault is fixed")
     if isinstance(moves, Problem):
-        return Condition("Progressing", True, moves.reason, moves.message)
+        return Condition("Progressing", moves.reason != "Inconclusive", moves.reason, moves.message)
     return Condition("Progressing", moves != "", moves or "Settled", count)
 
 
@@ -629,10 +629,10 @@ def _old(group: GroupObject, kind: str) -> Mapping[str, Any]:
 
 RELEASING = frozenset(
     {"RevisionComing", "RevisionGrowing", "StepPause", "TooFewRequests", "Undecided", "NoMetrics", "Paused"}
-    | {"AwaitsPromotion", "EngineChanging"}
+    | {"AwaitsPromotion", "EngineChanging", "Inconclusive"}
 )
 """Reasons of a group that is not Ready because a release is under way: no fault."""
-PROCEEDING = RELEASING - {"NoMetrics", "Paused", "AwaitsPromotion"}
+PROCEEDING = RELEASING - {"NoMetrics", "Paused", "AwaitsPromotion", "Inconclusive"}
 """Those of them that wait for nobody. A release goes to and fro between them: as events they would use up what a group
 may emit (25 at once), and its end would have none. What ends a step has an event of its own, with its figures."""
 

@@ -23,7 +23,8 @@ that equal revisions cross at any time, however often they are compared, with no
 `confidencePercent` leaves: Robbins's normal mixture. The comparisons divide that error (Bonferroni). A gross fault
 fails from 10 requests on; to pass takes `minRequests`, and 10 streamed answers where they can be expected before twice
 `minRequests`. Decisions 0017 and 0074 have the figures. Where clients bring the new prompt and hardly any is left to
-compare with, `retireDeadline` ends the wait (decision 0079).
+compare with, `retireDeadline` ends the wait (decision 0079). It ends no other one: of a revision that is undecided
+neither the take-over nor the rollback is known to be right, so somebody is told instead.
 
 Sources: Mantel & Haenszel, J. Natl. Cancer Inst. 22 (1959) 719; Mann & Whitney, Ann. Math. Statist. 18 (1947) 50;
 van Elteren, Bull. Int. Statist. Inst. 37 (1960) 351; Robbins, Ann. Math. Statist. 41 (1970) 1397; Howard, Ramdas,
@@ -85,6 +86,8 @@ class _Comparison:
 
     reason: str
     text: str
+    limit: str
+    """The setting that says how much worse it may be."""
     beyond: bool
     """True if it is worse by more than the limit."""
     p: float
@@ -110,7 +113,8 @@ def analyse(
         new: requests of the one under release.
         spec: limits, and the confidence that a failure takes.
         elapsed: time for which the step has lasted.
-        longest: time for which it waits for an old revision with whose requests nothing can be compared.
+        longest: time for which it waits for an old revision with whose requests nothing can be compared, and after
+            which a step that is undecided waits for somebody.
     """
     pairs = [_Pair(key, old[key], new[key]) for key in sorted(old.keys() & new.keys()) if key.turn != names.TURN_OTHER]
     pairs = [each for each in pairs if each.old.requests > 0 and each.new.requests > 0]
@@ -133,14 +137,17 @@ def analyse(
         message = f"{streams:.0f} streamed answers of each revision can be compared, {EARLY} are needed"
         message = f"{message}, or {enough} requests of any kind ({compared:.0f} so far)"
         return AnalysisResult(AnalysisOutcome.WAIT, "TooFewRequests", message)
+    undecided = "Undecided" if elapsed < longest else "Inconclusive"
     if streams is not None and streams < EARLY and (late := _slow_others(old, new, spec)) is not None:
         message = f"{late}, of streamed answers that waited behind others or came to another replica than before; only "
         message = f"{message}{streams:.0f} of each revision can be compared, {EARLY} are needed"
-        return AnalysisResult(AnalysisOutcome.WAIT, "Undecided", message)
+        return AnalysisResult(AnalysisOutcome.WAIT, undecided, message)
     if worse:
         text = "; ".join(each.text for each in worse)
-        message = f"{text}; the difference is not significant after {compared:.0f} requests"
-        return AnalysisResult(AnalysisOutcome.WAIT, "Undecided", message)
+        limits = " and ".join(dict.fromkeys(f"rollout.judge.{each.limit}" for each in worse))
+        message = f"{text}; the difference is more than {limits} allows"
+        message = f"{message}, and not significant after {compared:.0f} requests"
+        return AnalysisResult(AnalysisOutcome.WAIT, undecided, message)
     return AnalysisResult(AnalysisOutcome.PASS, "NotWorse", "; ".join(each.text for each in found))
 
 
@@ -196,6 +203,7 @@ def _comparisons(pairs: Sequence[_Pair], spec: JudgeSpec) -> Iterator[_Compariso
         "ErrorRate",
         f"{worst.new.errors / worst.new.requests:.1%} of requests failed, "
         f"{worst.old.errors / worst.old.requests:.1%} with the old revision ({worst.key})",
+        "maxErrorRisePercent",
         _mean(rises, [_weight(each.old.requests, each.new.requests) for each in pairs]) > limit,
         _more(tables),
     )
@@ -212,6 +220,7 @@ def _comparisons(pairs: Sequence[_Pair], spec: JudgeSpec) -> Iterator[_Compariso
             "HitRate",
             f"{mean(worst.new.cached):.0%} of repeated tokens were in cache, "
             f"{mean(worst.old.cached):.0%} with the old revision ({worst.key})",
+            "maxHitRateDropPercent",
             _mean(falls, [_weight(each.old.cached.total, each.new.cached.total) for each in cached]) > limit,
             greater(drops),
         )
@@ -282,7 +291,7 @@ def _first_token(pairs: Sequence[_Pair], factor: float) -> Iterator[_Comparison]
             f"{before * 1000:.0f} ms with the old revision ({pairs[index].key})"
         )
         means = [_mean(column, weights) for column in zip(*shown, strict=True)]
-        yield _Comparison("TimeToFirstToken", text, means[1] > means[0] * factor, p)
+        yield _Comparison("TimeToFirstToken", text, "maxTtftRisePercent", means[1] > means[0] * factor, p)
 
 
 def _worst(parts: Sequence[float], beyond: Sequence[bool]) -> int:

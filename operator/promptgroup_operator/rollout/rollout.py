@@ -31,6 +31,9 @@ from promptgroup_operator.world.samples import Flow, Traffic
 from promptgroup_operator.world.snapshot import Problem, Progress, RevisionState, RolledBack
 from promptgroup_router.contract.fingerprint import Fingerprint, short
 
+UNDECIDED = frozenset({"Undecided", "Inconclusive"})
+"""Reasons of a step whose revision looks worse, but not significantly."""
+
 NOTHING = Flow()
 """A revision that no router has seen."""
 
@@ -284,7 +287,9 @@ def _waits(
     left = since + policy.pauses[index] - goal.now
     if result is not None and result.outcome is AnalysisOutcome.WAIT:
         out = "; set rollout.steps to [] to let it take over without analysis" if left <= timedelta() else ""
-        return Problem(result.reason, f"{has} at {at}: {result.message}{out}")
+        out += ", or apply the previous prompt to take it back" if out and result.reason in UNDECIDED else ""
+        begun = f" since {timestamps.rfc3339(since)}" if out else ""
+        return Problem(result.reason, f"{has} at {at}{begun}: {result.message}{out}")
     if left > timedelta():
         return Problem("StepPause", f"{has} at {at}, which lasts until {timestamps.rfc3339(goal.now + left)}")
     return Problem("AwaitsPromotion", f"{has} at {at}: set rollout.autoPromote to true to let it take over")

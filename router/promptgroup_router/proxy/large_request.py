@@ -90,7 +90,7 @@ class LargeRequest:
         self._waits = True
         """True until the bodies before this one are read."""
         self._paused = False
-        self._deadline = clock() + TURN_SECONDS
+        self._came = clock()
         self._task = asyncio.get_running_loop().create_task(self._run())
         self._task.add_done_callback(self._done)
 
@@ -116,7 +116,7 @@ class LargeRequest:
         """Enforce deadlines."""
         if self._relay is not None:
             self._relay.tick(now)
-        elif now >= self._deadline and not self._over:
+        elif now >= self._came + TURN_SECONDS and not self._over:
             message = f"large bodies are read one after the other, and {TURN_SECONDS:g} s have passed: retry later"
             self._refuse(ApiError(503, message, code="overloaded"))
 
@@ -130,6 +130,7 @@ class LargeRequest:
         if found is None:
             return
         self._relay = relay = self._steps.relay(found, self._client, self._request, self._notes)
+        relay.silent_since(self._came)
         if self._paused:
             relay.pause()
         relay.begin()

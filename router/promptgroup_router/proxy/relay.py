@@ -193,6 +193,10 @@ class Relay:
         self._ticket: int | None = None
         """Place in the admission queue."""
 
+    def silent_since(self, came: float) -> None:
+        """Count the time until the first keep-alive from when the request came, which has waited before this."""
+        self._quiet_since = came
+
     def begin(self) -> None:
         """Choose a replica and send the request there."""
         now = self._clock()

@@ -24,19 +24,28 @@ def test_vllm_ends_what_came_after_the_last_look_before_it_is_killed():
 
 
 class Port:
-    """A port whose page is each of these in turn, and then the last one for ever."""
+    """A port whose page of metrics is each of these in turn, and then the last one for ever.
 
-    def __init__(self, *pages):
+    A page may be a text, a status, or what is done with the connection. `health` is the same for any other path.
+    """
+
+    def __init__(self, *pages, health=404):
         self.pages, self.looks = list(pages), 0
+        self.closing = threading.Event()
         port = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self):
-                page = port.pages[min(port.looks, len(port.pages) - 1)]
-                port.looks += 1
-                self.send_response(200 if page is not None else 404)
+                page = health
+                if self.path.endswith("/metrics"):
+                    page = port.pages[min(port.looks, len(port.pages) - 1)]
+                    port.looks += 1
+                if callable(page):
+                    page(port, self)
+                    return
+                self.send_response(200 if isinstance(page, str) else page)
                 self.end_headers()
-                self.wfile.write((page or "").encode())
+                self.wfile.write(page.encode() if isinstance(page, str) else b"")
 
             def log_message(self, *_):
                 pass
@@ -48,14 +57,23 @@ class Port:
         return self
 
     def __exit__(self, *_):
+        self.closing.set()
         self.server.shutdown()
         self.server.server_close()
 
 
-def words(speech=VLLM, port=8000, *, seconds=300, template=None, least=0, since="/nothing"):
+def no_answer(port, handler):
+    port.closing.wait(60)
+
+
+def no_http(port, handler):
+    handler.wfile.write(b"\x16\x03 garbage\n" * 99)
+
+
+def words(speech=VLLM, port=8000, *, seconds=300, template=None, least=0, since="/nothing", silent=60):
     parts = drain_hook.pod_parts(speech, "engine", port, seconds, template or {}, tls=False)
     command = parts["spec"]["containers"][0]["lifecycle"]["preStop"]["exec"]["command"]
-    return [*command[:8], str(least), *command[9:12], str(since)]
+    return [*command[:8], str(least), *command[9:12], str(since), command[13], str(silent)]
 
 
 def leave(*command, path=None):
@@ -74,10 +92,32 @@ def test_a_pod_stays_while_its_engine_answers_and_until_it_says_twice_that_it_do
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", [BUSY, "", None], ids=["busy", "nothing said", "no page"])
-def test_an_engine_that_is_not_known_to_be_idle_keeps_its_whole_time(page):
-    with Port(page) as port:
-        assert leave(*words(port=port.server.server_port, seconds=5)) >= 5
+@pytest.mark.parametrize(
+    ("page", "health"),
+    [(BUSY, no_answer), ("", 200), (404, 404), (no_answer, 200), (no_http, "ok"), (500, 404)],
+    ids=["busy", "nothing said", "no page", "slow to say it", "garbage", "a fault"],
+)
+def test_an_engine_that_is_not_known_to_be_idle_keeps_its_whole_time(page, health):
+    with Port(page, health=health) as port:
+        assert leave(*words(port=port.server.server_port, seconds=6, silent=3)) >= 6
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("page", "health"),
+    [(no_answer, no_answer), (no_http, no_http), (no_answer, 503), ("", 500)],
+    ids=["hangs", "garbage", "says that it is broken", "has nothing to say"],
+)
+def test_an_engine_that_answers_nothing_at_all_is_given_up(page, health):
+    with Port(page, health=health) as port:
+        assert 3 <= leave(*words(port=port.server.server_port, silent=3)) < 60
+
+
+@pytest.mark.slow
+def test_one_answer_gives_an_engine_all_of_its_patience_again():
+    with Port(no_answer, BUSY, no_answer, health=no_answer) as port:
+        leave(*words(port=port.server.server_port, silent=6))
+        assert port.looks == 4
 
 
 @pytest.mark.slow
@@ -128,7 +168,7 @@ def test_a_pod_finds_since_when_it_drains():
     (item,) = volume["downwardAPI"]["items"]
     assert item["fieldRef"]["fieldPath"] == "metadata.annotations['promptgroup.dev/draining-since']"
     assert (
-        spec["containers"][0]["lifecycle"]["preStop"]["exec"]["command"][-1] == f"{mount['mountPath']}/{item['path']}"
+        spec["containers"][0]["lifecycle"]["preStop"]["exec"]["command"][12] == f"{mount['mountPath']}/{item['path']}"
     )
     assert volume["name"] == mount["name"]
 

@@ -178,6 +178,20 @@ STATES = {
             "RouterProgrammed": (True, "Programmed"),
         },
     ),
+    "a release has been undecided for long": (
+        said(
+            [pod("a", 0)],
+            phase=RevisionPhase.CANARY,
+            others=[step(1, RevisionPhase.SERVING, B)],
+            others_ready=1,
+            waits=Problem("Inconclusive", "which one is better?"),
+        ),
+        {
+            "Ready": (False, "Inconclusive"),
+            "Progressing": (False, "Inconclusive"),
+            "Degraded": (False, "AsExpected"),
+        },
+    ),
     "the old revision waits out its time": (
         said([pod("a", 0)], others=[step(1, RevisionPhase.SUPERSEDED, B)]),
         {"Ready": (True, "Warm"), "Progressing": (False, "Settled")},
@@ -522,6 +536,11 @@ TOLD = {
     "a release that waits for a person": (
         ("Ready", "False", "StepPause"),
         Condition("Ready", False, "AwaitsPromotion", "m"),
+        "Normal",
+    ),
+    "a release that stays undecided": (
+        ("Ready", "False", "Undecided"),
+        Condition("Ready", False, "Inconclusive", "m"),
         "Normal",
     ),
     "a release that ends": (("Ready", "False", "RevisionGrowing"), Condition("Ready", True, "Warm", "m"), "Normal"),

@@ -3,6 +3,7 @@ from datetime import timedelta
 
 import pytest
 
+from promptgroup_operator.base import timestamps
 from promptgroup_operator.rollout import rollout
 from promptgroup_operator.rollout.release import RevisionPhase
 from promptgroup_operator.world.samples import Flow, Stratum, StratumKey, Traffic
@@ -274,6 +275,21 @@ def test_steps_of_a_canary_with_one_of_four_replicas(case):
     there = release.steps[B]
     assert (there.weight, there.progress.weight, there.progress.since, release.waits.reason) == expected
     assert release.steps[A].weight == 100 - there.weight
+
+
+@pytest.mark.parametrize(
+    ("hours", "reason"), [(3.9, "Undecided"), (4, "Inconclusive")], ids=["a while", "four times retireAfter"]
+)
+def test_a_step_that_looks_worse_says_since_when_by_which_limit_and_how_to_end_it(hours, reason):
+    since, traffic = ago(hours=hours), counted(Stratum(60, 2), Stratum(60, 0))
+    revisions = [serves("a", warm(4), weight=90), comes("b", warm(1), 10, since, weight=10)]
+    release = rollout.decide(revisions, goal("b", 4, traffic=traffic, steps=STEPS))
+    assert (release.steps[B].weight, release.waits.reason) == (10, reason)
+    told = release.waits.message
+    assert f"at step 1 of 2 since {timestamps.rfc3339(since)}: 3.3% of requests failed, 0.0%" in told
+    assert "more than rollout.judge.maxErrorRisePercent allows, and not significant after 60 requests" in told
+    assert "set rollout.steps to []" in told
+    assert "apply the previous prompt" in told
 
 
 LATE = {

@@ -2,10 +2,13 @@
 
 import asyncio
 import json
+import os
+import signal
+import time
 
 import pytest
 
-from promptgroup_router.contract.table import TimeLimits
+from promptgroup_router.contract.table import CacheScope, Engine, ResponseCaching, TimeLimits
 from support.fakeengine import engines
 from support.tables import SYSTEM, group, revision, slot, table
 from support.wire import ask, chat, connected, post, routing, run
@@ -31,23 +34,46 @@ def served(engine, interval=1, **fields):
     return table(group("support", revision(slots=slots), time_limits=TimeLimits(keep_alive=interval, **fields)))
 
 
-def slow(content, pause=2.5, framing="chunked"):
-    """Answers after a pause, in the middle of which it stops again."""
+class Watched:
+    """What a client got of an answer so far."""
+
+    def __init__(self):
+        self.seen, self._more = bytearray(), asyncio.Event()
+
+    def watch(self, client):
+        feed = client.reader.feed_data
+
+        def fed(data):
+            feed(data)
+            self.seen += data
+            self._more.set()
+
+        client.reader.feed_data = fed
+
+    async def until(self, wanted, after=b""):
+        while wanted not in self.seen.partition(after)[2] if after else wanted not in self.seen:
+            self._more.clear()
+            await self._more.wait()
+
+
+def slow(content, keeper, client, framing="chunked"):
+    """Answers once the client got a keep-alive, and stops in the middle until it got another."""
 
     async def behave(call):
-        await asyncio.sleep(pause)
+        client.seen.clear()
+        await client.until(keeper)
         if framing == "chunked":
             call.begin_stream()
             call.chunk(content)
             await call.writer.drain()
-            await asyncio.sleep(pause)
+            await client.until(keeper, after=content)
             call.chunk(content)
             call.send(b"0\r\n\r\n")
         else:
             head = f"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: {2 * len(content)}\r\n\r\n"
             call.send(head.encode() + content)
             await call.writer.drain()
-            await asyncio.sleep(pause)
+            await client.until(keeper, after=content)
             call.send(content)
 
     return behave
@@ -59,11 +85,13 @@ def test_a_stream_that_waits_is_kept_alive_in_the_form_of_its_api(tmp_path, api,
     data, keeper, content = APIS[api]
 
     async def check():
+        watched = Watched()
         async with (
-            engines(1, slow(content, framing=framing)) as (engine,),
+            engines(1, slow(content, keeper, watched, framing)) as (engine,),
             routing(tmp_path, served(engine)) as router,
             connected(router.port) as client,
         ):
+            watched.watch(client)
             for _ in range(2):  # the connection is kept
                 answer = await client.ask(data)
                 assert answer.status == 200
@@ -78,17 +106,24 @@ def test_a_stream_that_waits_is_kept_alive_in_the_form_of_its_api(tmp_path, api,
 
 
 def test_a_stream_that_begins_at_once_is_kept_alive_in_its_pauses(tmp_path):
-    async def behave(call):
-        call.begin_stream()
-        call.chunk(DONE)
-        await call.writer.drain()
-        await asyncio.sleep(2.5)
-        call.chunk(DONE)
-        call.send(b"0\r\n\r\n")
-
     async def check():
-        async with engines(1, behave) as (engine,), routing(tmp_path, served(engine)) as router:
-            answer = await ask(router.port, CHAT)
+        watched = Watched()
+
+        async def behave(call):
+            call.begin_stream()
+            call.chunk(DONE)
+            await call.writer.drain()
+            await watched.until(COMMENT)
+            call.chunk(DONE)
+            call.send(b"0\r\n\r\n")
+
+        async with (
+            engines(1, behave) as (engine,),
+            routing(tmp_path, served(engine)) as router,
+            connected(router.port) as client,
+        ):
+            watched.watch(client)
+            answer = await client.ask(CHAT)
             assert answer.served_by.endswith("/0")
             before, between, after = answer.body.split(DONE)
             assert (before, set(between.split(COMMENT)), after) == (b"", {b""}, b"")
@@ -148,6 +183,71 @@ def test_an_error_after_a_keep_alive_is_told_in_an_event_of_the_api(tmp_path, ca
             assert not raw.endswith(b"0\r\n\r\n")
             told = json.loads([line for line in raw.splitlines() if line.startswith(b"data:")][-1][5:])
             assert "error" in told or told["type"] == "error"
+
+    run(check())
+
+
+def test_a_stream_is_kept_alive_while_all_who_share_its_answer_wait(tmp_path):
+    body = post(chat(stream=True, temperature=0))
+
+    async def check():
+        watched = Watched()
+
+        async def behave(call):
+            await watched.until(COMMENT)
+            call.begin_stream()
+            call.chunk(DONE)
+            call.send(b"0\r\n\r\n")
+
+        async with engines(1, behave) as (engine,):
+            caching = ResponseCaching(ttl=3600, max_bytes=2**22, scope=CacheScope.GROUP)
+            of = revision(slots=(slot(0, address=engine.address),), engine=Engine("e1"))
+            routed = table(group("support", of, responses=caching, time_limits=TimeLimits(keep_alive=1)))
+            async with (
+                routing(tmp_path, routed) as router,
+                connected(router.port) as first,
+                connected(router.port) as second,
+            ):
+                watched.watch(first)
+                answers = await asyncio.gather(first.ask(body), second.ask(body))
+                for answer in (*answers, await ask(router.port, body)):
+                    assert answer.status == 200
+                    assert answer.body.replace(COMMENT, b"") == DONE
+                assert len(engine.requests) == 1
+
+    run(check())
+
+
+def test_the_time_until_a_large_body_is_read_counts(tmp_path):
+    interval = 4
+    body = chat(stream=True)
+    body["messages"][-1]["content"] = "word " * 200_000
+
+    async def check():
+        kept, asked = asyncio.Event(), []
+
+        async def behave(call):
+            asked.append(time.monotonic())
+            await kept.wait()
+            call.begin_stream()
+            call.chunk(DONE)
+            call.send(b"0\r\n\r\n")
+
+        async with (
+            engines(1, behave) as (engine,),
+            routing(tmp_path, served(engine, interval)) as router,
+            connected(router.port) as client,
+        ):
+            assert (await ask(router.port, post(b"{" * 300_000))).status == 400  # the process runs that reads bodies
+            reader = router._reader.pid
+            os.kill(reader, signal.SIGSTOP)
+            client.send(post(body))
+            await asyncio.sleep(interval)
+            assert not asked
+            os.kill(reader, signal.SIGCONT)
+            await client.reader.readuntil(COMMENT)
+            assert time.monotonic() - asked[0] < interval
+            kept.set()
 
     run(check())
 
