@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from rich.console import Console
 
 from promptgroup_cli.reach.trace import TraceError
-from promptgroup_research.experiments import article, bursts, capacity, greetings, leaving, scenarios, tiers
+from promptgroup_research.experiments import article, bursts, capacity, greetings, leaving, noise, scenarios, tiers
 from promptgroup_research.experiments.catalogue import (
     JUDGING,
     POLICIES,
@@ -47,6 +47,7 @@ def options() -> argparse.ArgumentParser:
     what.add_argument("--greetings", action="store_true", help="sessions that begin with the same short message")
     what.add_argument("--leaving", action="store_true", help="the slots that leave: the highest, or the coldest")
     what.add_argument("--tiers", action="store_true", help="KV tiers behind the engines: host memory, or a pool")
+    what.add_argument("--noise", action="store_true", help="engines whose speed varies, and that tell late")
     what.add_argument("--capacity", action="store_true", help="recompute what 100 %% load is")
     parser.add_argument("--workload", nargs="+", choices=WORKLOADS, default=list(WORKLOADS))
     parser.add_argument("--policy", nargs="+", choices=sorted(POLICIES), default=list(POLICIES), metavar="NAME",
@@ -128,8 +129,39 @@ def left(chosen: argparse.Namespace, seeds: Sequence[int], titles: dict[str, str
     return sheets
 
 
-def main() -> int:
+def findings(
+    chosen: argparse.Namespace, seeds: Sequence[int], kinds: Mapping[str, Workload], console: Console
+) -> Findings:
     """Run what was asked for."""
+    titles = {name: kind.title for name, kind in kinds.items()}
+    if chosen.scenario is not None:
+        return played(chosen, seeds, titles, console)
+    if chosen.article:
+        parts = article.jobs(seeds)
+        return Findings(article.sheets(parts, watched(console, article.run, parts, chosen.jobs)))
+    if chosen.bursts:
+        runs = bursts.jobs(bursts.SEEDS[: chosen.bursts])
+        courses = watched(console, bursts.run, runs, chosen.jobs)
+        judged = bursts.gates(runs, courses)
+        return Findings([bursts.sheet(runs, courses), verdicts(judged)], judged)
+    if chosen.leaving:
+        return Findings(left(chosen, seeds, titles, console))
+    if chosen.tiers:
+        tiered = tiers.jobs(chosen.workload, seeds, quick=chosen.quick)
+        return Findings(tiers.sheets(tiered, watched(console, tiers.run, tiered, chosen.jobs), titles))
+    if chosen.greetings:
+        alike = greetings.jobs(seeds)
+        return Findings([greetings.sheet(alike, watched(console, greetings.run, alike, chosen.jobs))])
+    if chosen.noise:
+        shaken = noise.jobs(chosen.workload, seeds)
+        of_noise = noise.means(shaken, watched(console, noise.run, shaken, chosen.jobs))
+        judged = noise.gates(of_noise)
+        return Findings([noise.sheet(of_noise), verdicts(judged)], judged)
+    return compared(chosen, seeds, kinds, console)
+
+
+def main() -> int:
+    """Run what was asked for, show it and write it."""
     parser = options()
     chosen = parser.parse_args()
     console = command_line.console(WIDTH)
@@ -139,34 +171,14 @@ def main() -> int:
         kinds = {name: workload(name, chosen.trace) for name in WORKLOADS}
     except TraceError as problem:
         parser.error(f"argument --trace: {problem}")
-    titles = {name: kind.title for name, kind in kinds.items()}
     if chosen.leaving or chosen.tiers:
         chosen.workload = [name for name in chosen.workload if name in SESSIONS]
     if chosen.capacity:
         for name in chosen.workload:
             job = Job(name, "oracle", 1.0, 1, recorded=chosen.trace)
-            console.print(f"{titles[name]}: {capacity.measured(job, kinds[name].capacity):.2f} requests/s")
+            console.print(f"{kinds[name].title}: {capacity.measured(job, kinds[name].capacity):.2f} requests/s")
         return 0
-    if chosen.scenario is not None:
-        found = played(chosen, seeds, titles, console)
-    elif chosen.article:
-        parts = article.jobs(seeds)
-        found = Findings(article.sheets(parts, watched(console, article.run, parts, chosen.jobs)))
-    elif chosen.bursts:
-        runs = bursts.jobs(bursts.SEEDS[: chosen.bursts])
-        courses = watched(console, bursts.run, runs, chosen.jobs)
-        judged = bursts.gates(runs, courses)
-        found = Findings([bursts.sheet(runs, courses), verdicts(judged)], judged)
-    elif chosen.leaving:
-        found = Findings(left(chosen, seeds, titles, console))
-    elif chosen.tiers:
-        tiered = tiers.jobs(chosen.workload, seeds, quick=chosen.quick)
-        found = Findings(tiers.sheets(tiered, watched(console, tiers.run, tiered, chosen.jobs), titles))
-    elif chosen.greetings:
-        alike = greetings.jobs(seeds)
-        found = Findings([greetings.sheet(alike, watched(console, greetings.run, alike, chosen.jobs))])
-    else:
-        found = compared(chosen, seeds, kinds, console)
+    found = findings(chosen, seeds, kinds, console)
     for sheet in found.sheets:
         console.print(sheet.rich())
     write(chosen, found.sheets, lambda: as_json(found.cells, found.judged), found.drawings)

@@ -39,7 +39,7 @@ def test_whatever_a_client_makes_of_its_history_and_however_late_datagrams_are_t
 
 MARKS = [1, 2, 3, 4]
 KINDS = st.tuples(
-    st.integers(0, 5), st.integers(0, 4), st.integers(0, 2), st.sampled_from("pick token end release".split())
+    st.integers(0, 5), st.integers(0, 4), st.integers(0, 2), st.sampled_from(["pick", "token", "end", "release"])
 )
 
 
@@ -56,12 +56,12 @@ def test_routers_that_hear_of_each_other_count_the_same_sessions_on_each_replica
         router.install(view, 0.0)
         router.export(0.0)
     running, now = {}, 0.0
-    for session, shares, number, action in steps:
+    for session, shares, arrives_at, action in steps:
         now += 0.01
         if session not in running and action == "pick":
             marks = [*MARKS[:shares], *(100 * (session + 1) + place for place in range(4 - shares))]
             demand = Demand(session + 1, session + 1, prompt=9000, marks=marks, lengths=[2000, 4000, 6000, 8000])
-            running[session] = number, routers[number].pick(candidates, demand, now)
+            running[session] = arrives_at, routers[arrives_at].pick(candidates, demand, now)
         elif session in running and action != "pick":
             number, pick = running[session]
             if action == "token":

@@ -184,7 +184,7 @@ class ExpectedTtft:
             if replica.costs is not costs:
                 costs = replica.costs
                 warm = costs.prefill(demand.tier1, demand.prompt)
-                cold = warm + costs.in_use.cold_share * (costs.prefill(0, demand.prompt) - warm)
+                cold = warm + costs.in_use.cold_share(prefix) * (costs.prefill(0, demand.prompt) - warm)
                 steps = costs.rate / costs.step_tokens
                 tight = share * costs.cache_tokens - own
             if replica.live.tokens + replica.peer_unplaced > tight and not self._fits(replica, demand, own, share, now):
@@ -240,7 +240,7 @@ class ExpectedTtft:
         prefill = costs.prefill(found, demand.prompt)
         if found < demand.tier1:
             warm = costs.prefill(demand.tier1, demand.prompt)
-            prefill = warm + costs.in_use.cold_share * (prefill - warm)
+            prefill = warm + costs.in_use.cold_share(demand.prefix) * (prefill - warm)
         wait = replica.wait(now) + replica.late(now)
         if copied:
             wait = max(wait, costs.copy(copied))

@@ -18,6 +18,9 @@ from promptgroup_router.policy.working_set import WorkingSet
 from promptgroup_router.prefixes.cached_prefixes import CachedPrefixes
 from promptgroup_router.rings.ids import MemberHash, PrefixKey
 
+USUAL = 4
+"""Times the mean delay of first tokens that is usual. Of delays that vary as much as their mean 1 in 50 is more."""
+
 
 class PendingPrefill:
     """A request whose first token is still to come."""
@@ -134,14 +137,15 @@ class ReplicaLoad:
         return left if self.pending > 0 and left > 0 else 0.0
 
     def late(self, now: float) -> float:
-        """Return by how many seconds the oldest first token is overdue.
+        """Return by how many seconds the oldest first token is overdue, beyond what is usual for these engines.
 
-        Its delay holds up everything behind it for about as long again.
+        Its delay holds up everything behind it for about as long again. A delay that is usual says nothing of this
+        replica: predictions are wrong for all of them, and to leave a cache for it would be to leave it for noise.
         """
         answers = self.answers
         while answers and answers[0].settled:
             answers.popleft()
-        return max(0.0, now - answers[0].due) if answers else 0.0
+        return max(0.0, now - answers[0].due - USUAL * self.costs.delay) if answers else 0.0
 
     def send(self, seconds: float, tokens: float, now: float, *, streamed: bool, copy: float = 0.0) -> PendingPrefill:
         """Count a request with `seconds` of predicted prefill and a prompt of `tokens`.
@@ -171,6 +175,7 @@ class ReplicaLoad:
         if sent.settled:
             return
         sent.settled = True
+        self.costs.observe_delay(now - sent.due)
         self.done = max(self.done, min(sent.mark, self.queued))
         self.since = now
         self.pending = self.queued - self.done + self.peer_pending

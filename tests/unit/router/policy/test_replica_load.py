@@ -74,6 +74,17 @@ def test_an_overdue_first_token_is_waited_for_as_long_again():
     assert books.late(sent.due + 3.0) == 0
 
 
+def test_a_first_token_that_is_as_late_as_those_before_it_is_not_overdue():
+    books = replica()
+    for _ in range(20):
+        sent = send(books, 1.0)
+        books.progress(sent, sent.due + 2.0)
+        books.leave(sent)
+    sent = send(books, 1.0)
+    assert books.late(sent.due + 2.0) == 0
+    assert books.late(sent.due + 100.0) > 50
+
+
 def test_a_step_grows_with_what_runs():
     books = replica()
     idle = books.step
