@@ -19,6 +19,7 @@ from promptgroup_research.experiments.catalogue import (
     SESSIONS,
     TUNING,
     WORKLOADS,
+    Recorded,
     Workload,
     workload,
 )
@@ -80,7 +81,7 @@ def compared(
     """Policies side by side, and the gates."""
     titles = {name: kind.title for name, kind in kinds.items()}
     jobs = [
-        Job(name, policy, load, seed, chosen.quick, chosen.trace)
+        Job(name, policy, load, seed, chosen.quick, chosen.recorded)
         for name in chosen.workload
         for load in chosen.load
         for policy in chosen.policy
@@ -119,7 +120,7 @@ def played(chosen: argparse.Namespace, seeds: Sequence[int], titles: dict[str, s
 
 def left(chosen: argparse.Namespace, seeds: Sequence[int], titles: dict[str, str], console: Console) -> list[Sheet]:
     """Return a table for each workload of what it costs that replicas leave."""
-    runs = leaving.jobs(chosen.workload, seeds, chosen.trace)
+    runs = leaving.jobs(chosen.workload, seeds, chosen.recorded)
     losses = watched(console, leaving.run, runs, chosen.jobs)
     sheets = []
     for name in chosen.workload:
@@ -167,16 +168,21 @@ def main() -> int:
     console = command_line.console(WIDTH)
     seeds: tuple[int, ...] = TUNING if chosen.seeds == "tuning" else JUDGING
     seeds = seeds[:1] if chosen.quick else seeds
+    chosen.recorded = Recorded(chosen.trace) if chosen.trace else None
     try:
-        kinds = {name: workload(name, chosen.trace) for name in WORKLOADS}
+        if chosen.recorded and "trace" in chosen.workload:
+            chosen.recorded = capacity.of_file(chosen.recorded)
+        kinds = {name: workload(name, chosen.recorded) for name in WORKLOADS}
     except TraceError as problem:
         parser.error(f"argument --trace: {problem}")
     if chosen.leaving or chosen.tiers:
         chosen.workload = [name for name in chosen.workload if name in SESSIONS]
     if chosen.capacity:
         for name in chosen.workload:
-            job = Job(name, "oracle", 1.0, 1, recorded=chosen.trace)
-            console.print(f"{kinds[name].title}: {capacity.measured(job, kinds[name].capacity):.2f} requests/s")
+            figure = kinds[name].capacity
+            if name != "trace" or not chosen.recorded:
+                figure = capacity.measured(Job(name, "oracle", 1.0, 1), figure)
+            console.print(f"{kinds[name].title}: {figure:.2f} requests/s")
         return 0
     found = findings(chosen, seeds, kinds, console)
     for sheet in found.sheets:

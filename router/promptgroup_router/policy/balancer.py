@@ -24,6 +24,7 @@ from promptgroup_router.policy.replica_load import PendingPrefill, ReplicaLoad
 from promptgroup_router.policy.session_locations import Placement, SessionLocations
 from promptgroup_router.policy.sessions import SessionRecord, Sessions
 from promptgroup_router.prefixes.prefixes_in_use import LIMIT as PREFIXES
+from promptgroup_router.prefixes.prefixes_in_use import PrefixRequests
 from promptgroup_router.rings.ids import MemberHash, MemberId, PrefixKey, member_hash
 from promptgroup_router.rings.index import Candidates, Member, RevisionEntry, RoutingIndex
 
@@ -117,6 +118,7 @@ class Balancer:
         """The most tokens that any process had written when a table came: records of the next process begin there."""
         self._tier1: dict[PrefixKey, float] = {}
         """Prefix → its tokens, which the placements of peers do not carry."""
+        self._requests = PrefixRequests()
         self._has_peers = False
         """True once somebody reads the outbox."""
         self._outbox: deque[PlacementReport] = deque(maxlen=OUTBOX)
@@ -423,6 +425,7 @@ class Balancer:
             kind = costs.get(key) or self._costs.get(key)
             if kind is None:
                 kind = EngineCosts(figures.kv_tokens, figures.prefill_rate, figures.step_tokens)
+                kind.in_use.requests = self._requests  # a prompt may be lent replicas of another kind
             elif figures.kv_tokens:
                 kind.set_capacity(figures.kv_tokens)
             kind.set_copies(figures.copy_rate, revision.revision.tokens)

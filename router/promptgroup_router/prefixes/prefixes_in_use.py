@@ -19,29 +19,42 @@ LIMIT = 4096
 """Most prefixes that are counted; so many fit no cache."""
 
 
-class _Used:
-    """A prefix in use."""
+class PrefixRequests:
+    """How many requests each Tier-1 prefix had, on replicas of any kind."""
 
-    __slots__ = ("requests", "tokens", "written")
+    __slots__ = ("_requests",)
 
     def __init__(self) -> None:
-        self.written = 0.0
-        """Tokens that had been written when it was last used."""
-        self.tokens = 0
-        self.requests = 0
+        self._requests: OrderedDict[PrefixKey, int] = OrderedDict()
+        """The least recently used first."""
+
+    def __len__(self) -> int:
+        return len(self._requests)
+
+    def __getitem__(self, prefix: PrefixKey) -> int:
+        return self._requests.get(prefix, 0)
+
+    def add(self, prefix: PrefixKey) -> None:
+        """Count a request."""
+        requests = self._requests
+        requests[prefix] = requests.pop(prefix, 0) + 1
+        if len(requests) > LIMIT:
+            requests.popitem(last=False)
 
 
 class PrefixesInUse:
     """The Tier-1 prefixes that requests have used since all caches together were last written anew."""
 
-    __slots__ = ("_tokens", "_used", "_written", "capacity", "replicas")
+    __slots__ = ("_tokens", "_used", "_written", "capacity", "replicas", "requests")
 
     def __init__(self, capacity: float) -> None:
         self.capacity = capacity
         """Tokens that a replica's cache holds."""
         self.replicas = 1
-        self._used: OrderedDict[PrefixKey, _Used] = OrderedDict()
-        """The least recently used first."""
+        self.requests = PrefixRequests()
+        """Those of all kinds of replicas, where there are several."""
+        self._used: OrderedDict[PrefixKey, tuple[float, int]] = OrderedDict()
+        """Prefix → tokens that had been written when it was last used, and its own; the least recently used first."""
         self._tokens = 0
         """Tokens of all of them."""
         self._written = 0.0
@@ -56,10 +69,9 @@ class PrefixesInUse:
         The requests to come share the cost with this one, and how many come is judged by how many came. A prefix that
         few have used is worth no copy yet: that its own replica looks slower may be noise.
         """
-        used = self._used.get(prefix)
-        if used is None or self._tokens > FITTING * self.capacity:
+        if self._tokens > FITTING * self.capacity:
             return 1.0
-        return max(LEAST_SHARE, 1 / (1 + WORTH * used.requests))
+        return max(LEAST_SHARE, 1 / (1 + WORTH * self.requests[prefix]))
 
     def write(self, tokens: float) -> None:
         """Record tokens that peers have written into the caches."""
@@ -67,20 +79,19 @@ class PrefixesInUse:
 
     def use(self, prefix: PrefixKey, tokens: int, written: float) -> None:
         """Record a request with a prefix of `tokens`, which is expected to write so many tokens into a cache."""
+        self.requests.add(prefix)
         self._written += written
-        in_use = self._used
-        used = in_use.pop(prefix, None)
-        if used is None:
-            used = _Used()
-        self._tokens += tokens - used.tokens
-        used.written, used.tokens = self._written, tokens
-        used.requests += 1
-        in_use[prefix] = used
+        used = self._used
+        known = used.pop(prefix, None)
+        if known is not None:
+            self._tokens -= known[1]
+        used[prefix] = self._written, tokens
+        self._tokens += tokens
         oldest = self._written - self.replicas * self.capacity
         while True:
-            first = next(iter(in_use))
-            longest_unused = in_use[first]
-            if longest_unused.written >= oldest and len(in_use) <= LIMIT:
+            first = next(iter(used))
+            at, size = used[first]
+            if at >= oldest and len(used) <= LIMIT:
                 break
-            del in_use[first]
-            self._tokens -= longest_unused.tokens
+            del used[first]
+            self._tokens -= size
