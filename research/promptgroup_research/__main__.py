@@ -12,11 +12,22 @@ from dataclasses import dataclass, field
 from rich.console import Console
 
 from promptgroup_cli.reach.trace import TraceError
-from promptgroup_research.experiments import article, bursts, capacity, greetings, leaving, noise, scenarios, tiers
+from promptgroup_research.experiments import (
+    article,
+    bursts,
+    capacity,
+    greetings,
+    leaving,
+    noise,
+    scenarios,
+    sizes,
+    tiers,
+)
 from promptgroup_research.experiments.catalogue import (
     JUDGING,
     POLICIES,
     SESSIONS,
+    SHARING,
     TUNING,
     WORKLOADS,
     Recorded,
@@ -49,6 +60,7 @@ def options() -> argparse.ArgumentParser:
     what.add_argument("--leaving", action="store_true", help="the slots that leave: the highest, or the coldest")
     what.add_argument("--tiers", action="store_true", help="KV tiers behind the engines: host memory, or a pool")
     what.add_argument("--noise", action="store_true", help="engines whose speed varies, and that tell late")
+    what.add_argument("--sizes", action="store_true", help="caches half and twice as large, 32 and 100 replicas")
     what.add_argument("--capacity", action="store_true", help="recompute what 100 %% load is")
     parser.add_argument("--workload", nargs="+", choices=WORKLOADS, default=list(WORKLOADS))
     parser.add_argument("--policy", nargs="+", choices=sorted(POLICIES), default=list(POLICIES), metavar="NAME",
@@ -158,6 +170,11 @@ def findings(
         of_noise = noise.means(shaken, watched(console, noise.run, shaken, chosen.jobs))
         judged = noise.gates(of_noise)
         return Findings([noise.sheet(of_noise), verdicts(judged)], judged)
+    if chosen.sizes:
+        sized = sizes.jobs(chosen.workload, seeds)
+        of_sizes = sizes.means(sized, watched(console, sizes.run, sized, chosen.jobs))
+        judged = sizes.gates(of_sizes)
+        return Findings([sizes.sheet(of_sizes), verdicts(judged)], judged)
     return compared(chosen, seeds, kinds, console)
 
 
@@ -175,6 +192,8 @@ def main() -> int:
         kinds = {name: workload(name, chosen.recorded) for name in WORKLOADS}
     except TraceError as problem:
         parser.error(f"argument --trace: {problem}")
+    if chosen.sizes:
+        chosen.workload = [name for name in chosen.workload if name in SHARING]
     if chosen.leaving or chosen.tiers:
         chosen.workload = [name for name in chosen.workload if name in SESSIONS]
     if chosen.capacity:
