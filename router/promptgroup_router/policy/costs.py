@@ -31,8 +31,11 @@ in some ten requests that leave home. One that keeps half of what it was given d
 where the share was 0.5."""
 DELAYED_STEP = 0.05
 """Step by which one first token moves the mean of delays; the first ones move it further."""
-MOST_DELAYED = 60.0
-"""Seconds of a delay that count at most: an engine that loads its kernels says nothing about later requests."""
+FIRST_DELAYS = 8
+"""First tokens whose delays count in full."""
+OUTLIER, LEAST_OUTLIER = 3.0, 0.01
+"""Times the mean delay, and seconds beyond it, that a later delay counts at most. Where a few first tokens are very late
+their replica is to be avoided; noise is what most of them have."""
 _LOWEST, _HIGHEST = 0.05, 20.0
 """A correction stays within these multiples of the first value, so that a clock that jumps cannot ruin the routing."""
 
@@ -122,7 +125,9 @@ class EngineCosts:
     def observe_delay(self, seconds: float) -> None:
         """Learn by how many seconds a first token came later than expected."""
         self._seen += 1
-        delay = min(max(0.0, seconds), MOST_DELAYED)
+        delay = max(0.0, seconds)
+        if self._seen > FIRST_DELAYS:
+            delay = min(delay, OUTLIER * self.delay + LEAST_OUTLIER)
         self.delay += max(DELAYED_STEP, 1 / (1 + self._seen)) * (delay - self.delay)
 
     def observe(self, predicted: float, step: float, seconds: float) -> None:
