@@ -34,7 +34,7 @@ DELAYED_STEP = 0.05
 FIRST_DELAYS = 8
 """First tokens whose delays count in full."""
 OUTLIER, LEAST_OUTLIER = 3.0, 0.01
-"""Times the mean delay, and seconds beyond it, that a later delay counts at most. Where a few first tokens are very late
+"""Times the mean delay, and seconds beyond it, that a later delay counts at most. Where few first tokens are very late,
 their replica is to be avoided; noise is what most of them have."""
 _LOWEST, _HIGHEST = 0.05, 20.0
 """A correction stays within these multiples of the first value, so that a clock that jumps cannot ruin the routing."""
