@@ -34,11 +34,11 @@ from promptgroup_research.experiments.catalogue import (
     Workload,
     workload,
 )
-from promptgroup_research.experiments.gates import OURS, Gate, gates
-from promptgroup_research.experiments.report import Sheet, as_json, comparisons, verdicts
+from promptgroup_research.experiments.gates import OURS, QUICK, WHOLE, Gate, gates
 from promptgroup_research.experiments.runs import Cell, Job, cells, run
 from promptgroup_research.output import command_line, plots
 from promptgroup_research.output.command_line import add_flags, count, watched, write
+from promptgroup_research.output.report import Sheet, as_json, comparisons, verdicts
 
 LOADS = (0.75, 0.85)
 PLOTTED = ("none", "join", "leave", "lost", "restart", "prompt-new")
@@ -100,7 +100,7 @@ def compared(
         for seed in seeds[: kinds[name].seeds]
     ]
     found = Findings(cells=cells(jobs, watched(console, run, jobs, chosen.jobs)))
-    found.judged = gates(found.cells)
+    found.judged = gates(found.cells, QUICK if chosen.quick else WHOLE)
     found.sheets = [*comparisons(found.cells, titles), verdicts(found.judged)]
     for name, load in dict.fromkeys((cell.workload, cell.load) for cell in found.cells):
         here = [cell for cell in found.cells if (cell.workload, cell.load) == (name, load)]

@@ -20,7 +20,7 @@ LIMIT = 4096
 
 
 class PrefixRequests:
-    """How many requests each Tier-1 prefix had, on replicas of any kind."""
+    """The number of requests that each Tier-1 prefix had, on replicas of any kind."""
 
     __slots__ = ("_requests",)
 
