@@ -12,21 +12,33 @@ from dataclasses import dataclass, field
 from rich.console import Console
 
 from promptgroup_cli.reach.trace import TraceError
-from promptgroup_research.experiments import article, bursts, capacity, greetings, leaving, scenarios, tiers
+from promptgroup_research.experiments import (
+    article,
+    bursts,
+    capacity,
+    greetings,
+    leaving,
+    noise,
+    scenarios,
+    sizes,
+    tiers,
+)
 from promptgroup_research.experiments.catalogue import (
     JUDGING,
     POLICIES,
     SESSIONS,
+    SHARING,
     TUNING,
     WORKLOADS,
+    Recorded,
     Workload,
     workload,
 )
-from promptgroup_research.experiments.gates import OURS, Gate, gates
-from promptgroup_research.experiments.report import Sheet, as_json, comparisons, verdicts
+from promptgroup_research.experiments.gates import OURS, QUICK, WHOLE, Gate, gates
 from promptgroup_research.experiments.runs import Cell, Job, cells, run
 from promptgroup_research.output import command_line, plots
 from promptgroup_research.output.command_line import add_flags, count, watched, write
+from promptgroup_research.output.report import Sheet, as_json, comparisons, verdicts
 
 LOADS = (0.75, 0.85)
 PLOTTED = ("none", "join", "leave", "lost", "restart", "prompt-new")
@@ -47,6 +59,8 @@ def options() -> argparse.ArgumentParser:
     what.add_argument("--greetings", action="store_true", help="sessions that begin with the same short message")
     what.add_argument("--leaving", action="store_true", help="the slots that leave: the highest, or the coldest")
     what.add_argument("--tiers", action="store_true", help="KV tiers behind the engines: host memory, or a pool")
+    what.add_argument("--noise", action="store_true", help="engines whose speed varies, and that tell late")
+    what.add_argument("--sizes", action="store_true", help="caches half and twice as large, 32 and 100 replicas")
     what.add_argument("--capacity", action="store_true", help="recompute what 100 %% load is")
     parser.add_argument("--workload", nargs="+", choices=WORKLOADS, default=list(WORKLOADS))
     parser.add_argument("--policy", nargs="+", choices=sorted(POLICIES), default=list(POLICIES), metavar="NAME",
@@ -79,14 +93,14 @@ def compared(
     """Policies side by side, and the gates."""
     titles = {name: kind.title for name, kind in kinds.items()}
     jobs = [
-        Job(name, policy, load, seed, chosen.quick, chosen.trace)
+        Job(name, policy, load, seed, chosen.quick, chosen.recorded)
         for name in chosen.workload
         for load in chosen.load
         for policy in chosen.policy
         for seed in seeds[: kinds[name].seeds]
     ]
     found = Findings(cells=cells(jobs, watched(console, run, jobs, chosen.jobs)))
-    found.judged = gates(found.cells)
+    found.judged = gates(found.cells, QUICK if chosen.quick else WHOLE)
     found.sheets = [*comparisons(found.cells, titles), verdicts(found.judged)]
     for name, load in dict.fromkeys((cell.workload, cell.load) for cell in found.cells):
         here = [cell for cell in found.cells if (cell.workload, cell.load) == (name, load)]
@@ -118,7 +132,7 @@ def played(chosen: argparse.Namespace, seeds: Sequence[int], titles: dict[str, s
 
 def left(chosen: argparse.Namespace, seeds: Sequence[int], titles: dict[str, str], console: Console) -> list[Sheet]:
     """Return a table for each workload of what it costs that replicas leave."""
-    runs = leaving.jobs(chosen.workload, seeds, chosen.trace)
+    runs = leaving.jobs(chosen.workload, seeds, chosen.recorded)
     losses = watched(console, leaving.run, runs, chosen.jobs)
     sheets = []
     for name in chosen.workload:
@@ -128,45 +142,68 @@ def left(chosen: argparse.Namespace, seeds: Sequence[int], titles: dict[str, str
     return sheets
 
 
-def main() -> int:
+def findings(
+    chosen: argparse.Namespace, seeds: Sequence[int], kinds: Mapping[str, Workload], console: Console
+) -> Findings:
     """Run what was asked for."""
+    titles = {name: kind.title for name, kind in kinds.items()}
+    if chosen.scenario is not None:
+        return played(chosen, seeds, titles, console)
+    if chosen.article:
+        parts = article.jobs(seeds)
+        return Findings(article.sheets(parts, watched(console, article.run, parts, chosen.jobs)))
+    if chosen.bursts:
+        runs = bursts.jobs(bursts.SEEDS[: chosen.bursts])
+        courses = watched(console, bursts.run, runs, chosen.jobs)
+        judged = bursts.gates(runs, courses)
+        return Findings([bursts.sheet(runs, courses), verdicts(judged)], judged)
+    if chosen.leaving:
+        return Findings(left(chosen, seeds, titles, console))
+    if chosen.tiers:
+        tiered = tiers.jobs(chosen.workload, seeds, quick=chosen.quick)
+        return Findings(tiers.sheets(tiered, watched(console, tiers.run, tiered, chosen.jobs), titles))
+    if chosen.greetings:
+        alike = greetings.jobs(seeds)
+        return Findings([greetings.sheet(alike, watched(console, greetings.run, alike, chosen.jobs))])
+    if chosen.noise:
+        shaken = noise.jobs(chosen.workload, seeds)
+        of_noise = noise.means(shaken, watched(console, noise.run, shaken, chosen.jobs))
+        judged = noise.gates(of_noise)
+        return Findings([noise.sheet(of_noise), verdicts(judged)], judged)
+    if chosen.sizes:
+        sized = sizes.jobs(chosen.workload, seeds)
+        of_sizes = sizes.means(sized, watched(console, sizes.run, sized, chosen.jobs))
+        judged = sizes.gates(of_sizes)
+        return Findings([sizes.sheet(of_sizes), verdicts(judged)], judged)
+    return compared(chosen, seeds, kinds, console)
+
+
+def main() -> int:
+    """Run what was asked for, show it and write it."""
     parser = options()
     chosen = parser.parse_args()
     console = command_line.console(WIDTH)
     seeds: tuple[int, ...] = TUNING if chosen.seeds == "tuning" else JUDGING
     seeds = seeds[:1] if chosen.quick else seeds
+    chosen.recorded = Recorded(chosen.trace) if chosen.trace else None
     try:
-        kinds = {name: workload(name, chosen.trace) for name in WORKLOADS}
+        if chosen.recorded and "trace" in chosen.workload:
+            chosen.recorded = capacity.of_file(chosen.recorded)
+        kinds = {name: workload(name, chosen.recorded) for name in WORKLOADS}
     except TraceError as problem:
         parser.error(f"argument --trace: {problem}")
-    titles = {name: kind.title for name, kind in kinds.items()}
+    if chosen.sizes:
+        chosen.workload = [name for name in chosen.workload if name in SHARING]
     if chosen.leaving or chosen.tiers:
         chosen.workload = [name for name in chosen.workload if name in SESSIONS]
     if chosen.capacity:
         for name in chosen.workload:
-            job = Job(name, "oracle", 1.0, 1, recorded=chosen.trace)
-            console.print(f"{titles[name]}: {capacity.measured(job, kinds[name].capacity):.2f} requests/s")
+            figure = kinds[name].capacity
+            if name != "trace" or not chosen.recorded:
+                figure = capacity.measured(Job(name, "oracle", 1.0, 1), figure)
+            console.print(f"{kinds[name].title}: {figure:.2f} requests/s")
         return 0
-    if chosen.scenario is not None:
-        found = played(chosen, seeds, titles, console)
-    elif chosen.article:
-        parts = article.jobs(seeds)
-        found = Findings(article.sheets(parts, watched(console, article.run, parts, chosen.jobs)))
-    elif chosen.bursts:
-        runs = bursts.jobs(bursts.SEEDS[: chosen.bursts])
-        courses = watched(console, bursts.run, runs, chosen.jobs)
-        judged = bursts.gates(runs, courses)
-        found = Findings([bursts.sheet(runs, courses), verdicts(judged)], judged)
-    elif chosen.leaving:
-        found = Findings(left(chosen, seeds, titles, console))
-    elif chosen.tiers:
-        tiered = tiers.jobs(chosen.workload, seeds, quick=chosen.quick)
-        found = Findings(tiers.sheets(tiered, watched(console, tiers.run, tiered, chosen.jobs), titles))
-    elif chosen.greetings:
-        alike = greetings.jobs(seeds)
-        found = Findings([greetings.sheet(alike, watched(console, greetings.run, alike, chosen.jobs))])
-    else:
-        found = compared(chosen, seeds, kinds, console)
+    found = findings(chosen, seeds, kinds, console)
     for sheet in found.sheets:
         console.print(sheet.rich())
     write(chosen, found.sheets, lambda: as_json(found.cells, found.judged), found.drawings)

@@ -22,7 +22,7 @@ def test_a_quick_comparison_writes_what_was_asked_for(monkeypatch, tmp_path, cap
 
 
 def test_a_missed_gate_is_an_error_only_when_asked(monkeypatch):
-    monkeypatch.setattr(command, "gates", lambda _: [command.Gate("a", "b", 2.0, 1.0)])
+    monkeypatch.setattr(command, "gates", lambda *_: [command.Gate("a", "b", 2.0, 1.0)])
     flags = ("--quick", "--jobs", "1", "--workload", "agents", "--load", "0.1", "--policy", "oracle")
     assert call(monkeypatch, *flags) == 0
     assert call(monkeypatch, *flags, "--strict") == 1

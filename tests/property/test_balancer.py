@@ -37,6 +37,49 @@ def test_whatever_a_client_makes_of_its_history_and_however_late_datagrams_are_t
     assert two.locations.get(7).member == one.locations.get(7).member == pick.member.id
 
 
+MARKS = [1, 2, 3, 4]
+KINDS = st.tuples(
+    st.integers(0, 5), st.integers(0, 4), st.integers(0, 2), st.sampled_from(["pick", "token", "end", "release"])
+)
+
+
+@given(steps=st.lists(KINDS, max_size=40))
+def test_routers_that_hear_of_each_other_count_the_same_sessions_on_each_replica(steps):
+    """Each step: a session, how many marks it shares with others, the router that it comes to, and what happens."""
+    engine = Engine("one", kv_tokens=10_000_000, prefill_rate=8000)
+    view = build_index(
+        table(group("a", revision(slots=(slot(0), slot(1)), engine=engine), policy=Policy.EXPECTED_TTFT))
+    )
+    candidates = view.names["a"].revisions[0].candidates
+    routers = [Balancer(Health()) for _ in range(3)]
+    for router in routers:
+        router.install(view, 0.0)
+        router.export(0.0)
+    running, now = {}, 0.0
+    for session, shares, arrives_at, action in steps:
+        now += 0.01
+        if session not in running and action == "pick":
+            marks = [*MARKS[:shares], *(100 * (session + 1) + place for place in range(4 - shares))]
+            demand = Demand(session + 1, session + 1, prompt=9000, marks=marks, lengths=[2000, 4000, 6000, 8000])
+            running[session] = arrives_at, routers[arrives_at].pick(candidates, demand, now)
+        elif session in running and action != "pick":
+            number, pick = running[session]
+            if action == "token":
+                routers[number].first_token(pick, now)
+            else:
+                del running[session]
+                routers[number].end(pick, None, now) if action == "end" else routers[number].release(pick, now)
+        for sender, router in enumerate(routers):
+            prefixes, (placements, loads) = router.export_prefixes(), router.export(now)
+            for other in routers:
+                if other is not router:
+                    other.merge_prefixes(prefixes)
+                    other.merge(sender, placements, loads, now)
+        for id_ in routers[0].replicas:
+            tokens = [router.replicas[id_].admitted for router in routers]
+            assert max(tokens) - min(tokens) <= 1, (now, tokens)
+
+
 class Books(RuleBasedStateMachine):
     """Whatever happens: loads are those of the open requests, and idle means idle."""
 

@@ -20,12 +20,12 @@ from promptgroup_router.policy.gossip import LoadReport, PlacementReport, Prefix
 
 KEY = seal_key(b"one secret, 16 b")
 U64 = st.integers(0, 2**64 - 1)
-TIMES = st.floats(0, 2**32)
-NOTES = st.builds(PlacementReport, U64, U64, U64, st.integers(0, 2**16 - 1), st.integers(0, 2**32 - 1))
-MICROS = st.integers(0, 2**32 - 1).map(lambda micros: micros / 1e6)
-LOADS = st.builds(LoadReport, U64, st.integers(0, 2**16 - 1), st.integers(0, 2**32 - 1), MICROS, MICROS, U64)
-
 U32 = st.integers(0, 2**32 - 1)
+TIMES = st.floats(0, 2**32)
+NOTES = st.builds(PlacementReport, U64, U64, U64, st.integers(0, 2**16 - 1), U32, U32)
+MICROS = st.integers(0, 2**32 - 1).map(lambda micros: micros / 1e6)
+LOADS = st.builds(LoadReport, U64, st.integers(0, 2**16 - 1), U32, MICROS, MICROS, U64, U32)
+
 SPENT = st.builds(SpendReport, U64, U64, st.integers(-(2**63), 2**63 - 1), U32, U32, U64, st.integers(0, 2**16 - 1))
 
 PREFIXED = st.builds(PrefixReport, U64, U64, st.integers(0, 2**16 - 1))
@@ -59,6 +59,7 @@ def test_what_is_sent_is_what_is_read(datagram):
     for there, here in zip(found.loads, datagram.loads, strict=True):
         assert there[:3] == here[:3]
         assert there.written == here.written
+        assert there.unplaced == here.unplaced
         assert abs(there.pending - here.pending) < 2e-6
         assert abs(there.age - here.age) < 2e-6
 
@@ -70,7 +71,7 @@ def test_garbage_is_refused_and_never_raises(data, wall):
 
 @given(st.binary(max_size=200), st.floats())
 def test_garbage_that_begins_well_is_refused(data, wall):
-    assert isinstance(decode(b"PGP\x01" + data, KEY, wall), Refusal)
+    assert isinstance(decode(b"PGP\x02" + data, KEY, wall), Refusal)
 
 
 @given(datagrams(), st.data())

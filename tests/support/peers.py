@@ -16,11 +16,12 @@ KEY = seal_key(b"0123456789abcdef")
 
 
 def placement(session: int, turn: int = 1, **fields: int) -> PlacementReport:
-    return PlacementReport(session, fields.get("member", 1), fields.get("prefix", 2), turn, fields.get("tokens", 3000))
+    member, prefix, tokens = fields.get("member", 1), fields.get("prefix", 2), fields.get("tokens", 3000)
+    return PlacementReport(session, member, prefix, turn, tokens, fields.get("shared", 2000))
 
 
 def load(member: int, written: int = 0) -> LoadReport:
-    return LoadReport(member, in_flight=2, context=6000, pending=0.25, age=0.5, written=written)
+    return LoadReport(member, in_flight=2, context=6000, pending=0.25, age=0.5, written=written, unplaced=1000)
 
 
 class Listener:

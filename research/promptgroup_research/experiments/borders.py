@@ -36,7 +36,9 @@ class Borders(Ours):
     def _read(self, view: RoutingIndex) -> None:
         revisions = {group: view.names[f"group{group}"].revisions[0] for group, _ in self._owned}
         self._pools = {group: revision.candidates for group, revision in revisions.items()}
-        self._pools.setdefault(REST, view.models[MODEL].first.candidates)
+        first = view.models[MODEL].first
+        assert first is not None  # noqa: S101 - the groups have no tenants
+        self._pools.setdefault(REST, first.candidates)
         self._prefixes = {group: revision.prefix for group, revision in revisions.items() if group != REST}
 
     def _pool_of(self, session: Session) -> Candidates:

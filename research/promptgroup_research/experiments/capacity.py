@@ -4,9 +4,11 @@ A definition by the oracle is the same for all policies; by waits and not by thr
 throughput to measure before they are beyond it.
 """
 
+import math
 from collections.abc import Callable
+from dataclasses import replace
 
-from promptgroup_research.experiments.catalogue import TUNING, workload
+from promptgroup_research.experiments.catalogue import TUNING, Recorded, workload
 from promptgroup_research.experiments.runs import Job, at_rate
 
 RATIO = 2.0
@@ -14,6 +16,8 @@ SETTLED = 600.0
 """Seconds that a workload without an end is left to itself before: beyond its capacity it takes minutes to collapse."""
 SPAN = 1.3
 """How far from the guess the search goes, either way."""
+STRIDE, STRIDES = 1.5, 20
+"""How a capacity without a guess is looked for: factor of a step, and most steps."""
 PRECISION = 0.01
 """Relative width at which the search ends."""
 
@@ -39,3 +43,35 @@ def measured(job: Job, guess: float) -> float:
         return sum(run.wait for run in runs) / sum(run.own for run in runs)
 
     return capacity(ratio, guess / SPAN, guess * SPAN)
+
+
+def of_file(recorded: Recorded) -> Recorded:
+    """Return a trace with its capacity, of which nobody has a guess.
+
+    One seed is enough: it moves the requests of a trace within their batches alone. The search begins at what the
+    replicas could do if they found nothing in caches.
+    """
+    kind = workload("trace", recorded)
+    turns = [turn for session in kind.write(1.0, math.inf, TUNING[0]) for turn in session.turns]
+    rate = kind.replicas * len(turns) / sum(kind.model.prefill(0, turn.prompt) for turn in turns)
+
+    def ratio(rate: float) -> float:
+        figures = at_rate(Job("trace", "oracle", 1.0, TUNING[0], recorded=recorded), rate)
+        return figures.wait / figures.own if figures.own else math.inf  # all came before the warm-up was over
+
+    return replace(recorded, capacity=capacity(ratio, *around(ratio, rate)))
+
+
+def around(ratio: Callable[[float], float], rate: float) -> tuple[float, float]:
+    """Return a rate below and one above the capacity, a factor of `STRIDE` apart, from any rate."""
+    if ratio(rate) < RATIO:
+        for _ in range(STRIDES):
+            rate *= STRIDE
+            if ratio(rate) >= RATIO:
+                break
+        return rate / STRIDE, rate
+    for _ in range(STRIDES):
+        rate /= STRIDE
+        if ratio(rate) < RATIO:
+            break
+    return rate, rate * STRIDE

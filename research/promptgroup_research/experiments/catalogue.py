@@ -56,8 +56,21 @@ class Workload:
         return self.warm_up + (QUICK_LENGTH if quick else LENGTH)
 
 
-def workload(name: str, recorded: Path | None = None) -> Workload:
-    """`chat`, `agents` or `trace`; the trace is synthetic when no file is named."""
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """A trace in a file."""
+
+    path: Path
+    capacity: float = 0.0
+    """Its `Workload.capacity`; 0 until `capacity.of_file` has measured it."""
+
+
+def workload(name: str, recorded: Recorded | None = None) -> Workload:
+    """Return what has this name; the trace is synthetic when no file is named.
+
+    Raises:
+        TraceError: the file is no trace.
+    """
     if name == "trace":
         return _trace(recorded)
     return {
@@ -82,11 +95,11 @@ WORKLOADS = (*SESSIONS, *SHARING)
 
 
 @cache
-def _trace(recorded: Path | None) -> Workload:
-    rows = read(recorded) if recorded else trace.synthetic(0)
+def _trace(recorded: Recorded | None) -> Workload:
+    rows = read(recorded.path) if recorded else trace.synthetic(0)
     return Workload(
-        f"trace {recorded.stem}" if recorded else "synthetic trace",
-        3.98 if recorded else 3.42,
+        f"trace {recorded.path.stem}" if recorded else "synthetic trace",
+        recorded.capacity if recorded else 3.42,
         lambda rate, until, seed: [each for each in trace.sessions(rows, rate, seed) if each.began < until],
         model=Model(block=BLOCK),
         seeds=3,

@@ -7,13 +7,12 @@ carry, so that what is seen is the sessions that move and not a lack of replicas
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from promptgroup_operator.rollout import kept_slots
 from promptgroup_operator.world.samples import SlotUse
 from promptgroup_operator.world.snapshot import RevisionState
 from promptgroup_research.experiments import catalogue
-from promptgroup_research.experiments.report import Sheet, milliseconds
+from promptgroup_research.output.report import Sheet, milliseconds
 from promptgroup_research.policies.ours import Ours
 from promptgroup_research.simulator.measure import percentile, ttfts
 from promptgroup_research.simulator.turns import Session, Turn
@@ -59,7 +58,7 @@ class Job:
     case: str
     choice: str
     seed: int
-    recorded: Path | None
+    recorded: catalogue.Recorded | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +73,7 @@ class Loss:
     """Number of the bin since the event → seconds to first tokens in it."""
 
 
-def jobs(names: Sequence[str], seeds: Sequence[int], recorded: Path | None) -> list[Job]:
+def jobs(names: Sequence[str], seeds: Sequence[int], recorded: catalogue.Recorded | None) -> list[Job]:
     """Every run."""
     return [
         Job(name, case, choice, seed, recorded)

@@ -3,10 +3,9 @@
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TypeVar
 
-from promptgroup_research.experiments.catalogue import POLICIES, workload
+from promptgroup_research.experiments.catalogue import POLICIES, Recorded, workload
 from promptgroup_research.simulator.measure import Figures, figures, mean
 from promptgroup_research.simulator.world import World
 
@@ -27,7 +26,7 @@ class Job:
     """Share of the workload's capacity."""
     seed: int
     quick: bool = False
-    recorded: Path | None = None
+    recorded: Recorded | None = None
 
 
 @dataclass(frozen=True, slots=True)

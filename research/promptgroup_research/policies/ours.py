@@ -14,7 +14,7 @@ from promptgroup_router.contract.table import Engine, Group, Policy, Revision, R
 from promptgroup_router.policy.balancer import Balancer, Pick
 from promptgroup_router.policy.demand import Demand
 from promptgroup_router.policy.health import Health
-from promptgroup_router.prefixes.prompt_marks import NEAR, STEP, step_at
+from promptgroup_router.prefixes.prompt_marks import NEAR, step_at
 from promptgroup_router.rings.ids import PrefixKey
 from promptgroup_router.rings.index import Candidates, RoutingIndex, build_index
 from promptgroup_router.routing.admission_queue import AdmissionQueue
@@ -207,14 +207,12 @@ def marks_of(turn: Turn) -> tuple[list[PrefixKey], list[int]]:
     """The marks of a prompt beyond a declared one, as the router would cut its text, and the tokens of each."""
     marks, lengths = [], []
     at = last = 0
-    fixed = STEP
     for node, size in zip(turn.nodes, turn.sizes, strict=True):
         end = at + size * BYTES
         places = []
-        while fixed <= end:
-            places.append(fixed)
-            last = fixed
-            fixed += step_at(fixed)
+        while last + step_at(last) <= end:
+            last += step_at(last)
+            places.append(last)
         if end - last >= step_at(last) // NEAR:
             places.append(end)
             last = end

@@ -7,12 +7,16 @@ simulated one by one: their durations are an arithmetic series.
 
 import heapq
 import math
+import random
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from promptgroup_research.simulator.cache import Cache
 from promptgroup_research.simulator.turns import Turn
+
+PACE_SECONDS = 4.0
+"""Seconds for which an engine that varies keeps its speed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +32,10 @@ class Model:
     sequences: int = 256
     kv_tokens: int = 400_000
     block: int = 16
+    varies: float = 1.0
+    """Times that an engine is faster at its fastest than at its slowest: what else its machine does, nobody tells."""
+    late: float = 0.0
+    """Mean seconds by which first tokens reach the router late, each by another time."""
 
     def prefill(self, start: float, count: float) -> float:
         """Seconds for `count` prompt tokens that follow `start` tokens."""
@@ -112,6 +120,14 @@ class Engine:
                 self._finish(turn, now)
         return self._begin(now)
 
+    def pace(self, now: float) -> float:
+        """Times that everything takes as long as usual at this moment: another number for each engine."""
+        varies = self.model.varies
+        if varies == 1.0:
+            return 1.0
+        draw = random.Random(self.index << 32 | int(now / PACE_SECONDS))  # noqa: S311 - a simulation
+        return math.pow(varies, draw.random() - 0.5)
+
     def backlog(self, now: float) -> float:
         """Seconds of prefill that are left of what is admitted, with the rest of a step that has prefill in it."""
         if not self._ready and self.partial is None:
@@ -192,14 +208,15 @@ class Engine:
                 break
             self.partial = None
             self._ready.append(turn)
-        step = model.overhead + model.sequence * count + model.context * self._tokens
+        pace = self.pace(now)
+        step = pace * (model.overhead + model.sequence * count + model.context * self._tokens)
         self.begun = now
         self.version += 1
         if seconds:
             self._skip = 1
-            self._until = now + seconds + step
+            self._until = now + pace * seconds + step
         elif count:
-            self._first_step, self._growth = step, model.context * count
+            self._first_step, self._growth = step, pace * model.context * count
             self._skip = self._decoding[0][0] - self._step
             self._until = now + self._duration(self._skip)
         else:

@@ -67,7 +67,8 @@ class Recording:
 
     def write(self, path: Path) -> None:
         """Write it to a file."""
-        path.write_text("".join(json.dumps(asdict(each)) + "\n" for each in (self.sizes, *self.requests)))
+        lines: list[Sizes | Asked] = [self.sizes, *self.requests]
+        path.write_text("".join(json.dumps(asdict(each)) + "\n" for each in lines))
 
     @classmethod
     def read(cls, path: Path) -> Self:

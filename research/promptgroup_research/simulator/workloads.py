@@ -177,3 +177,19 @@ def subagents(rate: float, until: float, seed: int, *, context: int = 30_000, he
             found.append(session)
     found.sort(key=lambda session: session.began)
     return found
+
+
+def tasks(until: float, seed: int, *, prompt: int = 1500, count: int = 3, sessions: int = 24, declared: bool = True,
+          turns: int = 4) -> list[Session]:  # fmt: skip
+    """A few sessions of a few tasks, for engines without a GPU: one begins every couple of seconds."""
+    author = Author(seed)
+    draw = author.draw
+    roots = [author.root(prompt, group) for group in range(count)]
+    talk = Talk(lognormal(draw, 120, 0.4, 20, 600), lambda: draw.randint(16, 32), lambda: draw.uniform(0.2, 1.5))
+    found = []
+    for number in range(sessions):
+        session = author.session(number * until / sessions * draw.uniform(0.5, 1.5), roots[number % count], turns, talk)
+        if not declared:
+            session.prefix, session.tier1, session.group = author.key(), 0, -1
+        found.append(session)
+    return found

@@ -1,6 +1,7 @@
 """The event loop: sessions arrive, routers place their turns, engines serve them."""
 
 import heapq
+import random
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
@@ -60,6 +61,9 @@ class World:
         self.router = router
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._count = 0
+        self._draw = random.Random(0)  # noqa: S311 - a simulation
+        self._late: dict[int, int] = {}
+        """Turn by identity → the try whose first token is on its way to the router."""
         for _ in range(replicas):
             self.add_engine()
         self.up = tuple(range(replicas))
@@ -161,9 +165,22 @@ class World:
         self.at(when, due)
 
     def _first_token(self, turn: Turn, now: float) -> None:
-        self.router.first_token(turn, now)
+        if not self.model.late:
+            self.router.first_token(turn, now)
+            return
+        turn.first = -1.0
+        tries = self._late[id(turn)] = turn.tries
+        self.at(now + self._draw.expovariate(1 / self.model.late), lambda: self._hear(turn, tries))
+
+    def _hear(self, turn: Turn, tries: int) -> None:
+        """Pass on a first token that came late, unless the end came with it, or its engine died."""
+        if self._late.get(id(turn)) == tries:
+            del self._late[id(turn)]
+            turn.first = self.now
+            self.router.first_token(turn, self.now)
 
     def _ended(self, turn: Turn, now: float) -> None:
+        self._hear(turn, turn.tries)
         if self.tiers:
             self.tiers[turn.replica].store(turn)
         self.router.ended(turn, now)

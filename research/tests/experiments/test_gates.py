@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from promptgroup_research.experiments.gates import LIMITS, Gate, gates
+from promptgroup_research.experiments.gates import LIMITS, QUICK, Gate, gates
 from promptgroup_research.experiments.runs import Cell
 from promptgroup_research.simulator.measure import Figures
 
@@ -33,6 +33,15 @@ def test_a_gate_is_missed_just_beyond_its_limit():
     assert not found["mean TTFT, x cache_aware"].met
     assert not found["token hit, above cache_aware"].met
     assert found["p99 TTFT, x cache_aware"].met
+
+
+def test_a_quick_run_has_slack_for_chance_and_no_more():
+    limits = LIMITS["chat", 0.75]
+    cells = [cell("promptgroup", mean=1.2 * limits.mean, p99=1.9 * limits.p99, hit=0.8), cell("sglang")]
+    assert all(gate.met for gate in gates(cells, QUICK) if "best peer" not in gate.what)
+    assert not any(gate.met for gate in gates(cells) if "cache_aware" in gate.what)
+    worse = [cell("promptgroup", mean=1.3 * limits.mean, p99=2.1 * limits.p99, hit=0.78), cell("sglang")]
+    assert not any(gate.met for gate in gates(worse, QUICK) if "cache_aware" in gate.what)
 
 
 def test_peers_with_events_are_not_among_the_best():

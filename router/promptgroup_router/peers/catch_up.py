@@ -16,7 +16,7 @@ ATTEMPTS = 5
 """Requests after which the router goes without a copy: sessions are placed by their hash, and their next turns bring
 what was missed."""
 COPY_DATAGRAMS = 8
-"""Datagrams sent in one tick to all that ask: 6,000 placements a second, the newest first, without overflowing a
+"""Datagrams sent in one tick to all that ask: 5,000 placements a second, the newest first, without overflowing a
 receive buffer."""
 
 

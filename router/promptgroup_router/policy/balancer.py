@@ -24,6 +24,7 @@ from promptgroup_router.policy.replica_load import PendingPrefill, ReplicaLoad
 from promptgroup_router.policy.session_locations import Placement, SessionLocations
 from promptgroup_router.policy.sessions import SessionRecord, Sessions
 from promptgroup_router.prefixes.prefixes_in_use import LIMIT as PREFIXES
+from promptgroup_router.prefixes.prefixes_in_use import PrefixRequests
 from promptgroup_router.rings.ids import MemberHash, MemberId, PrefixKey, member_hash
 from promptgroup_router.rings.index import Candidates, Member, RevisionEntry, RoutingIndex
 
@@ -37,10 +38,6 @@ MOST_TOLD = 64
 """Most prefixes of a request that peers are told of, the longest first to go."""
 
 
-OWN_STEP = 0.05
-"""Step by which one request moves the mean share that no other session has computed."""
-
-
 class NoMemberLeftError(Exception):
     """A request has no member that it could be sent to: there is none, or every one was tried."""
 
@@ -50,7 +47,7 @@ class Pick:
 
     __slots__ = (
         "ahead", "alone", "before", "cached", "computed", "copied", "counted", "demand", "first", "guessed", "known",
-        "member", "moved", "placement", "replica", "sent", "since", "step", "turn", "written",
+        "member", "moved", "own", "placement", "replica", "sent", "shared", "since", "step", "turn", "written",
     )  # fmt: skip
 
     def __init__(self, member: Member, replica: ReplicaLoad, demand: Demand, now: float) -> None:
@@ -67,6 +64,8 @@ class Pick:
         """Tokens of the prompt that should be cached there."""
         self.copied = 0.0
         """Tokens of it that should come from a KV tier which all replicas share."""
+        self.shared = 0
+        """Tokens of it that are other sessions'."""
         self.known = 0
         """Prefixes of the prompt that were cached there when the request was sent."""
         self.computed = False
@@ -85,6 +84,8 @@ class Pick:
         """Tokens that had been written there when the request was sent."""
         self.placement: Placement | None = None
         """The record of a session without one, kept once the first token has come."""
+        self.own = 0.0
+        """Tokens of its own that the session needs there."""
         self.turn = 0
         """Number of the turn in the records, once it is there."""
         self.sent: PendingPrefill
@@ -119,6 +120,7 @@ class Balancer:
         """The most tokens that any process had written when a table came: records of the next process begin there."""
         self._tier1: dict[PrefixKey, float] = {}
         """Prefix → its tokens, which the placements of peers do not carry."""
+        self._requests = PrefixRequests()
         self._has_peers = False
         """True once somebody reads the outbox."""
         self._outbox: deque[PlacementReport] = deque(maxlen=OUTBOX)
@@ -206,7 +208,7 @@ class Balancer:
             return
         self._place_new(pick)
         pick.computed = True
-        self.release(pick, now)
+        self._leave(pick, now)
         replica, demand = pick.replica, pick.demand
         if not demand.cached or not self._serves(pick):
             return
@@ -227,21 +229,26 @@ class Balancer:
                 tokens = max(0.0, place.tokens - demand.tier1)
                 process = pick.member.id, replica.incarnation
                 self.sessions.served(demand.session, SessionRecord(demand.counted_prefix, process, tokens, now))
-            if self._has_peers:
-                self._outbox.append(
-                    PlacementReport(demand.session, replica.key, place.prefix, place.turn, int(place.tokens))
-                )
+            self._tell(pick, place)
 
     def release(self, pick: Pick, now: float) -> None:
         """Record that the request failed or was given up, so that nothing is known of the engine's work on it."""
-        if pick.counted:
-            pick.counted = False
-            pick.replica.leave(pick.sent)
-            if pick.demand.cached:
-                if not pick.computed:
-                    # requests that are given up must not push out what is cached
-                    pick.replica.prefixes.drop(pick.demand.marks, pick.known)
-                self._leave_working_set(pick, now)
+        if not pick.counted:
+            return
+        self._leave(pick, now)
+        place = self.locations.get(pick.demand.session)
+        if place is not None and place.member == pick.member.id and place.turn == pick.turn:
+            self._tell(pick, place)  # else the session would seem to run there until nobody has heard of it for long
+
+    def _leave(self, pick: Pick, now: float) -> None:
+        pick.counted = False
+        pick.replica.leave(pick.sent)
+        if pick.demand.cached:
+            if not pick.computed:
+                # requests that are given up must not push out what is cached
+                pick.replica.prefixes.drop(pick.demand.marks, pick.known)
+            self._leave_working_set(pick, now)
+            self._settle(pick)
 
     def _leave_working_set(self, pick: Pick, now: float) -> None:
         session, live = pick.demand.session, pick.replica.live
@@ -316,13 +323,11 @@ class Balancer:
         seconds = costs.prefill(pick.cached, demand.prompt)
         pick.sent = replica.send(seconds, demand.prompt, now, streamed=demand.streamed, copy=copy)
         replica.live.expire(now)
-        shared = replica.shared(demand, been=has_been(place, member.id))
-        beyond = demand.prompt - demand.tier1 + ANSWER
-        replica.own_share += OWN_STEP * ((demand.prompt - shared + ANSWER) / beyond - replica.own_share)
+        pick.shared = replica.shared(demand, been=has_been(place, member.id))
+        pick.own = demand.prompt - pick.shared + ANSWER
         replica.live.enter(
-            demand.session, demand.prefix, demand.tier1, demand.prompt - shared + ANSWER, shared=shared,
-            returned=demand.history > 0,
-        )  # fmt: skip
+            demand.session, demand.prefix, demand.tier1, pick.own, shared=pick.shared, returned=demand.history > 0
+        )
         pick.known = replica.prefixes.longest(demand.marks)
         replica.use(demand)
         if self._has_peers and demand.marks:
@@ -337,11 +342,19 @@ class Balancer:
         else:
             # clients that hang up before the first byte must not fill the table
             pick.placement = placement
+            replica.unplaced += pick.own
         return pick
+
+    def _settle(self, pick: Pick) -> Placement | None:
+        """Return the placement that is still to be recorded, which is counted as unplaced no more."""
+        placement, pick.placement = pick.placement, None
+        if placement is not None:
+            pick.replica.unplaced -= pick.own
+        return placement
 
     def _place_new(self, pick: Pick) -> None:
         """Record the placement of a session that had none."""
-        placement, pick.placement = pick.placement, None
+        placement = self._settle(pick)
         if placement is not None and self._serves(pick):
             self._place(pick, placement, came_back=pick.demand.history > 0)
 
@@ -357,9 +370,15 @@ class Balancer:
         if came_back:
             tokens, process = max(0.0, demand.prompt - demand.tier1), (placement.member, replica.incarnation)
             self.sessions.served(demand.session, SessionRecord(demand.counted_prefix, process, tokens, placement.seen))
+        self._tell(pick, placement)
+
+    def _tell(self, pick: Pick, place: Placement) -> None:
+        """Tell peers where a session is: when it is placed, and once more when the request is over."""
         if self._has_peers:
             self._outbox.append(
-                PlacementReport(demand.session, replica.key, demand.prefix, pick.turn, int(demand.prompt))
+                PlacementReport(
+                    pick.demand.session, pick.replica.key, place.prefix, place.turn, int(place.tokens), pick.shared
+                )
             )
 
     def _remember_tier1(self, prefix: PrefixKey, tier1: float) -> None:
@@ -420,6 +439,7 @@ class Balancer:
             kind = costs.get(key) or self._costs.get(key)
             if kind is None:
                 kind = EngineCosts(figures.kv_tokens, figures.prefill_rate, figures.step_tokens)
+                kind.in_use.requests = self._requests  # a prompt may be lent replicas of another kind
             elif figures.kv_tokens:
                 kind.set_capacity(figures.kv_tokens)
             kind.set_copies(figures.copy_rate, revision.revision.tokens)
@@ -521,8 +541,9 @@ class Balancer:
         replica.touch(report.prefix, 0)  # its tokens are counted where its prefixes are told
         self.sessions.drop(report.session)
         replica.live.expire(now)
-        own = replica.own_share * max(0.0, tokens - tier1)
-        replica.live.heard(report.session, report.prefix, tier1, own, now, ended=ended)
+        shared = min(report.shared, tokens)
+        own = 0 if ended else min(tokens - shared + ANSWER, replica.costs.kv_tokens)
+        replica.live.heard(report.session, report.prefix, tier1, own, now, ended=ended, shared=shared)
         self.locations.put(
             report.session, Placement(id_, report.prefix, report.turn, tokens, replica.tokens_written, now)
         )

@@ -29,6 +29,13 @@ LEAST_COPIED = 0.8
 """Share that a tier must bring for any copy to be expected; above it all is expected. One that is away falls below it
 in some ten requests that leave home. One that keeps half of what it was given doubled the p99 of some simulated runs
 where the share was 0.5."""
+DELAYED_STEP = 0.05
+"""Step by which one first token moves the mean of delays; the first ones move it further."""
+FIRST_DELAYS = 8
+"""First tokens whose delays count in full."""
+OUTLIER, LEAST_OUTLIER = 3.0, 0.01
+"""Times the mean delay, and seconds beyond it, that a later delay counts at most. Where few first tokens are very late,
+their replica is to be avoided; noise is what most of them have."""
 _LOWEST, _HIGHEST = 0.05, 20.0
 """A correction stays within these multiples of the first value, so that a clock that jumps cannot ruin the routing."""
 
@@ -37,8 +44,8 @@ class EngineCosts:
     """Cost constants of one kind of engine, shared by all replicas of that kind and corrected while serving."""
 
     __slots__ = (
-        "_copied", "_first_rate", "_held", "_scale", "attention_length", "cache_tokens", "context", "copy_rate",
-        "in_use", "kv_tokens", "least_copy", "overhead", "rate", "sequence", "step_tokens",
+        "_copied", "_first_rate", "_held", "_scale", "_seen", "attention_length", "cache_tokens", "context",
+        "copy_rate", "delay", "in_use", "kv_tokens", "least_copy", "overhead", "rate", "sequence", "step_tokens",
     )  # fmt: skip
 
     def __init__(self, kv_tokens: int = 0, prefill_rate: float = 0, step_tokens: int = 0) -> None:
@@ -64,6 +71,10 @@ class EngineCosts:
         self.context = 0.000_000_04
         """Seconds that each token of decoding context adds to a step."""
         self._scale = 1.0
+        self._seen = 0
+        """First tokens that `delay` was learned from."""
+        self.delay = 0.0
+        """Mean seconds by which first tokens come later than expected; those in time count as 0."""
         self.copy_rate = 0.0
         """Tokens a second that a replica copies from a KV tier which all replicas share; 0 where there is none."""
         self.least_copy = 0.0
@@ -110,6 +121,14 @@ class EngineCosts:
         """Return the seconds to compute a prompt whose first `cached` tokens are in the cache."""
         new = prompt - cached
         return new * (1 + (cached + new / 2) / self.attention_length) / self.rate
+
+    def observe_delay(self, seconds: float) -> None:
+        """Learn by how many seconds a first token came later than expected."""
+        self._seen += 1
+        delay = max(0.0, seconds)
+        if self._seen > FIRST_DELAYS:
+            delay = min(delay, OUTLIER * self.delay + LEAST_OUTLIER)
+        self.delay += max(DELAYED_STEP, 1 / (1 + self._seen)) * (delay - self.delay)
 
     def observe(self, predicted: float, step: float, seconds: float) -> None:
         """Learn from a request that had its replica to itself until its first token.

@@ -184,10 +184,10 @@ class ExpectedTtft:
             if replica.costs is not costs:
                 costs = replica.costs
                 warm = costs.prefill(demand.tier1, demand.prompt)
-                cold = warm + costs.in_use.cold_share * (costs.prefill(0, demand.prompt) - warm)
+                cold = warm + costs.in_use.cold_share(prefix) * (costs.prefill(0, demand.prompt) - warm)
                 steps = costs.rate / costs.step_tokens
                 tight = share * costs.cache_tokens - own
-            if replica.live.tokens + replica.told > tight and not self._fits(replica, demand, own, share, now):
+            if replica.live.tokens + replica.peer_unplaced > tight and not self._fits(replica, demand, own, share, now):
                 continue
             prefixes = replica.prefixes
             prefill = warm if prefix in prefixes else cold
@@ -240,7 +240,7 @@ class ExpectedTtft:
         prefill = costs.prefill(found, demand.prompt)
         if found < demand.tier1:
             warm = costs.prefill(demand.tier1, demand.prompt)
-            prefill = warm + costs.in_use.cold_share * (prefill - warm)
+            prefill = warm + costs.in_use.cold_share(demand.prefix) * (prefill - warm)
         wait = replica.wait(now) + replica.late(now)
         if copied:
             wait = max(wait, costs.copy(copied))
@@ -256,8 +256,7 @@ class ExpectedTtft:
     ) -> bool:
         """Return True if a session may have `own` tokens of its own on a replica, where it has `been` before or not."""
         live = replica.live
-        held = live.tokens + replica.told
-        if held <= share * replica.costs.cache_tokens - own - demand.tier1:
+        if replica.admitted <= share * replica.costs.cache_tokens - own - demand.tier1:
             return True
         live.expire(now)
         if not live or live.in_flight(demand.record):
@@ -268,7 +267,7 @@ class ExpectedTtft:
         cache = replica.costs.cache_tokens
         own += demand.tier1 - shared
         need = min(live.need(demand.record, demand.prefix, demand.tier1, own), LARGEST_SHARE * cache)
-        return live.tokens + replica.told + need <= share * cache
+        return replica.admitted + need <= share * cache
 
     def cached(
         self, demand: Demand, id_: MemberId, replica: ReplicaLoad, place: Placement | None, *, home: bool

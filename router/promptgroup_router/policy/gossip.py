@@ -28,6 +28,8 @@ class PlacementReport(NamedTuple):
     tokens: int
     """Tokens of the session that the member has cached: the prompt when it was placed, with the answer once it
     ended."""
+    shared: int = 0
+    """Those of them that other sessions had computed there, Tier 1 included."""
 
 
 class PrefixReport(NamedTuple):
@@ -57,3 +59,6 @@ class LoadReport(NamedTuple):
     """Seconds since the last sign of progress: a first token, or the moment when the replica became busy."""
     written: int
     """Tokens newly written into its cache since the sender started; never decreases."""
+    unplaced: int = 0
+    """Tokens of their own of sessions that were sent there and of which no placement is told yet: their first token is
+    still to come."""

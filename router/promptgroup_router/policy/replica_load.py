@@ -18,6 +18,9 @@ from promptgroup_router.policy.working_set import WorkingSet
 from promptgroup_router.prefixes.cached_prefixes import CachedPrefixes
 from promptgroup_router.rings.ids import MemberHash, PrefixKey
 
+USUAL = 4
+"""Times the mean delay of first tokens that is usual. Of delays that vary as much as their mean 1 in 50 is more."""
+
 
 class PendingPrefill:
     """A request whose first token is still to come."""
@@ -50,10 +53,10 @@ class ReplicaLoad:
         "inherited",
         "key",
         "live",
-        "own_share",
         "peer_context",
         "peer_in_flight",
         "peer_pending",
+        "peer_unplaced",
         "peer_written",
         "peers",
         "pending",
@@ -62,7 +65,8 @@ class ReplicaLoad:
         "since",
         "step",
         "ticks",
-        "told",
+        "unheard",
+        "unplaced",
         "written",
     )  # fmt: skip
 
@@ -95,12 +99,12 @@ class ReplicaLoad:
         self.peers: dict[int, tuple[LoadReport, float, float]] = {}
         """Peer → its latest report, the tokens that it is believed to have written since it was first heard, and the
         time of the report."""
-        self.own_share = 1.0
-        """Share of a request beyond Tier 1 that no other session has computed, as a mean of this router's requests. It
-        stands for those of peers, who do not tell."""
-        self.told = 0
-        """Tokens of new prefixes that peers have sent there and that are not known to be computed. Their sessions are
-        heard of later, with their first token."""
+        self.unplaced = 0.0
+        """Tokens of their own of this router's sessions of which no placement is recorded, as their first token is
+        still to come. `live` has them; of those of peers it has not heard."""
+        self.peer_unplaced = 0
+        self.unheard = 0
+        """Tokens of prefixes that were heard of and that their senders have not counted as written yet."""
         self.peer_in_flight = 0
         self.peer_context = 0
         self.peer_pending = 0.0
@@ -122,6 +126,11 @@ class ReplicaLoad:
         return self.in_flight + self.peer_in_flight
 
     @property
+    def admitted(self) -> float:
+        """Tokens of all sessions that take turns there, those included whose placements peers do not tell yet."""
+        return self.live.tokens + self.peer_unplaced
+
+    @property
     def tokens_written(self) -> float:
         """Tokens newly written by all routers, as far as known: the clock of the cache."""
         return self.written + self.peer_written
@@ -132,14 +141,15 @@ class ReplicaLoad:
         return left if self.pending > 0 and left > 0 else 0.0
 
     def late(self, now: float) -> float:
-        """Return by how many seconds the oldest first token is overdue.
+        """Return by how many seconds the oldest first token is overdue, beyond what is usual for these engines.
 
-        Its delay holds up everything behind it for about as long again.
+        Its delay holds up everything behind it for about as long again. A delay that is usual says nothing of this
+        replica: predictions are wrong for all of them, and to leave a cache for it would be to leave it for noise.
         """
         answers = self.answers
         while answers and answers[0].settled:
             answers.popleft()
-        return max(0.0, now - answers[0].due) if answers else 0.0
+        return max(0.0, now - answers[0].due - USUAL * self.costs.delay) if answers else 0.0
 
     def send(self, seconds: float, tokens: float, now: float, *, streamed: bool, copy: float = 0.0) -> PendingPrefill:
         """Count a request with `seconds` of predicted prefill and a prompt of `tokens`.
@@ -169,6 +179,7 @@ class ReplicaLoad:
         if sent.settled:
             return
         sent.settled = True
+        self.costs.observe_delay(now - sent.due)
         self.done = max(self.done, min(sent.mark, self.queued))
         self.since = now
         self.pending = self.queued - self.done + self.peer_pending
@@ -200,7 +211,7 @@ class ReplicaLoad:
     def heard(self, prefix: PrefixKey, tokens: int) -> None:
         """Record that a peer has sent a request with a prefix there, which has so many tokens beyond a shorter one."""
         if prefix not in self.prefixes:
-            self.told = min(self.told + tokens, self.costs.kv_tokens)
+            self.unheard = min(self.unheard + tokens, self.costs.kv_tokens)
         self.touch(prefix, tokens)
 
     def wrote(self, tokens: int) -> None:
@@ -224,8 +235,9 @@ class ReplicaLoad:
     def export(self, now: float) -> LoadReport:
         """Return this router's part of the load, for peers."""
         return LoadReport(
-            self.key, self.in_flight, int(self.context), self.queued - self.done, now - self.since, int(self.written)
-        )
+            self.key, self.in_flight, int(self.context), self.queued - self.done, now - self.since, int(self.written),
+            int(self.unplaced),
+        )  # fmt: skip
 
     def merge(self, peer: int, load: LoadReport, now: float) -> None:
         """Merge the part of a peer."""
@@ -235,8 +247,11 @@ class ReplicaLoad:
             # a count that falls is not believed, nor one that grows by more than the whole cache at once
             grown = min(max(0, load.written - known[0].written), self.costs.kv_tokens)
             written = known[1] + grown
-            self.told = max(0, min(self.told, load.context) - grown)  # the rest of it is ends of prompts and answers
             self.costs.in_use.write(grown)
+            # what is written beyond the prefixes is ends of prompts and answers
+            prefixes = min(grown, self.unheard)
+            self.unheard -= prefixes
+            self.wrote(grown - prefixes)
         self.peers[peer] = (load, written, now)
         self.since = max(self.since, now - load.age)
         self._add_up_peers()
@@ -252,16 +267,17 @@ class ReplicaLoad:
         """Drop the requests of peers that have not told of them again; what they wrote into the cache still counts."""
         for peer, (load, written, heard) in self.peers.items():
             if now - heard > REPORT_SECONDS:
-                self.peers[peer] = (load._replace(in_flight=0, context=0, pending=0.0), written, heard)
+                self.peers[peer] = (load._replace(in_flight=0, context=0, pending=0.0, unplaced=0), written, heard)
         self._add_up_peers()
 
     def _add_up_peers(self) -> None:
-        self.peer_in_flight = self.peer_context = 0
+        self.peer_in_flight = self.peer_context = self.peer_unplaced = 0
         self.peer_pending = self.peer_written = 0.0
         for load, written, _ in self.peers.values():
             self.peer_in_flight += load.in_flight
             self.peer_context += load.context
             self.peer_pending += load.pending
+            self.peer_unplaced += min(load.unplaced, self.costs.kv_tokens)
             self.peer_written += written
         self._add_up()
 

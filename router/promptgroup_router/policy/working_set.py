@@ -152,10 +152,12 @@ class WorkingSet:
             self._came_back(known)
 
     def heard(
-        self, session: SessionKey, prefix: PrefixKey, tier1: float, tokens: float, now: float, *, ended: bool
-    ) -> None:
+        self, session: SessionKey, prefix: PrefixKey, tier1: float, tokens: float, now: float, *, ended: bool,
+        shared: int = 0,
+    ) -> None:  # fmt: skip
         """Record that a peer has sent a request of the session there, or that it has ended."""
         known = self._add(session, prefix, tier1, tokens)
+        known.shared = shared
         self._resume(known)
         if ended and not known.in_flight:
             self._rest(known)

@@ -404,6 +404,50 @@ def test_a_prefix_of_a_peer_is_found_where_the_peer_has_put_it():
     assert (second.member.id, second.cached) == (first.member.id, 8000)
 
 
+def admitted(balancer):
+    return {id_: replica.admitted for id_, replica in balancer.replicas.items()}
+
+
+def test_a_session_that_a_peer_has_sent_takes_its_room_before_its_first_token():
+    candidates, one, two = pair(slots=1)
+    exchange(one, two, 0.0)
+    gone, stays = one.pick(candidates, asks(1), 0.0), one.pick(candidates, asks(2, shares=0), 0.0)
+    exchange(one, two, 0.05)
+    assert admitted(two) == admitted(one) == {gone.member.id: 2 * 8350}
+    one.first_token(stays, 0.1)
+    one.release(gone, 0.1)
+    exchange(one, two, 0.15)
+    assert admitted(two) == admitted(one) == {gone.member.id: 8350}
+    assert stays.replica.unplaced == 0
+
+
+def test_what_sessions_share_is_not_their_own_at_a_router_that_heard_of_them_either():
+    candidates, one, two = pair(slots=1)
+    exchange(one, two, 0.0)
+    for session in (1, 2):
+        pick = one.pick(candidates, asks(session), 0.0)
+        one.first_token(pick, 0.1)
+        one.end(pick, Usage(8200, 8000, 10), 0.2)
+    two.merge_prefixes(one.export_prefixes())
+    exchange(one, two, 0.25)
+    later = Demand(2, 2, prompt=8400, history=8210, turn=3, marks=asks(2).marks, lengths=asks(2).lengths)
+    before = admitted(two)[pick.member.id]
+    again = two.pick(candidates, later, 0.3)
+    assert again.shared == 8000
+    assert admitted(two)[pick.member.id] - before <= 8400 - 8000 + 150
+
+
+def test_a_session_that_a_peer_tells_of_no_more_takes_no_room_for_ever():
+    candidates, one, two = pair(slots=1)
+    exchange(one, two, 0.0)
+    pick = one.pick(candidates, asks(1), 0.0)
+    exchange(one, two, 0.05)
+    two.expire_loads(0.05 + REPORT_SECONDS)
+    assert admitted(two) == {pick.member.id: 8350}
+    two.expire_loads(0.1 + REPORT_SECONDS)
+    assert admitted(two) == {pick.member.id: 0}
+
+
 def test_a_peers_load_is_avoided_like_ones_own_until_it_is_gone():
     candidates, one, two = pair(slots=2)
     busy = one.pick(candidates, Demand(1, 11, prompt=50_000), 0.0).member
@@ -652,12 +696,13 @@ def test_absurd_numbers_of_a_peer_break_nothing_and_end_with_it(told):
     before = replica.tokens_written
     for moment, written in enumerate(told):
         placement = PlacementReport(99, replica.key, 11, 65_535, 2**32 - 1)
-        load = LoadReport(replica.key, 65_535, 2**32 - 1, 4294.9, 4294.9, written)
+        load = LoadReport(replica.key, 65_535, 2**32 - 1, 4294.9, 4294.9, written, 2**32 - 1)
         balancer.merge(1, [placement], [load], float(moment))
         assert 0 <= replica.tokens_written - before <= len(told) * replica.costs.kv_tokens
         assert replica.live.tokens <= replica.costs.kv_tokens
+        assert replica.admitted <= 2 * replica.costs.kv_tokens
     balancer.drop_peer(1)
-    assert replica.pending == 0
+    assert (replica.pending, replica.peer_unplaced) == (0, 0)
     assert balancer.pick(candidates, DEMAND, 10.0) is not None
     placements, loads = balancer.export(11.0)
     assert encode(Datagram(DatagramKind.TICK, 1, 1, 0.0, placements, loads), b"k" * 32)

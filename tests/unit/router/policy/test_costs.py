@@ -43,6 +43,27 @@ def test_short_requests_correct_the_step_and_not_the_rate():
     assert costs.sequence / 0.000_06 == pytest.approx(costs.overhead / 0.007)
 
 
+def test_the_usual_delay_is_known_after_a_few_first_tokens_and_one_outlier_is_forgotten():
+    costs = EngineCosts()
+    for _ in range(9):
+        costs.observe_delay(0.5)
+    assert 0.35 < costs.delay < 0.5
+    costs.observe_delay(1e9)
+    for _ in range(100):
+        costs.observe_delay(-1.0)
+    assert costs.delay < 0.1
+
+
+def test_delays_of_a_few_first_tokens_are_not_usual_and_those_of_all_become_so():
+    costs = EngineCosts()
+    for number in range(200):
+        costs.observe_delay(5.0 if number % 20 == 19 else 0.01)
+    assert costs.delay < 0.05
+    for _ in range(120):
+        costs.observe_delay(5.0)
+    assert costs.delay > 4.0
+
+
 def test_a_copy_is_never_expected_to_be_quicker_than_the_one_that_was_measured():
     costs = EngineCosts(prefill_rate=10_000)
     costs.set_copies(100_000, 2000)

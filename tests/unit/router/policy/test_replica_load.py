@@ -74,6 +74,17 @@ def test_an_overdue_first_token_is_waited_for_as_long_again():
     assert books.late(sent.due + 3.0) == 0
 
 
+def test_a_first_token_that_is_as_late_as_those_before_it_is_not_overdue():
+    books = replica()
+    for _ in range(20):
+        sent = send(books, 1.0)
+        books.progress(sent, sent.due + 2.0)
+        books.leave(sent)
+    sent = send(books, 1.0)
+    assert books.late(sent.due + 2.0) == 0
+    assert books.late(sent.due + 100.0) > 50
+
+
 def test_a_step_grows_with_what_runs():
     books = replica()
     idle = books.step
@@ -117,6 +128,18 @@ def test_tokens_written_by_a_peer_count_from_the_first_time_it_is_heard():
     assert books.tokens_written == 0
     books.merge(8, load(written=1_000_600), now=1.0)
     assert books.tokens_written == 600
+
+
+def test_what_peers_write_beyond_the_prefixes_that_they_tell_pushes_older_ones_out():
+    books = replica()
+    books.merge(8, load(written=0), now=0.0)
+    books.heard(7, 60_000)
+    books.merge(8, load(written=70_000), now=1.0)
+    assert 7 in books.prefixes  # what was written is the prefix, and 10,000 tokens more
+    books.merge(8, load(written=99_000), now=2.0)
+    assert 7 in books.prefixes
+    books.merge(8, load(written=101_000), now=3.0)
+    assert 7 not in books.prefixes
 
 
 def test_a_peer_that_is_gone_leaves_what_it_has_written_and_nothing_else():

@@ -60,7 +60,8 @@ def test_a_session_of_a_peer_lives_until_its_end_is_heard_or_is_not_heard_for_to
     live = WorkingSet()
     live.heard(1, 7, 0, 100, 0.0, ended=False)
     live.heard(2, 7, 0, 100, 0.0, ended=False)
-    live.heard(1, 7, 0, 150, 10.0, ended=True)
+    live.heard(1, 7, 0, 150, 10.0, ended=True, shared=40)
+    assert live.shared(1) == 40
     live.expire(10.0 + LIVE_SECONDS)
     assert 1 not in live
     assert 2 in live
