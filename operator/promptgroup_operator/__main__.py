@@ -19,7 +19,7 @@ def main() -> int:
     """Run the command that the arguments name.
 
     Returns:
-        The exit status: 0, 1 where a port is taken, 2 where the configuration is wrong.
+        The exit status: 0, 1 where a port is taken or the watches ended, 2 where the configuration is wrong.
     """
     parser = Parser(prog="promptgroup-operator", description=__doc__)
     parser.add_argument("--version", action="version", version=f"promptgroup-operator {__version__}")
@@ -56,7 +56,6 @@ def _run(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
     logging.basicConfig(level=chosen.log_level, format="%(asctime)s %(levelname)-7s %(name)s %(message)s")
     for library in ("kopf", "aiohttp.access"):
         logging.getLogger(library).setLevel(logging.WARNING)
-    logging.getLogger("kopf.activities.authentication").setLevel(logging.ERROR)  # at the end it warns of its own end
     try:
         asyncio.run(handlers.run(chosen))
     except ClusterError as error:

@@ -1,13 +1,16 @@
-"""The operator's process: Kopf starts and stops it and serves its probes; worker threads run passes while it leads.
+"""The handlers name what the operator reacts to: changes of the objects that it watches, its start and end, and probes.
 
-Kopf watches nothing here and has no credentials (docs/development/decisions/0011-what-kopf-is-for.md). It therefore
-writes neither finalizers nor annotations: GitOps tools see no drift, and `kubectl delete` never waits for the operator.
+Kopf lists and watches, and calls `changed`, which keeps the in-memory stores equal to the cluster and queues the groups
+that change. Worker threads run the passes over these groups, while the process leads (`passes`). No handler
+keeps a state in Kopf, so it writes neither finalizers nor annotations: GitOps tools see no drift, and `kubectl delete`
+never waits for the operator (docs/development/decisions/0082-kopf-watches.md).
 """
 
 import asyncio
 import logging
 import os
 import socket
+import sys
 import threading
 import uuid
 from datetime import UTC, datetime, timedelta
@@ -18,11 +21,11 @@ import kopf
 from promptgroup_operator.base.errors import ClusterError
 from promptgroup_operator.base.settings import Settings
 from promptgroup_operator.engines.group_engines import GroupEngines
-from promptgroup_operator.kube.api_server import KubeClient, connect
+from promptgroup_operator.kube.api_server import KubeClient, connect, watched
 from promptgroup_operator.kube.leader_election import LeaderElector, Term
 from promptgroup_operator.kube.read import ClusterReader
-from promptgroup_operator.kube.reflector import Reflectors
 from promptgroup_operator.kube.resync import Resync
+from promptgroup_operator.kube.session import KopfSession, Pauses
 from promptgroup_operator.kube.store import KINDS, Store
 from promptgroup_operator.kube.work_queue import WorkQueue
 from promptgroup_operator.kube.write import ClusterWriter
@@ -31,9 +34,24 @@ from promptgroup_operator.telemetry import metrics_server
 from promptgroup_operator.telemetry.metrics import FAULT, REFUSED, OperatorMetrics
 from promptgroup_operator.telemetry.metrics_server import GroupCollector
 from promptgroup_operator.telemetry.pass_spans import PassSpans
+from promptgroup_operator.world.kept import kept
 from promptgroup_operator.world.snapshot import Key
+from promptgroup_router.contract import names
 
 logger = logging.getLogger(__name__)
+
+PAGE = 50
+"""Objects in a page of a list: a PromptGroup may have 1.5 MiB, and Kopf keeps a page until its objects are handled."""
+CONNECT_SECONDS = 5.0
+"""Longest wait for a connection to the API server."""
+LIST_SECONDS = 60.0
+"""Longest time for a page of a list, the API server's own limit."""
+
+END_SECONDS = 2.0
+"""Longest wait for Kopf once everything else of the process has ended."""
+SWITCH_SECONDS = 0.001
+"""Longest time that a thread holds the interpreter while others wait: Kopf's loop hands an event on in several turns,
+and each of them waits for the passes that run at the time."""
 
 STUCK = timedelta(minutes=5)
 """A pass that runs longer is reported as stuck: each of its requests has a limit of seconds."""
@@ -48,15 +66,18 @@ class Operator:
 
     def __init__(self, settings: Settings) -> None:
         self.metrics = OperatorMetrics()
-        client = KubeClient(connect(settings), self.metrics.api_requests)
+        api = connect(settings)
+        client = KubeClient(api, self.metrics.api_requests)
         self._engines = GroupEngines()
+        self.stopped = asyncio.Event()
+        """Set once the process writes no more, and another may lead."""
         self.queue = WorkQueue(workers=settings.workers)
         client.on_return = self.queue.retry_failed
         self.term = Term(until=float("-inf") if settings.lease else float("inf"))
         self.elector = _elector(settings, client, self.term) if settings.lease else None
-        stores = {kind: Store(kind, self.queue.add) for kind in KINDS}
-        self._reflectors = Reflectors(client, stores, settings.namespaces)
+        self.stores = stores = {kind: Store(kind, self.queue.add) for kind in KINDS}
         self.resync = Resync(client, self.queue, stores, settings.namespaces, settings.resync)
+        self.session = KopfSession(api, watched(KINDS), client.count, self.resync.relisted)
         reader = ClusterReader(client, stores)
         writer = ClusterWriter(client, self.term, stores, reader.cache)
         self._spans = PassSpans(os.environ)
@@ -85,8 +106,7 @@ class Operator:
         ]
 
     def start(self) -> None:
-        """Start the watches, the workers that wait for the first lists, and the leader election."""
-        self._reflectors.start()
+        """Start the workers, which wait for the first lists, and the leader election."""
         for worker in self._workers:
             worker.start()
         self.resync.start()
@@ -97,7 +117,6 @@ class Operator:
         """Stop writing, let running passes end, then release the Lease; the next leader continues from the cluster."""
         self.term.close()
         self.queue.close()
-        self._reflectors.stop()
         self.resync.stop()
         self._reconciler.close()
         for worker in self._workers:
@@ -112,7 +131,7 @@ class Operator:
         return [key for key, since in list(self._busy_since.items()) if now - since > STUCK]
 
     def _work(self) -> None:
-        if not self._reflectors.wait(self.queue.closed):
+        if not self.resync.wait_until_filled():
             return
         while (key := self.queue.take()) is not None:
             if self.term.wait():  # a standby keeps its queue filled, so that it starts with every group when it leads
@@ -151,34 +170,37 @@ def _elector(settings: Settings, client: KubeClient, term: Term) -> LeaderElecto
 
 
 def build(settings: Settings) -> tuple[kopf.OperatorRegistry, Operator]:
-    """Return Kopf's registry of handlers and the operator that they start, stop and probe.
+    """Return Kopf's registry of handlers and the operator that they start, feed, stop and probe.
 
     Raises:
         ClusterError: no cluster is configured.
     """
     registry = kopf.OperatorRegistry()
     operator = Operator(settings)
-    tasks: set[asyncio.Task[Any]] = set()
 
     @kopf.on.startup(registry=registry)
     async def startup(settings: kopf.OperatorSettings, **_: Any) -> None:
-        settings.posting.enabled = False
-        settings.scanning.disabled = True
-        tasks.update(asyncio.all_tasks())
+        configure(settings)
         operator.start()
+
+    @kopf.on.login(registry=registry)
+    async def login(**_: Any) -> kopf.AiohttpSession:
+        return operator.session.login()
+
+    @kopf.on.event("promptgroup.dev", "promptgroups", registry=registry)
+    @kopf.on.event("promptgroup.dev", "promptroutes", registry=registry)
+    @kopf.on.event("apps", "deployments", registry=registry)
+    @kopf.on.event("policy", "poddisruptionbudgets", registry=registry)
+    @kopf.on.event("v1", "pods", registry=registry)
+    async def changed(event: kopf.RawEvent, resource: kopf.Resource, **_: Any) -> None:
+        kind = str(resource.kind)
+        store, found = operator.stores[kind], kept(event["object"], kind)
+        (store.delete if event["type"] == "DELETED" else store.put)(found)
 
     @kopf.on.cleanup(registry=registry)
     async def cleanup(**_: Any) -> None:
         await asyncio.to_thread(operator.stop)
-        # Kopf's discovery still waits for credentials, and Kopf would wait five seconds for it to end by itself
-        for task in asyncio.all_tasks() - tasks:
-            task.cancel()
-
-    @kopf.on.login(registry=registry)
-    async def login(**_: Any) -> None:
-        # Kopf discovers the cluster's resources as soon as it has credentials, for handlers that do not exist here.
-        # It gets none, so it sends nothing: every request of this process is KubeClient's.
-        await asyncio.Event().wait()
+        operator.stopped.set()
 
     # A probe fails with PermanentError: after any other error Kopf would retry it for a minute before it answers.
     @kopf.on.probe(id="passes", registry=registry)
@@ -206,6 +228,35 @@ def build(settings: Settings) -> tuple[kopf.OperatorRegistry, Operator]:
     return registry, operator
 
 
+def configure(settings: kopf.OperatorSettings) -> None:
+    """Set how Kopf watches."""
+    for resource in (("apps", "deployments"), ("policy", "poddisruptionbudgets"), ("v1", "pods")):
+        settings.watching.label_selectors[resource] = names.LABEL_GROUP  # by the server: no foreign pod is ever listed
+    settings.watching.chunk_size = PAGE
+    settings.networking.connect_timeout = CONNECT_SECONDS
+    settings.networking.request_timeout = LIST_SECONDS
+    settings.networking.error_backoffs = Pauses()
+    settings.queueing.idle_timeout = 1.0
+    settings.posting.enabled = False  # Events are counted and written by `kube.write`
+    settings.scanning.disabled = True  # needs the right to list CRDs and namespaces
+    # what a changed field would be recognised by: no handler asks, and each event would be copied for it
+    settings.persistence.diffbase_storage = NoDiffBase()
+
+
+class NoDiffBase(kopf.DiffBaseStorage):
+    """Keeps no state on objects."""
+
+    def build(self, **_: Any) -> kopf.BodyEssence:
+        """Return nothing of an object."""
+        return kopf.BodyEssence()
+
+    def fetch(self, **_: Any) -> None:
+        """Return what was stored: nothing."""
+
+    def store(self, **_: Any) -> None:
+        """Store nothing."""
+
+
 async def run(settings: Settings) -> None:
     """Run until SIGTERM or SIGINT.
 
@@ -215,12 +266,48 @@ async def run(settings: Settings) -> None:
     """
     registry, operator = build(settings)
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    sys.setswitchinterval(SWITCH_SECONDS)
     async with metrics_server.serving(operator.metrics.registry, settings.host, settings.metrics_port):
-        await kopf.operator(
+        await _watch(registry, operator, settings, host)
+
+
+async def _watch(registry: kopf.OperatorRegistry, operator: Operator, settings: Settings, host: str) -> None:
+    """Run Kopf to its end.
+
+    Kopf ends for an error in a watch other than 410, and for answers that no retry mends; then its other watches may
+    keep it waiting for ever. Nothing holds this process once it has released the Lease, so that another leads. The
+    kubelet restarts it, and it begins anew with lists.
+    """
+    failure = _Failure()
+    logging.getLogger("kopf").addHandler(failure)
+    stopped = asyncio.ensure_future(operator.stopped.wait())
+    watching = asyncio.ensure_future(
+        kopf.operator(
             registry=registry,
             # the name of a peer; there are none, but without it Kopf asks for the user's name, which images lack
             identity=socket.gethostname(),  # type: ignore[arg-type]
             standalone=True,
-            clusterwide=True,
+            clusterwide=not settings.namespaces,
+            namespaces=settings.namespaces,
             liveness_endpoint=f"http://{host}:{settings.health_port}/healthz",
         )
+    )
+    await asyncio.wait({watching, stopped}, return_when=asyncio.FIRST_COMPLETED)
+    await asyncio.wait({watching}, timeout=END_SECONDS)
+    if failure.error is not None:
+        logger.critical("Kopf watches no more, so this process ends: %s", failure.error)
+    if failure.error is not None or not watching.done():
+        os._exit(failure.error is not None)
+    stopped.cancel()
+    watching.result()
+
+
+class _Failure(logging.Handler):
+    """Holds the error for which Kopf ends, which it does not raise before all of its tasks have ended."""
+
+    error: BaseException | None = None
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Note the first error of a task that shall not end."""
+        if self.error is None and record.exc_info and " has failed: " in record.getMessage():
+            self.error = record.exc_info[1]

@@ -22,6 +22,7 @@ pytestmark = pytest.mark.integration
 RESOURCES = {
     "v1": [("pods", "Pod", True), ("namespaces", "Namespace", False), ("events", "Event", True)],
     "apps/v1": [("deployments", "Deployment", True)],
+    "policy/v1": [("poddisruptionbudgets", "PodDisruptionBudget", True)],
     "promptgroup.dev/v1alpha1": [("promptgroups", "PromptGroup", True), ("promptroutes", "PromptRoute", True)],
 }
 WATCHED = 5

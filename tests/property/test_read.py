@@ -18,6 +18,7 @@ from promptgroup_operator.world.snapshot import Key
 from promptgroup_router.access.keyring import SecretRef
 from promptgroup_router.feed.secret_feed import FolderSecrets, KubeSecrets, SecretError
 from support.builders import CREATED
+from support.stores import show
 
 KEY = Key("chat", "support")
 HOME = "/api/v1/namespaces/chat/"
@@ -52,7 +53,7 @@ def observed(spec):
     stores = {kind: Store(kind, lambda _: None) for kind in KINDS}
     metadata = {"namespace": "chat", "name": "support", "uid": "u", "generation": 1, "creationTimestamp": CREATED}
     stored = {"metadata": {**metadata, "resourceVersion": "1"}, "spec": spec}
-    stores["PromptGroup"].replace("", [kept(stored, "PromptGroup")], "1")
+    show(stores["PromptGroup"], [kept(stored, "PromptGroup")], "1")
     api = Api()
     with contextlib.suppress(StoredSpecError):
         ClusterReader(api, stores).observe(KEY)

@@ -16,10 +16,19 @@ and an object that does not fit the schema of its kind (server-side apply)."""
 class ClusterError(Exception):
     """The API server did not answer, or refused: the pass is retried."""
 
-    def __init__(self, message: str, *, status: int | None = None, retry_after: float | None = None) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        status: int | None = None,
+        retry_after: float | None = None,
+        unknown_kind: bool = False,
+    ) -> None:
         super().__init__(message)
         self.status = status
         """HTTP status; None if there was no answer."""
+        self.unknown_kind = unknown_kind
+        """True if the API server does not serve the kind that was asked for."""
         self.retry_after = retry_after
         """Seconds that the server asked to wait; None if it did not."""
 

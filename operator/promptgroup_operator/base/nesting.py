@@ -36,6 +36,16 @@ def parse(text: bytes, levels: int = LEVELS) -> Any:
     return json.loads(_cut(text, levels))
 
 
+def shallow(text: bytes, levels: int = LEVELS) -> bytes:
+    """Return JSON that any parser reads, with null for what lies too deep; what is no JSON stays as it is."""
+    try:
+        return _cut(text, levels) if is_deeper(json.loads(text), levels) else text
+    except RecursionError:
+        return _cut(text, levels)
+    except ValueError:
+        return text
+
+
 def is_deeper(value: Any, levels: int) -> bool:
     """Return True if a value of JSON has objects and lists that lie deeper than `levels`; a scalar has none."""
     level = [value] if type(value) in _CONTAINERS else []

@@ -10,7 +10,7 @@ the caller knows whether the request still matters.
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode
@@ -24,7 +24,7 @@ from prometheus_client import Counter
 from promptgroup_operator.base import deadline, nesting, unreachable
 from promptgroup_operator.base.errors import AnswerTooLongError, ClusterError, ImpossibleNameError
 from promptgroup_operator.base.settings import Settings
-from promptgroup_operator.telemetry.metrics import NO_ANSWER, WATCH
+from promptgroup_operator.telemetry.metrics import NO_ANSWER
 from promptgroup_router.contract import names
 
 REQUEST_SECONDS = 15.0
@@ -42,15 +42,6 @@ Parsed, an answer takes up to six times its size, and all kinds are listed at th
 
 MAX_PROXIED = 64 << 20
 """Most bytes of a pod's answer: the metrics of a router with a thousand groups have 5 MiB."""
-
-MAX_EVENT = 10 << 20
-"""Most bytes of an event of a watch, which has one object."""
-
-GONE = 410
-"""HTTP status: the server no longer has the version, so that a list must come first."""
-
-CHUNK = 65_536
-"""Most bytes of a watch that are read at once: several events at a time under load."""
 
 _GROUPS = f"/apis/{names.API_GROUP}/{names.API_VERSION}"
 _KINDS = {
@@ -79,6 +70,15 @@ _BROKEN_CONFIG = (
     IndexError,
 )
 """The errors of the client library for a kubeconfig that is missing, no YAML, a list, a text, or a directory."""
+
+
+def watched(kinds: Iterable[str]) -> dict[str, dict[str, str]]:
+    """Return the path of each API group and version that has some of the kinds → plural → kind."""
+    found: dict[str, dict[str, str]] = {}
+    for kind in kinds:
+        version, plural = _KINDS[kind]
+        found.setdefault(version, {})[plural] = kind
+    return found
 
 
 def collection_path(kind: str, namespace: str) -> str:
@@ -269,32 +269,14 @@ class KubeClient:
         """Close the connections."""
         self._pools.clear()
 
-    def watch(self, path: str, query: Mapping[str, str], silent: float) -> Iterator[dict[str, Any]]:
-        """Yield the events of one watch until the server ends it.
-
-        Args:
-            path: path of the collection.
-            query: query parameters.
-            silent: longest time in seconds without any event.
-
-        Raises:
-            ClusterError: there was no answer, a refusal, silence, or an event that is not a JSON object.
-        """
-        timeout = urllib3.Timeout(connect=REQUEST_SECONDS, read=silent)
-        with deadline.within(REQUEST_SECONDS, MAX_EVENT):
-            response = self._send(WATCH, path, query=query, headers={"Accept": "application/json"}, timeout=timeout)
-        try:
-            rest = b""
-            for chunk in response.stream(CHUNK, decode_content=False):
-                *lines, rest = (rest + chunk).split(b"\n")
-                if len(rest) > MAX_EVENT:
-                    raise ClusterError(f"watch {path}: an event is longer than {MAX_EVENT} bytes", status=GONE)
-                for line in lines:
-                    yield _json_object(line, f"watch {path}")
-        except (urllib3.exceptions.HTTPError, OSError) as error:
-            raise ClusterError(f"watch {path}: {unreachable.reason(error)}") from error
-        finally:
-            response.close()
+    def count(self, verb: str, code: str) -> None:
+        """Count a request of this process by its HTTP status or NO_ANSWER, and note whether the server answers."""
+        self._requests.labels(verb, code).inc()
+        if code == NO_ANSWER:
+            self._silent = True
+        elif self._silent and int(code) < 500:
+            self._silent = False
+            self.on_return()
 
     def _whole(
         self,
@@ -321,7 +303,7 @@ class KubeClient:
 
     def _send(
         self,
-        verb: str,
+        method: str,
         path: str,
         *,
         query: Mapping[str, str] | None,
@@ -329,8 +311,7 @@ class KubeClient:
         timeout: urllib3.Timeout,
         data: bytes | None = None,
     ) -> urllib3.BaseHTTPResponse:
-        """Send a request and return the answer, whose body is not read; `verb` is an HTTP method or WATCH."""
-        method = "GET" if verb == WATCH else verb
+        """Send a request and return the answer, whose body is not read."""
         url = f"{self._api.configuration.host}{path}" + (f"?{urlencode(query)}" if query else "")
         try:
             self._api.update_params_for_auth(headers, [], ["BearerToken"], path, method, None)
@@ -339,19 +320,17 @@ class KubeClient:
             )
             refusal = _body(response, MAX_ANSWER) if response.status >= 300 else b""
         except (urllib3.exceptions.HTTPError, OSError) as error:
-            self._requests.labels(verb, NO_ANSWER).inc()
-            self._silent = True
+            self.count(method, NO_ANSWER)
             raise ClusterError(f"{method} {path}: {unreachable.reason(error)}") from error
-        self._requests.labels(verb, str(response.status)).inc()
-        if self._silent and response.status < 500:
-            self._silent = False
-            self.on_return()
+        self.count(method, str(response.status))
         if response.status < 300:
             return response
+        message = _message(refusal or b"")
         raise ClusterError(
-            f"{method} {path}: {response.status} {_message(refusal or b'')}",
+            f"{method} {path}: {response.status} {message}",
             status=response.status,
             retry_after=_seconds(response.headers.get("Retry-After")),
+            unknown_kind=response.status == 404 and not message,
         )
 
 
@@ -359,10 +338,10 @@ def list_objects(
     kube: KubeClient,
     path: str,
     query: Mapping[str, str],
-    keep: Callable[[dict[str, Any]], Mapping[str, Any]] = lambda item: item,
+    keep: Callable[[dict[str, Any]], Any] = lambda item: item,
     *,
     accept: str = "application/json",
-) -> tuple[list[Mapping[str, Any]], str]:
+) -> tuple[list[Any], str]:
     """List a collection in pages of PAGE objects (limit and continue), so that no answer grows with the cluster.
 
     A page that is too long, since its objects are large, is asked for again with half as many.
@@ -375,12 +354,12 @@ def list_objects(
         accept: accepted content type of the answers.
 
     Returns:
-        The objects, and the resourceVersion of the list.
+        The objects, or what is kept of them, and the resourceVersion of the list.
 
     Raises:
         ClusterError: there was no answer, a refusal, or an answer that is not a list of objects.
     """
-    items: list[Mapping[str, Any]] = []
+    items: list[Any] = []
     page = {**query, "limit": str(PAGE)}
     while True:
         try:

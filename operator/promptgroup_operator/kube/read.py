@@ -3,6 +3,7 @@
 import base64
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
+from http import HTTPStatus
 from time import monotonic
 
 from pydantic import ValidationError
@@ -63,6 +64,8 @@ class ClusterState:
     """The other groups of the namespace; empty where the group's model has no aliases."""
 
 
+_REFUSAL = "refusal"
+"""Key of what stands for an InferencePool that the API server does not let the operator see → its status."""
 _REFUSALS = {
     404: Problem(
         "NoCRD",
@@ -70,7 +73,7 @@ _REFUSALS = {
         "Inference Extension, or remove spec.gateway",
     ),
     403: Problem(
-        "NotAllowed", "the operator may not list InferencePools: apply the ClusterRole of the operator's version"
+        "NotAllowed", "the operator may not read InferencePools: apply the ClusterRole of the operator's version"
     ),
 }
 
@@ -87,6 +90,8 @@ class ClusterReader:
     def __init__(self, client: KubeClient, stores: Mapping[str, Store], clock: Callable[[], float] = monotonic) -> None:
         self._client = client
         self._stores = stores
+        self._without_pool: set[Key] = set()
+        """Groups that want no InferencePool, and were seen without one of their own."""
         self.cache = GetCache(self._get, clock, self.is_away)
 
     def observe(self, key: Key) -> ClusterState | None:
@@ -102,7 +107,7 @@ class ClusterReader:
         raw = self._stores["PromptGroup"].get(key.namespace, key.name)
         if raw is None or "deletionTimestamp" in raw["metadata"]:
             self.cache.forget_group(key)
-            self._stores["InferencePool"].miss(key, missed=False)
+            self._without_pool.discard(key)
             return None
         self.cache.begin_pass(key, raw[WRITTEN])
         try:
@@ -206,19 +211,22 @@ class ClusterReader:
         return {ContainerId(container): address for each in found for container, address in each.items()}
 
     def _inference_pools(self, group: GroupObject) -> SeenPools:
-        """Return the group's InferencePools. One that is not the operator's own is not watched, and read by name."""
+        """Return the group's InferencePools: its own, also one that it wants no more, and the one that it joins.
+
+        They are read by name and not watched: their CRD is others' and may come and go, and a role may leave it out.
+        """
         key, wanted = group.key, inference_pool.name(group)
-        store = self._stores["InferencePool"]
-        refused = store.refused(key.namespace)
-        store.miss(key, missed=bool(wanted) and refused is not None)
-        if refused is not None:
-            return SeenPools({}, _REFUSALS[refused])
-        found = {each["metadata"]["name"]: each for each in store.list_group(key)}
-        if wanted and wanted not in found:
-            pool = store.get(key.namespace, wanted)
-            pool = pool or self.if_known(key, "InferencePool", wanted, REFERENCED_SECONDS)
-            found |= {wanted: pool} if pool is not None else {}
-        return SeenPools(found)
+        if not wanted and key in self._without_pool:
+            return NO_POOLS
+        both = {key.name, wanted or key.name}
+        read = {name: self.if_known(key, "InferencePool", name, REFERENCED_SECONDS) for name in both}
+        refusal = next((pool[_REFUSAL] for pool in read.values() if pool is not None and _REFUSAL in pool), None)
+        found = {name: pool for name, pool in read.items() if pool is not None and _REFUSAL not in pool}
+        if wanted:
+            self._without_pool.discard(key)
+        elif not found and not self.cache.problem(key):
+            self._without_pool.add(key)
+        return SeenPools(found, _REFUSALS[refusal] if refusal is not None else None)
 
     def _deployments(self, group: GroupObject) -> list[Manifest]:
         """Return the Deployments with the group's label, its own ones with their templates."""
@@ -335,7 +343,9 @@ class ClusterReader:
         try:
             return whole(self._client.request("GET", object_path(kind, namespace, name)), kind)
         except ClusterError as error:
-            if error.status == 404:
+            if kind == "InferencePool" and (error.unknown_kind or error.status == HTTPStatus.FORBIDDEN):
+                return {"metadata": {"namespace": namespace, "name": name}, _REFUSAL: error.status}
+            if error.status == HTTPStatus.NOT_FOUND:
                 return None
             raise
 

@@ -1,25 +1,51 @@
-"""List what is watched, now and then: every group gets a pass, and a watch that has gone silent is found."""
+"""List what is watched, now and then: every group gets a pass, missed deletions are mended, and silent watches found.
+
+Kopf tells no handler that it has begun anew with a list, as it does after 410, nor which objects the list did not bring
+again. So each of Kopf's lists is followed by one here, of metadata only: what it does not show is gone.
+
+A watch may also go silent with its connection open, and look alive for ever. An object whose version differs from what
+the watch delivered is noted; if the watch delivers nothing about it until the next list, it has missed it. One list
+alone proves nothing, since an event may be on its way.
+"""
 
 import logging
+import queue
 import random
 import threading
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from promptgroup_operator.base.errors import ClusterError
-from promptgroup_operator.kube import watch_check
 from promptgroup_operator.kube.api_server import KubeClient, collection_path, list_objects
-from promptgroup_operator.kube.store import KINDS, Store
-from promptgroup_operator.kube.watch_check import Gap, Name
+from promptgroup_operator.kube.store import KINDS, Listed, ObjectName, Store
 from promptgroup_operator.kube.work_queue import WorkQueue
-from promptgroup_operator.world.snapshot import Key
+from promptgroup_operator.world.snapshot import Key, Manifest
 
 logger = logging.getLogger(__name__)
 
 JITTER = 0.2
 """Share of the interval by which lists are spread, so that several operators do not list at the same time."""
+RETRY_SECONDS = 5.0
+"""Pause after a list that failed: what it would have shown to be gone must not stay for an interval."""
+
+NOTHING = ("", "")
+"""Place of the queue of lists that is none: it wakes the thread."""
+POLL_SECONDS = 0.02
+"""Time between two looks at a store that fills."""
 
 METADATA_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 """The server leaves out spec and status (KEP-2334)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """An object whose latest version the watch did not deliver."""
+
+    kind: str
+    name: ObjectName
+    delivered: int | None
+    """resourceVersion that was delivered last; None if none was."""
 
 
 class Resync:
@@ -27,7 +53,7 @@ class Resync:
 
     Args:
         client: client of the API server.
-        queue: queue to which groups are added.
+        groups: queue to which groups are added.
         stores: kind → store that its watch fills.
         namespaces: namespaces that are served; all of them if it is empty.
         seconds: time between two lists.
@@ -36,25 +62,26 @@ class Resync:
     def __init__(
         self,
         client: KubeClient,
-        queue: WorkQueue,
+        groups: WorkQueue,
         stores: Mapping[str, Store],
         namespaces: Sequence[str],
         seconds: float,
     ) -> None:
         self._client = client
-        self._queue = queue
+        self._groups = groups
         self._stores = stores
         self._namespaces = namespaces or ("",)
         self._seconds = seconds
         self._gaps: frozenset[Gap] = frozenset()
-        self._silent: tuple[str, ...] = ()
-        self._stopping = threading.Event()
+        self._relisted: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
+        """Kinds and namespaces that Kopf has listed."""
+        self.silent: tuple[str, ...] = ()
+        """Kinds whose watch missed something at the last two lists."""
+        self._unfilled = {(kind, namespace) for kind in stores for namespace in self._namespaces}
+        """Kinds and namespaces whose objects of the start have not all been handled yet."""
+        self._filled = threading.Event()
+        self._stopped = False
         self._thread = threading.Thread(target=self._run, name="resync", daemon=True)
-
-    @property
-    def silent(self) -> tuple[str, ...]:
-        """Return the kinds whose watch missed something at the last two lists."""
-        return self._silent
 
     def start(self) -> None:
         """Start to list. The first list comes after an interval, since watches begin with lists of their own."""
@@ -62,14 +89,51 @@ class Resync:
 
     def stop(self) -> None:
         """Stop listing."""
-        self._stopping.set()
+        self._stopped = True
+        self._relisted.put(NOTHING)
+        self._filled.set()
+
+    def relisted(self, kind: str, namespace: str) -> None:
+        """Note that Kopf has listed a kind in a namespace, or in all of them."""
+        self._relisted.put((kind, namespace))
+
+    def wait_until_filled(self) -> bool:
+        """Wait until the stores have all that was there at the start; return False if it is stopped before."""
+        self._filled.wait()
+        return not self._stopped
 
     def _run(self) -> None:
-        while not self._stopping.wait(self._seconds * (1 + JITTER * (random.random() - 0.5))):  # noqa: S311 - spreads
+        due = self._next()
+        while True:
             try:
-                self.step()
+                kind, namespace = self._relisted.get(timeout=max(0.0, due - time.monotonic()))
+            except queue.Empty:
+                kind, namespace = NOTHING
+            if self._stopped:
+                return
+            try:
+                if kind:
+                    self._after_list(kind, namespace)
+                else:
+                    due = self._next()
+                    self.step()
             except ClusterError as error:
                 logger.warning("resync: %s", error)
+                due = min(due, time.monotonic() + RETRY_SECONDS)
+
+    def _after_list(self, kind: str, namespace: str) -> None:
+        """Drop what a list of Kopf's did not bring again; wait until all that the first brought was handled."""
+        listed = self._list(kind, namespace)
+        while (kind, namespace) in self._unfilled and not self._stopped:
+            if self._stores[kind].has(listed):
+                self._unfilled.discard((kind, namespace))
+            else:
+                time.sleep(POLL_SECONDS)
+        if not self._unfilled:
+            self._filled.set()
+
+    def _next(self) -> float:
+        return time.monotonic() + self._seconds * (1 + JITTER * (random.random() - 0.5))  # noqa: S311 - spreads load
 
     def step(self) -> None:
         """List everything once.
@@ -77,28 +141,35 @@ class Resync:
         Raises:
             ClusterError: the API server did not answer or refused; the findings about the watches stay as they are.
         """
-        found = frozenset[Gap]()
-        for kind, store in self._stores.items():
-            if store.refused() is not None:
-                continue  # its watch asks by itself
-            listed = self._list(kind, KINDS[kind])
-            found |= watch_check.gaps(kind, store.versions(), listed)
-            if kind == "PromptGroup":
-                for namespace, name in listed:
-                    self._queue.add(Key(namespace, name))
-        self._silent = watch_check.silent(self._gaps, found)
-        self._gaps = found
-        if self._silent:
-            logger.error("watches deliver no events: %s", ", ".join(self._silent))
+        places = [(kind, namespace) for kind in self._stores for namespace in self._namespaces]
+        gaps = frozenset(gap for kind, namespace in places for gap in self._gaps_of(kind, self._list(kind, namespace)))
+        for namespace, name in self._stores["PromptGroup"].versions():
+            self._groups.add(Key(namespace, name))
+        self.silent = tuple(sorted({gap.kind for gap in gaps & self._gaps}))
+        self._gaps = gaps
+        if self.silent:
+            logger.error("watches deliver no events: %s", ", ".join(self.silent))
 
-    def _list(self, kind: str, selector: str) -> dict[Name, str]:
-        query = {"labelSelector": selector} if selector else {}
-        listed: dict[Name, str] = {}
-        for namespace in self._namespaces:
-            path = collection_path(kind, namespace)
-            items, _ = list_objects(self._client, path, query, lambda each: each["metadata"], accept=METADATA_ONLY)
-            try:
-                listed |= {(each["namespace"], each["name"]): each["resourceVersion"] for each in items}
-            except KeyError as error:
-                raise ClusterError(f"GET {path}: an object of the list has no {error}") from error
+    def _gaps_of(self, kind: str, listed: Mapping[ObjectName, Listed]) -> Iterator[Gap]:
+        delivered = self._stores[kind].versions()
+        for name, (_, version) in listed.items():
+            if delivered.get(name) != version:
+                yield Gap(kind, name, delivered.get(name))
+
+    def _list(self, kind: str, namespace: str) -> dict[ObjectName, Listed]:
+        """Return the objects of a kind in a namespace, or in all, and drop from the store what is gone.
+
+        Raises:
+            ClusterError: the API server did not answer or refused.
+        """
+        path = collection_path(kind, namespace)
+        query = {"labelSelector": KINDS[kind]} if KINDS[kind] else {}
+        items, version = list_objects(self._client, path, query, _listed, accept=METADATA_ONLY)
+        listed: dict[ObjectName, Listed] = dict(items)
+        self._stores[kind].keep_only(namespace, listed, int(version))
         return listed
+
+
+def _listed(item: Manifest) -> tuple[ObjectName, Listed]:
+    metadata = item["metadata"]
+    return (metadata["namespace"], metadata["name"]), (metadata["uid"], int(metadata["resourceVersion"]))

@@ -2,14 +2,15 @@
 
 A store is behind the API server by the time that an event takes, but never behind this process's own writes: their
 answers are stored as well. Within a resource, resourceVersions are whole numbers that only grow (KEP-5504), so the
-newest known version of an object is kept. An answer that the watch has already passed is dropped: what the watch told
-of the object, or of its deletion, is as new or newer.
+newest known version of an object is kept, and nothing from before its deletion brings it back, be it an event or the
+late answer to a write. An object that loses the label is deleted for a watch, and may come back with its uid.
 
 What is kept of an object is decided elsewhere (`world.kept`).
 """
 
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TypeAlias
 
 from promptgroup_operator.world.snapshot import Key, Manifest
@@ -18,19 +19,19 @@ from promptgroup_router.contract import names
 ObjectName: TypeAlias = tuple[str, str]
 """Namespace and name."""
 
+Listed: TypeAlias = tuple[str, int]
+"""uid and resourceVersion of an object, as a list shows it."""
+
 KINDS: Mapping[str, str] = {
     "PromptGroup": "",
     "PromptRoute": "",
     "Deployment": names.LABEL_GROUP,
     "PodDisruptionBudget": names.LABEL_GROUP,
     "Pod": names.LABEL_GROUP,
-    "InferencePool": names.LABEL_GROUP,
 }
 """Watched kind → label selector. The server applies it, so no foreign pod is ever listed."""
-OPTIONAL = frozenset({"InferencePool"})
-"""Kinds without which groups are served all the same: their CRDs come from others, or a role may leave them out."""
-REFUSED = frozenset({403, 404})
-"""Statuses of a list of a kind that the API server does not know, or does not let the operator see."""
+DELETED = 10_000
+"""Deleted objects of a kind whose last versions are remembered."""
 
 
 class Store:
@@ -46,83 +47,38 @@ class Store:
         self._changed = changed
         self._objects: dict[ObjectName, Manifest] = {}
         self._of_group: dict[Key, dict[ObjectName, Manifest]] = {}
-        self._watched_to: dict[str, int] = {}
-        """Watched namespace, empty for all → resourceVersion of its last event."""
-        self._refused: dict[str, int] = {}
-        """Watched namespace, empty for all → HTTP status by which its list was refused."""
-        self._missing: set[Key] = set()
-        """Groups that would have objects of the kind if it were not refused."""
-        self.wanted = threading.Event()
-        """Set while there are such groups."""
+        self._deleted: OrderedDict[str, int] = OrderedDict()
+        """uid of an object that is gone → resourceVersion of its deletion or later; the latest last."""
         self._lock = threading.Lock()
 
-    # --- written by watches --------------------------------------------------------------------------------------
+    # --- written by watches and by this process ------------------------------------------------------------------
 
-    def replace(self, namespace: str, objects: Iterable[Manifest], version: str) -> None:
-        """Store a list of a namespace, or of all if it is empty; objects that it does not show are gone.
+    def put(self, found: Manifest) -> None:
+        """Store an object as an event, a list or the answer to a write shows it."""
+        with self._lock:
+            touched = self._put(found)
+        self._notify(touched)
 
-        Raises:
-            KeyError, ValueError: an object has no name or version; nothing was stored.
+    def delete(self, found: Manifest) -> None:
+        """Drop an object that is gone, by what was known of it last. One of its name that came since stays."""
+        with self._lock:
+            touched = self._delete(_name(found), found["metadata"]["uid"], _version(found))
+        self._notify(touched)
+
+    def keep_only(self, namespace: str, listed: Collection[ObjectName], version: int) -> None:
+        """Drop the objects that a list does not show.
+
+        Args:
+            namespace: that was listed; all of them if it is empty.
+            listed: names of the listed objects.
+            version: of the list; objects that are newer stay.
         """
-        listed = {_name(each): each for each in objects}
-        for each in listed.values():
-            _version(each)
         touched: set[Key] = set()
         with self._lock:
-            self._watched_to[namespace] = int(version)
-            if self._refused.pop(namespace, None) is not None:
-                touched |= self._missing
             for name, known in list(self._objects.items()):
-                inside = namespace in ("", name[0])
-                if inside and name not in listed and _version(known) <= int(version):
-                    touched.add(self._drop(name))
-            touched.update(key for each in listed.values() for key in self._put(each))
+                if namespace in ("", name[0]) and name not in listed and _version(known) <= version:
+                    touched |= self._delete(name, known["metadata"]["uid"], version)
         self._notify(touched)
-
-    def refuse(self, namespace: str, status: int) -> None:
-        """Note that the API server refuses to list the kind in a namespace, or in all: it shows no objects."""
-        with self._lock:
-            self._refused[namespace] = status
-            touched = {self._drop(name) for name in list(self._objects) if namespace in ("", name[0])}
-        self._notify(touched)
-
-    def handle_event(self, namespace: str, event: str, told: Manifest) -> None:
-        """Store an event of the watch of a namespace, or of all; a BOOKMARK carries a version only."""
-        touched: set[Key] = set()
-        with self._lock:
-            self._watched_to[namespace] = _version(told)
-            if event == "DELETED":
-                known = self._objects.get(_name(told))
-                if known is not None and _version(known) <= _version(told):
-                    touched.add(self._drop(_name(told)))
-            elif event != "BOOKMARK":
-                touched.update(self._put(told))
-        self._notify(touched)
-
-    # --- written by this process ---------------------------------------------------------------------------------
-
-    def record_write(self, answer: Manifest) -> None:
-        """Store the API server's answer to a write, which is the object after it."""
-        touched: set[Key] = set()
-        namespace = answer["metadata"]["namespace"]
-        with self._lock:
-            told = self._watched_to.get(namespace, self._watched_to.get("", 0))
-            if _version(answer) > told:
-                touched.update(self._put(answer))
-        self._notify(touched)
-
-    def refused(self, namespace: str = "") -> int | None:
-        """Return the status by which the kind is refused in a namespace, or anywhere; None if it is listed."""
-        with self._lock:
-            if namespace:
-                return self._refused.get(namespace, self._refused.get(""))
-            return next(iter(self._refused.values()), None)
-
-    def miss(self, key: Key, *, missed: bool) -> None:
-        """Note whether a group would have objects of the kind if it were not refused: then it is asked for again."""
-        with self._lock:
-            (self._missing.add if missed else self._missing.discard)(key)
-            (self.wanted.set if self._missing else self.wanted.clear)()
 
     # --- read by passes ------------------------------------------------------------------------------------------
 
@@ -146,18 +102,27 @@ class Store:
         with self._lock:
             return list(self._objects.values())
 
-    def versions(self) -> dict[ObjectName, str]:
+    def versions(self) -> dict[ObjectName, int]:
         """Return the resourceVersion of every object."""
         with self._lock:
-            return {name: each["metadata"]["resourceVersion"] for name, each in self._objects.items()}
+            return {name: _version(each) for name, each in self._objects.items()}
+
+    def has(self, listed: Mapping[ObjectName, Listed]) -> bool:
+        """Return True if objects are known, or known to be gone, at least as a list shows them."""
+        with self._lock:
+            return all(
+                version <= (_version(self._objects[name]) if name in self._objects else self._deleted.get(uid, -1))
+                for name, (uid, version) in listed.items()
+            )
 
     # --- inside --------------------------------------------------------------------------------------------------
 
     def _put(self, fresh: Manifest) -> set[Key]:
         """Keep the object unless a version as new is known, and return the groups that this changes."""
-        name, key = _name(fresh), _group(self._kind, fresh)
+        name, key, version = _name(fresh), _group(self._kind, fresh), _version(fresh)
         known = self._objects.get(name)
-        if known is not None and _version(known) >= _version(fresh):
+        newest = self._deleted.get(fresh["metadata"]["uid"], -1) if known is None else _version(known)
+        if version <= newest:
             return set()
         touched = {self._drop(name)} if known is not None else set()
         if key is None:
@@ -165,6 +130,16 @@ class Store:
         self._objects[name] = fresh
         self._of_group.setdefault(key, {})[name] = fresh
         return touched | {key}
+
+    def _delete(self, name: ObjectName, uid: str, version: int) -> set[Key]:
+        known = self._objects.get(name)
+        if known is not None and known["metadata"]["uid"] == uid and _version(known) > version:
+            return set()  # it has lost the label, and has it again
+        self._deleted.pop(uid, None)
+        self._deleted[uid] = version
+        if len(self._deleted) > DELETED:
+            self._deleted.popitem(last=False)
+        return {self._drop(name)} if known is not None and known["metadata"]["uid"] == uid else set()
 
     def _drop(self, name: ObjectName) -> Key:
         key = _group(self._kind, self._objects.pop(name))

@@ -201,7 +201,7 @@ class ClusterWriter:
         if part is None or SHORTENED in part:
             self._cache.record_write(kind, whole(answer, kind))
         if part is not None:
-            self._stores[kind].record_write(part)
+            self._stores[kind].put(part)
 
     def _request(
         self,

@@ -52,8 +52,8 @@ WAITING = timedelta(seconds=5)
 """Time to the next pass while something is missing: objects that a spec refers to are not watched, since that needs the
 right to list them. Also while revisions share the traffic, which only the routers' counters show."""
 REFERENCED = timedelta(seconds=15)
-"""Time to the next pass over a group whose prompt is in another object, or whose pool is looked at: a change is noticed
-within this time."""
+"""Time to the next pass over a group that rests on what is not watched: on another object, an InferencePool, or the
+servers of a KV pool. A change is noticed within this time."""
 
 
 TEMPLATE_PROBLEMS = frozenset({group_status.REFUSED, group_status.FAILED})
@@ -465,8 +465,8 @@ def _requeue_after(
     shared = sum(step.replicas > 0 for step in steps.values()) > 1
     if waits is not None or shared or len(world.revisions) < len(steps) or _unsettled(world.revisions, steps):
         return WAITING
-    watches = references.references(world.group.spec) or world.pool_answers is not None
-    regular = REFERENCED if watches else SETTLED
+    unwatched = references.references(world.group.spec) or world.group.spec.gateway or world.pool_answers is not None
+    regular = REFERENCED if unwatched else SETTLED
     refreshes = [refresh.due_at(pod, world.refresh_every) for each in world.revisions for pod in each.pods]
     # a refresh that is due is running, and needs time to end
     return min([regular, *(max(WAITING, due - now) for due in refreshes if due is not None)])

@@ -1,68 +1,62 @@
-import json
 import signal
 import subprocess
 import sys
-import threading
-from urllib.parse import parse_qs, urlsplit
+from collections import Counter
 
 import pytest
 import urllib3
 
+from promptgroup_local.kubectl import wait_for
 from promptgroup_local.ports import free_ports
 from promptgroup_operator import handlers
 from promptgroup_operator.base.settings import Settings
 from support.rawobjects import kubeconfig
-from support.scriptedkube import Answer, scripted_kube
+from support.scriptedkube import scripted_kube
+from support.watchserver import WatchServer, event
 
-LISTS = {
+KINDS = {
     "/apis/promptgroup.dev/v1alpha1/promptgroups",
     "/apis/promptgroup.dev/v1alpha1/promptroutes",
     "/apis/apps/v1/deployments",
     "/apis/policy/v1/poddisruptionbudgets",
     "/api/v1/pods",
-    "/apis/inference.networking.k8s.io/v1/inferencepools",
 }
-
-ENDS = "kopf._core.reactor.running"
-"""Logger of what Kopf says when it ends."""
-TELLING_OF_ITS_END = f"""
-import logging
-from promptgroup_operator.__main__ import main
-logging.getLogger("{ENDS}").setLevel("DEBUG")
-raise SystemExit(main())
-"""
-"""The operator, with that."""
-NO_TASK_LEFT = "Hung tasks stopping is skipped: no tasks given."
-"""What Kopf says when it has waited for no task: it waits for five seconds if one does not end by itself."""
+DISCOVERY = {"/api", "/apis", "/api/v1", "/apis/promptgroup.dev/v1alpha1", "/apis/apps/v1", "/apis/policy/v1"}
 
 
 @pytest.fixture
-def kube(tmp_path):
+def kube(tmp_path, monkeypatch):
     with scripted_kube(tmp_path) as kube:
-        kube.watched = set()
-        kube.all_watched = threading.Event()
-
-        def serve(method, path):
-            split = urlsplit(path)
-            if "watch" not in parse_qs(split.query):
-                return Answer(body=json.dumps({"metadata": {"resourceVersion": "1"}, "items": []}).encode())
-            kube.watched.add(split.path)
-            if kube.watched >= LISTS:
-                kube.all_watched.set()
-            return Answer(body=b"", watch=True)
-
-        kube.serve = serve
+        monkeypatch.setenv("KUBECONFIG", str(kubeconfig(kube, tmp_path, "chat")))
         yield kube
 
 
+@pytest.fixture
+def server(kube):
+    return WatchServer(kube)
+
+
+def operator(health):
+    argv = ["run", "--host=127.0.0.1", f"--health-port={health}", "--metrics-port=0"]
+    return subprocess.Popen([sys.executable, "-m", "promptgroup_operator", *argv], stderr=subprocess.PIPE)
+
+
+def end(process):
+    """What it said."""
+    process.kill()
+    said = process.stderr.read().decode().splitlines()
+    process.stderr.close()
+    return said
+
+
 @pytest.mark.heavy
-def test_each_kind_is_watched_once_and_kopf_asks_for_nothing(kube, tmp_path, monkeypatch):
-    health, metrics = free_ports(2)
-    monkeypatch.setenv("KUBECONFIG", str(kubeconfig(kube, tmp_path, "chat")))
-    argv = ["run", "--host=127.0.0.1", f"--health-port={health}", f"--metrics-port={metrics}"]
-    process = subprocess.Popen([sys.executable, "-c", TELLING_OF_ITS_END, *argv], stderr=subprocess.PIPE)
+def test_kopf_lists_and_watches_each_kind_once_and_asks_for_nothing_but_what_there_is(server):
+    (health,) = free_ports(1)
+    process = operator(health)
     try:
-        assert kube.all_watched.wait(60)
+        wait_for(
+            lambda: True if {path for path, query in server.asked if "watch" in query} == KINDS else None, "watches"
+        )
         answer = urllib3.request("GET", f"http://127.0.0.1:{health}/healthz", timeout=10).json()
         assert answer == {
             "passes": "passes end",
@@ -70,21 +64,32 @@ def test_each_kind_is_watched_once_and_kopf_asks_for_nothing(kube, tmp_path, mon
             "leads": True,
             "leader": "this process, without a lease",
         }
+        # Kopf's list, and one of metadata after it by which the first lists are known to have arrived
+        wait_for(lambda: True if sum(path in KINDS for path, _ in server.asked) >= 3 * len(KINDS) else None, "lists")
         process.send_signal(signal.SIGTERM)
         assert process.wait(30) == 0
     finally:
-        process.kill()
-        said = process.stderr.read().decode().splitlines()
-        process.stderr.close()
-    asked = [urlsplit(path) for _, path, _, _ in kube.requests]
-    assert sorted(each.path for each in asked) == sorted([*LISTS, *LISTS]), "one list and one watch of each kind"
-    of_its_end = [line for line in said if f"{ENDS} " in line]
-    assert [line for line in said if line not in of_its_end or " WARNING " in line or " ERROR " in line] == []
-    assert any(line.endswith(NO_TASK_LEFT) for line in of_its_end), said
+        said = end(process)
+    asked = Counter(path for path, _ in server.asked)
+    assert {path: count for path, count in asked.items() if path in KINDS} == dict.fromkeys(KINDS, 3)
+    assert asked.keys() - KINDS <= DISCOVERY
+    assert {method for method, *_ in server.kube.requests} == {"GET"}
+    assert said == []
 
 
-def test_a_pass_that_does_not_end_fails_the_probe(kube, tmp_path, monkeypatch):
-    monkeypatch.setenv("KUBECONFIG", str(kubeconfig(kube, tmp_path, "chat")))
+@pytest.mark.heavy
+def test_an_error_of_a_watch_other_than_410_ends_the_process_with_a_line_that_says_why(server):
+    server.watches["pods"] = [event("ERROR", {"kind": "Status", "code": 500, "message": "etcd is corrupt"})]
+    process = operator(free_ports(1)[0])
+    try:
+        assert process.wait(60) == 1
+    finally:
+        said = end(process)
+    assert "Kopf watches no more, so this process ends: Error in the watch-stream: " in said[-1]
+    assert "etcd is corrupt" in said[-1]
+
+
+def test_a_pass_that_does_not_end_fails_the_probe(kube, monkeypatch):
     registry, operator = handlers.build(Settings())
     (probe,) = [each for each in registry._activities.get_all_handlers() if each.id == "passes"]
     assert probe.fn() == "passes end"

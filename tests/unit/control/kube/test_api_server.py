@@ -156,13 +156,13 @@ def test_a_server_that_does_not_answer_is_waited_for_as_long_as_was_said(kube, s
 
 
 def test_requests_are_counted_by_verb_and_status(kube, server):
-    kube.answers = [Answer(), Answer(201), refusal(409), Answer(cut=True), Answer(body=b'{"type": "ADDED"}\n')]
+    kube.answers = [Answer(), Answer(201), refusal(409), Answer(cut=True)]
     server.request("GET", "/x")
     server.request("PATCH", "/x", {})
     for method in ("PATCH", "DELETE"):
         with pytest.raises(ClusterError):
             server.request(method, "/x", {})
-    watch(server)
+    server.count("WATCH", "200")  # one of Kopf's
     assert counted(server) == {
         ("GET", "200"): 1,
         ("PATCH", "201"): 1,
@@ -172,36 +172,6 @@ def test_requests_are_counted_by_verb_and_status(kube, server):
     }
 
 
-def watch(server, silent=5.0):
-    return list(server.watch("/api/v1/pods", {"watch": "true"}, silent))
-
-
-def test_a_watch_gives_an_event_for_each_line(kube, server):
-    kube.answers = [Answer(body=b'{"type": "ADDED"}\n{"type": "DELETED"}\n')]
-    assert watch(server) == [{"type": "ADDED"}, {"type": "DELETED"}]
-    assert kube.requests[0][1] == "/api/v1/pods?watch=true"
-
-
-def test_an_event_may_come_in_many_pieces(kube, server, monkeypatch):
-    monkeypatch.setattr(api_server, "CHUNK", 3)
-    kube.answers = [Answer(body=b'{"type": "ADDED"}\n{"type": "DELETED"}\n')]
-    assert watch(server) == [{"type": "ADDED"}, {"type": "DELETED"}]
-
-
-@pytest.mark.heavy
-@pytest.mark.parametrize(
-    ("answer", "status"),
-    [(refusal(410), 410), (Answer(hang=True), None), (Answer(body=b"<html>\n"), None)],
-    ids=["refused", "silent", "a page"],
-)
-def test_a_watch_that_does_not_tell_is_an_error(kube, server, answer, status, monkeypatch):
-    monkeypatch.setattr(api_server, "REQUEST_SECONDS", 1.0 if answer.hang else 15.0)
-    kube.answers = [answer]
-    with pytest.raises(ClusterError) as failed:
-        watch(server, silent=0.5)
-    assert failed.value.status == status
-
-
 @pytest.mark.parametrize(
     "body", [b"<html>", b"", b"[1]", b"7", b"[" * 100_000], ids=["HTML", "nothing", "a list", "a number", "deep"]
 )
@@ -209,8 +179,6 @@ def test_an_answer_that_is_no_json_object_is_an_error(kube, server, body):
     kube.answers = [Answer(200, body)]
     with pytest.raises(ClusterError, match="the answer is not a JSON object"):
         server.request("GET", "/x")
-    with pytest.raises(ClusterError, match="not a JSON object"):
-        list(server.watch("/x", {"watch": "true"}, 5)) or server.request("GET", "/x")
 
 
 @pytest.fixture
@@ -219,7 +187,6 @@ def hostile(kube, monkeypatch):
     monkeypatch.setattr(api_server, "REQUEST_SECONDS", 0.5)
     monkeypatch.setattr(api_server, "MAX_ANSWER", 1 << 16)
     monkeypatch.setattr(api_server, "MAX_PROXIED", 1 << 16)
-    monkeypatch.setattr(api_server, "MAX_EVENT", 1 << 16)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(kube.folder / "tls.pem")
 
@@ -246,13 +213,6 @@ def test_every_exchange_with_a_hostile_server_ends(hostile, answer):
         server.close()
 
 
-def test_an_event_without_end_ends_the_watch_and_asks_for_a_list(hostile):
-    serve, client = hostile
-    with serve("a body without end") as address, pytest.raises(ClusterError, match="longer") as ended:
-        watch(client(address))
-    assert ended.value.status == 410
-
-
 def test_what_an_answer_without_end_takes_is_bounded_by_its_limit(hostile, monkeypatch):
     serve, client = hostile
     monkeypatch.setattr(api_server, "REQUEST_SECONDS", 5.0)
@@ -274,9 +234,6 @@ def test_the_largest_object_of_etcd_is_read_however_it_is_written(kube, server, 
     found = json.dumps({"text": text}).replace("<", "\\u003c").encode()
     kube.answers = [Answer(200, b'{"metadata":{"resourceVersion":"1"},"items":[' + found + b"]}")]
     assert api_server.list_objects(server, "/x", {})[0] == [{"text": text}]
-    kube.answers = [Answer(200, found + b"\n", watch=True)]
-    kube.watches_end = True
-    assert list(server.watch("/x", {"watch": "true"}, 15)) == [{"text": text}]
 
 
 @pytest.mark.heavy

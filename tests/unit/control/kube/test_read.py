@@ -9,6 +9,7 @@ from promptgroup_operator.world.kept import SHORTENED, WHOLE_CHARACTERS, kept
 from promptgroup_operator.world.snapshot import Key
 from promptgroup_router.contract import names
 from support.builders import CREATED
+from support.stores import show, with_uid
 
 KEY = Key("chat", "support")
 
@@ -71,7 +72,7 @@ def test_a_group_that_an_older_version_stored_names_the_field_and_never_its_valu
     metadata = {"namespace": "chat", "name": "support", "uid": "u", "generation": 3, "creationTimestamp": CREATED}
     spec = {"model": 7, "prompt": {"system": {"secret": "words"}}}
     stored = {"metadata": {**metadata, "resourceVersion": "1"}, "spec": spec}
-    stores["PromptGroup"].replace("", [kept(stored, "PromptGroup")], "1")
+    show(stores["PromptGroup"], [kept(stored, "PromptGroup")], "1")
     with pytest.raises(StoredSpecError, match=r"spec\.model: .*spec\.prompt\.system: ") as refused:
         ClusterReader(Pages(), stores).observe(KEY)
     assert refused.value.generation == 3
@@ -82,7 +83,7 @@ def test_a_group_that_an_older_version_stored_names_the_field_and_never_its_valu
 def test_a_reference_that_leads_to_another_namespace_is_that_groups_fault_and_nothing_is_read():
     stores = {kind: Store(kind, lambda _: None) for kind in KINDS}
     reference = {"secretKeyRef": {"name": "../../victim/secrets/db", "key": "password"}}
-    stores["PromptGroup"].replace("", [kept(group(systemFrom=reference), "PromptGroup")], "1")
+    show(stores["PromptGroup"], [kept(group(systemFrom=reference), "PromptGroup")], "1")
     pages = Pages()
     with pytest.raises(StoredSpecError, match=r"systemFrom\.secretKeyRef\.name: String should match pattern"):
         ClusterReader(pages, stores).observe(KEY)
@@ -105,7 +106,7 @@ def test_a_long_prompt_is_read_when_a_pass_needs_it_and_not_kept_by_the_store():
         found = group(generation, version, system=text) | {"status": {"revision": str(version)}}
         in_store = kept(found, "PromptGroup")
         assert text not in str(in_store)
-        stores["PromptGroup"].handle_event("", "MODIFIED", in_store)
+        stores["PromptGroup"].put(in_store)
 
     told(1, 1, long)
     assert reader.observe(KEY).group.spec.prompt.system == long
@@ -153,7 +154,7 @@ def deployment(version, image, notes="x" * WHOLE_CHARACTERS):
 @pytest.fixture
 def stores():
     stores = {kind: Store(kind, lambda _: None) for kind in KINDS}
-    stores["PromptGroup"].replace("", [kept(group(), "PromptGroup")], "1")
+    show(stores["PromptGroup"], [kept(group(), "PromptGroup")], "1")
     return stores
 
 
@@ -167,7 +168,8 @@ def test_a_long_template_is_read_once_for_each_change_of_it(stores):
     reader = ClusterReader(server, stores)
 
     def told(found, event="MODIFIED"):
-        stores["Deployment"].handle_event("", event, kept(found, "Deployment"))
+        store = stores["Deployment"]
+        (store.delete if event == "DELETED" else store.put)(with_uid(kept(found, "Deployment")))
 
     told(server.deployment)
     assert images(reader.observe(KEY)) == images(reader.observe(KEY)) == ["one"]
@@ -195,7 +197,7 @@ def test_a_long_template_is_read_once_for_each_change_of_it(stores):
 
 def test_a_short_template_is_kept_and_never_read(stores):
     server = ApiServer(None)
-    stores["Deployment"].handle_event("", "ADDED", kept(deployment("2", "one", notes=""), "Deployment"))
+    stores["Deployment"].put(kept(deployment("2", "one", notes=""), "Deployment"))
     state = ClusterReader(server, stores).observe(KEY)
     assert (images(state), server.reads) == (["one"], 0)
     assert state.revisions[0].replicas == 2
@@ -205,12 +207,12 @@ def test_a_long_template_of_a_deployment_that_is_not_the_groups_is_not_read(stor
     foreign = deployment("2", "one")
     foreign["metadata"]["ownerReferences"] = [{"uid": "another"}]
     server = ApiServer(foreign)
-    stores["Deployment"].handle_event("", "ADDED", kept(foreign, "Deployment"))
+    stores["Deployment"].put(kept(foreign, "Deployment"))
     assert (ClusterReader(server, stores).observe(KEY).revisions, server.reads) == ((), 0)
 
 
 def test_a_prompt_whose_copy_is_gone_is_not_among_the_objects_that_live(stores):
-    stores["Deployment"].handle_event("", "ADDED", kept(deployment("2", "one", notes=""), "Deployment"))
+    stores["Deployment"].put(kept(deployment("2", "one", notes=""), "Deployment"))
     state = ClusterReader(ApiServer(None), stores).observe(KEY)
     assert None not in state.live.values()
     assert state.revisions[0].prompt is None

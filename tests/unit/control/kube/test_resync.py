@@ -7,6 +7,7 @@ from promptgroup_operator.kube.resync import Resync
 from promptgroup_operator.kube.store import KINDS, Store
 from promptgroup_operator.kube.work_queue import WorkQueue
 from promptgroup_operator.world.snapshot import Key
+from support.stores import with_uid
 
 GROUPS = "/apis/promptgroup.dev/v1alpha1/{}promptgroups"
 
@@ -24,7 +25,7 @@ class Server:
         if self.down:
             raise ClusterError("down")
         self.asked.append((path, query.get("labelSelector")))
-        items = [{"metadata": each} for each in self.lists.get(path, [])]
+        items = [{"metadata": {**each, "uid": each["name"]}} for each in self.lists.get(path, [])]
         return {"metadata": {"resourceVersion": "9"}, "items": items}
 
 
@@ -44,8 +45,8 @@ def stores():
 
 
 def deliver(stores, kind, event, metadata):
-    labels = {"promptgroup.dev/group": "support"}
-    stores[kind].handle_event("", event, {"metadata": {**metadata, "labels": labels}})
+    found = with_uid({"metadata": {**metadata, "labels": {"promptgroup.dev/group": "support"}}})
+    (stores[kind].delete if event == "DELETED" else stores[kind].put)(found)
 
 
 def meta(name, version, namespace="chat"):
@@ -70,11 +71,11 @@ def test_lists_come_again_also_after_an_error_until_it_is_stopped(server, queue,
     assert len(steps) == 3
 
 
-def test_every_group_gets_a_pass_known_or_not(server, queue, stores):
-    server.lists[GROUPS.format("")] = [meta("unheard-of", "1")]
+def test_every_group_gets_a_pass(server, queue, stores):
+    server.lists[GROUPS.format("")] = [meta("one", "1")]
+    deliver(stores, "PromptGroup", "ADDED", meta("one", "1"))
     Resync(server, queue, stores, (), 300).step()
-    queue.add(Key("chat", "unheard-of"))
-    assert queue.take() == Key("chat", "unheard-of")
+    assert queue.take() == Key("chat", "one")
 
 
 def test_what_is_not_ours_is_not_listed(server, queue, stores):
@@ -85,14 +86,7 @@ def test_what_is_not_ours_is_not_listed(server, queue, stores):
         "poddisruptionbudgets": "promptgroup.dev/group",
         "deployments": "promptgroup.dev/group",
         "pods": "promptgroup.dev/group",
-        "inferencepools": "promptgroup.dev/group",
     }
-
-
-def test_a_kind_that_the_cluster_does_not_have_is_not_listed(server, queue, stores):
-    stores["InferencePool"].refuse("", 404)
-    Resync(server, queue, stores, (), 300).step()
-    assert "inferencepools" not in {path.rpartition("/")[2] for path, _ in server.asked}
 
 
 def test_of_the_namespaces_that_are_served_only(server, queue, stores):
@@ -122,14 +116,61 @@ def test_a_watch_that_misses_a_change_is_silent_until_it_tells_again(server, que
     assert resync.silent == ()
 
 
-def test_a_missed_deletion_is_found_and_a_told_one_is_none(server, queue, stores):
+def test_what_no_list_shows_is_gone(server, queue, stores):
     resync = Resync(server, queue, stores, (), 300)
-    for name in ("told", "missed"):
-        deliver(stores, "Pod", "ADDED", meta(name, "1"))
-    deliver(stores, "Pod", "DELETED", meta("told", "2"))
+    deliver(stores, "Pod", "ADDED", meta("missed", "1"))
+    deliver(stores, "Pod", "ADDED", meta("newer", "10"))
     resync.step()
+    assert list(stores["Pod"].versions()) == [("chat", "newer")]
     resync.step()
-    assert resync.silent == ("Pod",)
+    assert resync.silent == ()
+
+
+PODS = "/api/v1/pods"
+
+
+@pytest.fixture
+def resync(server, queue, stores):
+    resync = Resync(server, queue, stores, (), 300)
+    resync.start()
+    yield resync
+    resync.stop()
+    resync._thread.join(10)
+    assert not resync._thread.is_alive()
+
+
+def test_what_a_list_of_kopfs_did_not_bring_again_goes_also_if_the_server_is_away_for_a_moment(
+    server, stores, resync, monkeypatch
+):
+    gone = threading.Event()
+    monkeypatch.setattr("promptgroup_operator.kube.resync.RETRY_SECONDS", 0.01)
+    monkeypatch.setattr(stores["Pod"], "_changed", lambda _: gone.set())
+    deliver(stores, "Pod", "ADDED", meta("missed", "1"))
+    gone.clear()
+    server.down = True
+    resync.relisted("Pod", "")
+    server.down = False
+    assert gone.wait(10)
+    assert stores["Pod"].versions() == {}
+
+
+def test_passes_wait_until_the_stores_have_what_was_there_at_the_start(server, stores, resync):
+    filled = threading.Thread(target=resync.wait_until_filled)
+    filled.start()
+    server.lists[PODS] = [meta("slow", "2")]
+    for kind in KINDS:
+        resync.relisted(kind, "")
+    filled.join(0.2)
+    assert filled.is_alive()
+    deliver(stores, "Pod", "ADDED", meta("slow", "2"))
+    filled.join(10)
+    assert not filled.is_alive()
+
+
+def test_nobody_waits_for_stores_of_a_process_that_ends(server, queue, stores):
+    resync = Resync(server, queue, stores, (), 300)
+    resync.stop()
+    assert not resync.wait_until_filled()
 
 
 def test_an_outage_says_nothing_about_watches(server, queue, stores):

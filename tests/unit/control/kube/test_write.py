@@ -102,7 +102,7 @@ PLURALS = {
 def deliver(server, stores, found):
     """Somebody else wrote it, and the watch tells of it."""
     stored = server.put(f"{PLURALS[found['kind']]}/{found['metadata']['name']}", found)
-    stores[found["kind"]].handle_event("", "MODIFIED", kept(stored, found["kind"]))
+    stores[found["kind"]].put(kept(stored, found["kind"]))
 
 
 def create(cluster):

@@ -26,6 +26,7 @@ from promptgroup_router.contract.fingerprint import fingerprint
 from promptgroup_router.contract.table import Prompt, PromptRef
 from support.builders import CREATED, FINGERPRINT, NOW, SETTINGS, TEXT, pod, revision
 from support.builders import group as group_object
+from support.stores import show
 
 KEY = Key("chat", "support")
 GROUP = group_object(replicas=2)
@@ -53,7 +54,7 @@ class Cluster:
         for kind, label in KINDS.items():
             found = [each for (of, _), each in self.objects.items() if of == kind]
             listed = [each for each in found if not label or label in each["metadata"].get("labels", {})]
-            self.stores[kind].replace("", [kept(each, kind) for each in listed], str(self.version))
+            show(self.stores[kind], [kept(each, kind) for each in listed], self.version)
 
     def apply(self, todo):
         """Perform a pass's writes of objects and of the route."""

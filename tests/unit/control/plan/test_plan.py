@@ -320,7 +320,7 @@ def test_caches_are_explained_where_a_load_is_observed_or_needed(sized, seen, to
 
 
 @pytest.mark.parametrize(("gateway", "reason", "again"), [
-    ({}, "NoCRD", WAITING), ({}, "PoolRefused", SETTLED), ({}, None, SETTLED), (None, "NoCRD", SETTLED),
+    ({}, "NoCRD", WAITING), ({}, "PoolRefused", REFERENCED), ({}, None, REFERENCED), (None, "NoCRD", SETTLED),
 ])  # fmt: skip
 def test_inference_pools_that_cannot_be_seen_are_looked_for_again_soon_where_one_is_asked_for(gateway, reason, again):
     snapshot = world([revision(pods=[pod("a", 0)])], of=group(replicas=1, gateway=gateway))
