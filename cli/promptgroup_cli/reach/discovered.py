@@ -53,7 +53,7 @@ class SamplePrompt:
 
 
 class Discovered(NamedTuple):
-    """What routers saw of prompts that no group declares."""
+    """The prompts that no group declares, as routers saw them."""
 
     shared: list[Document]
     """Prefixes that sessions share; first those of which a group would save most."""

@@ -84,7 +84,7 @@ class Pick:
         """Tokens that had been written there when the request was sent."""
         self.placement: Placement | None = None
         """The record of a session without one, kept once the first token has come."""
-        self.own = 0.0
+        self.own = 0
         """Tokens of its own that the session needs there."""
         self.turn = 0
         """Number of the turn in the records, once it is there."""

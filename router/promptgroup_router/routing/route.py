@@ -139,7 +139,7 @@ class Route:
     ask: ParsedRequest | None = None
     """The request itself, where its group keeps answers."""
     within: PrefixKey | None = None
-    """What tells its marks from the same text in other groups and caches; None where it has none."""
+    """A value that keeps its marks apart from the same text in other groups and caches; None where it has no marks."""
     instructions: int = 0
     """Tokens of its tools and system text."""
 
