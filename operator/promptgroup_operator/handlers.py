@@ -9,6 +9,7 @@ never waits for the operator (docs/development/decisions/0082-kopf-watches.md).
 import asyncio
 import logging
 import os
+import signal
 import socket
 import sys
 import threading
@@ -47,6 +48,10 @@ CONNECT_SECONDS = 5.0
 LIST_SECONDS = 60.0
 """Longest time for a page of a list, the API server's own limit."""
 
+IDLE_SECONDS = 1.0
+"""Time for which Kopf keeps the task and the last event of an object: longer saves CPU, and takes memory at a start."""
+STOP_SECONDS = 8.0
+"""Longest wait for Kopf to stop what this process does, once it is told to end."""
 END_SECONDS = 2.0
 """Longest wait for Kopf once everything else of the process has ended."""
 SWITCH_SECONDS = 0.001
@@ -69,6 +74,8 @@ class Operator:
         api = connect(settings)
         client = KubeClient(api, self.metrics.api_requests)
         self._engines = GroupEngines()
+        self.stopping = asyncio.Event()
+        """Set once the process is told to end."""
         self.stopped = asyncio.Event()
         """Set once the process writes no more, and another may lead."""
         self.queue = WorkQueue(workers=settings.workers)
@@ -236,7 +243,7 @@ def configure(settings: kopf.OperatorSettings) -> None:
     settings.networking.connect_timeout = CONNECT_SECONDS
     settings.networking.request_timeout = LIST_SECONDS
     settings.networking.error_backoffs = Pauses()
-    settings.queueing.idle_timeout = 1.0
+    settings.queueing.idle_timeout = IDLE_SECONDS
     settings.posting.enabled = False  # Events are counted and written by `kube.write`
     settings.scanning.disabled = True  # needs the right to list CRDs and namespaces
     # what a changed field would be recognised by: no handler asks, and each event would be copied for it
@@ -274,13 +281,19 @@ async def run(settings: Settings) -> None:
 async def _watch(registry: kopf.OperatorRegistry, operator: Operator, settings: Settings, host: str) -> None:
     """Run Kopf to its end.
 
-    Kopf ends for an error in a watch other than 410, and for answers that no retry mends; then its other watches may
-    keep it waiting for ever. Nothing holds this process once it has released the Lease, so that another leads. The
-    kubelet restarts it, and it begins anew with lists.
+    Kopf ends when it is told to, for an error in a watch other than 410, and for answers that no retry mends. A watch
+    that misses its cancellation keeps it waiting for ever then. Nothing holds this process once it has released
+    the Lease, so that another leads. The kubelet restarts it, and it begins anew with lists.
     """
+
+    @kopf.on.startup(registry=registry)
+    async def signals(**_: Any) -> None:
+        for number in (signal.SIGTERM, signal.SIGINT):  # Kopf has its own by now, which does not tell that it was told
+            asyncio.get_running_loop().add_signal_handler(number, operator.stopping.set)
+
     failure = _Failure()
     logging.getLogger("kopf").addHandler(failure)
-    stopped = asyncio.ensure_future(operator.stopped.wait())
+    ends = [asyncio.ensure_future(event.wait()) for event in (operator.stopping, operator.stopped)]
     watching = asyncio.ensure_future(
         kopf.operator(
             registry=registry,
@@ -290,15 +303,20 @@ async def _watch(registry: kopf.OperatorRegistry, operator: Operator, settings: 
             clusterwide=not settings.namespaces,
             namespaces=settings.namespaces,
             liveness_endpoint=f"http://{host}:{settings.health_port}/healthz",
+            stop_flag=operator.stopping,
         )
     )
-    await asyncio.wait({watching, stopped}, return_when=asyncio.FIRST_COMPLETED)
+    await asyncio.wait({watching, *ends}, return_when=asyncio.FIRST_COMPLETED)
+    await asyncio.wait({watching, ends[1]}, timeout=STOP_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+    if not watching.done() and not operator.stopped.is_set():
+        await asyncio.to_thread(operator.stop)
     await asyncio.wait({watching}, timeout=END_SECONDS)
     if failure.error is not None:
         logger.critical("Kopf watches no more, so this process ends: %s", failure.error)
     if failure.error is not None or not watching.done():
         os._exit(failure.error is not None)
-    stopped.cancel()
+    for end in ends:
+        end.cancel()
     watching.result()
 
 

@@ -4,7 +4,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from promptgroup_operator.kube import resync, session
@@ -88,7 +88,12 @@ steps = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=8, suppress_health_check=list(HealthCheck))
+@settings(
+    deadline=None,
+    max_examples=8,
+    phases=[Phase.explicit, Phase.reuse, Phase.generate],
+    suppress_health_check=list(HealthCheck),
+)
 @given(steps=steps)
 def test_after_any_faults_the_store_equals_the_cluster(steps):
     with (
