@@ -30,6 +30,7 @@ from promptgroup_picker.stubs.ext_proc_pb2 import (
 
 DESTINATION = "x-gateway-destination-endpoint"
 """Header, and field of the metadata, that names where a request goes."""
+PATH = ":path"
 SUBSET = "x-gateway-destination-endpoint-subset"
 SERVED = "x-gateway-destination-endpoint-served"
 _LB = "envoy.lb"
@@ -165,8 +166,11 @@ def _metadata(endpoints: str) -> Struct:
 
 
 def _choice(endpoints: str, remove: tuple[str, ...], more: tuple[tuple[str, bytes], ...]) -> CommonResponse:
-    # the route that led here stays: another choice would go by what is left of fields and query, and find none
-    return CommonResponse(header_mutation=_mutation([(DESTINATION, endpoints), *more], remove))
+    # gateways may choose a route by the destination; by what is left of fields and query they would find none
+    is_narrowed = bool(remove) or any(name == PATH for name, _ in more)
+    return CommonResponse(
+        header_mutation=_mutation([(DESTINATION, endpoints), *more], remove), clear_route_cache=not is_narrowed
+    )
 
 
 def picked(

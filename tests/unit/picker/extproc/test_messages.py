@@ -63,7 +63,16 @@ def test_header_and_metadata_name_the_same_and_replace_what_the_client_sent():
     head = response.request_headers.response
     assert [each.append_action for each in head.header_mutation.set_headers] == [2]
     assert list(head.header_mutation.remove_headers) == ["x-secret"]
-    assert not head.clear_route_cache  # or routes that match what engines do not get would be lost
+
+
+def test_the_route_is_chosen_anew_only_where_all_that_routes_may_match_is_left():
+    def chosen_anew(*arguments):
+        return ProcessingResponse.FromString(messages.picked("10.0.0.1:80", *arguments)).request_headers.response
+
+    assert chosen_anew().clear_route_cache
+    assert chosen_anew((), (("x-more", b"1"),)).clear_route_cache
+    assert not chosen_anew(("x-tenant",)).clear_route_cache
+    assert not chosen_anew((), ((":path", b"/v1/chat/completions"),)).clear_route_cache
 
 
 def test_a_body_that_the_gateway_holds_has_its_new_length():
