@@ -8,14 +8,13 @@ As many prefixes are kept as by `unmatched`, in the same way: a new one takes th
 known by their marks alone (`prefixes.prompt_marks`), no text is kept. Does no I/O and reads no clock.
 """
 
-import math
 from array import array
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from promptgroup_router.policy.demand import Demand
 from promptgroup_router.rings.ids import PrefixKey
-from promptgroup_router.undeclared.unmatched import BITS, BYTES, CAPACITY, HALF_LIFE, UNMATCHED, counted
+from promptgroup_router.undeclared.decay import Decay
+from promptgroup_router.undeclared.unmatched import BITS, BYTES, CAPACITY, UNMATCHED, Document, counted
 
 SAME = 0.8
 """Share of a prefix's requests from which on those of a longer one count as all of them."""
@@ -24,7 +23,7 @@ LEAST_SESSIONS = 3
 
 
 class _Entry:
-    """A prefix and its traffic lately; sums are weighed by `SharedPrefixes._unit`."""
+    """A prefix and its traffic lately; sums are weighed by `Decay.unit`."""
 
     __slots__ = (
         "error", "group", "hash", "instructions", "length", "missed", "model", "parent", "requests", "sessions",
@@ -61,11 +60,7 @@ class SharedPrefixes:
         self._entries: list[_Entry] = []
         self._weights = array("d")
         """Tokens of the requests of each, whether they were cached or not."""
-        self._unit = 1.0
-        """Weight of a token now: it grows instead of all others being halved."""
-        self._began: float | None = None
-        self._scaled = 0.0
-        """Time at which `_unit` was 1."""
+        self._decay = Decay()
 
     def add(
         self,
@@ -93,6 +88,7 @@ class SharedPrefixes:
         """
         marks, lengths, places = demand.marks, demand.lengths, self._places
         self._age(now)
+        unit = self._decay.unit
         declared = demand.tier1 if group != UNMATCHED else 0
         if known and not demand.history and marks[known - 1] not in places:
             mark, length = marks[known - 1], lengths[known - 1]
@@ -106,46 +102,39 @@ class SharedPrefixes:
             entry = self._entries[place]
             length = lengths[index]
             entry.length = length - declared
-            entry.requests += self._unit
-            entry.missed += max(0.0, length - max(cached, declared)) * self._unit
+            entry.requests += unit
+            entry.missed += max(0.0, length - max(cached, declared)) * unit
             if not demand.history:
                 follows = marks[index + 1] if index + 1 < len(marks) else 0
                 entry.sessions |= 1 << (demand.session + follows) % BITS
             entry.parent, parent = parent, entry.hash
-            self._weights[place] += max(1, length - declared) * self._unit
+            self._weights[place] += max(1, length - declared) * unit
 
     def _keep(self, mark: PrefixKey, model: str, group: str, name: int, length: int, *, instructions: bool) -> None:
-        if len(self._keys) < self._capacity:
-            place, error = len(self._keys), 0.0
-            self._keys.append(mark)
-            self._weights.append(0.0)
-            self._entries.append(_Entry(model, group, name, length, error, instructions=instructions))
-        else:
-            error = min(self._weights)
+        full = len(self._keys) >= self._capacity
+        error = min(self._weights) if full else 0.0
+        entry = _Entry(model, group, name, length, error, instructions=instructions)
+        if full:
             place = self._weights.index(error)
             del self._places[self._keys[place]]
-            self._keys[place] = mark
-            self._entries[place] = _Entry(model, group, name, length, error, instructions=instructions)
+            self._keys[place], self._entries[place] = mark, entry
+        else:
+            place = len(self._keys)
+            self._keys.append(mark)
+            self._entries.append(entry)
+            self._weights.append(0.0)
         self._places[mark] = place
 
     def _age(self, now: float) -> None:
-        if self._began is None:
-            self._began = self._scaled = now
-        self._unit = math.pow(2.0, max(0.0, now - self._scaled) / HALF_LIFE)
-        if self._unit > 2.0**64:  # long before a float ends
+        divisor = self._decay.advance(now)
+        if divisor > 1.0:
             for place, entry in enumerate(self._entries):
-                self._weights[place] /= self._unit
-                entry.error /= self._unit
-                entry.requests /= self._unit
-                entry.missed /= self._unit
-            self._unit, self._scaled = 1.0, now
+                self._weights[place] /= divisor
+                entry.error /= divisor
+                entry.requests /= divisor
+                entry.missed /= divisor
 
-    def seconds(self, now: float) -> float:
-        """Return the time that the weights stand for: a steady rate times it is the weight of it."""
-        age = max(0.0, now - self._began) if self._began is not None else 0.0
-        return HALF_LIFE / math.log(2) * (1 - math.pow(0.5, age / HALF_LIFE))
-
-    def document(self, now: float, prefill_rates: Mapping[str, int] | None = None) -> "Document":
+    def document(self, now: float, prefill_rates: Mapping[str, int] | None = None) -> Document:
         """Return what one router tells of them at `GET /unmatched`, those first of which most was computed.
 
         Args:
@@ -153,7 +142,8 @@ class SharedPrefixes:
             prefill_rates: model → prompt tokens that a replica of it computes a second, where that was measured.
         """
         self._age(now)
-        rates, weigh = prefill_rates or {}, self._unit * max(1.0, self.seconds(now))
+        rates, unit = prefill_rates or {}, self._decay.unit
+        weigh = unit * max(1.0, self._decay.seconds(now))
         listed = [
             {
                 "model": entry.model,
@@ -162,7 +152,7 @@ class SharedPrefixes:
                 "within": f"{entry.parent:016x}",
                 "instructions": entry.instructions,
                 "prefixTokens": entry.length,
-                "requests": entry.requests / self._unit,
+                "requests": entry.requests / unit,
                 "requestsPerSecond": entry.requests / weigh,
                 "tokensPerSecond": (self._weights[place] - entry.error) / weigh,
                 "computedTokensPerSecond": entry.missed / weigh,
@@ -175,8 +165,6 @@ class SharedPrefixes:
 
 
 # --- The answer to GET /unmatched ----------------------------------------------------------------------------------
-
-Document = dict[str, Any]
 
 ADDED = ("requests", "requestsPerSecond", "tokensPerSecond", "computedTokensPerSecond")
 """Fields of which each router has its own part."""

@@ -3,7 +3,7 @@
 Weighted space-saving (Metwally, Agrawal, El Abbadi, ICDT 2005; Cormode and Hadjieleftheriou, PVLDB 2008): a full sketch
 gives the place of its lightest entry to the new one, which inherits the weight as its possible error. A prefix with
 more than 1/CAPACITY of all weight is always in it. The weight of a request is the tokens of its prefix, which a group
-would keep warm. Weights halve with every HALF_LIFE, so that the sketch speaks of lately (Cormode, Korn, Tirthapura,
+would keep warm. Weights halve with time (`decay`), so that the sketch speaks of lately (Cormode, Korn, Tirthapura,
 ICDE 2008).
 
 What stands on top of a prompt and is another text each time (`leading`) is kept by rule and place, once two requests
@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 
 from promptgroup_router.rings.claims import common_length
 from promptgroup_router.rings.ids import PrefixKey
+from promptgroup_router.undeclared.decay import Decay
 from promptgroup_router.undeclared.leading import VolatileText
 from promptgroup_router.undeclared.volatile import TOP_TOKENS
 
@@ -34,8 +35,6 @@ CAPACITY = 256
 """Most prefixes kept. Whatever else passes, the weight of one is too high by a 256th of all weight at most."""
 LISTED = 20
 """Prefixes that people are shown."""
-HALF_LIFE = 3600.0
-"""Seconds after which a request counts half."""
 BITS = 256
 """Bits of a bitmap: it counts up to about a thousand, with an error of a tenth."""
 BYTES = BITS // 8
@@ -89,7 +88,7 @@ class UnmatchedPrefix:
     length: int
     """Bytes of the system text of the latest request."""
     tokens: float
-    """Prefix tokens of its requests, each halved with every HALF_LIFE."""
+    """Prefix tokens of its requests, each halved with time."""
     error: float
     """Largest amount by which `tokens` may be too high."""
     requests: float
@@ -141,11 +140,7 @@ class UnmatchedPrefixes:
         """Number of the rule, or _NONE; bytes in front of what varies."""
         self._values = array("H")
         """Hashes of the texts on top of the latest request, TOP_TOKENS of each place."""
-        self._unit = 1.0
-        """Weight of a token now: it grows instead of all others being halved."""
-        self._began: float | None = None
-        self._scaled = 0.0
-        """Time at which `_unit` was 1."""
+        self._decay = Decay()
 
     def add(
         self,
@@ -183,8 +178,8 @@ class UnmatchedPrefixes:
         if sample is not None:
             known = self._samples.get(place)
             self._samples[place] = sample if known is None else shared(known, sample)
-        self._tokens[place] += max(1.0, tokens) * self._unit
-        self._requests[place] += self._unit
+        self._tokens[place] += max(1.0, tokens) * self._decay.unit
+        self._requests[place] += self._decay.unit
         self._lengths[place] = length
         _set(self._sessions, place, session)
         _set(self._texts, place, text)
@@ -192,14 +187,15 @@ class UnmatchedPrefixes:
     def entries(self, now: float) -> list[UnmatchedPrefix]:
         """Return all prefixes, the heaviest first."""
         self._age(now)
+        unit = self._decay.unit
         found = [
             UnmatchedPrefix(
                 self._models[model],
                 prefix,
                 self._lengths[place],
-                self._tokens[place] / self._unit,
-                self._errors[place] / self._unit,
-                self._requests[place] / self._unit,
+                self._tokens[place] / unit,
+                self._errors[place] / unit,
+                self._requests[place] / unit,
                 bytes(self._sessions[place * BYTES : (place + 1) * BYTES]),
                 bytes(self._texts[place * BYTES : (place + 1) * BYTES]),
                 self._samples.get(place),
@@ -212,8 +208,7 @@ class UnmatchedPrefixes:
 
     def seconds(self, now: float) -> float:
         """Return the time that the weights stand for: a steady rate times it is the weight of it."""
-        age = max(0.0, now - self._began) if self._began is not None else 0.0
-        return HALF_LIFE / math.log(2) * (1 - math.pow(0.5, age / HALF_LIFE))
+        return self._decay.seconds(now)
 
     def _note_near(self, place: int, near: tuple[str, int] | None) -> None:
         if near is None:
@@ -274,14 +269,11 @@ class UnmatchedPrefixes:
         return place
 
     def _age(self, now: float) -> None:
-        if self._began is None:
-            self._began = self._scaled = now
-        self._unit = math.pow(2.0, max(0.0, now - self._scaled) / HALF_LIFE)
-        if self._unit > 2.0**64:  # long before a float ends
+        divisor = self._decay.advance(now)
+        if divisor > 1.0:
             for column in (self._tokens, self._errors, self._requests):
                 for place, value in enumerate(column):
-                    column[place] = value / self._unit
-            self._unit, self._scaled = 1.0, now
+                    column[place] = value / divisor
 
 
 def _number(names: list[str], name: str, kept: AbstractSet[int]) -> int:

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from promptgroup_router.undeclared.decay import HALF_LIFE
 from promptgroup_router.undeclared.leading import VolatileText
 from promptgroup_router.undeclared.unmatched import (
     BITS,
     CAPACITY,
-    HALF_LIFE,
     Place,
     PrefixSample,
     UnmatchedPrefixes,
@@ -95,7 +95,7 @@ def test_weeks_pass_without_an_overflow():
         add(sketch, 1, now=day * 24 * HOUR)
     [found] = sketch.entries(60 * 24 * HOUR)
     assert 0 < found.tokens < 100
-    assert sketch._unit <= 2.0**64
+    assert sketch._decay.unit <= 2.0**64
 
 
 @pytest.mark.parametrize("number", [0, 1, 10, 100, 600])
