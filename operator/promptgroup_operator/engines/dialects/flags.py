@@ -21,6 +21,11 @@ def flag_of(arg: str) -> str:
     return arg.partition("=")[0].replace("_", "-")
 
 
+def first_match(args: Iterable[str], pattern: re.Pattern[str]) -> str:
+    """Return the first flag that a pattern matches; empty if it matches none."""
+    return next((flag for flag in map(flag_of, args) if pattern.fullmatch(flag)), "")
+
+
 def values_of(args: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Yield each flag with its value; the value is empty where none follows."""
     for index, word in enumerate(args):

@@ -15,7 +15,7 @@ from promptgroup_operator.api.cache import OffloadSpec
 from promptgroup_operator.api.prompt_group import EngineSpec, PromptGroupSpec
 from promptgroup_operator.base import sizes
 from promptgroup_operator.engines.dialects.dialect import TLS_ARGS, Dialect
-from promptgroup_operator.engines.dialects.flags import decimal, flag_of, number, values_of
+from promptgroup_operator.engines.dialects.flags import decimal, first_match, flag_of, number, values_of
 from promptgroup_operator.engines.dialects.metric_names import MetricNames
 from promptgroup_operator.engines.dialects.pod_parts import (
     ADDRESS,
@@ -124,7 +124,7 @@ def _tiers_problem(spec: PromptGroupSpec) -> str:
 
 
 def _manual_setting(engine: EngineSpec) -> str:
-    return next((flag for flag in map(flag_of, engine.args) if _SETS_UP.fullmatch(flag)), "")
+    return first_match(engine.args, _SETS_UP)
 
 
 def _manual_tier(engine: EngineSpec, setting: str) -> ManualTier:
