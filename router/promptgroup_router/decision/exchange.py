@@ -48,6 +48,7 @@ UNAVAILABLE = frozenset((429, 502, 503, 504))
 """Statuses by which an engine says that it did not work on the request. They come at once: without a back-off it
 would look like the fastest of all, and get most requests."""
 SERVER_ERRORS = 500
+"""From this status on an error may be the engine's fault; several in a row are."""
 
 _NOT_THERE = (
     Failure.REFUSED,
@@ -183,10 +184,8 @@ class Exchange:
     def relaying(self, now: float, status: int = 200) -> None:
         """Record that the first byte goes to the client; from here on no other slot is tried."""
         self._leave_budget()
-        if status < SERVER_ERRORS and status not in UNAVAILABLE:
-            self._state.health.succeeded(self.member.id)
-        elif status not in UNAVAILABLE and self._state.health.erred(self.member.id, self.member.incarnation, now):
-            self._state.metrics.ejections.add()
+        if status not in UNAVAILABLE:  # else it is ejected already
+            self._judge(self.member, now, works=status < SERVER_ERRORS)
         self._refused = status >= ERRORS
         if not self._refused:
             self._state.balancer.first_token(self._picked, now)
@@ -300,6 +299,12 @@ class Exchange:
         late = failure in (Failure.DEADLINE, Failure.CONNECT_TIMEOUT, Failure.NO_TOKEN)
         message = f"no replica answered, {self.tries} tried, the last: {failure.value}; retry"
         return Refuse(ApiError(504 if late else 502, message, code="timeout" if late else "no_answer"))
+
+    def _judge(self, member: Member, now: float, *, works: bool) -> None:
+        if works:
+            self._state.health.succeeded(member.id)
+        elif self._state.health.erred(member.id, member.incarnation, now):
+            self._state.metrics.ejections.add()
 
     def _eject(self, member: Member, now: float, least: float = 0.0) -> None:
         if self._state.health.failed(member.id, member.incarnation, now, least):
