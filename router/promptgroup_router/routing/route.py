@@ -141,7 +141,7 @@ class Route:
     within: PrefixKey | None = None
     """A value that keeps its marks apart from the same text in other groups and caches; None where it has no marks."""
     instructions: int = 0
-    """Tokens of its tools and system text."""
+    """Tokens of its tools and system text; 0 where it has no marks."""
 
 
 Identify = Callable[[Access | None, str], Caller]
@@ -386,7 +386,9 @@ def _to(
 
 
 def _share(demand: Demand, ask: ParsedRequest, within: PrefixKey, *, inside: int, before: int, rate: float) -> int:
-    """Name the prefixes that a request may share with others beyond a declared one; return its instructions' tokens.
+    """Name the prefixes that a request may share with others beyond a declared one.
+
+    Returns the tokens of its tools and system text; 0 where it has no such prefix, and nobody asks.
 
     Args:
         demand: the request, to which they are added.
@@ -408,6 +410,8 @@ def _share(demand: Demand, ask: ParsedRequest, within: PrefixKey, *, inside: int
             names.append(PrefixKey(hashes[place] ^ within))
             lengths.append(min(before + int((ends[place] - inside) * rate), prompt))
     demand.marks, demand.lengths = names, lengths
+    if not names:
+        return 0
     return before + int((size_of(ask.tools) + size_of(ask.system) - inside) * rate)
 
 
