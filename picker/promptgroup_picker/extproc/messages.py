@@ -31,6 +31,7 @@ from promptgroup_picker.stubs.ext_proc_pb2 import (
 DESTINATION = "x-gateway-destination-endpoint"
 """Header, and field of the metadata, that names where a request goes."""
 PATH = ":path"
+"""Field of a request that has its path and its query."""
 SUBSET = "x-gateway-destination-endpoint-subset"
 SERVED = "x-gateway-destination-endpoint-served"
 _LB = "envoy.lb"

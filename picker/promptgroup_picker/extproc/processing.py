@@ -77,8 +77,7 @@ MOST_ANSWERED = 1 << 20
 
 _OVERLOADED = "overloaded"
 _REQUEST_ID = b"x-request-id"
-_TARGET = b":path"
-"""The field that has path and query."""
+_TARGET = messages.PATH.encode()
 _SHED = 429
 OK = 200
 
