@@ -201,8 +201,8 @@ def build(settings: Settings) -> tuple[kopf.OperatorRegistry, Operator]:
     @kopf.on.event("v1", "pods", registry=registry)
     async def changed(event: kopf.RawEvent, resource: kopf.Resource, **_: Any) -> None:
         kind = str(resource.kind)
-        store, found = operator.stores[kind], kept(event["object"], kind)
-        (store.delete if event["type"] == "DELETED" else store.put)(found)
+        store, manifest = operator.stores[kind], kept(event["object"], kind)
+        (store.delete if event["type"] == "DELETED" else store.put)(manifest)
 
     @kopf.on.cleanup(registry=registry)
     async def cleanup(**_: Any) -> None:

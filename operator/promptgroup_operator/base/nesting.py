@@ -39,11 +39,13 @@ def parse(text: bytes, levels: int = LEVELS) -> Any:
 def shallow(text: bytes, levels: int = LEVELS) -> bytes:
     """Return JSON that any parser reads, with null for what lies too deep; what is no JSON stays as it is."""
     try:
-        return _cut(text, levels) if is_deeper(json.loads(text), levels) else text
+        if not is_deeper(json.loads(text), levels):
+            return text
     except RecursionError:
-        return _cut(text, levels)
+        pass
     except ValueError:
         return text
+    return _cut(text, levels)
 
 
 def is_deeper(value: Any, levels: int) -> bool:

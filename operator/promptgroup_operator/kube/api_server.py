@@ -74,11 +74,11 @@ _BROKEN_CONFIG = (
 
 def watched(kinds: Iterable[str]) -> dict[str, dict[str, str]]:
     """Return the path of each API group and version that has some of the kinds → plural → kind."""
-    found: dict[str, dict[str, str]] = {}
+    by_version: dict[str, dict[str, str]] = {}
     for kind in kinds:
         version, plural = _KINDS[kind]
-        found.setdefault(version, {})[plural] = kind
-    return found
+        by_version.setdefault(version, {})[plural] = kind
+    return by_version
 
 
 def collection_path(kind: str, namespace: str) -> str:

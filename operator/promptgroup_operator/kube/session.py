@@ -20,7 +20,6 @@ from kubernetes import client
 
 from promptgroup_operator.base import nesting
 from promptgroup_operator.telemetry.metrics import NO_ANSWER, WATCH
-from promptgroup_router.contract import names
 
 LAST_PAUSE = 3.0
 """Longest time in seconds between two tries of Kopf's: nobody waits long for a server that is back."""
@@ -118,7 +117,7 @@ class KopfSession:
         if kind and not watches and response.status == GONE:
             response.close()
             raise aiohttp.ClientPayloadError(f"{verb} {path}: the rest of the list is gone")
-        if kind and path.startswith(f"/apis/{names.API_GROUP}/"):
+        if kind == "PromptGroup":  # nothing else that is watched has free-form fields of its own
             response.content = cast("aiohttp.StreamReader", _ShallowContent(response.content))
         return response
 
@@ -143,15 +142,15 @@ class KopfSession:
             aiohttp.ClientConnectionError: something is missing.
         """
         if path == "/apis":
-            found = {f"/apis/{each['name']}" for each in (await response.json())["groups"]}
-            wanted = {each.rpartition("/")[0] for each in self._kinds if each.startswith("/apis/")}
+            served = {f"/apis/{group['name']}" for group in (await response.json())["groups"]}
+            wanted = {version.rpartition("/")[0] for version in self._kinds if version.startswith("/apis/")}
         elif path in self._kinds:
-            found = {each["name"] for each in (await response.json())["resources"]}
+            served = {resource["name"] for resource in (await response.json())["resources"]}
             wanted = set(self._kinds[path])
         else:
             return
-        if missing := wanted - found:
-            unserved = ", ".join(sorted(each.removeprefix("/apis/") for each in missing))
+        if missing := wanted - served:
+            unserved = ", ".join(sorted(name.removeprefix("/apis/") for name in missing))
             raise aiohttp.ClientConnectionError(
                 f"the API server does not serve {unserved}: apply the CRDs of PromptGroup"
             )

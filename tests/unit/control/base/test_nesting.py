@@ -68,3 +68,21 @@ def test_it_takes_linear_time(text):
     except ValueError:
         assert text.startswith(b'["')
     assert time.thread_time() - began < 5.0
+
+
+@given(DOCUMENTS, st.integers(0, 6))
+def test_text_that_was_made_shallow_is_what_is_read_of_the_whole(document, levels):
+    text = json.dumps(document).encode()
+    assert json.loads(nesting.shallow(text, levels)) == nesting.parse(text, levels)
+    if not nesting.is_deeper(document, levels):
+        assert nesting.shallow(text, levels) is text
+
+
+@pytest.mark.parametrize("text", [b"", b"{", b'{"a": nan', b"\xff"])
+def test_what_is_no_json_is_left_for_its_reader(text):
+    assert nesting.shallow(text) is text
+
+
+def test_a_depth_at_which_parsers_raise_is_made_shallow():
+    text = b'{"a":' * 100_000 + b"1" + b"}" * 100_000
+    assert not nesting.is_deeper(json.loads(nesting.shallow(text)), nesting.LEVELS)
