@@ -10,17 +10,10 @@ from promptgroup_operator.engines import tiers
 from promptgroup_operator.engines.dialects import pod_parts
 from promptgroup_operator.world.load import TierReach
 from support.builders import spec
+from support.kvtiers import LMCACHE, MEMORY, MOONCAKE, VOLUME, parts
 from support.yamlfiles import document, documents
 
 ROOT = Path(__file__).parents[4]
-LMCACHE = {"pool": {"type": "LMCache", "address": "kv.pools:5555"}}
-MOONCAKE = {"pool": {"type": "Mooncake", "address": "kv.pools:50051"}}
-MEMORY = {"offload": {"memory": "64Gi"}}
-VOLUME = {"offload": {"memory": "64Gi", "claimName": "kv"}}
-
-
-def parts(cache, **engine):
-    return tiers.parts(spec(cache=cache, engine=engine))
 
 
 def test_without_tiers_nothing_is_added():

@@ -8,8 +8,7 @@ import pytest
 
 from promptgroup_operator.engines.dialects import pod_parts
 from support.builders import spec
-
-VOLUME = {"offload": {"memory": "64Gi", "claimName": "kv"}}
+from support.kvtiers import VOLUME
 
 
 @pytest.mark.parametrize(

@@ -8,14 +8,7 @@ from promptgroup_operator.engines import tiers
 from promptgroup_operator.engines.dialects import pod_parts
 from promptgroup_operator.engines.dialects.pod_parts import ManualTier
 from support.builders import spec
-
-MOONCAKE = {"pool": {"type": "Mooncake", "address": "kv.pools:50051"}}
-MEMORY = {"offload": {"memory": "64Gi"}}
-VOLUME = {"offload": {"memory": "64Gi", "claimName": "kv"}}
-
-
-def parts(cache, **engine):
-    return tiers.parts(spec(cache=cache, engine=engine))
+from support.kvtiers import MEMORY, MOONCAKE, VOLUME, parts
 
 
 @pytest.mark.parametrize(

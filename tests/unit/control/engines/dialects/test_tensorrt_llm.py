@@ -5,9 +5,8 @@ import pytest
 from promptgroup_operator.engines import tiers
 from promptgroup_operator.engines.dialects.pod_parts import CONFIG_ANNOTATION, ManualTier
 from support.builders import spec
+from support.kvtiers import MEMORY
 from support.yamlfiles import document
-
-MEMORY = {"offload": {"memory": "64Gi"}}
 
 
 def manual_tier(annotations):

@@ -4,13 +4,13 @@ import json
 
 import pytest
 
-from promptgroup_operator.engines import tiers
 from promptgroup_operator.engines.dialects import pod_parts
 from promptgroup_operator.engines.dialects.pod_parts import ManualTier
 from promptgroup_operator.engines.dialects.registry import DIALECTS
 from promptgroup_operator.engines.dialects.vllm import LEFT_BEHIND
 from promptgroup_operator.engines.tiers import manual_tier
 from support.builders import spec
+from support.kvtiers import LMCACHE, MEMORY, MOONCAKE, VOLUME, parts
 
 GIB = 2**30
 
@@ -86,16 +86,6 @@ def test_what_is_no_tier(case):
 def test_what_hands_over_takes_the_connector_all_the_same():
     assert setting(engine(transfer("NixlConnector"))) == JSON
     assert setting(engine("--max-model-len=4096")) == ""
-
-
-LMCACHE = {"pool": {"type": "LMCache", "address": "kv.pools:5555"}}
-MOONCAKE = {"pool": {"type": "Mooncake", "address": "kv.pools:50051"}}
-MEMORY = {"offload": {"memory": "64Gi"}}
-VOLUME = {"offload": {"memory": "64Gi", "claimName": "kv"}}
-
-
-def parts(cache, **engine):
-    return tiers.parts(spec(cache=cache, engine=engine))
 
 
 def connector(made):
