@@ -35,10 +35,10 @@ from promptgroup_research.experiments.catalogue import (
     workload,
 )
 from promptgroup_research.experiments.gates import OURS, QUICK, WHOLE, Gate, gates
+from promptgroup_research.experiments.report import Sheet, as_json, comparisons, verdicts
 from promptgroup_research.experiments.runs import Cell, Job, cells, run
 from promptgroup_research.output import command_line, plots
 from promptgroup_research.output.command_line import add_flags, count, watched, write
-from promptgroup_research.output.report import Sheet, as_json, comparisons, verdicts
 
 LOADS = (0.75, 0.85)
 PLOTTED = ("none", "join", "leave", "lost", "restart", "prompt-new")

@@ -7,10 +7,10 @@ compared; hit rates, and who is better than whom, can.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from promptgroup_research.experiments.borders import REST, Borders
 from promptgroup_research.experiments.catalogue import POLICIES
+from promptgroup_research.experiments.report import Sheet, milliseconds
 from promptgroup_research.experiments.runs import DRAIN
-from promptgroup_research.output.report import Sheet, milliseconds
+from promptgroup_research.policies.borders import REST, Borders
 from promptgroup_research.policies.peer import Peer
 from promptgroup_research.simulator.engine import Model
 from promptgroup_research.simulator.measure import Figures, figures, mean

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from promptgroup_research.experiments import catalogue
 from promptgroup_research.experiments.gates import Gate
-from promptgroup_research.output.report import Sheet
+from promptgroup_research.experiments.report import Sheet
 from promptgroup_research.policies.ours import Ours
 from promptgroup_research.simulator import workloads
 from promptgroup_research.simulator.measure import percentile, ttfts

@@ -12,7 +12,7 @@ from promptgroup_operator.rollout import kept_slots
 from promptgroup_operator.world.samples import SlotUse
 from promptgroup_operator.world.snapshot import RevisionState
 from promptgroup_research.experiments import catalogue
-from promptgroup_research.output.report import Sheet, milliseconds
+from promptgroup_research.experiments.report import Sheet, milliseconds
 from promptgroup_research.policies.ours import Ours
 from promptgroup_research.simulator.measure import percentile, ttfts
 from promptgroup_research.simulator.turns import Session, Turn

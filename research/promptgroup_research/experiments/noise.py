@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 
 from promptgroup_research.experiments import catalogue
 from promptgroup_research.experiments.gates import Gate
+from promptgroup_research.experiments.report import Sheet, milliseconds
 from promptgroup_research.experiments.runs import DRAIN
-from promptgroup_research.output.report import Sheet, milliseconds
 from promptgroup_research.policies.ours import Ours
 from promptgroup_research.simulator import workloads
 from promptgroup_research.simulator.engine import Model

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from promptgroup_research.experiments import catalogue
 from promptgroup_research.experiments.gates import OURS, Gate
-from promptgroup_research.output.report import Sheet, milliseconds
+from promptgroup_research.experiments.report import Sheet, milliseconds
 from promptgroup_research.simulator.measure import percentile, ttfts
 from promptgroup_research.simulator.turns import Session, Turn
 from promptgroup_research.simulator.world import World

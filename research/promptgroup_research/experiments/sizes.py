@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 
 from promptgroup_research.experiments import catalogue
 from promptgroup_research.experiments.gates import SHARED_HIT, Gate
+from promptgroup_research.experiments.report import Sheet, milliseconds
 from promptgroup_research.experiments.runs import DRAIN
-from promptgroup_research.output.report import Sheet, milliseconds
 from promptgroup_research.simulator.measure import Figures, figures, mean
 from promptgroup_research.simulator.world import World
 

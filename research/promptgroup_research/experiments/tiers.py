@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from promptgroup_research.experiments import catalogue
+from promptgroup_research.experiments.report import Sheet, milliseconds
 from promptgroup_research.experiments.runs import DRAIN
-from promptgroup_research.output.report import Sheet, milliseconds
 from promptgroup_research.policies.ours import Ours
 from promptgroup_research.simulator.measure import Figures, figures, mean
 from promptgroup_research.simulator.tier import TierModel

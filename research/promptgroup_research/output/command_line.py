@@ -10,8 +10,8 @@ from typing import TypeVar
 from rich.console import Console
 from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from promptgroup_research.experiments.report import Sheet
 from promptgroup_research.experiments.runs import spread
-from promptgroup_research.output.report import Sheet
 
 T = TypeVar("T")
 R = TypeVar("R")

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from promptgroup_research.experiments.report import milliseconds
 from promptgroup_research.experiments.runs import Cell
 from promptgroup_research.experiments.scenarios import SCENARIOS, Outcome
 from promptgroup_research.output import svg
-from promptgroup_research.output.report import milliseconds
 
 LABEL, BARS, LINE = 190, 330, 20
 """Pixels: width of names, width of the longest bar, height of a row."""

@@ -13,9 +13,9 @@ from functools import partial
 from pathlib import Path
 
 from promptgroup_cli.reach.trace import TraceError
+from promptgroup_research.experiments.report import verdicts
 from promptgroup_research.output import command_line
 from promptgroup_research.output.command_line import add_flags, watched, write
-from promptgroup_research.output.report import verdicts
 from promptgroup_research.scaling import drawing, judge
 from promptgroup_research.scaling.loads import Scene, scenes
 from promptgroup_research.scaling.play import Course, play

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from promptgroup_research.experiments.gates import Gate
-from promptgroup_research.output.report import Sheet
+from promptgroup_research.experiments.report import Sheet
 from promptgroup_research.scaling.loads import TURN, Scene
 from promptgroup_research.scaling.play import Course
 

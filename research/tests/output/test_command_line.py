@@ -3,8 +3,8 @@ import argparse
 import pytest
 from rich.console import Console
 
+from promptgroup_research.experiments.report import Sheet
 from promptgroup_research.output.command_line import add_flags, watched, write
-from promptgroup_research.output.report import Sheet
 
 
 def chosen(*flags):

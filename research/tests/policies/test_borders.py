@@ -1,6 +1,6 @@
 import pytest
 
-from promptgroup_research.experiments.borders import REST, Borders
+from promptgroup_research.policies.borders import REST, Borders
 from promptgroup_research.simulator.workloads import chat
 from promptgroup_research.simulator.world import World
 

@@ -2,11 +2,12 @@ import json
 from dataclasses import replace
 from xml.etree import ElementTree as ET
 
+from promptgroup_research.experiments import report
 from promptgroup_research.experiments.gates import Gate
+from promptgroup_research.experiments.report import Sheet
 from promptgroup_research.experiments.runs import Cell
 from promptgroup_research.experiments.scenarios import Outcome
-from promptgroup_research.output import plots, report
-from promptgroup_research.output.report import Sheet
+from promptgroup_research.output import plots
 from promptgroup_research.simulator.measure import Figures
 
 BASE = Figures(
