@@ -51,13 +51,14 @@ from promptgroup_router.decision.engine_headers import from_engine
 from promptgroup_router.decision.engine_query import engine_target
 from promptgroup_router.decision.engine_request import engine_body, engine_fields
 from promptgroup_router.decision.event_guard import EventGuard, broken_body
-from promptgroup_router.decision.exchange import ERRORS, UNAVAILABLE, Action, Begun, Exchange, Refuse, Send, queues
-from promptgroup_router.decision.record import RequestRecord, refused_at_once
+from promptgroup_router.decision.exchange import ERRORS, UNAVAILABLE, Action, Failed, Refuse, Send
+from promptgroup_router.decision.life import RequestLife
+from promptgroup_router.decision.record import refused_at_once
 from promptgroup_router.proxy.body_budget import BodyBudget
 from promptgroup_router.proxy.key_waits import MOST_WAITING, WAIT_SECONDS
 from promptgroup_router.rings.index import Member
 from promptgroup_router.routing.response_id import RANDOM_BYTES
-from promptgroup_router.routing.route import Route, share_of
+from promptgroup_router.routing.route import Route
 from promptgroup_router.routing.secret_prompt import engine_refused
 from promptgroup_router.routing.state import RouterState
 from promptgroup_router.tracing.trace_context import HEADER as TRACEPARENT
@@ -125,10 +126,10 @@ class Processing:
     """A request and its answer, as a gateway shows them."""
 
     __slots__ = (
-        "_answer_mode", "_answered", "_body", "_came", "_coming", "_decided", "_endpoint", "_exchange", "_fallbacks",
+        "_answer_mode", "_answered", "_body", "_came", "_coming", "_decided", "_endpoint", "_fallbacks",
         "_fields",
-        "_guard", "_head_held", "_held", "_opening", "_over", "_picker", "_reading", "_record", "_relays", "_repeated",
-        "_rewriter", "_route", "_side", "_since", "_status", "_stream", "_subset", "_tail", "_ticket", "_whole",
+        "_guard", "_head_held", "_held", "_life", "_opening", "_over", "_picker", "_reading", "_relays", "_repeated",
+        "_rewriter", "_route", "_side", "_since", "_status", "_stream", "_subset", "_tail", "_whole",
     )  # fmt: skip
 
     def __init__(self, picker: PickerState, stream: Stream) -> None:
@@ -158,11 +159,9 @@ class Processing:
         self._reading = False
         """True while another process reads the body."""
         self._route: Route | None = None
-        self._exchange: Exchange | None = None
-        self._record: RequestRecord
+        self._life: RequestLife | None = None
+        """None until it is known where the request may go."""
         self._fallbacks: list[Member] = []
-        self._ticket: int | None = None
-        """Place in the admission queue."""
         self._opening: Opening | None = None
         """The beginning of a streamed answer, until it has a visible token."""
         self._status = 0
@@ -328,13 +327,13 @@ class Processing:
         if self._side.is_late:
             text = "a request that has trailers and no body cannot be routed by this gateway, which holds bodies"
             self._refuse(ApiError(400, f"{text}: send it without trailers", code="trailers_alone"))
-        elif not self._waits and self._exchange is None:
+        elif not self._waits and self._life is None:
             self._decide()
 
     @property
     def _takes_body(self) -> bool:
         """True until the request is whole, or nobody needs its body any more."""
-        return not (self._decided or self._waits or self._exchange is not None)
+        return not (self._decided or self._waits or self._life is not None)
 
     @property
     def _waits(self) -> bool:
@@ -459,46 +458,38 @@ class Processing:
             return
         self._route = route
         self._tail = self._new_tail(route, streamed=route.demand.streamed)
-        self._exchange = Exchange(state, route.candidates, route.demand, now + REQUEST_SECONDS)
-        self._record = RequestRecord(
+        self._life = RequestLife(
             state,
             route,
-            self._exchange,
-            found.get(b"x-request-id", b""),
-            now,
+            self,
+            request_id=found.get(_REQUEST_ID, b""),
             path=self._endpoint.path,
             traceparent=found.get(TRACEPARENT, b""),
+            began=now,
+            deadline=now + REQUEST_SECONDS,
         )
-        if queues(state, route, self._exchange):
-            self._perform(Action.WAIT)
-            state.admit_waiting(now)
-            return
-        self._perform(self._exchange.begin(now))
+        self.perform(self._life.begin(now))
 
     def _give_back(self, route: Route, now: float) -> None:
         """Take back the charge of a request that is refused before it is begun."""
         if route.charge is not None:
             self._picker.state.limiter.give_back(route.charge, now)
 
-    def _perform(self, action: Begun) -> None:
-        match action:
+    def perform(self, effect: Failed) -> None:
+        """Perform what follows from an event: of this request, or of another that has made room for it."""
+        match effect:
             case Send(member, _):
                 self._send_to(member)
             case Refuse(error):
                 self._refuse(error)
-            case Action.WAIT:
-                exchange, now = self._begun(), self._picker.clock()
-                queue, share = self._picker.state.admission_queue, share_of(self._routed())
-                self._ticket = queue.put(self, now, new=exchange.new, share=share)
-                self._record.waits(self._picker.clock())
+            case Action.WAIT | Action.CUT:  # an answer that is cut has ended its call already
+                pass
 
     def _send_to(self, member: Member) -> None:
         """Name the replica, and give the body back."""
         self._decided = True
-        route, exchange = self._route, self._begun()
-        if route is None:
-            raise RuntimeError("the request was not routed: call _decide first")
-        traceparent, traced = self._record.sent(self._picker.clock()), self._record.sampled
+        route, life = self._routed(), self._begun()
+        traceparent, traced = life.sent(self._picker.clock()), life.traced
         allowed, given = engine_fields(self._picker.state.authenticator, route, member, traced=traced)
         if traced:
             given = (*given, (TRACEPARENT, traceparent))
@@ -509,7 +500,7 @@ class Processing:
         body = bytes(engine_body(route, member, os.urandom(RANDOM_BYTES) if route.stamped else b""))
         # the id of a response names the replica that holds it, so that no other may get the request
         most = self._picker.endpoints - 1 if not route.stamped else 0
-        fallbacks = exchange.fallbacks(most, self._picker.clock()) if most else []
+        fallbacks = life.fallbacks(most, self._picker.clock()) if most else []
         # all get the same header fields, and so the same credential
         self._fallbacks = [each for each in fallbacks if each.credential == member.credential]
         endpoints = ",".join([member.address, *(each.address for each in self._fallbacks)])
@@ -534,8 +525,8 @@ class Processing:
             error = ApiError(_SHED, str(error), param=error.param, code=error.code, retry_after=error.retry_after)
         fields = self._fields or {}
         status, headers, body = self._written(error)
-        if self._exchange is not None:
-            self._record.refused(error, status, self._picker.clock())
+        if self._life is not None:
+            self._life.refused(error, status, self._picker.clock())
         else:
             path, now = self._endpoint.path, self._picker.clock()
             request_id = fields.get(_REQUEST_ID, b"")
@@ -558,29 +549,6 @@ class Processing:
         self._stream.send(messages.immediate(status, headers, body))
         self._close()
 
-    # --- The admission queue -----------------------------------------------------------------------------------------
-
-    @property
-    def revision(self) -> tuple[str, str]:
-        """The group and the revision that the request waits for."""
-        return (self._route.group, self._route.revision) if self._route is not None else (UNMATCHED, "")
-
-    def try_admit(self, now: float) -> bool:
-        """Send the request if a replica has room. Return True if one has."""
-        action = self._begun().begin(now)
-        if action is Action.WAIT:
-            return False
-        self._ticket = None
-        self._record.admitted(now)
-        self._perform(action)
-        return True
-
-    def time_out(self) -> None:
-        """Refuse the request, which has waited for too long."""
-        self._ticket = None
-        self._record.admitted(self._picker.clock())
-        self._perform(self._begun().time_out())
-
     # --- The answer --------------------------------------------------------------------------------------------------
 
     def _answered_early(self, message: ProcessingRequest) -> None:
@@ -594,8 +562,8 @@ class Processing:
         self._decided = True
 
     def _answer_head(self, message: ProcessingRequest) -> None:
-        exchange, route, now = self._exchange, self._route, self._picker.clock()
-        if exchange is None or route is None or self._over:
+        life, route, now = self._life, self._route, self._picker.clock()
+        if life is None or route is None or self._over:
             self._stream.send(messages.response_headers(()))
             return
         head = messages.fields(message.response_headers.headers)
@@ -603,7 +571,7 @@ class Processing:
         served = messages.served(message)
         if served:
             self._picker.told_served = True
-            exchange.served_by(served, self._fallbacks, now)
+            life.served_by(served, self._fallbacks, now)
         elif status in UNAVAILABLE and self._picker.told_served:
             self._not_sent(status, now)
             return
@@ -614,11 +582,11 @@ class Processing:
         if streamed is not route.demand.streamed:
             self._tail = self._new_tail(route, streamed=streamed)
         compressed = b"content-encoding" in head
-        state, pick = self._picker.state, exchange.pick
+        state, pick = self._picker.state, life.pick
         added = additions(state, route, pick, status, streamed=streamed, compressed=compressed, now=now)
         if self._answer_mode == MODE_FULL_DUPLEX:
             self._rewriter = added.rewriter
-        label = UNMATCHED if route.group == UNMATCHED else exchange.member.label
+        label = UNMATCHED if route.group == UNMATCHED else life.member.label
         values = [(names.HEADER_SERVED_BY, label)]
         if route.revision:
             values.append((names.HEADER_REVISION, route.revision))
@@ -637,29 +605,21 @@ class Processing:
 
     def _not_sent(self, status: int, now: float) -> None:
         """Eject what the gateway did not reach: it answers by itself, and names nobody who served."""
-        exchange = self._begun()
-        exchange.not_sent(now)
-        self._record.refused(ApiError(status, "the gateway reached no engine", code="no_answer"), status, now)
+        self._begun().not_sent(status, now)
         self._stream.send(messages.response_headers(()))
         self._close()
 
     def _answer_for_engine(self, status: int, now: float) -> None:
         """Answer with an error in place of the engine's, which may repeat a secret prompt."""
-        exchange, error = self._begun(), engine_refused(status)
-        exchange.relaying(now, status)
-        self._record.answer_began(status, now)
-        exchange.ended(now)
-        self._record.served(None, now)
-        refused, headers, body = self._written(error)
-        self._answer_self(refused, headers, body)
-        self._picker.state.admit_waiting(now)
+        self._begun().replaced(status, now)
+        self._answer_self(*self._written(engine_refused(status)))
 
     def _answer_trailers(self, message: ProcessingRequest) -> None:
         left = self._rewritten(self._guarded(b"", end=True), end=True)
         for each in messages.response_body(left, end=False) if left else ():
             self._stream.send(each)
         # a gateway's own answer keeps what it has
-        of_engine = self._exchange is not None and not self._over
+        of_engine = self._life is not None and not self._over
         self._stream.send(messages.without_trailers(message) if of_engine else messages.UNCHANGED["response_trailers"])
         self._answer_ended()
 
@@ -671,7 +631,7 @@ class Processing:
         else:
             for each in messages.response_body(self._rewritten(passed, end=end), end=end):
                 self._stream.send(each)
-        if self._over or self._exchange is None:
+        if self._over or self._life is None:
             return
         if data:
             self._tail.add(data)
@@ -700,15 +660,13 @@ class Processing:
 
     def _break_off(self) -> None:
         """Close the books of an answer that the engine has broken off: its slot is ejected unless it told an error."""
-        exchange, now = self._begun(), self._picker.clock()
+        life, now = self._begun(), self._picker.clock()
         failure = self._guard.failure if self._guard is not None else Failure.ABORTED
         if not self._relays:
             self._begin_answer()
-        self._record.engine_failed(failure, now)
-        exchange.failed(failure, now)
-        self._record.cut(now)
         self._close()
-        self._picker.state.admit_waiting(now)
+        life.failed(failure, now)
+        life.cut(now)
 
     def _rewritten(self, data: bytes, *, end: bool) -> bytes:
         """Return a part of the answer as the client gets it."""
@@ -724,23 +682,18 @@ class Processing:
     def _begin_answer(self) -> None:
         """Correct the books by the first token."""
         self._relays, self._opening = True, None
-        now = self._picker.clock()
-        self._begun().relaying(now, self._status)
-        self._record.answer_began(self._status, now)
+        self._begun().relaying(self._status, self._picker.clock())
 
     def _answer_ended(self) -> None:
-        if self._over or self._exchange is None:
+        if self._over or self._life is None:
             return
         if broken_body(self._answered):
             self._break_off()
             return
         if not self._relays:
             self._begin_answer()
-        now, usage = self._picker.clock(), self._tail.usage()
-        self._exchange.ended(now, usage)
-        self._record.served(usage, now)
         self._close()
-        self._picker.state.admit_waiting(now)
+        self._life.ended(self._tail.usage(), self._picker.clock())
 
     # --- The end -----------------------------------------------------------------------------------------------------
 
@@ -749,7 +702,7 @@ class Processing:
         if self in self._picker.awaiting:
             return now - self._came >= WAIT_SECONDS
         limit = TURN_SECONDS if self._reading else READ_SECONDS
-        return not self._decided and self._exchange is None and now - self._since > limit
+        return not self._decided and self._life is None and now - self._since > limit
 
     def time_out_reading(self) -> None:
         """Refuse a request that has not come whole, or was not read in time."""
@@ -771,30 +724,24 @@ class Processing:
         self._come()
         if self._over:
             return
-        state, now, exchange = self._picker.state, self._picker.clock(), self._exchange
-        if self._ticket is not None:
-            state.admission_queue.withdraw(self._ticket)
-            self._ticket = None
-        if exchange is not None:
-            if self._decided and self._answer_mode == MODE_NONE and not self._relays:
-                exchange.ended(now)
-                self._record.unseen(now)
-            else:
-                exchange.abandoned(now)
-                self._record.client_left(now)
+        life, now = self._life, self._picker.clock()
         self._close()
-        if exchange is not None:
-            state.admit_waiting(now)
+        if life is None:
+            return
+        if self._decided and self._answer_mode == MODE_NONE and not self._relays:
+            life.unseen(now)
+        else:
+            life.client_left(now)
 
     def _routed(self) -> Route:
         if self._route is None:
             raise RuntimeError("the request was not decided: call _decide first")
         return self._route
 
-    def _begun(self) -> Exchange:
-        if self._exchange is None:
+    def _begun(self) -> RequestLife:
+        if self._life is None:
             raise RuntimeError("the request was not decided: call _decide first")
-        return self._exchange
+        return self._life
 
     def _free(self) -> None:
         """Return the memory of the request's body, which the gateway has."""

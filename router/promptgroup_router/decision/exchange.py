@@ -34,7 +34,6 @@ from promptgroup_router.rings.ids import NO_MEMBER, MemberId
 from promptgroup_router.rings.index import Candidates, Member
 from promptgroup_router.rings.renewal import renewed
 from promptgroup_router.routing.holder import only
-from promptgroup_router.routing.route import Route
 from promptgroup_router.routing.state import RouterState
 
 MAX_TRIES = 3
@@ -93,14 +92,6 @@ Answered = Send | Literal[Action.WAIT, Action.RELAY]
 """Actions for the head of an answer."""
 Failed = Begun | Literal[Action.CUT]
 """Actions for a try that failed."""
-
-
-def queues(state: RouterState, found: Route, exchange: "Exchange") -> bool:
-    """Return True if a new request waits behind those of others, even if a replica has room for it.
-
-    Who asks most often would find the room first that time makes.
-    """
-    return bool(found.caller.name) and exchange.new and state.admission_queue.waits(found.group)
 
 
 class Exchange:

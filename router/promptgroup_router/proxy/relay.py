@@ -20,8 +20,8 @@ from promptgroup_router.decision.answer import BodyRewriter, additions
 from promptgroup_router.decision.engine_query import engine_target
 from promptgroup_router.decision.engine_request import engine_body, engine_fields, lacks_credential
 from promptgroup_router.decision.event_guard import EventGuard, body_suspicious, broken_body, suspicious, words_of
-from promptgroup_router.decision.exchange import ERRORS, UNAVAILABLE, Action, Exchange, Failed, Refuse, Send, queues
-from promptgroup_router.decision.record import RequestRecord
+from promptgroup_router.decision.exchange import ERRORS, UNAVAILABLE, Action, Failed, Refuse, Send
+from promptgroup_router.decision.life import RequestLife
 from promptgroup_router.http11 import http1
 from promptgroup_router.http11.framing import Chunked
 from promptgroup_router.http11.http1 import Framing, Headers, ResponseHead
@@ -41,7 +41,7 @@ from promptgroup_router.proxy.response import (
 from promptgroup_router.proxy.upstream import EngineConnection, EngineConnections, verification_of
 from promptgroup_router.rings.index import Member
 from promptgroup_router.routing.response_id import RANDOM_BYTES
-from promptgroup_router.routing.route import Route, share_of
+from promptgroup_router.routing.route import Route
 from promptgroup_router.routing.secret_prompt import engine_refused
 from promptgroup_router.routing.state import RouterState
 from promptgroup_router.tracing.trace_context import HEADER as TRACEPARENT
@@ -92,12 +92,12 @@ class Relay:
         "_decoder",
         "_endpoint",
         "_engine",
-        "_exchange",
         "_guard",
         "_held",
         "_ids",
         "_interims",
         "_keep",
+        "_life",
         "_moved",
         "_notes",
         "_opening",
@@ -105,7 +105,6 @@ class Relay:
         "_pending",
         "_plain",
         "_quiet_since",
-        "_record",
         "_request",
         "_request_id",
         "_rewriter",
@@ -115,7 +114,6 @@ class Relay:
         "_streams",
         "_tail",
         "_tells",
-        "_ticket",
         "_timeout",
     )  # fmt: skip
 
@@ -149,15 +147,15 @@ class Relay:
         self._notes = notes
         if endpoint.form is not OPENAI:
             self._notes = [*notes, *id_fields(endpoint.form, self._request_id)[1:]]
-        self._exchange = Exchange(state, route.candidates, route.demand, self._deadline)
-        self._record = RequestRecord(
+        self._life = RequestLife(
             state,
             route,
-            self._exchange,
-            self._request_id,
-            began,
+            self,
+            request_id=self._request_id,
             path=request.head.path,
             traceparent=request.head.fields.get(TRACEPARENT, b""),
+            began=began,
+            deadline=self._deadline,
         )
         self._engine: EngineConnection | None = None
         self._answer: ResponseHead | None = None
@@ -190,8 +188,6 @@ class Relay:
         self._plain = False
         """True if parts of the body go to the client as received."""
         self._tail = tail_of(endpoint.tail(), route.seen, streamed=route.demand.streamed)
-        self._ticket: int | None = None
-        """Place in the admission queue."""
 
     def silent_since(self, came: float) -> None:
         """Count the time until the first keep-alive from when the request came, which has waited before this."""
@@ -199,12 +195,7 @@ class Relay:
 
     def begin(self) -> None:
         """Choose a replica and send the request there."""
-        now = self._clock()
-        if queues(self._state, self._route, self._exchange):
-            self._perform(Action.WAIT)
-            self._state.admit_waiting(now)
-            return
-        self._perform(self._exchange.begin(now))
+        self.perform(self._life.begin(self._clock()))
 
     # --- Events of the engine's connection (step 6) ------------------------------------------------------------
 
@@ -222,12 +213,12 @@ class Relay:
 
     def answer_began(self, head: ResponseHead) -> None:
         """Keep the head until the first byte of the body: another engine can still be tried if this one dies."""
-        action = self._exchange.answered(
+        action = self._life.answered(
             head.status, self._clock(), retry_after(head) if head.status in UNAVAILABLE else 0.0
         )
         if action is not Action.RELAY:
             self._drop_engine()
-            self._perform(action)
+            self.perform(action)
             return
         self._answer = head
         self._streams = is_event_stream(head)
@@ -353,10 +344,7 @@ class Relay:
         if not self._pass_rest():
             return
         self._engine = None
-        now, usage = self._clock(), self._tail.usage()
-        self._exchange.ended(now, usage)
-        self._record.served(usage, now)
-        self._state.admit_waiting(now)
+        self._life.ended(self._tail.usage(), self._clock())
         self._client.finish(keep=self._keep)
 
     def _pass_rest(self) -> bool:
@@ -381,20 +369,14 @@ class Relay:
         """Try another engine, refuse, or cut the answer."""
         self._engine = None
         self._answer = self._opening = self._held = None
-        now = self._clock()
-        self._record.engine_failed(failure, now)
-        self._perform(self._exchange.failed(failure, now), failure)
+        self.perform(self._life.failed(failure, self._clock()), failure)
 
     # --- Events of the client's connection -----------------------------------------------------------------------
 
     def client_left(self) -> None:
         """Abort the engine's work, which nobody waits for."""
-        now = self._clock()
         self._drop_engine()
-        self._leave_queue()
-        self._exchange.abandoned(now)
-        self._record.client_left(now)
-        self._state.admit_waiting(now)
+        self._life.client_left(self._clock())
 
     def pause(self) -> None:
         """Stop reading from the engine: the client does not read as fast."""
@@ -416,8 +398,7 @@ class Relay:
                 self._deadline = now + self._timeout
         if now >= self._deadline:
             self._drop_engine()
-            self._leave_queue()
-            self._perform(self._exchange.expired(now), Failure.DEADLINE)
+            self.perform(self._life.expired(now), Failure.DEADLINE)
         elif self._engine is not None:
             self._enforce_limits(now)
         interval = self._route.candidates.time_limits.keep_alive
@@ -428,7 +409,7 @@ class Relay:
         """Send an event that says nothing, and begin the answer with it if need be."""
         guard, minor = self._guard, self._request.head.minor
         if guard is None:
-            over = self._engine is None and self._ticket is None
+            over = self._engine is None and not self._life.waits
             if minor == 0 or over or not (self._route.demand.streamed and self._endpoint.cached):
                 return
             if not self._committed:
@@ -444,7 +425,7 @@ class Relay:
         if self._moved or self._paused:
             self._moved, self._since = False, now
         waited = now - self._since
-        if (failure := self._exchange.late(waited, now)) is not None:
+        if (failure := self._life.late(waited, now)) is not None:
             self._drop_engine()
             self.failed(failure)
         elif (
@@ -454,63 +435,33 @@ class Relay:
         ):
             self._show_opening(self._answer)
 
-    # --- Events of the admission queue ---------------------------------------------------------------------------
-
-    @property
-    def revision(self) -> tuple[str, str]:
-        """The group and the revision that the request waits for."""
-        return self._route.group, self._route.revision
-
-    def try_admit(self, now: float) -> bool:
-        """Send the request if a replica has room. Return True if one has."""
-        action = self._exchange.begin(now)
-        if action is Action.WAIT:
-            return False
-        self._ticket = None
-        self._record.admitted(now)
-        self._perform(action)
-        return True
-
-    def time_out(self) -> None:
-        """Refuse the request, which has waited for too long."""
-        self._ticket = None
-        self._record.admitted(self._clock())
-        self._perform(self._exchange.time_out())
-
-    def _leave_queue(self) -> None:
-        if self._ticket is not None:
-            self._state.admission_queue.withdraw(self._ticket)
-            self._ticket = None
-
     # --- Actions -------------------------------------------------------------------------------------------------
 
-    def _perform(self, action: Failed, failure: Failure = Failure.RESET) -> None:
-        match action:
+    def perform(self, effect: Failed, failure: Failure = Failure.RESET) -> None:
+        """Perform what follows from an event: of this request, or of another that has made room for it."""
+        match effect:
             case Send():
                 self._since = now = self._clock()
-                member = action.member
+                member = effect.member
                 if lacks_credential(self._state.authenticator, member):
                     self.failed(Failure.NO_CREDENTIAL)
                     return
                 self._engine = self._connections.acquire(
-                    member.address, fresh=action.fresh, verification=verification_of(member)
+                    member.address, fresh=effect.fresh, verification=verification_of(member)
                 )
                 if self._paused:
                     self._engine.pause()
-                head, body = self._engine_request(member, self._record.sent(now))
+                head, body = self._engine_request(member, self._life.sent(now))
                 self._engine.send(head, body, self)
             case Refuse():
-                self._refuse(action.error)
+                self._refuse(effect.error)
             case Action.CUT:
-                self._record.cut(self._clock())
+                self._life.cut(self._clock())
                 # where the end of the connection ends the answer, only a reset shows that it is not whole, or an event
                 told = self._tell(cut_short(failure))
                 self._client.cut(visibly=not told and not (self._plain and self._keep))
             case Action.WAIT:
-                self._ticket = self._state.admission_queue.put(
-                    self, self._clock(), new=self._exchange.new, share=share_of(self._route)
-                )
-                self._record.waits(self._clock())
+                pass
 
     def _tell(self, error: ApiError) -> bool:
         """Tell an error in an event of the stream that has begun. Return False if it cannot have one."""
@@ -540,17 +491,12 @@ class Relay:
     def _answer_for_engine(self, engine_status: int, error: ApiError) -> None:
         """Answer with an error in place of the engine's."""
         self._answer = self._held = None
-        now = self._clock()
-        self._exchange.relaying(now, engine_status)
-        self._record.answer_began(engine_status, now)
-        self._exchange.ended(now)
-        self._record.served(None, now)
-        self._state.admit_waiting(now)
+        self._life.replaced(engine_status, self._clock())
         self._answer_error(error, *self._endpoint.form.refuse(error, self._request_id))
 
     def _refuse(self, error: ApiError) -> None:
         status, body = self._endpoint.form.refuse(error, self._request_id)
-        self._record.refused(error, status, self._clock())
+        self._life.refused(error, status, self._clock())
         self._answer_error(error, status, body)
 
     def _answer_error(self, error: ApiError, status: int, body: bytes) -> None:
@@ -583,12 +529,11 @@ class Relay:
         """Write the client's head, with further fields; from here on no other engine is tried."""
         self._answer = self._opening = self._held = None
         now = self._since = self._clock()
-        self._exchange.relaying(now, answer.status)
-        self._record.answer_began(answer.status, now)
+        self._life.relaying(answer.status, now)
         added = additions(
             self._state,
             self._route,
-            self._exchange.pick,
+            self._life.pick,
             answer.status,
             streamed=self._streams,
             compressed=is_compressed(answer),
@@ -600,7 +545,7 @@ class Relay:
             answer,
             minor=self._request.head.minor,
             keep=self._client.keeps_alive,
-            served_by=UNMATCHED if self._route.group == UNMATCHED else self._exchange.member.label,
+            served_by=UNMATCHED if self._route.group == UNMATCHED else self._life.member.label,
             revision=self._route.revision,
             request_id=self._request_id,
             rewritten=self._rewriter is not None or self._tells,

@@ -47,7 +47,7 @@ class Waiter(Protocol):
     def try_admit(self, now: float) -> bool:
         """Go on if a replica has room for the request. Return True if one has."""
 
-    def time_out(self) -> None:
+    def time_out(self, now: float) -> None:
         """Refuse the request, which has waited for too long."""
 
 
@@ -168,7 +168,7 @@ class RouterState:
         """Refuse the requests that have waited for too long, and admit others: time alone makes room too."""
         if self.admission_queue:
             for waiter in self.admission_queue.expire(now):
-                waiter.time_out()
+                waiter.time_out(now)
             self.admit_waiting(now)
 
     def exposition(self, now: float, connections: int, form: TextFormat = PROMETHEUS) -> str:

@@ -1,0 +1,242 @@
+"""The life of one request, from the choice of a replica to the end of its answer, whoever carries its bytes.
+
+A driver (the router's relay, the picker's call) reports what happened and performs the effect that it gets back.
+Nothing here touches a socket: the driver alone does.
+
+| event                     | in the states   | effect                                                        |
+|---------------------------|-----------------|---------------------------------------------------------------|
+| begin                     | new             | Send, Refuse, or WAIT in the admission queue                  |
+| room was made             | waiting         | Send or Refuse, by `Driver.perform`                           |
+| waited for too long       | waiting         | Refuse, by `Driver.perform`                                   |
+| head of an answer         | sent            | RELAY it, Send to another replica, or WAIT                    |
+| the replica failed        | sent            | Send to another replica, WAIT, or Refuse                      |
+| the replica failed        | relaying        | CUT                                                           |
+| deadline                  | any             | Refuse, or CUT once relaying                                  |
+| first byte to the client  | sent            | none: relaying; no other replica is tried from here on        |
+| end of the answer         | relaying        | none: the books are closed, and others that wait are admitted |
+| the client left           | any             | none: the books are closed, and others that wait are admitted |
+
+`Exchange` decides which replica is next, `RequestRecord` counts; a driver uses neither by itself.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from promptgroup_router.apis.usage import Usage
+from promptgroup_router.base.errors import ApiError, Failure
+from promptgroup_router.decision.exchange import Action, Answered, Begun, Exchange, Failed
+from promptgroup_router.decision.record import RequestRecord
+from promptgroup_router.policy.balancer import Pick
+from promptgroup_router.rings.index import Member
+from promptgroup_router.routing.route import Route, share_of
+from promptgroup_router.routing.state import RouterState
+
+
+class Driver(Protocol):
+    """The carrier of a request's bytes."""
+
+    def perform(self, effect: Failed, /) -> None:
+        """Perform an effect that comes without an event of the driver's own."""
+
+
+class RequestLife:
+    """The state of one request and its account."""
+
+    __slots__ = ("_driver", "_exchange", "_record", "_route", "_state", "_ticket")
+
+    def __init__(
+        self,
+        state: RouterState,
+        route: Route,
+        driver: Driver,
+        *,
+        request_id: bytes,
+        path: bytes,
+        traceparent: bytes,
+        began: float,
+        deadline: float,
+    ) -> None:
+        """Begin the life of a request.
+
+        Args:
+            state: of the router or picker.
+            route: where the request may go.
+            driver: carries its bytes.
+            request_id: its id.
+            path: the path of its API.
+            traceparent: the client's header of that name; empty for none.
+            began: when it was whole, in monotonic seconds.
+            deadline: until when a replica may be tried, in monotonic seconds.
+        """
+        self._state = state
+        self._route = route
+        self._driver: Driver | None = driver
+        """None once the books are closed, so that no cycle keeps the request in memory."""
+        self._exchange = Exchange(state, route.candidates, route.demand, deadline)
+        self._record = RequestRecord(
+            state, route, self._exchange, request_id, began, path=path, traceparent=traceparent
+        )
+        self._ticket: int | None = None
+        """Place in the admission queue."""
+
+    @property
+    def waits(self) -> bool:
+        """True while the request is in the admission queue."""
+        return self._ticket is not None
+
+    @property
+    def member(self) -> Member:
+        """The replica that has the request."""
+        return self._exchange.member
+
+    @property
+    def pick(self) -> Pick | None:
+        """The replica that has the request, with what was expected of it; None before one was picked."""
+        return self._exchange.pick
+
+    # --- Before an answer ----------------------------------------------------------------------------------------
+
+    def begin(self, now: float) -> Begun:
+        """Choose a replica, or wait behind the requests of others: time makes room for them first."""
+        exchange, queue = self._exchange, self._state.admission_queue
+        if self._route.caller.name and exchange.new and queue.waits(self._route.group):
+            self._enter_queue(now)
+            self._state.admit_waiting(now)
+            return Action.WAIT
+        effect = exchange.begin(now)
+        if effect is Action.WAIT:
+            self._enter_queue(now)
+        return effect
+
+    def sent(self, now: float) -> bytes:
+        """Record that the request goes to the replica.
+
+        Returns:
+            The header `traceparent` for the engine; empty where it gets the client's as it is.
+        """
+        return self._record.sent(now)
+
+    def answered(self, status: int, now: float, retry_after: float = 0.0) -> Answered:
+        """Return what becomes of an answer whose head has come; `retry_after` is 0 if the engine names no seconds."""
+        effect = self._exchange.answered(status, now, retry_after)
+        if effect is Action.WAIT:
+            self._enter_queue(now)
+        return effect
+
+    def failed(self, failure: Failure, now: float) -> Failed:
+        """Return what follows from a failure of the replica that has the request."""
+        self._record.engine_failed(failure, now)
+        effect = self._exchange.failed(failure, now)
+        if effect is Action.WAIT:
+            self._enter_queue(now)
+        return effect
+
+    def late(self, waited: float, now: float) -> Failure | None:
+        """Return the failure of a replica that keeps the client waiting for longer than the group's limits."""
+        return self._exchange.late(waited, now)
+
+    def expired(self, now: float) -> Failed:
+        """Return what follows from a deadline that has passed."""
+        self._leave_queue()
+        return self._exchange.expired(now)
+
+    def refused(self, error: ApiError, status: int, now: float) -> None:
+        """Close the books of a request that the router answers with an error, with the status of its API."""
+        self._record.refused(error, status, now)
+        self._driver = None
+
+    # --- An answer -----------------------------------------------------------------------------------------------
+
+    def relaying(self, status: int, now: float) -> None:
+        """Record the first byte that goes to the client: from here on no other replica is tried."""
+        self._exchange.relaying(now, status)
+        self._record.answer_began(status, now)
+
+    def ended(self, usage: Usage | None, now: float) -> None:
+        """Close the books of an answer that is whole, and admit requests that wait for its room."""
+        self._exchange.ended(now, usage)
+        self._record.served(usage, now)
+        self._close(now)
+
+    def replaced(self, engine_status: int, now: float) -> None:
+        """Close the books of an answer in whose place the client gets an error of the router's own."""
+        self.relaying(engine_status, now)
+        self.ended(None, now)
+
+    def unseen(self, now: float) -> None:
+        """Close the books of a request whose answer a gateway does not show."""
+        self._exchange.ended(now)
+        self._record.unseen(now)
+        self._close(now)
+
+    def cut(self, now: float) -> None:
+        """Close the books of an answer that the engine did not finish."""
+        self._record.cut(now)
+        self._close(now)
+
+    def client_left(self, now: float) -> None:
+        """Close the books of a request whose client has left."""
+        self._leave_queue()
+        self._exchange.abandoned(now)
+        self._record.client_left(now)
+        self._close(now)
+
+    def _close(self, now: float) -> None:
+        self._driver = None
+        self._state.admit_waiting(now)
+
+    # --- A gateway, which sends the request itself ---------------------------------------------------------------
+
+    @property
+    def traced(self) -> bool:
+        """True if the request is recorded in a span."""
+        return self._record.sampled
+
+    def fallbacks(self, most: int, now: float) -> list[Member]:
+        """Return the replicas that a gateway may try if the one that has the request does not answer, best first."""
+        return self._exchange.fallbacks(most, now)
+
+    def served_by(self, address: str, fallbacks: Sequence[Member], now: float) -> None:
+        """Record that a gateway had the request served at an address, which may be a fallback's."""
+        self._exchange.served_by(address, fallbacks, now)
+
+    def not_sent(self, status: int, now: float) -> None:
+        """Close the books of a request whose gateway reached none of its replicas and answers with a status itself."""
+        self._exchange.not_sent(now)
+        self.refused(ApiError(status, "the gateway reached no engine", code="no_answer"), status, now)
+
+    # --- The admission queue -------------------------------------------------------------------------------------
+
+    @property
+    def revision(self) -> tuple[str, str]:
+        """The group and the revision that the request waits for."""
+        return self._route.group, self._route.revision
+
+    def try_admit(self, now: float) -> bool:
+        """Send the request if a replica has room. Return True if one has."""
+        effect = self._exchange.begin(now)
+        if effect is Action.WAIT:
+            return False
+        self._ticket = None
+        self._record.admitted(now)
+        self._perform(effect)
+        return True
+
+    def time_out(self, now: float) -> None:
+        """Refuse the request, which has waited for too long."""
+        self._ticket = None
+        self._record.admitted(now)
+        self._perform(self._exchange.time_out())
+
+    def _enter_queue(self, now: float) -> None:
+        self._ticket = self._state.admission_queue.put(self, now, new=self._exchange.new, share=share_of(self._route))
+        self._record.waits(now)
+
+    def _leave_queue(self) -> None:
+        if self._ticket is not None:
+            self._state.admission_queue.withdraw(self._ticket)
+            self._ticket = None
+
+    def _perform(self, effect: Failed) -> None:
+        if self._driver is not None:
+            self._driver.perform(effect)

@@ -1,0 +1,162 @@
+"""The life of one request: what a driver is told to do, and that the books are closed once, at each of its ends."""
+
+import gc
+import json
+import weakref
+
+import pytest
+
+from promptgroup_router.base.errors import ApiError, Failure
+from promptgroup_router.decision.arrival import arrive
+from promptgroup_router.decision.exchange import Action, Refuse, Send
+from promptgroup_router.decision.life import RequestLife
+from promptgroup_router.routing.admission_queue import NEW_SECONDS
+from promptgroup_router.routing.state import RouterState
+from support.tables import group, revision, table
+from support.wire import chat
+
+
+class Driver:
+    """Remembers the effects that come without an event of its own."""
+
+    def __init__(self):
+        self.effects = []
+
+    def perform(self, effect):
+        self.effects.append(effect)
+
+
+@pytest.fixture
+def state():
+    state = RouterState()
+    state.install(table(group("a", revision(slots=2))), "file", 0.0)
+    return state
+
+
+def begin(state, driver, now=100.0):
+    body = json.dumps(chat(system="", model="a")).encode()
+    route = arrive(state, method=b"POST", path=b"/v1/chat/completions", headers={}, body=body, now=now)
+    return RequestLife(state, route, driver, request_id=b"r1", path=b"", traceparent=b"", began=now, deadline=now + 60)
+
+
+def in_flight(state):
+    return sum(state.balancer.loads.values())
+
+
+def test_a_whole_answer(state):
+    life = begin(state, Driver())
+    assert isinstance(life.begin(100.0), Send)
+    assert in_flight(state) == 1
+    assert life.answered(200, 100.5) is Action.RELAY
+    life.relaying(200, 100.5)
+    life.ended(None, 101.0)
+    assert in_flight(state) == 0
+
+
+@pytest.mark.parametrize("end", ["client_left", "cut", "unseen", "replaced"])
+def test_every_end_releases_the_replica(state, end):
+    life = begin(state, Driver())
+    life.begin(100.0)
+    if end == "cut":
+        life.relaying(200, 100.5)
+        assert life.failed(Failure.RESET, 101.0) is Action.CUT
+        life.cut(101.0)
+    elif end == "replaced":
+        life.replaced(404, 101.0)
+    else:
+        getattr(life, end)(101.0)
+    assert in_flight(state) == 0
+
+
+def test_a_failure_before_the_first_byte_leads_to_another_replica_and_then_to_an_error(state):
+    life = begin(state, Driver())
+    first, second = life.begin(100.0), life.failed(Failure.REFUSED, 100.1)
+    assert isinstance(first, Send)
+    assert isinstance(second, Send)
+    assert first.member.id != second.member.id
+    last = life.failed(Failure.REFUSED, 100.2)
+    assert isinstance(last, Refuse)
+    life.refused(last.error, last.error.status, 100.2)
+    assert in_flight(state) == 0
+
+
+def wait_for_room(state, driver):
+    """Return a request that waits, since no replica has room: as long as `has_room` is False."""
+    pick = state.balancer.pick
+    room = []
+    state.balancer.pick = lambda *args: pick(*args) if room else None
+    life = begin(state, driver)
+    assert life.begin(100.0) is Action.WAIT
+    assert life.waits
+    return life, room
+
+
+@pytest.mark.interpreted
+def test_a_request_that_waits_goes_on_by_its_driver(state):
+    driver = Driver()
+    life, room = wait_for_room(state, driver)
+    state.admit_waiting(101.0)
+    assert driver.effects == []
+    room.append(True)
+    state.admit_waiting(102.0)
+    assert [type(effect) for effect in driver.effects] == [Send]
+    assert not life.waits
+    assert len(state.admission_queue) == 0
+
+
+@pytest.mark.interpreted
+def test_a_request_that_has_waited_too_long_is_refused_by_its_driver(state):
+    driver = Driver()
+    life, _ = wait_for_room(state, driver)
+    state.expire_waiting(101.0 + NEW_SECONDS)
+    (effect,) = driver.effects
+    assert isinstance(effect, Refuse)
+    assert effect.error.code == "overloaded"
+    assert not life.waits
+
+
+@pytest.mark.interpreted
+@pytest.mark.parametrize("end", ["client_left", "expired"])
+def test_a_request_that_ends_while_it_waits_leaves_the_queue(state, end):
+    driver = Driver()
+    life, room = wait_for_room(state, driver)
+    getattr(life, end)(101.0)
+    assert len(state.admission_queue) == 0
+    room.append(True)
+    state.admit_waiting(102.0)
+    assert driver.effects == []
+
+
+def test_whose_books_are_closed_is_not_kept_in_memory(state):
+    gc.disable()
+    try:
+        driver = Driver()
+        life = begin(state, driver)
+        driver.life = life  # as a relay holds it
+        life.begin(100.0)
+        life.relaying(200, 100.5)
+        life.ended(None, 101.0)
+        gone = weakref.ref(driver)
+        del driver, life
+        assert gone() is None
+    finally:
+        gc.enable()
+
+
+def test_what_a_gateway_could_not_send_ejects_the_replica(state):
+    life = begin(state, Driver())
+    life.begin(100.0)
+    life.not_sent(503, 100.5)
+    assert in_flight(state) == 0
+    assert isinstance(begin(state, Driver()).begin(100.6), Send)
+
+
+def test_an_error_of_the_router_is_counted_by_its_status(state):
+    life = begin(state, Driver())
+    life.refused(ApiError(503, "no", code="overloaded"), 503, 100.0)
+    lines = [
+        line
+        for line in state.exposition(100.0, 0).splitlines()
+        if line.startswith("promptgroup_router_requests_total{")
+    ]
+    assert [line for line in lines if 'code="503"' in line and line.endswith(" 1")] != []
