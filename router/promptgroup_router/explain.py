@@ -52,6 +52,8 @@ from promptgroup_router.rings.index import GroupEntry, Member, RevisionEntry, pr
 from promptgroup_router.rings.ring import ring_of
 from promptgroup_router.routing.admission_queue import NEW_SECONDS, WAIT_SECONDS
 from promptgroup_router.routing.match import MatchedBy
+from promptgroup_router.routing.near_miss import UnmatchedPrompt
+from promptgroup_router.routing.points import feature_of
 from promptgroup_router.routing.route import Identify, Route, check_in, identify_nobody, refuse_empty, route
 from promptgroup_router.routing.state import RouterState
 from promptgroup_router.undeclared.unmatched import UNMATCHED
@@ -167,11 +169,11 @@ def _routed(
         route, state.index, ask, headers, tokens=state.tokens, now=now, identify=identify, salts=state.salts
     )
     found = route_by(locations=SessionLocations())
-    if state.authenticator.access(found.access).type is AccessType.ANONYMOUS:
+    if state.authenticator.access(found.candidates.access).type is AccessType.ANONYMOUS:
         return route_by(locations=state.balancer.locations)
     demand = found.demand
     demand.unseen, demand.origin, demand.marks, demand.lengths = True, NO_SESSION, (), ()
-    if (found.group == UNMATCHED or found.domain.salt) and found.candidates.policy is not Policy.PREFIX_HASH:
+    if (found.group == UNMATCHED or found.rewrite.domain.salt) and found.candidates.policy is not Policy.PREFIX_HASH:
         demand.prefix = NO_PREFIX  # a prefix that callers have brought to replicas, and not the operator
     return found
 
@@ -184,7 +186,7 @@ def _whose(state: RouterState, found: Route) -> tuple[GroupEntry | None, Revisio
 
 
 def _caller(state: RouterState, found: Route) -> dict[str, str | None] | None:
-    if state.authenticator.access(found.access).type is AccessType.ANONYMOUS:
+    if state.authenticator.access(found.candidates.access).type is AccessType.ANONYMOUS:
         return None
     return {"name": found.caller.name or None}
 
@@ -201,17 +203,18 @@ def _request(
     asked: str,
     now: float,
 ) -> dict[str, Any]:
-    demand, session, missed = found.demand, found.session, found.near_miss
+    demand, session, unmatched = found.demand, found.session, feature_of(found.features, UnmatchedPrompt)
+    missed = unmatched.near_miss if unmatched is not None else None
     last = None
     if place is not None:
         ago = round(now - place.seen, 1)
         last = {"replica": _label(place.member), "tokens": round(place.tokens), "secondsAgo": ago}
     return {
         "match": {
-            "how": found.how.value,
+            "how": found.matched_by.value,
             "group": group.label if group is not None else None,
             "model": found.model,
-            "alias": asked if found.how is not MatchedBy.NAME and asked != found.model else None,
+            "alias": asked if found.matched_by is not MatchedBy.NAME and asked != found.model else None,
             "departed": {"group": missed.group, "atByte": missed.at} if missed is not None else None,
         },
         "session": {"key": f"{session.key:016x}", "named": session.named, "source": session.source, "last": last},
@@ -225,7 +228,7 @@ def _arm(found: Route, group: GroupEntry, revision: RevisionEntry) -> dict[str, 
         "fingerprint": revision.revision.fingerprint,
         "weight": revision.revision.weight,
         "weights": sum(each.revision.weight for each in group.revisions),
-        "why": "session" if found.pinned else "weight" if found.how is MatchedBy.NAME else "content",
+        "why": "session" if found.session.pinned else "weight" if found.matched_by is MatchedBy.NAME else "content",
     }
 
 

@@ -64,7 +64,7 @@ class LargeBodies:
                 ask = await self._reader.read(endpoint, body, declared, asks_by_header=asks)
                 if call.is_over() or (route := call.arrive(ask)) is None:
                     return
-                route.body = await self._reader.written(route.rewrite, ask, body)
+                route.rewrite.body = await self._reader.written(route.rewrite, ask, body)
         except ApiError as error:
             call.refuse_read(error, route)
         else:

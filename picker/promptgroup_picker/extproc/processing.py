@@ -39,14 +39,11 @@ from promptgroup_router.apis.opening import Opening
 from promptgroup_router.apis.request import ParsedRequest
 from promptgroup_router.apis.usage import Tail
 from promptgroup_router.base.errors import NO_REPLICA_SECONDS, ApiError, Failure, cut_short
-from promptgroup_router.callers.answer_events import tail_of
 from promptgroup_router.callers.limiter import fields_of
 from promptgroup_router.callers.reported_usage import NotToldError
 from promptgroup_router.contract import names
 from promptgroup_router.contract.caller_rules import CachedTokens
-from promptgroup_router.decision.answer import BodyRewriter, additions
 from promptgroup_router.decision.arrival import ModelsAnswer, arrive, check_head, endpoint_of, large_body
-from promptgroup_router.decision.cache_diagnosis import HEADER as DIAGNOSTICS
 from promptgroup_router.decision.engine_headers import from_engine
 from promptgroup_router.decision.engine_query import engine_target
 from promptgroup_router.decision.engine_request import engine_body, engine_fields
@@ -54,12 +51,12 @@ from promptgroup_router.decision.event_guard import EventGuard, broken_body
 from promptgroup_router.decision.exchange import ERRORS, UNAVAILABLE, Action, Failed, Refuse, Send
 from promptgroup_router.decision.life import RequestLife
 from promptgroup_router.decision.record import refused_at_once
+from promptgroup_router.features.cache_diagnosis import HEADER as DIAGNOSTICS
 from promptgroup_router.proxy.body_budget import BodyBudget
 from promptgroup_router.proxy.key_waits import MOST_WAITING, WAIT_SECONDS
 from promptgroup_router.rings.index import Member
-from promptgroup_router.routing.response_id import RANDOM_BYTES
+from promptgroup_router.routing.points import BodyRewriter, error_for, tail_of
 from promptgroup_router.routing.route import Route
-from promptgroup_router.routing.secret_prompt import engine_refused
 from promptgroup_router.routing.state import RouterState
 from promptgroup_router.tracing.trace_context import HEADER as TRACEPARENT
 from promptgroup_router.undeclared.unmatched import UNMATCHED
@@ -472,8 +469,8 @@ class Processing:
 
     def _give_back(self, route: Route, now: float) -> None:
         """Take back the charge of a request that is refused before it is begun."""
-        if route.charge is not None:
-            self._picker.state.limiter.give_back(route.charge, now)
+        for feature in route.features:
+            feature.withdrawn(now)
 
     def perform(self, effect: Failed) -> None:
         """Perform what follows from an event: of this request, or of another that has made room for it."""
@@ -497,9 +494,10 @@ class Processing:
             given = (*given, (_TARGET, target))
         removed = to_remove(self._fields or {}, allowed, dict(given))
         more = tuple((name.decode(), value) for name, value in given)
-        body = bytes(engine_body(route, member, os.urandom(RANDOM_BYTES) if route.stamped else b""))
-        # the id of a response names the replica that holds it, so that no other may get the request
-        most = self._picker.endpoints - 1 if not route.stamped else 0
+        body = bytes(engine_body(route, member, os.urandom))
+        # a body that names the replica, as by the id of a response, is for no other
+        bound = any(feature.binds for feature in route.features)
+        most = 0 if bound else self._picker.endpoints - 1
         fallbacks = life.fallbacks(most, self._picker.clock()) if most else []
         # all get the same header fields, and so the same credential
         self._fallbacks = [each for each in fallbacks if each.credential == member.credential]
@@ -517,8 +515,8 @@ class Processing:
 
     def _new_tail(self, route: Route, *, streamed: bool) -> Tail:
         # of an answer that is not shown no events are counted, and what was reserved for it stays charged
-        counted = route.seen if self._answer_mode != MODE_NONE else None
-        return tail_of(self._endpoint.tail(), counted, streamed=streamed)
+        tail = self._endpoint.tail()
+        return tail if self._answer_mode == MODE_NONE else tail_of(route.features, tail, streamed=streamed)
 
     def _refuse(self, error: ApiError) -> None:
         if error.code == _OVERLOADED:
@@ -575,15 +573,15 @@ class Processing:
         elif status in UNAVAILABLE and self._picker.told_served:
             self._not_sent(status, now)
             return
-        if route.secret and status >= ERRORS:
-            self._answer_for_engine(status, now)
+        if status >= ERRORS and (error := error_for(route.features, status)) is not None:
+            life.replaced(status, now)
+            self._answer_self(*self._written(error))
             return
         streamed = head.get(b"content-type", b"")[:17].lower() == b"text/event-stream"
         if streamed is not route.demand.streamed:
             self._tail = self._new_tail(route, streamed=streamed)
         compressed = b"content-encoding" in head
-        state, pick = self._picker.state, life.pick
-        added = additions(state, route, pick, status, streamed=streamed, compressed=compressed, now=now)
+        added = life.head(status, streamed=streamed, compressed=compressed, now=now)
         if self._answer_mode == MODE_FULL_DUPLEX:
             self._rewriter = added.rewriter
         label = UNMATCHED if route.group == UNMATCHED else life.member.label
@@ -608,11 +606,6 @@ class Processing:
         self._begun().not_sent(status, now)
         self._stream.send(messages.response_headers(()))
         self._close()
-
-    def _answer_for_engine(self, status: int, now: float) -> None:
-        """Answer with an error in place of the engine's, which may repeat a secret prompt."""
-        self._begun().replaced(status, now)
-        self._answer_self(*self._written(engine_refused(status)))
 
     def _answer_trailers(self, message: ProcessingRequest) -> None:
         left = self._rewritten(self._guarded(b"", end=True), end=True)

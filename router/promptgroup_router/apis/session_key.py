@@ -76,6 +76,8 @@ class RequestSession:
     """True if the client named the session; if not, first turns that begin alike have the same key."""
     source: str
     """The header or the field of the body that was found; empty where the start alone decides."""
+    pinned: bool = False
+    """True if it keeps the revision that it began with, instead of the one that this request would be given."""
 
 
 def find_session(

@@ -12,19 +12,19 @@ from promptgroup_router.apis.anthropic import VERSION_HEADER
 from promptgroup_router.apis.by_model import FORM_PATHS, check_type
 from promptgroup_router.apis.endpoints import BY_PATH_ALONE, ENDPOINTS, PASSED, Endpoint
 from promptgroup_router.apis.request import ParsedRequest
-from promptgroup_router.apis.responses import BACKGROUND, goes_on
 from promptgroup_router.base.errors import ApiError, shown
-from promptgroup_router.callers.answer_events import SeenEvents
-from promptgroup_router.callers.longest_answer import longest_answer
 from promptgroup_router.contract import names
-from promptgroup_router.contract.caller_rules import NO_LIMITS, EngineField
-from promptgroup_router.decision.cache_diagnosis import asked_by, question, without_question
+from promptgroup_router.contract.caller_rules import CachedTokens
 from promptgroup_router.decision.passed_path import keep_unprotected
+from promptgroup_router.features.answer_usage import HiddenUsage, UnaskedUsage
+from promptgroup_router.features.cache_diagnosis import CacheDiagnosis, question, without_question
+from promptgroup_router.features.caller_account import open_account
+from promptgroup_router.features.kept_request import KeptRequest
+from promptgroup_router.features.unmatched_prompts import count_unmatched
 from promptgroup_router.routing.model_list import MODELS_PATH, model_card, model_list
 from promptgroup_router.routing.route import Identify, Route, check_in, identify_nobody, refuse_empty, route
 from promptgroup_router.routing.state import RouterState
 from promptgroup_router.routing.stored_response import parse_path, route_by_response
-from promptgroup_router.undeclared.unmatched import UNMATCHED, sampled
 
 NO_SENDER = NoSender()
 
@@ -179,12 +179,12 @@ def _arrive(
         ask = endpoint.parse(content)
         found = _by_body(state, endpoint, headers, ask, size, now=now, identify=identify, rewrites=rewrites)
         if found.candidates.responses is not None:
-            found.ask = ask
+            found.add(KeptRequest(ask))
         return found
     stored = parse_path(path) if endpoint is None else None
     if stored is not None and method in stored.methods:
         namespace = headers.get(_NAMESPACE, b"").decode("latin-1")
-        return route_by_response(
+        found = route_by_response(
             state.index,
             state.balancer,
             stored.response_id,
@@ -193,6 +193,8 @@ def _arrive(
             identify=identify,
             salts=state.salts,
         )
+        _hide_usage(found)
+        return found
     if stored is not None or endpoint is not None:
         raise _no_such_method(method, stored.methods if stored is not None else (b"POST",))
     return _models(state, method, path, headers, identify)
@@ -226,52 +228,21 @@ def _by_body(
     )
     if endpoint is PASSED:
         keep_unprotected(state.index, found)
-    _note(state, found, ask, now)
+    count_unmatched(state, found, ask, now)
     refuse_empty(found)
-    _charge(state, found, ask, size if endpoint.counted else 0, now)
-    if found.charge is not None or found.caller.name:
-        found.seen = SeenEvents()
-    return found if asked is None else asked_by(found, asked, ask.text)
+    if (account := open_account(state, found, ask, size if endpoint.counted else 0, now)) is not None:
+        found.add(account)
+    if found.rewrite.metered:
+        found.add(UnaskedUsage())
+    _hide_usage(found)
+    if asked is not None:
+        found.add(CacheDiagnosis(state.prompt_digests, found, asked, ask.text))
+    return found
 
 
-def _charge(state: RouterState, found: Route, ask: ParsedRequest, size: int, now: float) -> None:
-    """Charge the caller for a request, where its group has limits; its body has `size` bytes, or 0 if none counts.
-
-    Raises:
-        ApiError: 429: the caller has reached a limit. 400: nobody would see the end of what is limited.
-    """
-    limits = found.candidates.rules.limits_of(found.caller.name)
-    if limits is NO_LIMITS:
-        return
-    if (limits.in_flight or limits.tokens_per_minute or limits.tokens_per_day) and goes_on(ask):
-        raise ApiError(
-            400,
-            "background is set, and the caller has limits of tokens or of requests at a time, for which the end of a "
-            "response must be seen: leave background out, and stream the response",
-            param=BACKGROUND,
-            code="background_not_supported",
-        )
-    group = found.candidates.id if found.group == UNMATCHED else found.group
-    if found.demand.cached:
-        # what is not for the engine is taken out of the body
-        embedded = ask.embedded if EngineField.PROMPT_EMBEDS in found.rewrite.allowed else 0
-        prompt = found.demand.prompt
-        longest, stated = longest_answer(ask.kind, ask.doc, ask.prompts + embedded)
-    else:  # embeddings and their like, whose text nobody has measured
-        prompt, longest, stated = int(size * state.tokens.per_byte(found.model)), 0, True
-    try:
-        found.charge = state.limiter.admit(
-            group,
-            found.caller.name,
-            limits,
-            prompt=prompt,
-            longest=longest,
-            stated=stated,
-            now=now,
-        )
-    except ApiError as error:
-        state.metrics.callers.of(found.group, found.caller.name).refused(error.code or "")
-        raise
+def _hide_usage(found: Route) -> None:
+    if (how := found.candidates.rules.cached_tokens) is not CachedTokens.EXACT:
+        found.add(HiddenUsage(how))
 
 
 def _models(
@@ -289,30 +260,6 @@ def _models(
     if method not in _READS:
         raise _no_such_method(method, _READS)
     return ModelsAnswer(body)
-
-
-def _note(state: RouterState, found: Route, ask: ParsedRequest, now: float) -> None:
-    """Count a request that no group declares, whether or not a replica may serve it."""
-    if found.leading is not None:
-        state.metrics.unmatched.add(found.model)
-        limit = state.unmatched.sample_bytes
-        # what comes close to a declared prompt has no sample: that prompt may be a secret
-        kept = limit > 0 and bool(ask.system) and found.near_miss is None
-        state.unmatched.add(
-            found.model,
-            found.leading.hash,
-            found.leading.length,
-            tokens=found.demand.tier1,
-            session=found.demand.session,
-            text=found.demand.prefix,
-            now=now,
-            sample=sampled(ask.system, ask.tools, limit) if kept else None,
-            near=found.near_miss,
-            volatile=found.leading.volatile,
-        )
-    if found.near_miss is not None:
-        state.metrics.near_miss.add(found.near_miss.group)
-        state.near_misses.add(found.near_miss)
 
 
 def _no_such_method(method: bytes, allowed: tuple[bytes, ...]) -> ApiError:

@@ -30,8 +30,6 @@ FROM_ENGINES = frozenset(
 come again, and what a credential is missing for. The id of a request is the router's own."""
 UNSIZED = FROM_ENGINES - {b"content-length"}
 """The same of an answer whose length changes on its way, or that has none."""
-_TELLS_PROMPT = "x-sglext-"
-"""SGLang: `x-sglext-return-input-ids` hands out the tokens of the prompt, and the others are made for it."""
 
 _SETS = tuple(
     (TO_ENGINES | (credentials.HEADERS if passes else frozenset()))
@@ -44,9 +42,7 @@ _SETS = tuple(
 """All that a request may have, by three bits: passes credentials, may be coded, is traced."""
 
 
-def to_engine(
-    access: Access, rules: CallerRules, *, rewritten: bool = False, traced: bool = False, secret: bool = False
-) -> frozenset[bytes]:
+def to_engine(access: Access, rules: CallerRules, *, rewritten: bool = False, traced: bool = False) -> frozenset[bytes]:
     """Return the names of the client's header fields that an engine gets, in lower case.
 
     Args:
@@ -54,11 +50,10 @@ def to_engine(
         rules: of that group.
         rewritten: whether the answer is rewritten for another reason than the rules.
         traced: whether the engine is told of a span of the router's.
-        secret: whether a prompt from a Secret was put in front, whose tokens no field may ask for.
     """
     coded = rules.cached_tokens is CachedTokens.EXACT and not rewritten
     allowed = _SETS[4 * access.passes_credentials + 2 * coded + traced]
-    return _with_named(allowed, rules.headers, secret) if rules.headers else allowed
+    return _with_named(allowed, rules.headers) if rules.headers else allowed
 
 
 def from_engine(rules: CallerRules, *, sized: bool = True) -> frozenset[bytes]:
@@ -73,7 +68,7 @@ def from_engine(rules: CallerRules, *, sized: bool = True) -> frozenset[bytes]:
 
 
 @lru_cache(1024)
-def _with_named(allowed: frozenset[bytes], named: frozenset[str], secret: bool = False) -> frozenset[bytes]:
+def _with_named(allowed: frozenset[bytes], named: frozenset[str]) -> frozenset[bytes]:
     """Return the allowed names and those that a group names; none of the latter brings back what was taken out."""
-    kept = {name.encode() for name in named if not (secret and name.startswith(_TELLS_PROMPT))}
+    kept = {name.encode() for name in named}
     return allowed | (kept - TO_ENGINES - FROM_ENGINES)

@@ -1,14 +1,10 @@
 """Decides what an engine gets of a client's request: which header fields, and the body. Does no I/O."""
 
 from promptgroup_router.access.authenticator import Authenticator
-from promptgroup_router.apis.responses import with_id
-from promptgroup_router.apis.session_key import SessionKey
-from promptgroup_router.callers.salts import SHARED, CacheDomain
 from promptgroup_router.contract.access import ANYBODY
 from promptgroup_router.decision.engine_headers import to_engine
-from promptgroup_router.rings.ids import member_hash
 from promptgroup_router.rings.index import Member
-from promptgroup_router.routing.response_id import ResponseId, encode, encode_for, process_hash
+from promptgroup_router.routing.points import RandomBytes
 from promptgroup_router.routing.route import Route
 
 NO_FIELDS: tuple[tuple[bytes, bytes], ...] = ()
@@ -29,12 +25,15 @@ def engine_fields(
     """
     access, further = ANYBODY, NO_FIELDS
     if not member.credential:
-        access = authenticator.access(found.access)
+        access = authenticator.access(found.candidates.access)
     else:
         credential = authenticator.keyring.credential(member.group.partition("/")[0], member.credential)
         further = ((b"authorization", b"Bearer " + credential),)
     rules, rewritten = found.candidates.rules, found.rewrite.metered
-    return to_engine(access, rules, rewritten=rewritten, traced=traced, secret=found.secret), further
+    allowed = to_engine(access, rules, rewritten=rewritten, traced=traced)
+    for feature in found.features:
+        allowed = feature.engine_fields(allowed)
+    return allowed, further
 
 
 def lacks_credential(authenticator: Authenticator, member: Member) -> bool:
@@ -45,20 +44,15 @@ def lacks_credential(authenticator: Authenticator, member: Member) -> bool:
     return not authenticator.keyring.credential(namespace, member.credential)
 
 
-def engine_body(found: Route, member: Member, random: bytes) -> bytes | bytearray:
+def engine_body(found: Route, member: Member, random: RandomBytes) -> bytes | bytearray:
     """Return the body for a member.
 
     Args:
         found: the route of the request.
         member: the replica that gets it.
-        random: RANDOM_BYTES of a response's id; not used for requests that ask for no response.
+        random: returns as many bytes as it is told that nobody can guess.
     """
-    if not found.stamped:
-        return found.body
-    return with_id(found.body, response_id(member, found.demand.session, random, found.domain))
-
-
-def response_id(member: Member, session: SessionKey, random: bytes, domain: CacheDomain = SHARED) -> str:
-    """Return an id for a response that a member is asked for."""
-    contents = ResponseId(member_hash(member.id), process_hash(member.incarnation), session)
-    return encode_for(contents, random, domain) if domain.salt else encode(contents, random)
+    body = found.rewrite.body
+    for feature in found.features:
+        body = feature.engine_body(body, member, random)
+    return body

@@ -24,10 +24,11 @@ from typing import Protocol
 
 from promptgroup_router.apis.usage import Usage
 from promptgroup_router.base.errors import ApiError, Failure
-from promptgroup_router.decision.exchange import Action, Answered, Begun, Exchange, Failed
+from promptgroup_router.decision.exchange import ERRORS, Action, Answered, Begun, Exchange, Failed
 from promptgroup_router.decision.record import RequestRecord
 from promptgroup_router.policy.balancer import Pick
 from promptgroup_router.rings.index import Member
+from promptgroup_router.routing.points import Answering, RequestEnd
 from promptgroup_router.routing.route import Route, share_of
 from promptgroup_router.routing.state import RouterState
 
@@ -42,7 +43,7 @@ class Driver(Protocol):
 class RequestLife:
     """The state of one request and its account."""
 
-    __slots__ = ("_driver", "_exchange", "_record", "_route", "_state", "_ticket")
+    __slots__ = ("_driver", "_exchange", "_record", "_route", "_state", "_status", "_ticket")
 
     def __init__(
         self,
@@ -78,6 +79,8 @@ class RequestLife:
         )
         self._ticket: int | None = None
         """Place in the admission queue."""
+        self._status = 0
+        """Status of the answer, once the client gets it."""
 
     @property
     def waits(self) -> bool:
@@ -144,18 +147,33 @@ class RequestLife:
         """Close the books of a request that the router answers with an error, with the status of its API."""
         self._record.refused(error, status, now)
         self._driver = None
+        for feature in self._route.features:
+            feature.answered(status)
+        self._tell_end(None, now, worked=False, metered=False)
 
     # --- An answer -----------------------------------------------------------------------------------------------
 
+    def head(self, status: int, *, streamed: bool, compressed: bool, now: float) -> Answering:
+        """Return the head of an answer with what features add to it; the arguments are those of `Answering`."""
+        answer = Answering(self._exchange.pick, status, streamed=streamed, compressed=compressed, now=now)
+        for feature in self._route.features:
+            feature.answering(answer)
+        return answer
+
     def relaying(self, status: int, now: float) -> None:
         """Record the first byte that goes to the client: from here on no other replica is tried."""
+        self._status = status
         self._exchange.relaying(now, status)
         self._record.answer_began(status, now)
+        for feature in self._route.features:
+            feature.answered(status)
 
     def ended(self, usage: Usage | None, now: float) -> None:
         """Close the books of an answer that is whole, and admit requests that wait for its room."""
+        whole = self._status < ERRORS
         self._exchange.ended(now, usage)
         self._record.served(usage, now)
+        self._tell_end(usage, now, worked=whole, metered=whole)
         self._close(now)
 
     def replaced(self, engine_status: int, now: float) -> None:
@@ -167,11 +185,13 @@ class RequestLife:
         """Close the books of a request whose answer a gateway does not show."""
         self._exchange.ended(now)
         self._record.unseen(now)
+        self._tell_end(None, now, worked=True, metered=True, shown=False)
         self._close(now)
 
     def cut(self, now: float) -> None:
         """Close the books of an answer that the engine did not finish."""
         self._record.cut(now)
+        self._tell_end(None, now, worked=True, metered=True)
         self._close(now)
 
     def client_left(self, now: float) -> None:
@@ -179,7 +199,14 @@ class RequestLife:
         self._leave_queue()
         self._exchange.abandoned(now)
         self._record.client_left(now)
+        self._tell_end(None, now, worked=self._exchange.tries > 0, metered=self._status < ERRORS)
         self._close(now)
+
+    def _tell_end(self, usage: Usage | None, now: float, *, worked: bool, metered: bool, shown: bool = True) -> None:
+        if self._route.features:
+            end = RequestEnd(usage, now, worked=worked, metered=metered, shown=shown)
+            for feature in self._route.features:
+                feature.ended(end)
 
     def _close(self, now: float) -> None:
         self._driver = None

@@ -5,13 +5,11 @@ from collections.abc import Mapping
 
 from promptgroup_router.access.authenticator import ACCESS_CODES
 from promptgroup_router.apis.usage import Usage
-from promptgroup_router.base.caller_metrics import CallerUse
 from promptgroup_router.base.errors import ApiError, Failure
 from promptgroup_router.base.exposition import Exemplar
 from promptgroup_router.base.logs import ACCESS, FIELDS, fields
 from promptgroup_router.base.request_series import RequestSeries
 from promptgroup_router.base.series import Observations
-from promptgroup_router.callers.answer_events import UNSEEN
 from promptgroup_router.contract import names
 from promptgroup_router.decision.exchange import ERRORS, Exchange
 from promptgroup_router.decision.likeness import is_like, own_tokens
@@ -123,7 +121,6 @@ class RequestRecord:
         "_status",
         "_trace",
         "_traceparent",
-        "_use",
     )
 
     def __init__(
@@ -168,8 +165,6 @@ class RequestRecord:
         self._status = 0
         self._answered = began
         """Time at which the first byte went to the client."""
-        self._use: CallerUse | None = None
-        """The use of its caller; None until the request is counted, and for a caller who is not known."""
         self._held: float | None = None
         """Since when the request waits for room; None while it does not."""
         self._series = self._series_of(names.TURN_FIRST if exchange.new else names.TURN_LATER)
@@ -183,7 +178,7 @@ class RequestRecord:
     def _series_of(self, turn: str) -> RequestSeries:
         route = self._route
         return self._state.metrics.of_requests(
-            route.group, route.revision, turn=turn, how=route.how, streamed=route.demand.streamed
+            route.group, route.revision, turn=turn, how=route.matched_by, streamed=route.demand.streamed
         )
 
     @property
@@ -237,7 +232,6 @@ class RequestRecord:
         self._status = status
         self._answered = now
         series.answered(status)
-        self._count_caller(status)
         if status < ERRORS:
             self._observe(series.first_byte, now - self._began, now)
         if route.revision and status < ERRORS and route.demand.streamed:
@@ -256,50 +250,34 @@ class RequestRecord:
     def served(self, usage: Usage | None, now: float) -> None:
         """Record the end of a whole answer."""
         self._count_outcome(failed=self._status >= UPSTREAM_ERRORS)
-        self._settle(usage, now, worked=self._status < ERRORS)
         if self._status < ERRORS:
             self._observe(self._series.duration, now - self._began, now)
             self._count_times(usage, now)
             self._note_shared(usage, now)
-            if usage is not None and not self._route.demand.cached:
-                self._count_caller_tokens(usage)
-            elif usage is not None:
+            if usage is not None and self._route.demand.cached:
                 self._count_tokens(usage)
-            else:
-                self._count_unmetered()
         self._tell("served", now, usage)
 
     def unseen(self, now: float) -> None:
         """Record the end of a request whose answer a gateway did not show."""
-        self._settle(None, now, worked=True)
-        if name := self._route.caller.name:
-            self._use = self._state.metrics.callers.of(self._route.group, name)
-        self._count_unmetered()
         self._tell("served", now)
 
     def refused(self, error: ApiError, status: int, now: float) -> None:
         """Record an error that the router answers, with the status that its API has for it."""
-        self._settle(None, now, worked=False)
         self._series.answered(status)
-        self._count_caller(status)
         if self._exchange.tries:  # the revision is not at fault where no replica had room
             self._count_outcome(failed=True)
         self._tell("refused", now, status=status, code=error.code or "")
 
     def cut(self, now: float) -> None:
         """Record an answer that the engine did not finish."""
-        self._settle(None, now, worked=True)
         self._state.metrics.cut.add(self._route.group, "engine")
         self._count_outcome(failed=True)
-        self._count_unmetered()
         self._tell("cut", now)
 
     def client_left(self, now: float) -> None:
         """Record that the client left before the end of the answer."""
-        self._settle(None, now, worked=self._exchange.tries > 0)
         self._state.metrics.cut.add(self._route.group, "client")
-        if self._status < ERRORS:
-            self._count_unmetered()
         self._tell("client left", now)
 
     def engine_failed(self, failure: Failure, now: float) -> None:
@@ -314,51 +292,23 @@ class RequestRecord:
                 extra=fields(slot=exchange.member.label, failure=failure.value, tries=exchange.tries),
             )
 
-    def _settle(self, usage: Usage | None, now: float, *, worked: bool) -> None:
-        """Settle the charge of the request; `worked` is whether an engine has computed something for it."""
-        charge = self._route.charge
-        if charge is None:
-            return
-        if worked or usage is not None:
-            self._state.limiter.settle(charge, usage, now, self._seen)
-        else:
-            self._state.limiter.give_back(charge, now)
-
     def _note_shared(self, usage: Usage | None, now: float) -> None:
         """Count the prefixes that the request shares with others, and what of them was found in cache."""
         route, pick = self._route, self._exchange.pick
         demand = route.demand
-        if pick is None or route.within is None or not demand.marks or not demand.cached:
+        if pick is None or demand.scope is None:
             return
         told = usage.cached_tokens if usage is not None else None
         self._state.shared_prefixes.add(
             route.model,
             route.group,
             demand,
-            within=route.within,
-            instructions=route.instructions,
+            within=demand.scope,
+            instructions=demand.instructions,
             known=pick.known,
             cached=pick.cached if told is None else told,
             now=now,
         )
-
-    def _count_caller(self, status: int) -> None:
-        if name := self._route.caller.name:
-            self._use = use = self._state.metrics.callers.of(self._route.group, name)
-            use.answered(status)
-
-    def _count_unmetered(self) -> None:
-        """Count an answer whose engine has not told its tokens, and the tokens of a stream by what was seen of it."""
-        if self._use is not None and self._route.demand.cached:
-            self._use.unmetered += 1
-            if (seen := self._seen) != UNSEEN:
-                self._use.prompt_tokens += round(self._route.demand.prompt)
-                self._use.answer_tokens += seen
-
-    @property
-    def _seen(self) -> int:
-        """The events of a streamed answer."""
-        return self._route.seen.count if self._route.seen is not None else UNSEEN
 
     def _count_times(self, usage: Usage | None, now: float) -> None:
         """Count the times of a whole stream, by the share of its prompt that was found in cache."""
@@ -390,14 +340,7 @@ class RequestRecord:
             self._count_cache(usage)
         series.prompt_tokens.add(usage.prompt_tokens)
         series.cached_tokens.add(usage.cached_tokens or 0)
-        self._count_caller_tokens(usage)
-        self._state.tokens.learn(route.model, route.estimated, usage.prompt_tokens - route.counted)
-
-    def _count_caller_tokens(self, usage: Usage) -> None:
-        if (use := self._use) is not None:
-            use.prompt_tokens += usage.prompt_tokens
-            use.cached_tokens += usage.cached_tokens or 0
-            use.answer_tokens += usage.completion_tokens
+        self._state.tokens.learn(route.model, route.demand.estimated_bytes, usage.prompt_tokens - route.demand.counted)
 
     def _count_cache(self, usage: Usage) -> None:
         """Count what the replica found in its cache, and what a request missed there."""
@@ -429,8 +372,8 @@ class RequestRecord:
             "gen_ai.request.model": route.model[:256],
             "promptgroup.group": route.group,
             "promptgroup.revision": route.revision,
-            "promptgroup.matched_by": route.how.value,
-            "promptgroup.pinned": route.pinned,
+            "promptgroup.matched_by": route.matched_by.value,
+            "promptgroup.pinned": route.session.pinned,
             "promptgroup.session": f"{route.demand.session:016x}",
             "promptgroup.tries": self._exchange.tries,
             "promptgroup.seconds": round(now - self._began, 6),
@@ -468,7 +411,7 @@ class RequestRecord:
             event,
             extra=fields(
                 request=shown_id(self._request_id),
-                how=route.how.value,
+                how=route.matched_by.value,
                 group=route.group,
                 caller=route.caller.name,
                 session=f"{route.demand.session:016x}",

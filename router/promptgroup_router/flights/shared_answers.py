@@ -10,9 +10,8 @@ from promptgroup_router.apis.session_key import CREDENTIALS
 from promptgroup_router.apis.usage import Tail, Usage
 from promptgroup_router.base.errors import ApiError
 from promptgroup_router.base.metrics import Metrics
-from promptgroup_router.callers.answer_events import tail_of
 from promptgroup_router.callers.engine_fields import CACHE_FIELD
-from promptgroup_router.callers.limiter import Charge, Limiter
+from promptgroup_router.callers.limiter import Limiter
 from promptgroup_router.contract import names
 from promptgroup_router.contract.caller_rules import EngineField
 from promptgroup_router.contract.table import CacheScope, ResponseCaching
@@ -20,6 +19,9 @@ from promptgroup_router.decision.arrival import endpoint_of
 from promptgroup_router.decision.engine_query import engine_query
 from promptgroup_router.decision.record import access, log_without_engine
 from promptgroup_router.decision.span_attributes import end_without_engine
+from promptgroup_router.features.cache_diagnosis import CacheDiagnosis
+from promptgroup_router.features.caller_account import CallerAccount
+from promptgroup_router.features.kept_request import KeptRequest
 from promptgroup_router.flights.answer_store import AnswerStore
 from promptgroup_router.flights.errand import Errand, WantedAnswer
 from promptgroup_router.flights.flight import Flight
@@ -43,6 +45,7 @@ from promptgroup_router.response_cache.directives import Directives, read_direct
 from promptgroup_router.response_cache.memory import Memory
 from promptgroup_router.response_cache.purge import Purge, Purges
 from promptgroup_router.response_cache.wholeness import is_whole
+from promptgroup_router.routing.points import feature_of
 from promptgroup_router.routing.route import Route
 from promptgroup_router.semantic.question import Circumstances, Question, read_question
 from promptgroup_router.semantic.similar_answers import NO_QUESTION, SimilarAnswers
@@ -107,6 +110,7 @@ class SharedAnswers:
         client: ClientConnection,
         request: HttpRequest,
         found: Route,
+        kept: KeptRequest,
         begin: Begin,
         *,
         from_peer: bool,
@@ -116,7 +120,8 @@ class SharedAnswers:
         Args:
             client: the connection.
             request: the request.
-            found: where it may go; it has its `ask`.
+            found: where it may go.
+            kept: what was asked.
             begin: asks an engine.
             from_peer: whether another router asks this one, as the key's home.
 
@@ -124,13 +129,13 @@ class SharedAnswers:
             ApiError: 400: the body's `cache` cannot be read; 504: only a kept answer is wanted, and there is none.
         """
         caching, settings = found.candidates.responses, found.candidates.settings
-        ask, endpoint = found.ask, endpoint_of(request.head.path)
+        ask, endpoint = kept.ask, endpoint_of(request.head.path)
         if caching is None or ask is None:
             raise RuntimeError(f"{found.group} keeps no answers: check before the call")
         asked = self._asked(request, found, ask)
         sharers = _sharers(caching, found, request.head.fields)
         allowed = found.rewrite.allowed
-        if found.question is not None:
+        if feature_of(found.features, CacheDiagnosis) is not None:
             reason: Bypass | None = Bypass.QUESTION
         elif endpoint.cached:
             reason = _reason(ask, caching, settings, allowed, asked=asked, sharers=sharers)
@@ -152,8 +157,8 @@ class SharedAnswers:
         wanted = None
         try:
             # what was parsed takes more memory than the body, and is not needed any more
-            found.body = _engine_body(ask, found)
-            found.ask = None
+            found.rewrite.body = _engine_body(ask, found)
+            kept.ask = None
             if reason is None and sharers is not None:
                 wanted = WantedAnswer(named(ask), found, caching, asked, request, ask.kind, begin)
                 if caching.semantic is not None and not from_peer and not asked.no_cache:
@@ -184,8 +189,7 @@ class SharedAnswers:
         try:
             return read_directives(pairs(request.head.headers), ask.doc.get(CACHE_FIELD))
         except ApiError:
-            if found.charge is not None:
-                self._give_back(found.charge)
+            self._withdraw(found)
             raise
 
     def _past(self, found: Route, asked: Directives, reason: Bypass) -> Headers:
@@ -235,14 +239,14 @@ class SharedAnswers:
         if wanted.caching.semantic is not None and wanted.question is None and not from_peer and not asked.no_cache:
             self.metrics.semantic.add(group, NO_QUESTION)
         # limits are kept where a request arrives, which its home would not know
-        here = from_peer or wanted.route.charge is not None
+        here = from_peer or _is_limited(wanted.route)
         errand.go(None if here else self._home_of(key))
         return follower
 
     def _stale(self, wanted: WantedAnswer) -> KeptAnswer | None:
         """Return an answer that is too old, and may be given all the same while another is computed."""
         caching, route = wanted.caching, wanted.route
-        if not caching.stale or route.charge is not None:  # limits count what is computed, for one caller or another
+        if not caching.stale or _is_limited(route):  # limits count what is computed, for one caller or another
             return None
         kept = self._memory.get(route.group, wanted.key)
         if kept is None or self._purges.forbid_kept(kept):
@@ -265,8 +269,7 @@ class SharedAnswers:
         self._revalidations.tick(now)
 
     def _not_kept(self, found: Route) -> ApiError:
-        if found.charge is not None:
-            self._give_back(found.charge)
+        self._withdraw(found)
         return ApiError(504, "there is no kept answer: leave out `only-if-cached` for an engine's", code="not_cached")
 
     def _home_of(self, key: CacheKey) -> str | None:
@@ -291,20 +294,19 @@ class SharedAnswers:
         from_peer: bool = False,
     ) -> Follower:
         """Return what answers a request from a source; `result` is told of it, unless a relay counts the request."""
-        charge, tracer, span = wanted.route.charge, self.tracer, None
+        account, tracer, span = feature_of(wanted.route.features, CallerAccount), self.tracer, None
         traceparent, began = wanted.request.head.fields.get(TRACEPARENT, b""), self._clock()
         request_id, logged = self._ids.of(wanted.request), access.isEnabledFor(logging.INFO)
         caller = wanted.route.caller.name
         ids = id_fields(endpoint_of(wanted.request.head.path).form, request_id)[1:]
-        if charge is not None:
-            fields = [*fields, *self._limiter.headers(charge, self._clock())]
+        if account is not None and account.charge is not None:
+            fields = [*fields, *self._limiter.headers(account.charge, self._clock())]
         if tracer is not None:
             header, span = tracer.begin(traceparent, began)
             traceparent = header or traceparent
 
         def settle(event: str, usage: Usage | None) -> None:
-            if charge is not None:
-                self._give_back(charge)
+            self._withdraw(wanted.route)
             if caller and event in ("served", "refused"):
                 use = self.metrics.callers.of(wanted.route.group, caller)
                 use.answered(source.status)
@@ -328,7 +330,7 @@ class SharedAnswers:
             shared=flight,
             patience=PEER_STALL_SECONDS if from_peer else STALL_SECONDS,
             tail=_tail_of(wanted) if caller else None,
-            ended=settle if caller or charge is not None or span is not None or logged else None,
+            ended=settle if caller or account is not None or span is not None or logged else None,
         )
 
     def _end_span(self, tracer: Tracer, span: RequestSpan, wanted: WantedAnswer, status: int, result: str) -> None:
@@ -336,9 +338,10 @@ class SharedAnswers:
         path, told = wanted.request.head.path, _told(wanted, result)
         end_without_engine(tracer, span, path, status=status, now=self._clock(), told=told)
 
-    def _give_back(self, charge: Charge) -> None:
+    def _withdraw(self, route: Route) -> None:
         """Take back the tokens of a request that no engine has computed; it counts as a request."""
-        self._limiter.give_back(charge, self._clock())
+        for feature in route.features:
+            feature.withdrawn(self._clock())
 
     # --- Answers ----------------------------------------------------------------------------------------------------
 
@@ -442,14 +445,21 @@ def _question(ask: ParsedRequest, found: Route, named: Callable[[ParsedRequest],
     return Question(parts[0], Circumstances(named(parts[1]))) if parts is not None else None
 
 
+def _is_limited(route: Route) -> bool:
+    account = feature_of(route.features, CallerAccount)
+    return account is not None and account.charge is not None
+
+
 def _sharers(caching: ResponseCaching, found: Route, fields: dict[bytes, bytes]) -> bytes | None:
     """Return a name for those who share a request's answer, empty for all; None if nobody can tell them from others.
 
     A credential that only the engine checks parts those who send it from all others: whoever has none, or a wrong one,
     must be refused by the engine.
     """
-    if found.domain.salt:
-        return b"salt:" + found.domain.salt.encode()  # callers who are kept apart in engines are kept apart here
+    if found.rewrite.domain.salt:
+        return (
+            b"salt:" + found.rewrite.domain.salt.encode()
+        )  # callers who are kept apart in engines are kept apart here
     if found.caller.name:
         return b"" if caching.scope is CacheScope.GROUP else b"name:" + found.caller.name.encode()
     given = [name + b":" + fields[name] for name in CREDENTIALS if name in fields]
@@ -469,15 +479,15 @@ def _engine_body(ask: ParsedRequest, found: Route) -> bytes | bytearray:
 
     What was received could be read in another way by an engine, as where it names a field twice.
     """
-    as_received = found.body is ask.raw
-    if not (as_received or found.domain.salt):
-        return found.body
-    return encoded(ask.doc if as_received else read_object(bytes(found.body))[0])
+    as_received = found.rewrite.body is ask.raw
+    if not (as_received or found.rewrite.domain.salt):
+        return found.rewrite.body
+    return encoded(ask.doc if as_received else read_object(bytes(found.rewrite.body))[0])
 
 
 def _tail_of(wanted: WantedAnswer) -> Tail:
     """Return what keeps the end of a kept or shared answer."""
-    return tail_of(endpoint_of(wanted.request.head.path).tail(), None, streamed=wanted.route.demand.streamed)
+    return endpoint_of(wanted.request.head.path).tail()
 
 
 def _told(wanted: WantedAnswer, result: str) -> dict[str, Value]:
@@ -487,7 +497,7 @@ def _told(wanted: WantedAnswer, result: str) -> dict[str, Value]:
         "gen_ai.request.model": route.model[:256],
         "promptgroup.group": route.group,
         "promptgroup.revision": route.revision,
-        "promptgroup.matched_by": route.how.value,
+        "promptgroup.matched_by": route.matched_by.value,
         "promptgroup.response_cache": result,
     }
     if route.caller.name:

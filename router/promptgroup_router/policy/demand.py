@@ -43,6 +43,14 @@ class Demand:
     declares it. A replica that has one has all that are shorter."""
     lengths: Sequence[int] = ()
     """Tokens of each of these prefixes."""
+    scope: PrefixKey | None = None
+    """A value that keeps these prefixes apart from the same text in other groups and caches; None without any."""
+    instructions: int = 0
+    """Length of its tools and system text; 0 where it has no such prefix."""
+    counted: int = 0
+    """Tokens of the prompt that were counted, and not estimated."""
+    estimated_bytes: int = 0
+    """Bytes of text whose tokens are an estimate; 0 where the engine's count says nothing about text."""
     unseen: bool = False
     """True if it is placed as the first request of its session, whatever is recorded."""
 

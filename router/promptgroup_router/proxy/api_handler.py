@@ -21,6 +21,7 @@ from promptgroup_router.decision.arrival import (
     large_body,
 )
 from promptgroup_router.decision.record import refused_at_once
+from promptgroup_router.features.kept_request import KeptRequest
 from promptgroup_router.http11.http1 import Headers, RequestHead
 from promptgroup_router.http11.reader import HttpRequest
 from promptgroup_router.proxy.cross_origin import ORIGIN, CrossOrigin
@@ -33,6 +34,7 @@ from promptgroup_router.proxy.response import id_fields
 from promptgroup_router.proxy.upstream import EngineConnections
 from promptgroup_router.reading.body_reader import BodyReader
 from promptgroup_router.reading.content_coding import coding_of, decoded, too_large
+from promptgroup_router.routing.points import feature_of
 from promptgroup_router.routing.route import Route
 from promptgroup_router.routing.state import RouterState
 
@@ -52,14 +54,22 @@ class AnswerSharing(Protocol):
     """The response cache."""
 
     def start(
-        self, client: ClientConnection, request: HttpRequest, found: Route, begin: Begin, *, from_peer: bool
+        self,
+        client: ClientConnection,
+        request: HttpRequest,
+        found: Route,
+        kept: KeptRequest,
+        begin: Begin,
+        *,
+        from_peer: bool,
     ) -> ActiveRequest:
         """Answer a request of a group that keeps answers, or return what will.
 
         Args:
             client: the connection.
             request: the request.
-            found: where it may go; it has its `ask`.
+            found: where it may go.
+            kept: what was asked.
             begin: asks an engine.
             from_peer: whether another router asks.
 
@@ -166,8 +176,10 @@ class ApiHandler:
                 check_head(self._state, head.fields, client, came)
                 return LargeRequest(self, self._reader, large, client=client, request=request, clock=self._clock)
             found = self.arrive(client, request, came=came)
-            if isinstance(found, Route) and found.ask is not None and self._sharing is not None:
-                return self._sharing.start(client, request, found, self._begin, from_peer=self._from_peer)
+            if self._sharing is not None and isinstance(found, Route) and found.features:
+                kept = feature_of(found.features, KeptRequest)
+                if kept is not None:
+                    return self._sharing.start(client, request, found, kept, self._begin, from_peer=self._from_peer)
         except KeysAwaitedError:
             raise
         except ApiError as error:
@@ -245,8 +257,8 @@ class ApiHandler:
 
     def withdraw(self, found: Route) -> None:
         """Give back what the caller of a request was charged for: no engine will see it."""
-        if found.charge is not None:
-            self._state.limiter.give_back(found.charge, self._clock())
+        for feature in found.features:
+            feature.withdrawn(self._clock())
 
     def relay(self, found: Route, client: AnswerTaker, request: HttpRequest, notes: Headers = NO_NOTES) -> Relay:
         """Return what relays a request."""

@@ -10,7 +10,7 @@ from promptgroup_router.apis.request import ParsedRequest
 from promptgroup_router.base.errors import ApiError
 from promptgroup_router.base.logs import fault
 from promptgroup_router.decision.arrival import ModelsAnswer
-from promptgroup_router.decision.cache_diagnosis import HEADER
+from promptgroup_router.features.cache_diagnosis import HEADER
 from promptgroup_router.http11.http1 import Headers
 from promptgroup_router.http11.reader import HttpRequest
 from promptgroup_router.proxy.downstream import ClientConnection
@@ -158,7 +158,7 @@ class LargeRequest:
             self._notes = self._steps.pass_cache(found, self._request, ask)
             goes = False
             try:
-                found.body = await reader.written(found.rewrite, ask, body if size is None else None)
+                found.rewrite.body = await reader.written(found.rewrite, ask, body if size is None else None)
                 goes = not self._over
             finally:
                 if not goes:

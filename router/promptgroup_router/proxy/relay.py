@@ -14,9 +14,7 @@ from promptgroup_router.apis.errors import NO_PATH_BYTES, OPENAI, lacks_path, ma
 from promptgroup_router.apis.opening import Opening
 from promptgroup_router.base.errors import ApiError, Failure, cut_short, refused_late
 from promptgroup_router.callers import told_usage
-from promptgroup_router.callers.answer_events import tail_of
 from promptgroup_router.callers.reported_usage import NotToldError
-from promptgroup_router.decision.answer import BodyRewriter, additions
 from promptgroup_router.decision.engine_query import engine_target
 from promptgroup_router.decision.engine_request import engine_body, engine_fields, lacks_credential
 from promptgroup_router.decision.event_guard import EventGuard, body_suspicious, broken_body, suspicious, words_of
@@ -40,9 +38,8 @@ from promptgroup_router.proxy.response import (
 )
 from promptgroup_router.proxy.upstream import EngineConnection, EngineConnections, verification_of
 from promptgroup_router.rings.index import Member
-from promptgroup_router.routing.response_id import RANDOM_BYTES
+from promptgroup_router.routing.points import BodyRewriter, error_for, tail_of
 from promptgroup_router.routing.route import Route
-from promptgroup_router.routing.secret_prompt import engine_refused
 from promptgroup_router.routing.state import RouterState
 from promptgroup_router.tracing.trace_context import HEADER as TRACEPARENT
 from promptgroup_router.undeclared.unmatched import UNMATCHED
@@ -187,7 +184,7 @@ class Relay:
         """Watches over the events of a stream that the client gets; None for any other answer."""
         self._plain = False
         """True if parts of the body go to the client as received."""
-        self._tail = tail_of(endpoint.tail(), route.seen, streamed=route.demand.streamed)
+        self._tail = tail_of(route.features, endpoint.tail(), streamed=route.demand.streamed)
 
     def silent_since(self, came: float) -> None:
         """Count the time until the first keep-alive from when the request came, which has waited before this."""
@@ -228,7 +225,7 @@ class Relay:
             return
         if self._streams is not self._route.demand.streamed:
             # an engine may stream what nobody asked it to stream, or answer with an error what was to be streamed
-            self._tail = tail_of(self._endpoint.tail(), self._route.seen, streamed=self._streams)
+            self._tail = tail_of(self._route.features, self._endpoint.tail(), streamed=self._streams)
         if head.status == OK:
             if self._streams:
                 if self._route.demand.streamed and not is_compressed(head):  # no event of it could be seen
@@ -249,9 +246,10 @@ class Relay:
                 self._drop_engine()
                 self.failed(Failure.ABORTED)
                 return
-            if self._route.secret and self._answer.status >= ERRORS:
+            status = self._answer.status
+            if status >= ERRORS and (error := error_for(self._route.features, status)) is not None:
                 self._drop_engine()
-                self._answer_for_engine(self._answer.status, engine_refused(self._answer.status))
+                self._answer_for_engine(status, error)
                 return
             self._begin_answer(self._answer)
         self._pass_on(data)
@@ -486,7 +484,7 @@ class Relay:
         if lacks_path(status, body):
             head = self._request.head
             return not_served_by_engine(head.method, head.path, self._route.model)
-        return engine_refused(status) if self._route.secret else None
+        return error_for(self._route.features, status)
 
     def _answer_for_engine(self, engine_status: int, error: ApiError) -> None:
         """Answer with an error in place of the engine's."""
@@ -510,7 +508,7 @@ class Relay:
     def _engine_request(self, member: Member, traceparent: bytes) -> tuple[bytes, bytes | bytearray]:
         """Return head and body of the request for a member; `traceparent` is empty for the client's own."""
         head = self._request.head
-        body = engine_body(self._route, member, os.urandom(RANDOM_BYTES) if self._route.stamped else b"")
+        body = engine_body(self._route, member, os.urandom)
         traced = traceparent != b""
         allowed, further = engine_fields(self._state.authenticator, self._route, member, traced=traced)
         lines = http1.forwarded(head, allowed)
@@ -530,15 +528,7 @@ class Relay:
         self._answer = self._opening = self._held = None
         now = self._since = self._clock()
         self._life.relaying(answer.status, now)
-        added = additions(
-            self._state,
-            self._route,
-            self._life.pick,
-            answer.status,
-            streamed=self._streams,
-            compressed=is_compressed(answer),
-            now=now,
-        )
+        added = self._life.head(answer.status, streamed=self._streams, compressed=is_compressed(answer), now=now)
         self._rewriter = added.rewriter
         self._tells = self._tells and answer.status == OK and self._streams and not is_compressed(answer)
         relayed = relayed_head(
@@ -585,7 +575,7 @@ class Relay:
             self.failed(Failure.ABORTED)
             return True
         if answer.status == OK and self._tells:
-            tail = tail_of(self._endpoint.tail(), None, streamed=False)
+            tail = self._endpoint.tail()
             tail.add(bytes(content))
             told = told_usage.header_fields(tail.usage(), self._route.candidates.rules.cached_tokens)
         elif answer.status != OK and (error := self._own_error(answer.status, bytes(content))) is not None:

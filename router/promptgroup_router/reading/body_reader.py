@@ -16,7 +16,7 @@ from promptgroup_router.apis.request import ParsedRequest
 from promptgroup_router.base.errors import ApiError
 from promptgroup_router.base.logs import fields
 from promptgroup_router.callers.engine_fields import without_engine_fields
-from promptgroup_router.decision.cache_diagnosis import without_question
+from promptgroup_router.features.cache_diagnosis import without_question
 from promptgroup_router.reading import digest
 from promptgroup_router.reading.letters import Letter, LetterReader, head
 from promptgroup_router.routing.route import Rewrite

@@ -27,8 +27,8 @@ from promptgroup_router.callers.engine_fields import CACHE_FIELD
 from promptgroup_router.callers.longest_answer import MOST, SAYING
 from promptgroup_router.callers.unasked_usage import options_of
 from promptgroup_router.contract.caller_rules import EngineField
-from promptgroup_router.decision.cache_diagnosis import ANTHROPIC, OPENAI, OPENAI_ID, PREVIOUS, asks
 from promptgroup_router.documents import lax
+from promptgroup_router.features.cache_diagnosis import ANTHROPIC, OPENAI, OPENAI_ID, PREVIOUS, asks
 from promptgroup_router.prefixes.prompt_marks import marks_of
 from promptgroup_router.routing import prompt_digest
 from promptgroup_router.routing.secret_prompt import repeating_field

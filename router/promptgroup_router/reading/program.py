@@ -20,7 +20,7 @@ from promptgroup_router.base.logs import configure, fault
 from promptgroup_router.callers.salts import CacheDomain
 from promptgroup_router.contract.caller_rules import EngineField
 from promptgroup_router.contract.table import Prompt
-from promptgroup_router.decision.cache_diagnosis import without_question
+from promptgroup_router.features.cache_diagnosis import without_question
 from promptgroup_router.reading import content_coding, digest
 from promptgroup_router.reading.letters import Letter, LetterReader, head
 from promptgroup_router.routing.route import Rewrite, written

@@ -90,6 +90,8 @@ class Candidates:
     """Members that finish what they have: only what continues a response that they hold goes there."""
     rules: CallerRules = NO_RULES
     """The rules for those who send the requests."""
+    access: Access | None = None
+    """Who may send them, and what of their credentials goes to engines; None for the router's default."""
     table: RoutingTable = field(default=_NO_TABLE, compare=False, repr=False)
     """The table that the members are of: in another one they may have left, or have other addresses."""
     members: tuple[Member, ...] = field(init=False, compare=False, repr=False)
@@ -427,6 +429,7 @@ def _revision_candidates(
         settings=revision.engine.settings,
         draining=tuple(_members(group, revision, SlotState.DRAINING).values()),
         rules=group.callers,
+        access=group.access,
         table=table,
     )
     if siblings:
@@ -471,7 +474,7 @@ def _build_model(
         for group in theirs:
             by_access.setdefault(group.group.access, []).append(group)
         pools = [
-            (access, _model_candidates(table, f"{label}#{number}" if number else label, admitting))
+            (access, _model_candidates(table, f"{label}#{number}" if number else label, admitting, access))
             for number, (access, admitting) in enumerate(by_access.items())
         ]
         tenants[namespace] = TenantEntry(namespace, model, own, tuple(pools))
@@ -534,7 +537,9 @@ def _claim(entry: RevisionEntry) -> Claim[RevisionEntry]:
     )
 
 
-def _model_candidates(table: RoutingTable, label: str, groups: Sequence[GroupEntry]) -> Candidates:
+def _model_candidates(
+    table: RoutingTable, label: str, groups: Sequence[GroupEntry], access: Access | None
+) -> Candidates:
     shared = [group for group in groups if group.group.sharing is Sharing.POOL]
     revisions = [each for group in shared for each in group.revisions]
     lending = [member for each in revisions if each.revision.lends for member in each.candidates.ready]
@@ -548,6 +553,7 @@ def _model_candidates(table: RoutingTable, label: str, groups: Sequence[GroupEnt
         ready=tuple(lending or others),
         draining=tuple(member for each in revisions for member in each.candidates.draining),
         rules=_unmatched_rules([group.group.callers for group in groups]),
+        access=access,
         table=table,
     )
 

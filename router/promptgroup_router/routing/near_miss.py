@@ -14,7 +14,9 @@ from typing import NamedTuple
 from promptgroup_router.apis.request import ParsedRequest, size_of
 from promptgroup_router.rings.claims import Claim, common_length
 from promptgroup_router.rings.index import RevisionEntry, TenantEntry
+from promptgroup_router.routing.points import RequestFeature
 from promptgroup_router.routing.secret_prompt import offset
+from promptgroup_router.undeclared.leading import Leading
 
 ALIKE = 0.5
 """Share of a declared text that a near miss must begin with: many prompts begin with the same sentence."""
@@ -34,6 +36,17 @@ class NearMiss(NamedTuple):
     """`namespace/group`."""
     at: int
     """Bytes of the declared text before the first one that differs; rounded down where the prompt is secret."""
+
+
+class UnmatchedPrompt(RequestFeature):
+    """The prompt of a request that no group declares."""
+
+    __slots__ = ("leading", "near_miss")
+
+    def __init__(self, leading: Leading, near_miss: NearMiss | None) -> None:
+        self.leading = leading
+        self.near_miss = near_miss
+        """Set if the request nearly matches a group."""
 
 
 def find_near_miss(model: TenantEntry, ask: ParsedRequest) -> NearMiss | None:

@@ -1,6 +1,6 @@
 """Compares a prompt with an earlier one of the same conversation: what changed first, and how much was lost by it.
 
-Clients ask for this (`decision.cache_diagnosis`); of all other requests nothing is kept. Of a prompt only hashes are
+Clients ask for this (`features.cache_diagnosis`); of all other requests nothing is kept. Of a prompt only hashes are
 kept: of its model, tools, system text, and of its messages one behind the other. The record is bounded. Does no I/O
 and reads no clock.
 """
@@ -57,7 +57,6 @@ class CacheQuestion(NamedTuple):
     digest: PromptDigest
     form: ApiKind | None
     """API whose field has the answer; None for the header alone."""
-    tokens_a_byte: float = 0.0
 
 
 def digest(ask: ParsedRequest) -> PromptDigest:

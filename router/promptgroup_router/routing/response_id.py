@@ -26,9 +26,12 @@ from typing import NamedTuple
 import xxhash
 
 from promptgroup_router.access.caller import Caller
+from promptgroup_router.apis.responses import with_id
 from promptgroup_router.apis.session_key import SessionKey
-from promptgroup_router.callers.salts import TAG_BYTES, CacheDomain, Salts
-from promptgroup_router.rings.ids import MemberHash
+from promptgroup_router.callers.salts import SHARED, TAG_BYTES, CacheDomain, Salts
+from promptgroup_router.rings.ids import MemberHash, member_hash
+from promptgroup_router.rings.index import Member
+from promptgroup_router.routing.points import RandomBytes, RequestFeature
 
 MARK = "resp_pg_"
 OWNED = MARK + "c_"
@@ -43,6 +46,22 @@ _CHARACTERS = 4 * (_LAYOUT.size + RANDOM_BYTES) // 3
 _PLAIN = re.compile(rf"[A-Za-z0-9_\-.]{{1,{MOST_CHARACTERS}}}")
 
 
+class ChosenResponseId(RequestFeature):
+    """The id of the response that a request asks for, which says where the response is: the router chooses it."""
+
+    __slots__ = ("_domain", "_session")
+
+    binds = True
+
+    def __init__(self, session: SessionKey, domain: CacheDomain) -> None:
+        self._session = session
+        self._domain = domain
+
+    def engine_body(self, body: bytes | bytearray, member: Member, random: RandomBytes) -> bytes | bytearray:
+        """Return the body with an id that names the replica."""
+        return with_id(body, response_id(member, self._session, random(RANDOM_BYTES), self._domain))
+
+
 class ResponseId(NamedTuple):
     """The contents of an id."""
 
@@ -55,6 +74,12 @@ class ResponseId(NamedTuple):
 def process_hash(incarnation: str) -> int:
     """Return the hash of an engine's process (32 bits)."""
     return xxhash.xxh32_intdigest(incarnation.encode())
+
+
+def response_id(member: Member, session: SessionKey, random: bytes, domain: CacheDomain = SHARED) -> str:
+    """Return an id for a response that a member is asked for."""
+    contents = ResponseId(member_hash(member.id), process_hash(member.incarnation), session)
+    return encode_for(contents, random, domain) if domain.salt else encode(contents, random)
 
 
 def encode(contents: ResponseId, random: bytes) -> str:

@@ -25,10 +25,8 @@ from promptgroup_router.apis.session_key import (
 )
 from promptgroup_router.apis.tokens import Tokens
 from promptgroup_router.base.errors import NO_REPLICA_SECONDS, ApiError, shown
-from promptgroup_router.callers.answer_events import SeenEvents
 from promptgroup_router.callers.engine_fields import CUTTING, NONE, TO_ROUTER
 from promptgroup_router.callers.isolation import cache_domain, for_engine, salted_body
-from promptgroup_router.callers.limiter import Charge
 from promptgroup_router.callers.salts import SHARED, CacheDomain, Salts
 from promptgroup_router.callers.unasked_usage import asking, is_unasked
 from promptgroup_router.contract.access import Access
@@ -46,11 +44,11 @@ from promptgroup_router.rings.index import Candidates, GroupEntry, RevisionEntry
 from promptgroup_router.routing.admission_queue import Share
 from promptgroup_router.routing.holder import PREVIOUS, find_holder, holds, lost, only
 from promptgroup_router.routing.match import ByContent, ByName, MatchedBy, NoMatch, match_group
-from promptgroup_router.routing.near_miss import NearMiss, find_near_miss
-from promptgroup_router.routing.prompt_digest import CacheQuestion
-from promptgroup_router.routing.response_id import decode, is_of, is_open_to
-from promptgroup_router.routing.secret_prompt import check_by_name, is_given_secret
-from promptgroup_router.undeclared.leading import LEADING_BYTES, LEADING_IDS, Leading, leading_of
+from promptgroup_router.routing.near_miss import UnmatchedPrompt, find_near_miss
+from promptgroup_router.routing.points import NO_FEATURES, RequestFeature
+from promptgroup_router.routing.response_id import ChosenResponseId, decode, is_of, is_open_to
+from promptgroup_router.routing.secret_prompt import SecretPrompt, check_by_name, is_given_secret
+from promptgroup_router.undeclared.leading import LEADING_BYTES, LEADING_IDS, leading_of
 from promptgroup_router.undeclared.unmatched import UNMATCHED
 
 _GROUP, _NAMESPACE = HEADER_GROUP.encode(), HEADER_NAMESPACE.encode()
@@ -86,6 +84,8 @@ class Rewrite:
     """True if the engine is asked for the usage of a stream whose client did not ask."""
     keeps: bool = False
     """True in a group that keeps answers, whose router the field `cache` is for."""
+    body: bytes | bytearray = b""
+    """The body for the engine. It is empty for a digest of a request, whose body is made elsewhere."""
 
     @property
     def further(self) -> frozenset[str]:
@@ -97,51 +97,25 @@ class Rewrite:
 class Route:
     """The replicas that may serve a request, and what is sent there."""
 
-    how: MatchedBy
+    matched_by: MatchedBy
     group: str
     """`namespace/group`, or UNMATCHED."""
     model: str
     candidates: Candidates
     demand: Demand
-    body: bytes | bytearray
-    """Empty for a digest of a request, whose body `rewrite` makes elsewhere."""
-    estimated: int
-    """Bytes of text whose tokens are an estimate; 0 where the engine's count says nothing about text."""
-    counted: int
-    """Tokens of the prompt beside that text."""
     session: RequestSession
     rewrite: Rewrite
-    """The changes that the body had, or is to have."""
-    pinned: bool = False
-    """True if the revision is the one that a running session began with, instead of the choice of this request."""
-    revision: str = ""
-    """Short fingerprint of the group's revision; empty without a group."""
-    leading: Leading | None = None
-    """Set for a request without a group."""
-    near_miss: NearMiss | None = None
-    """Set for a request that nearly matches a group."""
-    stamped: bool = False
-    """True if the request asks for a response whose id the router chooses, so that it says where the response is."""
+    """The body for the engine, and the changes by which it is made."""
     caller: Caller = ANONYMOUS
     """The caller who sent the request, as the access of its group told it."""
-    access: Access | None = None
-    """That access; None for the router's default."""
-    domain: CacheDomain = SHARED
-    """The part of engines' caches that the request reads and writes."""
-    secret: bool = False
-    """True if a prompt from a Secret was put in front: the client does not get the engine's own errors."""
-    charge: Charge | None = None
-    """The request in the account of its caller; None for a caller without limits."""
-    seen: SeenEvents | None = None
-    """The events of its streamed answer, where somebody is charged for them or counted by name."""
-    question: CacheQuestion | None = None
-    """The question of its client about the cache; None for nearly all requests."""
-    ask: ParsedRequest | None = None
-    """The request itself, where its group keeps answers."""
-    within: PrefixKey | None = None
-    """A value that keeps its marks apart from the same text in other groups and caches; None where it has no marks."""
-    instructions: int = 0
-    """Tokens of its tools and system text; 0 where it has no marks."""
+    revision: str = ""
+    """Short fingerprint of the group's revision; empty without a group."""
+    features: tuple[RequestFeature, ...] = NO_FEATURES
+    """The features that have a part in the request, in the order in which they act."""
+
+    def add(self, feature: RequestFeature) -> None:
+        """Give a feature a part in the request, behind those that have one."""
+        self.features = (*self.features, feature)
 
 
 Identify = Callable[[Access | None, str], Caller]
@@ -258,7 +232,7 @@ def _cached_route(
             rules, of = group.group.callers, group.group.namespace
             domain = cache_domain(rules.salted, salts, caller, of, ask, cached=cached)
             session = _session(ask, headers, group.label, group.group.session_header, caller=caller, domain=domain)
-            revision, prompt, pinned = _choose_revision(group, locations, session, ask, now=now, domain=domain)
+            revision, prompt = _choose_revision(group, locations, session, ask, now=now, domain=domain)
             check_by_name(ask, revision.revision, cached=cached)
             rewrite = Rewrite(
                 rules.allowed,
@@ -282,11 +256,11 @@ def _cached_route(
                 inside=inside,
                 put=put,
                 rate=rate,
-                pinned=pinned,
                 caller=caller,
                 domain=domain,
             )
-            found.secret = is_given_secret(ask, revision.revision)
+            if is_given_secret(ask, revision.revision):
+                found.add(SecretPrompt())
             return found
         case NoMatch(model=tenant):
             rate = tokens.per_byte(tenant.model)
@@ -338,7 +312,6 @@ def _to(
     rate: float,
     caller: Caller,
     domain: CacheDomain,
-    pinned: bool = False,
 ) -> Route:
     """Return the route to a revision.
 
@@ -359,41 +332,22 @@ def _to(
         origin=session.first if session.first != session.key else NO_SESSION,
         streamed=ask.streamed,
         shared_prefix=revision.prefix,
+        counted=counted,
+        estimated_bytes=0 if ask.media else rest if counted else ask.text + put,
     )
-    instructions = 0
     if revision.candidates.policy is Policy.EXPECTED_TTFT:
-        instructions = _share(demand, ask, demand.prefix, inside=inside, before=tier1, rate=rate)
-    estimated = 0 if ask.media else rest if counted else ask.text + put
-    return Route(
-        how,
-        revision.label,
-        model,
-        revision.candidates,
-        demand,
-        _body(ask, rewrite),
-        estimated,
-        counted,
-        session,
-        rewrite,
-        pinned,
-        revision.short,
-        caller=caller,
-        access=revision.group.access,
-        domain=domain,
-        within=demand.prefix,
-        instructions=instructions,
-    )
+        _share(demand, ask, demand.prefix, inside=inside, before=tier1, rate=rate)
+    rewrite.body = _body(ask, rewrite)
+    return Route(how, revision.label, model, revision.candidates, demand, session, rewrite, caller, revision.short)
 
 
-def _share(demand: Demand, ask: ParsedRequest, within: PrefixKey, *, inside: int, before: int, rate: float) -> int:
+def _share(demand: Demand, ask: ParsedRequest, scope: PrefixKey, *, inside: int, before: int, rate: float) -> None:
     """Name the prefixes that a request may share with others beyond a declared one.
-
-    Returns the tokens of its tools and system text; 0 where it has no such prefix, and nobody asks.
 
     Args:
         demand: the request, to which they are added.
         ask: its body.
-        within: tells them from the same text in other groups, and in the caches of other callers.
+        scope: tells them from the same text in other groups, and in the caches of other callers.
         inside: bytes of the declared prompt within what is cut.
         before: tokens of the declared prompt.
         rate: tokens of a byte.
@@ -407,12 +361,12 @@ def _share(demand: Demand, ask: ParsedRequest, within: PrefixKey, *, inside: int
     hashes, ends = marks.hashes, marks.ends
     for place in range(len(ends)):
         if ends[place] >= inside + LEAST:
-            names.append(PrefixKey(hashes[place] ^ within))
+            names.append(PrefixKey(hashes[place] ^ scope))
             lengths.append(min(before + int((ends[place] - inside) * rate), prompt))
     demand.marks, demand.lengths = names, lengths
-    if not names:
-        return 0
-    return before + int((size_of(ask.tools) + size_of(ask.system) - inside) * rate)
+    if names:
+        demand.scope = scope
+        demand.instructions = before + int((size_of(ask.tools) + size_of(ask.system) - inside) * rate)
 
 
 def _body(ask: ParsedRequest, rewrite: Rewrite) -> bytes:
@@ -475,8 +429,8 @@ def gravest(refusals: list[ApiError]) -> ApiError:
     return max(refusals, key=lambda error: error.status)
 
 
-def _admitted(found: TenantEntry, identify: Identify) -> tuple[Caller, Access | None, Candidates]:
-    """Return who sends a request that no group declares, by which access, and the replicas that they may use.
+def _admitted(found: TenantEntry, identify: Identify) -> tuple[Caller, Candidates]:
+    """Return who sends a request that no group declares, and the replicas that they may use.
 
     Raises:
         ApiError: 401 or 403: they may use none.
@@ -484,7 +438,7 @@ def _admitted(found: TenantEntry, identify: Identify) -> tuple[Caller, Access | 
     refusals = []
     for access, candidates in found.by_access:
         try:
-            return identify(access, found.namespace), access, candidates
+            return identify(access, found.namespace), candidates
         except ApiError as error:
             refusals.append(error)
     raise gravest(refusals)
@@ -501,7 +455,7 @@ def _unmatched(
     cached: bool,
     metered: bool,
 ) -> Route:
-    caller, access, candidates = _admitted(found, identify)
+    caller, candidates = _admitted(found, identify)
     salted = candidates.rules.salted
     domain = cache_domain(salted, salts, caller, found.namespace, ask, cached=cached)
     unasked = metered and _is_unasked(candidates, ask, caller)
@@ -524,30 +478,15 @@ def _unmatched(
         turn=min(ask.turn, LAST_TURN),
         origin=session.first if session.first != session.key else NO_SESSION,
         streamed=ask.streamed,
+        estimated_bytes=0 if ask.media else ask.text,
     )
-    within = domain.prefix(_prefix_key(found.candidates.id.encode()))
-    instructions = _share(demand, ask, within, inside=0, before=0, rate=rate)
-    estimated = 0 if ask.media else ask.text
-    missed = find_near_miss(found, ask)
-    return Route(
-        MatchedBy.NONE,
-        UNMATCHED,
-        found.model,
-        candidates,
-        demand,
-        _body(ask, rewrite),
-        estimated,
-        0,
-        session,
-        rewrite,
-        leading=leading,
-        near_miss=missed,
-        caller=caller,
-        access=access,
-        domain=domain,
-        within=within,
-        instructions=instructions,
-    )
+    scope = domain.prefix(_prefix_key(found.candidates.id.encode()))
+    _share(demand, ask, scope, inside=0, before=0, rate=rate)
+    rewrite.body = _body(ask, rewrite)
+    found_none = Route(MatchedBy.NONE, UNMATCHED, found.model, candidates, demand, session, rewrite, caller)
+    if cached:
+        found_none.add(UnmatchedPrompt(leading, find_near_miss(found, ask)))
+    return found_none
 
 
 def _continue(found: Route, ask: ParsedRequest, locations: SessionLocations, now: float, salts: Salts | None) -> None:
@@ -557,8 +496,10 @@ def _continue(found: Route, ask: ParsedRequest, locations: SessionLocations, now
         ApiError: 404: no replica that may serve the request holds it, or the response is another caller's.
     """
     # a caller who is kept apart chooses no ids: its response would have no mark of whose it is
+    domain = found.rewrite.domain
     chosen = EngineField.REQUEST_ID in found.rewrite.allowed and EngineField.REQUEST_ID in ask.doc
-    found.stamped = bool(found.domain.salt) or not chosen
+    if domain.salt or not chosen:
+        found.add(ChosenResponseId(found.demand.session, domain))
     previous = previous_response(ask)
     wanted = decode(previous)
     if wanted is None:
@@ -567,7 +508,7 @@ def _continue(found: Route, ask: ParsedRequest, locations: SessionLocations, now
     if member is None or not holds(member, wanted):
         raise lost(previous, PREVIOUS, "previous_response_not_found", restarted=member is not None)
     namespace = member.group.partition("/")[0]
-    if not is_open_to(previous, found.caller, namespace, salts, isolated=bool(found.domain.salt)):
+    if not is_open_to(previous, found.caller, namespace, salts, isolated=bool(domain.salt)):
         raise lost(previous, PREVIOUS, "previous_response_not_found", restarted=False)
     placement = locations.get_by_origin(wanted.session, NO_SESSION, now)
     before = int(placement.tokens) if placement is not None else 0
@@ -576,7 +517,7 @@ def _continue(found: Route, ask: ParsedRequest, locations: SessionLocations, now
     rest = max(0, demand.prompt - demand.tier1)
     demand.history = max(1, demand.tier1, before)
     demand.prompt = demand.history + rest
-    found.estimated = 0  # the engine counts the history too, whose text is not known
+    demand.estimated_bytes = 0  # the engine counts the history too, whose text is not known
 
 
 def _place_anywhere(found: Route, ask: ParsedRequest) -> None:
@@ -587,9 +528,7 @@ def _place_anywhere(found: Route, ask: ParsedRequest) -> None:
     content = ask.content or xxhash.xxh3_64_intdigest(ask.raw)
     found.candidates = replace(found.candidates, policy=Policy.LEAST_REQUEST)
     found.demand = Demand(SessionKey(content), found.demand.prefix, streamed=False, cached=False)
-    found.estimated = 0
     found.revision = ""
-    found.leading = found.near_miss = None
 
 
 def share_of(found: Route) -> Share:
@@ -608,7 +547,7 @@ def refuse_empty(found: Route) -> None:
     """
     if found.candidates.members:
         return
-    if found.how is MatchedBy.NONE:
+    if found.matched_by is MatchedBy.NONE:
         what = f"model {shown(found.model)} has no replica that is ready for prompts which no group declares"
         raise ApiError(
             503,
@@ -638,8 +577,8 @@ def _choose_revision(
     *,
     now: float,
     domain: CacheDomain,
-) -> tuple[RevisionEntry, Preamble, bool]:
-    """Return the revision of a session, its prompt, and True if the session began with it.
+) -> tuple[RevisionEntry, Preamble]:
+    """Return the revision of a session and its prompt; `session.pinned` is set if the session began with it.
 
     A session that is new to the group gets a revision by weight, decided by its key.
     """
@@ -648,13 +587,15 @@ def _choose_revision(
     if ask.kind is ApiKind.RESPONSES and (previous := decode(previous_response(ask))) is not None:
         for each in group.revisions:  # also one that drains, and takes nothing else
             if each.preamble is not None and find_holder(each.candidates, previous) is not None:
-                return each, each.preamble, True
+                session.pinned = True
+                return each, each.preamble
     # a chat that begins is not a next turn, even if another one began with the same words
     if session.named or ask.history or ask.kind is ApiKind.TEXT:
         place = locations.get_by_origin(session.key, session.first, now)
         for each, prompt in serving:
             if place is not None and domain.prefix(each.prefix) == place.prefix:
-                return each, prompt, True
+                session.pinned = True
+                return each, prompt
     choices = [(each, prompt) for each, prompt in serving if each.revision.weight]
     if not choices and any(each.revision.weight for each in ready):
         raise ApiError(
@@ -670,7 +611,7 @@ def _choose_revision(
     chosen = revision_by_weight(session.first, weights)
     for each, prompt in choices:
         if each.revision.fingerprint == chosen:
-            return each, prompt, False
+            return each, prompt
     raise AssertionError("one of the weights was chosen")
 
 

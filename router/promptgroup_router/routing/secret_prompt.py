@@ -14,12 +14,14 @@ be talked into saying its instructions; no rule can prevent that. Does no I/O an
 """
 
 from collections.abc import Mapping
+from functools import lru_cache
 from http import HTTPStatus
 from typing import Any
 
 from promptgroup_router.apis.request import ApiKind, ParsedRequest
 from promptgroup_router.base.errors import SHOWN, ApiError, shown
 from promptgroup_router.contract.table import Revision
+from promptgroup_router.routing.points import RequestFeature
 
 REPEATING_FIELDS = (
     "echo",  # OpenAI completions, vLLM's chat completions
@@ -41,10 +43,34 @@ TensorRT-LLM `return_prompt_token_ids_b64`; the next releases will have more."""
 HARMLESS = ("return_tokens_as_token_ids", "return_cached_tokens_details")
 """Those of them that say nothing of the prompt's text."""
 
+_ASKS_FOR_TOKENS = b"x-sglext-"
+"""SGLang: `x-sglext-return-input-ids` hands out the tokens of the prompt, and the others are made for it."""
+ERRORS = 400
+"""The first status of an error."""
 _STATUSES = frozenset(map(int, HTTPStatus))
 
 COARSE_BYTES = 256
 """Offsets in a secret prompt are rounded down to this: exact ones would tell a guesser each byte that is right."""
+
+
+class SecretPrompt(RequestFeature):
+    """The prompt from a Secret that was put in front of a request."""
+
+    __slots__ = ()
+
+    def engine_fields(self, allowed: frozenset[bytes]) -> frozenset[bytes]:
+        """Return the allowed fields without those that ask an engine for the tokens of its prompt."""
+        return without_token_fields(allowed)
+
+    def error_for(self, status: int) -> ApiError | None:
+        """Return the error in place of the engine's own."""
+        return engine_refused(status) if status >= ERRORS else None
+
+
+@lru_cache(256)
+def without_token_fields(allowed: frozenset[bytes]) -> frozenset[bytes]:
+    """Return names of header fields, in lower case, without those that ask for the tokens of the prompt."""
+    return frozenset(name for name in allowed if not name.startswith(_ASKS_FOR_TOKENS))
 
 
 def is_secret(revision: Revision) -> bool:

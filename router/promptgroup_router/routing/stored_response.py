@@ -101,17 +101,13 @@ def route_by_response(
         # a request that no group declares may have made it, under the rules of all that share the replica
         alone = replace(only(revision.candidates, member), rules=index.rules_of_replicas(group.group))
         return Route(
-            how=MatchedBy.NAME,
+            matched_by=MatchedBy.NAME,
             group=revision.label,
             model=revision.group.model,
             candidates=replace(alone, policy=Policy.LEAST_REQUEST),
             demand=Demand(wanted.session, revision.prefix, streamed=False, cached=False),
-            body=body,
-            estimated=0,
-            counted=0,
             session=RequestSession(wanted.session, wanted.session, named=True, source="path"),
-            rewrite=Rewrite(),
+            rewrite=Rewrite(body=body),
             caller=caller,
-            access=group.group.access,
         )
     raise lost(response_id, "response_id", _NO_RESPONSE, restarted=False)

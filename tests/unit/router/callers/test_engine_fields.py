@@ -10,6 +10,8 @@ from promptgroup_router.callers.engine_fields import with_text_field, without_en
 from promptgroup_router.contract.caller_rules import CallerRules, EngineField
 from promptgroup_router.policy.session_locations import SessionLocations
 from promptgroup_router.rings.index import build_index
+from promptgroup_router.routing.points import feature_of
+from promptgroup_router.routing.response_id import ChosenResponseId
 from promptgroup_router.routing.route import route
 from promptgroup_router.routing.secret_prompt import repeating_field
 from support.enginefields import JUDGED, PASSES, REPEATING
@@ -35,7 +37,9 @@ def sent(body, *, path=CHAT, allowed=()):
     view = build_index(table(group(callers=CallerRules(allowed=frozenset(allowed)))))
     ask = endpoint.parse(orjson.dumps(body))
     places, tokens = SessionLocations(), Tokens()
-    return orjson.loads(route(view, ask, {}, locations=places, tokens=tokens, now=0.0, cached=endpoint.cached).body)
+    return orjson.loads(
+        route(view, ask, {}, locations=places, tokens=tokens, now=0.0, cached=endpoint.cached).rewrite.body
+    )
 
 
 @pytest.mark.parametrize("field", EngineField)
@@ -77,8 +81,8 @@ def test_a_client_chooses_the_id_of_a_response_only_where_its_group_allows_it(al
     endpoint = ENDPOINTS[b"/v1/responses"]
     ask = endpoint.parse(orjson.dumps({"model": "support", "input": "Hi", "request_id": "resp_1"}))
     found = route(view, ask, {}, locations=SessionLocations(), tokens=Tokens(), now=0.0)
-    assert found.stamped is not bool(allowed)
-    assert ("request_id" in orjson.loads(found.body)) is bool(allowed)
+    assert (feature_of(found.features, ChosenResponseId) is not None) is not bool(allowed)
+    assert ("request_id" in orjson.loads(found.rewrite.body)) is bool(allowed)
 
 
 @pytest.mark.parametrize("model", ["llama", "support"])

@@ -11,7 +11,8 @@ from promptgroup_router.callers.salts import Salts
 from promptgroup_router.contract.caller_rules import CallerRules, EngineField
 from promptgroup_router.policy.session_locations import SessionLocations
 from promptgroup_router.rings.index import build_index
-from promptgroup_router.routing.response_id import ResponseId, decode, encode, encode_for, is_of
+from promptgroup_router.routing.points import feature_of
+from promptgroup_router.routing.response_id import ChosenResponseId, ResponseId, decode, encode, encode_for, is_of
 from promptgroup_router.routing.route import route
 from support.tables import SYSTEM, group, revision, table
 
@@ -51,7 +52,7 @@ def routed(body, caller=A, *, path=CHAT, view=None, headers=None):
 
 
 def salt(*arguments, **options):
-    return orjson.loads(routed(*arguments, **options).body).get("cache_salt")
+    return orjson.loads(routed(*arguments, **options).rewrite.body).get("cache_salt")
 
 
 @pytest.mark.parametrize("path", BODIES)
@@ -60,7 +61,7 @@ def test_each_caller_has_a_salt_on_every_api_and_none_chooses_it(path):
     mine, again, theirs = salt(body, path=path), salt(body, path=path), salt(body, B, path=path)
     assert mine == again == SALTS.of("chat", A).salt
     assert theirs == SALTS.of("chat", B).salt
-    assert "extra_key" not in orjson.loads(routed(body, path=path).body)
+    assert "extra_key" not in orjson.loads(routed(body, path=path).rewrite.body)
 
 
 @pytest.mark.parametrize("model", ["llama", "support"])
@@ -142,5 +143,5 @@ def test_nobody_continues_what_is_not_surely_theirs(previous):
 
 def test_a_client_chooses_no_id_of_a_response():
     found = routed(BODIES[RESPONSES] | {"request_id": "resp_1"}, path=RESPONSES)
-    assert found.stamped
-    assert "request_id" not in orjson.loads(found.body)
+    assert feature_of(found.features, ChosenResponseId) is not None
+    assert "request_id" not in orjson.loads(found.rewrite.body)

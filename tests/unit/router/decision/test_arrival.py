@@ -7,7 +7,9 @@ from promptgroup_router.apis.request import ApiKind, parse
 from promptgroup_router.base.errors import ApiError
 from promptgroup_router.contract.caller_rules import CallerLimits, CallerRules, EngineField
 from promptgroup_router.decision.arrival import ModelsAnswer, arrive
+from promptgroup_router.features.caller_account import CallerAccount
 from promptgroup_router.reading.digest import digest, from_digest
+from promptgroup_router.routing.points import feature_of
 from promptgroup_router.routing.route import Route
 from promptgroup_router.routing.state import RouterState
 from support.keys import BY_KEY, KEY_A
@@ -78,8 +80,8 @@ def test_answers_to_embeddings_are_reserved_where_the_engine_gets_them(allowed, 
         now=0.0,
         ask=from_digest(digest(ask, 0)) if large else None,
     )
-    assert found.charge.open == 100 * 2 * prompts
-    assert large or (b"prompt_embeds" in found.body) is (allowed != ())
+    assert feature_of(found.features, CallerAccount).charge.open == 100 * 2 * prompts
+    assert large or (b"prompt_embeds" in found.rewrite.body) is (allowed != ())
 
 
 @pytest.mark.parametrize("coding", ["gzip", "br", "identity, gzip", "x" * 1000])

@@ -5,6 +5,7 @@ from promptgroup_router.contract.access import ANYBODY, Access
 from promptgroup_router.contract.caller_rules import NO_RULES, CachedTokens, CallerRules, is_nameable
 from promptgroup_router.decision.engine_headers import FROM_ENGINES, TO_ENGINES, from_engine, to_engine
 from promptgroup_router.http11.http1 import HOP_BY_HOP
+from promptgroup_router.routing.secret_prompt import SecretPrompt
 from support.engineheaders import FROM_ENGINES as OF_ENGINES
 from support.engineheaders import JUDGED
 
@@ -69,7 +70,7 @@ def test_a_field_of_answers_is_not_one_of_requests_because_a_group_names_it():
 def test_no_header_asks_for_the_tokens_of_a_secret_prompt():
     rules = naming(IDS, "x-tenant")
     assert IDS.encode() in to_engine(ANYBODY, rules)
-    assert to_engine(ANYBODY, rules, secret=True) == TO_ENGINES | {b"x-tenant"}
+    assert SecretPrompt().engine_fields(to_engine(ANYBODY, rules)) == TO_ENGINES | {b"x-tenant"}
 
 
 @pytest.mark.parametrize(

@@ -44,10 +44,10 @@ def test_a_path_that_is_not_named_is_not_served():
 
 def test_a_request_goes_where_its_model_or_a_header_says():
     known, body = state(), {"model": "llama", "text": ["a"]}
-    assert json.loads(arrived(known, body).body) == body
-    assert json.loads(arrived(known, body | {"model": "support"}).body) == body
+    assert json.loads(arrived(known, body).rewrite.body) == body
+    assert json.loads(arrived(known, body | {"model": "support"}).rewrite.body) == body
     found = arrived(known, {"text": ["a"]}, **{"x-promptgroup": "support"})
-    assert (found.group, json.loads(found.body)) == ("chat/support", {"text": ["a"]})
+    assert (found.group, json.loads(found.rewrite.body)) == ("chat/support", {"text": ["a"]})
     assert len(found.candidates.members) == 3
     assert refused(known, {"text": ["a"]}).status == 404
     assert refused(known, [1]).code == "invalid_value"
@@ -55,7 +55,7 @@ def test_a_request_goes_where_its_model_or_a_header_says():
 
 
 def test_fields_of_the_engines_operator_are_taken_out_as_everywhere():
-    assert json.loads(arrived(state(), {"model": "llama", "cache_salt": "x"}).body) == {"model": "llama"}
+    assert json.loads(arrived(state(), {"model": "llama", "cache_salt": "x"}).rewrite.body) == {"model": "llama"}
 
 
 def protected(name: str = "hidden", **fields):

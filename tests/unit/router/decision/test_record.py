@@ -74,20 +74,24 @@ def record(
     caller=ANONYMOUS,
     traceparent=b"",
 ):
-    demand = SimpleNamespace(streamed=streamed, session=7, cached=True, marks=())
+    demand = SimpleNamespace(
+        streamed=streamed,
+        session=7,
+        cached=True,
+        marks=(),
+        scope=None,
+        instructions=0,
+        estimated_bytes=100,
+        counted=10,
+    )
     route = SimpleNamespace(
         group=GROUP,
         revision=revision,
-        how=MatchedBy.NAME,
+        matched_by=MatchedBy.NAME,
         demand=demand,
         model="m",
-        estimated=100,
-        counted=10,
         caller=caller,
-        pinned=False,
-        charge=None,
-        within=PrefixKey(0),
-        instructions=0,
+        session=SimpleNamespace(pinned=False),
         candidates=SimpleNamespace(order=lambda _key: iter((exchange.pick.member,))),
     )
     exchange = SimpleNamespace(
@@ -391,14 +395,6 @@ def test_what_says_nothing_of_a_revision_is_counted_apart(state, case):
     assert set(cached) == {(GROUP, REVISION, "other" if "tries" in fields else counted, *kind)}
     (found,) = cached.values()
     assert found.sum == 0.9, "45 of the 50 tokens that repeat"
-
-
-def test_requests_are_counted_by_caller_where_callers_are_known(state):
-    record(state).answer_began(200, 1.0)
-    record(state, caller=Caller("team-a")).answer_began(200, 1.0)
-    record(state, caller=Caller("team-a")).refused(ApiError(503, "full"), 503, 1.0)
-    state.metrics.callers.tell()
-    assert state.metrics.callers.requests.values == {(GROUP, "team-a", "200"): 1, (GROUP, "team-a", "503"): 1}
 
 
 @pytest.mark.parametrize("kept", [False, True])

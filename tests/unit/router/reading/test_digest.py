@@ -11,10 +11,12 @@ from promptgroup_router.apis.tokens import Tokens
 from promptgroup_router.base.errors import ApiError
 from promptgroup_router.callers.longest_answer import SAYING, longest_answer
 from promptgroup_router.contract.table import PromptRef
-from promptgroup_router.decision.cache_diagnosis import HEADER, question, without_question
+from promptgroup_router.features.cache_diagnosis import HEADER, question, without_question
 from promptgroup_router.policy.session_locations import SessionLocations
 from promptgroup_router.reading.digest import digest, from_digest
 from promptgroup_router.rings.index import build_index
+from promptgroup_router.routing.near_miss import UnmatchedPrompt
+from promptgroup_router.routing.points import feature_of
 from promptgroup_router.routing.route import Route, route, written
 from support.changed import changed
 from support.tables import SYSTEM, group, revision, table
@@ -81,18 +83,28 @@ def outcome(ask, endpoint, whole):
     """A route with the body for the engine, or a refusal; `whole` is the request that a digest is of."""
     try:
         found = route(VIEW, ask, {}, locations=SessionLocations(), tokens=Tokens(), now=0.0, cached=endpoint.cached)
-        return changed(found, body=written(whole, found.rewrite))
+        body = written(whole, found.rewrite)
+        return changed(found, rewrite=changed(found.rewrite, body=body), features=()), features(found)
     except ApiError as error:
         return error.status, str(error), error.param, error.code
 
 
-def without_hashes(found):
-    """A route without what is a hash of texts: long ones are hashed on the way, which makes other hashes."""
+def features(found):
+    """The features of a route: their kinds, and what is known of a prompt that no group declares."""
+    unmatched = feature_of(found.features, UnmatchedPrompt)
+    known = (unmatched.leading, unmatched.near_miss) if unmatched is not None else None
+    return [type(feature) for feature in found.features], known
+
+
+def without_hashes(result):
+    """A result without what is a hash of texts: long ones are hashed on the way, which makes other hashes."""
+    found, parts = result[0], result[1]
     if not isinstance(found, Route):
-        return found
+        return result
     demand = changed(found.demand, session=0, prefix=0, origin=0)
     session = changed(found.session, key=0, first=0)
-    return changed(found, demand=demand, session=session, leading=found.leading and found.leading.length)
+    kinds, known = parts
+    return changed(found, demand=demand, session=session), kinds, known and (known[0].length, known[1])
 
 
 @pytest.mark.interpreted
@@ -137,7 +149,7 @@ def test_a_very_long_system_text_is_told_by_its_beginning_and_its_hash():
     assert len(one.system) < 1_100_000
     assert one.system != other.system
     assert (one.text, find_session(one, {}, "g").key) == (whole.text, find_session(whole, {}, "g").key)
-    assert outcome(one, ENDPOINTS[b"/v1/chat/completions"], whole).group == "chat/plain"
+    assert outcome(one, ENDPOINTS[b"/v1/chat/completions"], whole)[0].group == "chat/plain"
 
 
 MESSAGES_PATH, RESPONSES_PATH, CHAT_PATH = b"/v1/messages", b"/v1/responses", b"/v1/chat/completions"
@@ -150,9 +162,8 @@ def test_a_digest_has_all_declared_messages_behind_the_instructions(path, field)
     said = [{"role": "system", "content": SYSTEM}, *EXAMPLE_MESSAGES, *SAID]
     whole = ENDPOINTS[path].parse(orjson.dumps({"model": "llama", field: said}))
     told = from_digest(orjson.loads(orjson.dumps(digest(whole, VIEW.most_messages))))
-    assert (
-        outcome(told, ENDPOINTS[path], whole).group == outcome(whole, ENDPOINTS[path], whole).group == "chat/examples"
-    )
+    groups = [outcome(each, ENDPOINTS[path], whole)[0].group for each in (told, whole)]
+    assert groups == ["chat/examples"] * 2
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,8 @@ from promptgroup_router.policy.gossip import LAST_TURN
 from promptgroup_router.policy.session_locations import QUIET_SECONDS, Placement, SessionLocations
 from promptgroup_router.rings.index import build_index
 from promptgroup_router.routing.match import MatchedBy
+from promptgroup_router.routing.near_miss import UnmatchedPrompt
+from promptgroup_router.routing.points import feature_of
 from promptgroup_router.routing.route import UNMATCHED, refuse_empty, revision_by_weight, route, share_of
 from support.tables import SYSTEM, group, revision, slot, table
 
@@ -37,6 +39,10 @@ def routed(view, request, headers=None, *, locations=None, tokens=None, now=0.0)
     )
 
 
+def leading(found):
+    return feature_of(found.features, UnmatchedPrompt).leading
+
+
 VIEW = build_index(table(group("support", session_header="x-mine")))
 
 
@@ -48,7 +54,7 @@ def test_by_content_the_body_stays_and_the_session_is_the_start_of_the_conversat
     first = routed(VIEW, request)
     later = routed(VIEW, ask(("system", SYSTEM), ("user", LONG), ("assistant", "Yes?"), ("user", "More")))
     other = routed(VIEW, ask(("system", SYSTEM), ("user", "y" + LONG)))
-    assert (first.how, first.group, first.model, first.body) == (
+    assert (first.matched_by, first.group, first.model, first.rewrite.body) == (
         MatchedBy.CONTENT,
         "chat/support",
         "llama",
@@ -68,8 +74,8 @@ def test_a_session_whose_key_became_another_knows_its_first():
 
 def test_by_name_the_prompt_is_put_in_front():
     found = routed(VIEW, ask(model="support"))
-    assert (found.how, found.group, found.model) == (MatchedBy.NAME, "chat/support", "llama")
-    assert json.loads(found.body)["messages"][0] == {"role": "system", "content": SYSTEM}
+    assert (found.matched_by, found.group, found.model) == (MatchedBy.NAME, "chat/support", "llama")
+    assert json.loads(found.rewrite.body)["messages"][0] == {"role": "system", "content": SYSTEM}
 
 
 def test_a_request_waits_for_the_replicas_of_its_revision():
@@ -125,14 +131,17 @@ def test_by_content_tier_1_is_counted_and_the_rest_estimated():
     assert lengths(routed(COUNTED, first)) == (196, 96, 0, 2)
     assert lengths(routed(COUNTED, later)) == (406, 96, 396, 4)
     found = routed(COUNTED, later)
-    assert (found.estimated, found.counted) == (1240, 96)
+    assert (found.demand.estimated_bytes, found.demand.counted) == (1240, 96)
 
 
 def test_by_name_the_same_is_demanded_as_by_content():
     for view in (VIEW, COUNTED):
         content, name = routed(view, ask(("system", SYSTEM), *TURNS)), routed(view, ask(*TURNS, model="support"))
         assert lengths(name)[:3] == lengths(content)[:3]
-        assert (name.estimated, name.counted) == (content.estimated, content.counted)
+        assert (name.demand.estimated_bytes, name.demand.counted) == (
+            content.demand.estimated_bytes,
+            content.demand.counted,
+        )
 
 
 def test_tier_1_that_no_engine_has_counted_is_estimated_with_its_tools():
@@ -143,7 +152,12 @@ def test_tier_1_that_no_engine_has_counted_is_estimated_with_its_tools():
     same = routed(view, ask(*TURNS, model="support", tools=orjson.Fragment(TOOLS)))
     assert lengths(content) == (of_tools + 310, of_tools, of_tools + 300, 4)
     assert lengths(name) == lengths(same) == (of_tools + 310, of_tools, of_tools + 300, 3)
-    assert content.estimated == name.estimated == same.estimated == 400 + len(TOOLS) + 1240
+    assert (
+        content.demand.estimated_bytes
+        == name.demand.estimated_bytes
+        == same.demand.estimated_bytes
+        == 400 + len(TOOLS) + 1240
+    )
 
 
 EXAMPLES = [("user", "e" * 100), ("assistant", "f" * 300)]
@@ -153,10 +167,10 @@ WITH_EXAMPLES = build_index(table(group("support", revision(tokens=196, messages
 def test_declared_messages_are_tier_1_and_no_earlier_turn():
     first = routed(WITH_EXAMPLES, ask(("system", SYSTEM), *EXAMPLES, TURNS[0]))
     later = routed(WITH_EXAMPLES, ask(("system", SYSTEM), *EXAMPLES, *TURNS))
-    assert (first.how, lengths(first)) == (MatchedBy.CONTENT, (296, 196, 0, 2))
+    assert (first.matched_by, lengths(first)) == (MatchedBy.CONTENT, (296, 196, 0, 2))
     assert lengths(later) == (506, 196, 496, 4)
     without = routed(WITH_EXAMPLES, ask(("system", SYSTEM), TURNS[0]))
-    assert without.how is MatchedBy.NONE
+    assert without.matched_by is MatchedBy.NONE
 
 
 def test_declared_messages_tell_no_sessions_apart():
@@ -171,7 +185,7 @@ def test_declared_messages_tell_no_sessions_apart():
 
 def test_by_name_declared_messages_are_put_in_front():
     found = routed(WITH_EXAMPLES, ask(TURNS[0], model="support"))
-    assert [each["content"] for each in json.loads(found.body)["messages"]] == [
+    assert [each["content"] for each in json.loads(found.rewrite.body)["messages"]] == [
         SYSTEM, EXAMPLES[0][1], EXAMPLES[1][1], TURNS[0][1],
     ]  # fmt: skip
     assert lengths(found)[:3] == (296, 196, 0)
@@ -193,7 +207,7 @@ def test_without_a_group_the_system_text_is_tier_1():
     view = build_index(table(group("support")))
     assert lengths(routed(view, ask(("system", "x" * 4000), *TURNS))) == (1310, 1000, 1300, 4)
     found = routed(view, ask(("system", "x" * 4000), *TURNS))
-    assert (found.estimated, found.counted) == (5240, 0)
+    assert (found.demand.estimated_bytes, found.demand.counted) == (5240, 0)
 
 
 def test_the_length_of_a_text_is_estimated_that_of_tokens_is_known():
@@ -202,7 +216,7 @@ def test_the_length_of_a_text_is_estimated_that_of_tokens_is_known():
     assert lengths(routed(view, text(list(range(2000))))) == (2000, 512, 0, 1)
     assert lengths(routed(view, text([1, 2, 3]))) == (3, 3, 0, 1)
     assert lengths(routed(COUNTED, text(SYSTEM + "x" * 400))) == (196, 96, 0, 1)
-    assert routed(view, text([1, 2, 3])).estimated == 0
+    assert routed(view, text([1, 2, 3])).demand.estimated_bytes == 0
 
 
 def test_a_prompt_with_an_image_teaches_nothing():
@@ -214,7 +228,7 @@ def test_a_prompt_with_an_image_teaches_nothing():
             ask(("user", parts), model="support"),
             ask(("user", parts)),
         ):
-            assert routed(view, request).estimated == 0
+            assert routed(view, request).demand.estimated_bytes == 0
 
 
 def test_turns_are_bounded_and_streams_are_told():
@@ -231,9 +245,9 @@ def test_without_a_match_the_prompt_is_the_prefix_and_its_start_is_listed():
     found = routed(view, ask(("system", "x" * 5000), ("user", LONG)))
     same = routed(view, ask(("system", "x" * 5000), ("user", "y" + LONG)))
     like = routed(view, ask(("system", "x" * 4000), ("user", LONG)))
-    assert (found.how, found.group, found.model) == (MatchedBy.NONE, UNMATCHED, "llama")
-    assert found.leading.length == 5000
-    assert found.leading.hash == same.leading.hash == like.leading.hash
+    assert (found.matched_by, found.group, found.model) == (MatchedBy.NONE, UNMATCHED, "llama")
+    assert leading(found).length == 5000
+    assert leading(found).hash == leading(same).hash == leading(like).hash
     assert found.demand.prefix == same.demand.prefix != like.demand.prefix
     assert found.demand.session != same.demand.session
     assert len(found.candidates.ready) == 6
@@ -243,13 +257,13 @@ def test_without_a_match_tools_are_a_part_of_the_prefix():
     view = build_index(table(group("a", revision("A"))))
     one, other = (routed(view, ask(tools=[{"name": name}])) for name in ("find", "sum"))
     assert one.demand.prefix != other.demand.prefix
-    assert one.leading == other.leading
+    assert leading(one) == leading(other)
 
 
 def test_without_instructions_the_start_of_the_conversation_is_listed():
     view = build_index(table(group("a", revision("A"))))
-    one, same, other = (routed(view, ask(("user", words))).leading for words in ("Hi", "Hi", "Ho"))
-    later = routed(view, ask(("user", "Hi"), ("assistant", "Yes?"), ("user", "More"))).leading
+    one, same, other = (leading(routed(view, ask(("user", words)))) for words in ("Hi", "Hi", "Ho"))
+    later = leading(routed(view, ask(("user", "Hi"), ("assistant", "Yes?"), ("user", "More"))))
     assert one == same == later != other
     texts = [routed(view, text(prompt)).demand.prefix for prompt in ("a", "b", [1, 2], [1, 3])]
     assert len(set(texts)) == 4
@@ -276,7 +290,7 @@ def test_without_a_ready_replica_the_answer_is_503():
 def test_by_name_with_a_text_that_is_not_known_yet_is_503_by_content_it_is_served():
     view = build_index(table(group("support", revision(known=False))))
     assert refused(view, ask(model="support")) == (503, "prompt_not_available")
-    assert routed(view, ask(("system", SYSTEM), ("user", "Hi"))).how is MatchedBy.CONTENT
+    assert routed(view, ask(("system", SYSTEM), ("user", "Hi"))).matched_by is MatchedBy.CONTENT
 
 
 # --- Revisions by name ---------------------------------------------------------------------------------------
@@ -406,9 +420,9 @@ def test_a_request_by_an_alias_is_one_by_the_model_and_engines_get_the_models_na
         )
         for model in ("llama", "gpt-4o")
     )
-    assert json.loads(by_alias.body) == json.loads(by_model.body)
-    assert json.loads(by_alias.body)["model"] == "llama"
-    for name in ("how", "group", "model", "candidates", "session", "estimated", "counted", "revision", "leading"):
+    assert json.loads(by_alias.rewrite.body) == json.loads(by_model.rewrite.body)
+    assert json.loads(by_alias.rewrite.body)["model"] == "llama"
+    for name in ("matched_by", "group", "model", "candidates", "session", "revision"):
         assert getattr(by_alias, name) == getattr(by_model, name), name
     if ENDPOINTS[path].cached:
         assert by_alias.demand == by_model.demand
@@ -420,7 +434,7 @@ def test_tools_of_a_request_by_an_alias_are_put_in_order():
     chat = [("system", SYSTEM), ("user", "Hi")]
     by_model, by_alias = (routed(view, ask(*chat, model=model, tools=FUNCTIONS)) for model in ("llama", "gpt"))
     assert by_alias.group == "chat/a"
-    assert by_alias.body == by_model.body != ask(*chat, tools=FUNCTIONS).raw
+    assert by_alias.rewrite.body == by_model.rewrite.body != ask(*chat, tools=FUNCTIONS).raw
 
 
 def test_what_engines_say_of_a_model_holds_under_its_alias():
@@ -436,7 +450,7 @@ def test_what_engines_say_of_a_model_holds_under_its_alias():
 
 def test_a_group_that_is_named_by_a_header_gets_its_model_whatever_the_body_names():
     found = routed(ALIASED, ask(model="gpt-4o"), {b"x-promptgroup": b"other"})
-    assert (found.group, json.loads(found.body)["model"]) == ("chat/other", "llama")
+    assert (found.group, json.loads(found.rewrite.body)["model"]) == ("chat/other", "llama")
 
 
 RULES = "You are the assistant of a shop, and follow its rules. " * 100
@@ -451,7 +465,7 @@ def test_sessions_of_a_declared_prompt_share_nothing_by_it(count, filled):
 
     def marks(question):
         found = routed(view, ask(("system", system), *examples, ("user", question)))
-        assert found.how is MatchedBy.CONTENT
+        assert found.matched_by is MatchedBy.CONTENT
         return set(found.demand.marks)
 
     assert marks("Where is my parcel?") == set()

@@ -10,8 +10,9 @@ from promptgroup_router.contract.table import PromptRef
 from promptgroup_router.policy.session_locations import SessionLocations
 from promptgroup_router.rings.index import build_index
 from promptgroup_router.routing.near_miss import find_near_miss
+from promptgroup_router.routing.points import feature_of
 from promptgroup_router.routing.route import route
-from promptgroup_router.routing.secret_prompt import COARSE_BYTES
+from promptgroup_router.routing.secret_prompt import COARSE_BYTES, SecretPrompt
 from support.tables import group, revision, table
 
 TEXT = "You know what nobody else may know. " * 40
@@ -86,8 +87,8 @@ def test_all_else_is_served(fields):
 def test_apis_that_get_no_prompt_are_served_as_they_are():
     ask = parse_json(orjson.dumps({"model": "support", "query": "Hi", "documents": ["x"], "return_documents": True}))
     found = routed(SECRET, ask, cached=False)
-    assert (found.group, found.secret) == ("chat/support", False)
-    assert routed(SECRET, chat()).secret
+    assert (found.group, feature_of(found.features, SecretPrompt)) == ("chat/support", None)
+    assert feature_of(routed(SECRET, chat()).features, SecretPrompt) is not None
 
 
 def test_what_a_client_may_know_is_not_refused():

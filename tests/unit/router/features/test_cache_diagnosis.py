@@ -14,10 +14,18 @@ from promptgroup_router.apis.responses import parse_response
 from promptgroup_router.base.errors import ApiError
 from promptgroup_router.callers.salts import SHARED
 from promptgroup_router.contract.caller_rules import CachedTokens
-from promptgroup_router.decision.cache_diagnosis import Diagnosed, MissDiagnosis, diagnose, question, without_question
+from promptgroup_router.features.cache_diagnosis import (
+    CacheDiagnosis,
+    Diagnosed,
+    MissDiagnosis,
+    question,
+    without_question,
+)
+from promptgroup_router.routing.points import Answering
 from promptgroup_router.routing.prompt_digest import PromptDigests
 
 HEADER = b"x-promptgroup-diagnostics"
+OWNER = "chat/a\0\0"
 
 
 def message(**fields):
@@ -71,48 +79,65 @@ def test_an_engine_does_not_get_the_question():
     assert without_question(chat()).raw == chat().raw
 
 
-def routed(asked, *, caller=ANONYMOUS, how=CachedTokens.EXACT):
-    candidates = SimpleNamespace(rules=SimpleNamespace(cached_tokens=how))
-    return SimpleNamespace(question=asked, candidates=candidates, group="chat/a", caller=caller, domain=SHARED)
-
-
 def asks(previous, **fields):
-    asked = question(message(diagnostics={"previous_message_id": previous}, **fields), {})
-    return asked._replace(tokens_a_byte=0.25)
+    return question(message(diagnostics={"previous_message_id": previous}, **fields), {})
 
 
-def answered(known, found, body=b'{"id": "msg_1", "content": []}'):
-    rewriter = Diagnosed(known, found, MissDiagnosis("none"), streamed=False)
+def diagnosis_of(known, asked, *, caller=ANONYMOUS, how=CachedTokens.EXACT):
+    """The diagnosis of a request whose prompt has four bytes a token."""
+    route = SimpleNamespace(
+        candidates=SimpleNamespace(rules=SimpleNamespace(cached_tokens=how)),
+        group="chat/a",
+        caller=caller,
+        rewrite=SimpleNamespace(domain=SHARED),
+        demand=SimpleNamespace(prompt=25),
+    )
+    return CacheDiagnosis(known, route, asked, 100)
+
+
+def answering(known, asked, **whose):
+    answer = Answering(None, 200, streamed=False, compressed=False, now=0.0)
+    diagnosis_of(known, asked, **whose).answering(answer)
+    return answer
+
+
+def answered(known, asked, body=b'{"id": "msg_1", "content": []}', **whose):
+    rewriter = answering(known, asked, **whose).rewriter
     return rewriter.feed(body) + rewriter.finish()
+
+
+def diagnosed(known, asked, **whose):
+    return diagnosis_of(known, asked, **whose).diagnose(None)
 
 
 @pytest.mark.interpreted
 def test_a_conversation_is_told_what_changed_since_the_answer_that_it_names():
     known = PromptDigests()
-    answered(known, routed(asks(None, system="Be brief. " * 100)))
-    same = diagnose(known, routed(asks("msg_1", system="Be brief. " * 100)), None)
+    answered(known, asks(None, system="Be brief. " * 100))
+    same = diagnosed(known, asks("msg_1", system="Be brief. " * 100))
     assert (same.reason, same.header()) == ("none", b"none")
-    changed = diagnose(known, routed(asks("msg_1", system="Be verbose.")), None)
+    changed = diagnosed(known, asks("msg_1", system="Be verbose."))
     assert changed.reason == "system_changed"
     assert changed.tokens >= 250
     assert changed.header() == b"system_changed;tokens=%d" % changed.tokens
     other = [{"role": "user", "content": "bye"}]
-    turned = diagnose(known, routed(asks("msg_1", system="Be brief. " * 100, messages=other)), None)
+    turned = diagnosed(known, asks("msg_1", system="Be brief. " * 100, messages=other))
     assert (turned.reason, turned.message, turned.reusable) == ("messages_changed", 0, 250)
 
 
 @pytest.mark.interpreted
 def test_an_answer_that_was_given_to_somebody_else_is_not_found():
     known = PromptDigests()
-    answered(known, routed(asks(None), caller=Caller("alice")))
-    assert diagnose(known, routed(asks("msg_1"), caller=Caller("alice")), None).reason == "none"
-    assert diagnose(known, routed(asks("msg_1"), caller=Caller("bob")), None).reason == "previous_message_not_found"
+    answered(known, asks(None), caller=Caller("alice"))
+    assert diagnosed(known, asks("msg_1"), caller=Caller("alice")).reason == "none"
+    assert diagnosed(known, asks("msg_1"), caller=Caller("bob")).reason == "previous_message_not_found"
 
 
 @pytest.mark.interpreted
 def test_who_is_not_told_what_was_cached_is_told_nothing_of_it():
     hidden = next(each for each in CachedTokens if each is not CachedTokens.EXACT)
-    assert diagnose(PromptDigests(), routed(asks("msg_1"), how=hidden), None) is None
+    told = answering(PromptDigests(), asks("msg_1"), how=hidden)
+    assert (told.fields, told.rewriter) == ([], None)
 
 
 FIELDS = {
@@ -166,12 +191,11 @@ def test_an_answer_in_any_parts_is_the_answer_with_the_field(cuts, kind):
         "response": question(response(prompt_cache_options={"comparison_response_id": None}), {}),
         "chat": question(chat(), {HEADER: b""}),
     }.get(kind, asks(None))
-    found = routed(asked)
-    rewriter = Diagnosed(known, found, diagnosis, streamed=kind in ("message", "response"))
+    rewriter = Diagnosed(known, OWNER, asked, diagnosis, streamed=kind in ("message", "response"))
     edges = [0, *sorted(min(cut, len(body)) for cut in cuts), len(body)]
     told = b"".join(rewriter.feed(body[a:b]) for a, b in pairwise(edges)) + rewriter.finish()
     identity = "resp_7" if kind == "response" else "msg_7"
-    assert known.get("chat/a\0\0", identity) == asked.digest
+    assert known.get(OWNER, identity) == asked.digest
     if kind == "chat":
         assert told == body
         return
@@ -192,7 +216,7 @@ def test_an_answer_in_any_parts_is_the_answer_with_the_field(cuts, kind):
 @pytest.mark.interpreted
 def test_an_answer_without_its_place_passes_unchanged():
     body = b'data: {"type": "error"}\n\n' * 1000
-    rewriter = Diagnosed(PromptDigests(), routed(asks(None)), MissDiagnosis("none"), streamed=True)
+    rewriter = Diagnosed(PromptDigests(), OWNER, asks(None), MissDiagnosis("none"), streamed=True)
     assert b"".join(rewriter.feed(body[at : at + 777]) for at in range(0, len(body), 777)) + rewriter.finish() == body
 
 
@@ -207,10 +231,10 @@ def test_what_a_client_has_written_is_neither_the_id_nor_the_place():
     ]
     body = b"".join(b"event: x\ndata: %b\n\n" % orjson.dumps(each) for each in events_)
     known, asked = PromptDigests(), question(response(prompt_cache_options={"comparison_response_id": None}), {})
-    rewriter = Diagnosed(known, routed(asked), MissDiagnosis("none"), streamed=True)
+    rewriter = Diagnosed(known, OWNER, asked, MissDiagnosis("none"), streamed=True)
     told = events(b"".join(rewriter.feed(body[at : at + 50]) for at in range(0, len(body), 50)) + rewriter.finish())
-    assert known.get("chat/a\0\0", "resp_7") == asked.digest
-    assert known.get("chat/a\0\0", "mine") is None
+    assert known.get(OWNER, "resp_7") == asked.digest
+    assert known.get(OWNER, "mine") is None
     for at in (0, 2):
         assert told[at]["response"].pop("prompt_cache_diagnostics") == {"type": "cache_hit"}
     assert told == events_

@@ -24,9 +24,11 @@ from promptgroup_router.contract.caller_rules import CachedTokens
 from promptgroup_router.documents.members import NOWHERE, MemberReader
 from promptgroup_router.policy.balancer import Pick
 from promptgroup_router.policy.misses import expect_miss
+from promptgroup_router.routing.points import Answering, RequestFeature
 from promptgroup_router.routing.prompt_digest import CacheQuestion, PromptDigests, digest, first_change
 from promptgroup_router.routing.route import Route
 
+OK = 200
 HEADER = names.HEADER_DIAGNOSTICS.encode()
 CACHE_MISS = names.HEADER_CACHE_MISS.encode()
 ANTHROPIC, PREVIOUS = "diagnostics", "previous_message_id"
@@ -90,12 +92,6 @@ def without_question(ask: ParsedRequest) -> ParsedRequest:
     return sent
 
 
-def asked_by(found: Route, asked: CacheQuestion, text: int) -> Route:
-    """Return the route with the question of its client; `text` is the length of the prompt in bytes."""
-    found.question = asked._replace(tokens_a_byte=found.demand.prompt / max(1, text))
-    return found
-
-
 def _question(previous: str | None, ask: ParsedRequest, form: ApiKind | None) -> CacheQuestion:
     return CacheQuestion(previous or "", digest(ask), form)
 
@@ -148,43 +144,64 @@ class MissDiagnosis(NamedTuple):
         }
 
 
-def diagnose(known: PromptDigests, found: Route, pick: Pick | None) -> MissDiagnosis | None:
-    """Return the answer to a request's question; None if it asks nothing, or may not know.
+class CacheDiagnosis(RequestFeature):
+    """The question of a request's client about the cache, and its answer."""
 
-    Args:
-        known: the prompts of earlier answers.
-        found: the route of the request.
-        pick: the replica that has it.
-    """
-    asked = found.question
-    if asked is None or found.candidates.rules.cached_tokens is not CachedTokens.EXACT:
-        return None
-    if asked.previous:
-        before = known.get(owner(found), asked.previous)
-        if before is None:
-            return MissDiagnosis(NOT_FOUND)
-        change = first_change(before, asked.digest)
-        if change is not None:
-            rate = asked.tokens_a_byte
-            return MissDiagnosis(
-                f"{change.what}_changed", round(change.lost * rate), round(change.kept * rate), change.message
-            )
-    missed = expect_miss(pick) if pick is not None else None
-    return MissDiagnosis(missed.cause, round(missed.tokens)) if missed is not None else MissDiagnosis(NONE)
+    __slots__ = ("_exact", "_known", "_owner", "_question", "_tokens_a_byte")
 
+    def __init__(self, known: PromptDigests, route: Route, asked: CacheQuestion, text: int) -> None:
+        """Keep the question.
 
-def owner(found: Route) -> str:
-    """Return who may ask about the answers to this request: its caller, within its group and part of the cache."""
-    return f"{found.group}\0{found.caller.name}\0{found.domain.salt}"
+        Args:
+            known: the prompts of earlier answers.
+            route: where the request goes.
+            asked: the question.
+            text: length of the prompt, in bytes.
+        """
+        self._known = known
+        self._question = asked
+        self._tokens_a_byte = route.demand.prompt / max(1, text)
+        self._owner = f"{route.group}\0{route.caller.name}\0{route.rewrite.domain.salt}"
+        """Names whoever may ask about the answer: the caller, within the group and its part of the cache."""
+        self._exact = route.candidates.rules.cached_tokens is CachedTokens.EXACT
+        """False where clients may not know what was cached."""
+
+    def answering(self, answer: Answering) -> None:
+        """Tell the diagnosis in a header field, and in the body of an answer that can be read."""
+        if not self._exact:
+            return
+        diagnosis = self.diagnose(answer.pick)
+        answer.fields.append((CACHE_MISS, diagnosis.header()))
+        if answer.status == OK and not answer.compressed:
+            answer.rewrite(Diagnosed(self._known, self._owner, self._question, diagnosis, streamed=answer.streamed))
+
+    def diagnose(self, pick: Pick | None) -> MissDiagnosis:
+        """Return why the prompt is not in the cache of the replica that has the request."""
+        asked = self._question
+        if asked.previous:
+            before = self._known.get(self._owner, asked.previous)
+            if before is None:
+                return MissDiagnosis(NOT_FOUND)
+            change = first_change(before, asked.digest)
+            if change is not None:
+                rate = self._tokens_a_byte
+                return MissDiagnosis(
+                    f"{change.what}_changed", round(change.lost * rate), round(change.kept * rate), change.message
+                )
+        missed = expect_miss(pick) if pick is not None else None
+        return MissDiagnosis(missed.cause, round(missed.tokens)) if missed is not None else MissDiagnosis(NONE)
 
 
 class Diagnosed:
     """Puts a diagnosis into an answer on its way, and remembers the prompt by the answer's id."""
 
-    def __init__(self, known: PromptDigests, found: Route, diagnosis: MissDiagnosis, *, streamed: bool) -> None:
+    def __init__(
+        self, known: PromptDigests, owner: str, asked: CacheQuestion, diagnosis: MissDiagnosis, *, streamed: bool
+    ) -> None:
         self._known = known
-        self._route = found
-        form = found.question.form if found.question is not None else None
+        self._owner = owner
+        self._asked = asked
+        form = asked.form
         self._place = (_PLACES[form] if streamed else b"") if form is not None else None
         """The member of an event whose field it is, or empty; None once it is there, and where the header has all."""
         self._field = diagnosis.field(form) + b"," if form is not None else b""
@@ -242,9 +259,8 @@ class Diagnosed:
 
     def _remember(self, head: bytes) -> bytes | None:
         """Remember the prompt by the id in the beginning of its answer; return None once nothing is looked for."""
-        asked, found = self._route.question, _id_of(head, streamed=self._streamed)
-        if found and asked is not None:
-            self._known.put(owner(self._route), found, asked.digest)
+        if answer_id := _id_of(head, streamed=self._streamed):
+            self._known.put(self._owner, answer_id, self._asked.digest)
             return None
         return head if len(head) < HEAD else None
 

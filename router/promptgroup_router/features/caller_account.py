@@ -1,0 +1,131 @@
+"""The account of a request's caller: limits that it is charged against, and the tokens that are counted by name."""
+
+from promptgroup_router.apis.request import ParsedRequest
+from promptgroup_router.apis.responses import BACKGROUND, goes_on
+from promptgroup_router.apis.usage import Tail
+from promptgroup_router.base.caller_metrics import CallerUse
+from promptgroup_router.base.errors import ApiError
+from promptgroup_router.callers.answer_events import UNSEEN, SeenEvents, tail_of
+from promptgroup_router.callers.limiter import Charge
+from promptgroup_router.callers.longest_answer import longest_answer
+from promptgroup_router.contract.caller_rules import NO_LIMITS, EngineField
+from promptgroup_router.routing.points import Answering, RequestEnd, RequestFeature
+from promptgroup_router.routing.route import Route
+from promptgroup_router.routing.state import RouterState
+from promptgroup_router.undeclared.unmatched import UNMATCHED
+
+
+class CallerAccount(RequestFeature):
+    """One request in the account of its caller."""
+
+    __slots__ = ("_group", "_name", "_prompt", "_seen", "_state", "_use", "charge")
+
+    def __init__(self, state: RouterState, route: Route, charge: Charge | None) -> None:
+        """Begin the account.
+
+        Args:
+            state: of the router or picker.
+            route: where the request goes.
+            charge: what was charged for it; None for a caller without limits.
+        """
+        self._state = state
+        self._group = route.group
+        self._name = route.caller.name
+        self._prompt = round(route.demand.prompt) if route.demand.cached else -1
+        """Estimated tokens of the prompt; negative where nobody counts those that an engine does not tell."""
+        self._seen = SeenEvents()
+        self._use: CallerUse | None = None
+        """The use of its caller; None until the request is counted, and for a caller who is not known."""
+        self.charge = charge
+
+    def tail(self, tail: Tail, *, streamed: bool) -> Tail:
+        """Count the events of a stream, whose end may never come."""
+        return tail_of(tail, self._seen, streamed=streamed)
+
+    def answering(self, answer: Answering) -> None:
+        """Tell the caller what is left."""
+        if self.charge is not None:
+            answer.limits = self._state.limiter.lines(self.charge, answer.now)
+
+    def answered(self, status: int) -> None:
+        """Count the request."""
+        if (use := self._callers_use()) is not None:
+            use.answered(status)
+
+    def ended(self, end: RequestEnd) -> None:
+        """Settle the charge, and count the tokens."""
+        if self.charge is not None:
+            if end.worked or end.usage is not None:
+                self._state.limiter.settle(self.charge, end.usage, end.now, self._seen.count)
+            else:
+                self._state.limiter.give_back(self.charge, end.now)
+        use = self._use if end.shown else self._callers_use()
+        if use is None or not end.metered:
+            return
+        if (usage := end.usage) is not None:
+            use.prompt_tokens += usage.prompt_tokens
+            use.cached_tokens += usage.cached_tokens or 0
+            use.answer_tokens += usage.completion_tokens
+        elif self._prompt >= 0:
+            use.unmetered += 1
+            if self._seen.count != UNSEEN:
+                use.prompt_tokens += self._prompt
+                use.answer_tokens += self._seen.count
+
+    def withdrawn(self, now: float) -> None:
+        """Give back the charge."""
+        if self.charge is not None:
+            self._state.limiter.give_back(self.charge, now)
+
+    def _callers_use(self) -> CallerUse | None:
+        if self._use is None and self._name:
+            self._use = self._state.metrics.callers.of(self._group, self._name)
+        return self._use
+
+
+def open_account(state: RouterState, route: Route, ask: ParsedRequest, size: int, now: float) -> CallerAccount | None:
+    """Charge the caller for a request, where its group has limits; None for one who has none and no name.
+
+    Args:
+        state: of the router or picker.
+        route: where the request goes.
+        ask: the request.
+        size: bytes of its body; 0 if none counts.
+        now: monotonic seconds.
+
+    Raises:
+        ApiError: 429: the caller has reached a limit. 400: nobody would see the end of what is limited.
+    """
+    limits = route.candidates.rules.limits_of(route.caller.name)
+    if limits is NO_LIMITS:
+        return CallerAccount(state, route, None) if route.caller.name else None
+    if (limits.in_flight or limits.tokens_per_minute or limits.tokens_per_day) and goes_on(ask):
+        raise ApiError(
+            400,
+            "background is set, and the caller has limits of tokens or of requests at a time, for which the end of a "
+            "response must be seen: leave background out, and stream the response",
+            param=BACKGROUND,
+            code="background_not_supported",
+        )
+    group = route.candidates.id if route.group == UNMATCHED else route.group
+    if route.demand.cached:
+        # what is not for the engine is taken out of the body
+        embedded = ask.embedded if EngineField.PROMPT_EMBEDS in route.rewrite.allowed else 0
+        prompt = route.demand.prompt
+        longest, stated = longest_answer(ask.kind, ask.doc, ask.prompts + embedded)
+    else:  # embeddings and their like, whose text nobody has measured
+        prompt, longest, stated = int(size * state.tokens.per_byte(route.model)), 0, True
+    try:
+        charge = state.limiter.admit(
+            group,
+            route.caller.name,
+            limits,
+            prompt=prompt,
+            longest=longest,
+            stated=stated,
+            now=now,
+        )
+    except ApiError as error:
+        state.metrics.callers.of(route.group, route.caller.name).refused(error.code or "")
+        raise
+    return CallerAccount(state, route, charge) if charge is not None or route.caller.name else None

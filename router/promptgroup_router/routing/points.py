@@ -1,0 +1,175 @@
+"""The points of a request's life at which a feature may act.
+
+A feature keeps what it needs of one request in a `RequestFeature`. A route has those of its request, in the order in
+which they act, and none for a group that uses none. The router's relay and the picker's call ask them alike:
+
+| point           | when                                         | a feature may                                   |
+|-----------------|----------------------------------------------|-------------------------------------------------|
+| `engine_fields` | the request goes to a replica                | keep header fields of the client from it        |
+| `engine_body`   | the same                                     | change the body                                 |
+| `error_for`     | the engine answers with an error             | have the router answer with an error of its own |
+| `tail`          | the head of the answer has come              | watch the parts of the body                     |
+| `answering`     | the client gets the head of the answer       | add header fields, rewrite the body             |
+| `answered`      | the same, and when the router answers itself | count the status                                |
+| `ended`         | the request is over, however it ended        | close books of its own                          |
+| `withdrawn`     | the request is dropped before it is sent     | give back what was taken for it                 |
+
+The model is the `requestcontrol` interfaces of llm-d's router. Does no I/O and reads no clock.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol, TypeVar
+
+from promptgroup_router.apis.usage import Tail, Usage
+from promptgroup_router.base.errors import ApiError
+from promptgroup_router.policy.balancer import Pick
+from promptgroup_router.rings.index import Member
+
+
+class BodyRewriter(Protocol):
+    """Rewrites the body of an answer on its way."""
+
+    def feed(self, content: bytes, /) -> bytes:
+        """Return what of a part of the body can go to the client; raises NotToldError."""
+
+    def finish(self) -> bytes:
+        """Return what is left at the end of the body; raises NotToldError."""
+
+
+class InTurn:
+    """One rewriter after the other."""
+
+    def __init__(self, first: BodyRewriter, second: BodyRewriter) -> None:
+        self._first = first
+        self._second = second
+
+    def feed(self, content: bytes) -> bytes:
+        """Return what of a part of the body can go to the client."""
+        return self._second.feed(self._first.feed(content))
+
+    def finish(self) -> bytes:
+        """Return what is left at the end of the body."""
+        return self._second.feed(self._first.finish()) + self._second.finish()
+
+
+class Answering:
+    """The head of an engine's answer on its way to the client, and what features add to the answer."""
+
+    __slots__ = ("compressed", "fields", "limits", "now", "pick", "rewriter", "status", "streamed")
+
+    def __init__(self, pick: Pick | None, status: int, *, streamed: bool, compressed: bool, now: float) -> None:
+        """Begin with nothing added.
+
+        Args:
+            pick: the replica that answers.
+            status: of the answer.
+            streamed: whether its body is a stream of events.
+            compressed: whether its body is coded, so that nobody can read it on its way.
+            now: monotonic seconds.
+        """
+        self.pick = pick
+        self.status = status
+        self.streamed = streamed
+        self.compressed = compressed
+        self.now = now
+        self.limits = b""
+        """Lines of header fields: limits of the caller and what is left of them."""
+        self.fields: list[tuple[bytes, bytes]] = []
+        """Header fields that the answer gets."""
+        self.rewriter: BodyRewriter | None = None
+        """Rewrites the body; None to pass it on as it is."""
+
+    def rewrite(self, rewriter: BodyRewriter) -> None:
+        """Have the body rewritten, after those who asked for it before."""
+        self.rewriter = rewriter if self.rewriter is None else InTurn(self.rewriter, rewriter)
+
+
+class RequestEnd:
+    """The end of a request."""
+
+    __slots__ = ("metered", "now", "shown", "usage", "worked")
+
+    def __init__(self, usage: Usage | None, now: float, *, worked: bool, metered: bool, shown: bool = True) -> None:
+        """Tell of the end.
+
+        Args:
+            usage: the tokens that the engine reports; None if it reports none, or the answer is not whole.
+            now: monotonic seconds.
+            worked: whether an engine has computed something for it.
+            metered: whether its tokens are to be counted, by an estimate where the engine does not report them.
+            shown: whether this process has seen the answer.
+        """
+        self.usage = usage
+        self.now = now
+        self.worked = worked
+        self.metered = metered
+        self.shown = shown
+
+
+RandomBytes = Callable[[int], bytes]
+
+
+class RequestFeature:
+    """The part of one feature in one request: by default it does nothing at any point."""
+
+    binds = False
+    """True if the request may be served by the chosen replica alone, since its body names it."""
+
+    def engine_fields(self, allowed: frozenset[bytes]) -> frozenset[bytes]:
+        """Return those of the client's header fields, by name in lower case, that an engine may get."""
+        return allowed
+
+    def engine_body(self, body: bytes | bytearray, member: Member, random: RandomBytes) -> bytes | bytearray:
+        """Return the body for a replica; `random` returns as many bytes as it is told that nobody can guess."""
+        del member, random
+        return body
+
+    def error_for(self, status: int) -> ApiError | None:
+        """Return the error that takes the place of an engine's with this status; None to pass on the engine's."""
+        del status
+        return None
+
+    def tail(self, tail: Tail, *, streamed: bool) -> Tail:
+        """Return what reads the body on its way to its end, in place of `tail` or around it."""
+        del streamed
+        return tail
+
+    def answering(self, answer: Answering) -> None:
+        """Add to an answer that the client gets."""
+
+    def answered(self, status: int) -> None:
+        """Count the status that the client gets."""
+
+    def ended(self, end: RequestEnd) -> None:
+        """Close the books of the request."""
+
+    def withdrawn(self, now: float) -> None:
+        """Give back what was taken for a request that no engine will see; `now` is in monotonic seconds."""
+
+
+_Feature = TypeVar("_Feature", bound=RequestFeature)
+
+NO_FEATURES: tuple[RequestFeature, ...] = ()
+
+
+def feature_of(features: Iterable[RequestFeature], kind: type[_Feature]) -> _Feature | None:
+    """Return the feature of a kind; None if the request has none."""
+    for feature in features:
+        if isinstance(feature, kind):
+            return feature
+    return None
+
+
+def tail_of(features: Sequence[RequestFeature], tail: Tail, *, streamed: bool) -> Tail:
+    """Return what reads the body of an answer: `tail`, and what features watch."""
+    for feature in features:
+        tail = feature.tail(tail, streamed=streamed)
+    return tail
+
+
+def error_for(features: Sequence[RequestFeature], status: int) -> ApiError | None:
+    """Return the error that takes the place of an engine's with this status; None to pass on the engine's."""
+    for feature in features:
+        if (error := feature.error_for(status)) is not None:
+            return error
+    return None
