@@ -31,9 +31,8 @@ from pathlib import Path
 SOURCES = Path(__file__).resolve().parent.parent / "router"
 PACKAGE = "promptgroup_router"
 FOLDERS = (
-    "access", "apis", "base", "callers", "contract", "decision", "documents", "http11", "peers", "policy", "prefixes",
-    "proxy",
-    "rings", "routing", "tracing", "undeclared",
+    "access", "apis", "base", "callers", "contract", "decision", "documents", "features", "http11", "peers", "policy",
+    "prefixes", "proxy", "rings", "routing", "tracing", "undeclared",
 )  # fmt: skip
 """The folders that a request passes through. The others start the process and follow the table."""
 INTERPRETED = frozenset(

@@ -14,6 +14,8 @@ from promptgroup_router.routing.state import RouterState
 from support.tables import group, table
 from support.wire import chat
 
+pytestmark = pytest.mark.interpreted
+
 GROUP = "chat/support"
 
 

@@ -1,5 +1,7 @@
 from types import SimpleNamespace
 
+import pytest
+
 from promptgroup_router.base.errors import ApiError
 from promptgroup_router.routing.points import (
     Answering,
@@ -10,6 +12,8 @@ from promptgroup_router.routing.points import (
     feature_of,
     tail_of,
 )
+
+pytestmark = pytest.mark.interpreted
 
 
 class Upper:
