@@ -7,6 +7,7 @@ No answer contains text of a prompt, but for samples of undeclared ones and of s
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass
 
 import orjson
 
@@ -94,21 +95,32 @@ def no_samples() -> ApiError:
     return ApiError(403, problem, code="not_allowed")
 
 
+@dataclass(frozen=True, slots=True)
+class KeptAnswers:
+    """The things that the admin port does with answers that a router keeps."""
+
+    purge: Callable[[bytes], Awaitable[int]]
+    """Forgets kept answers, as a body says. Returns their number; raises ApiError."""
+    samples: Callable[[], bytes] | None
+    """Returns pairs of questions for people to judge; None where samples are not allowed."""
+
+
 class Admin:
     """The handler of the admin port."""
 
     def __init__(
-        self, state: RouterState, connections: Callable[[], int], clock: Callable[[], float], guard: AdminGuard
+        self,
+        state: RouterState,
+        connections: Callable[[], int],
+        clock: Callable[[], float],
+        guard: AdminGuard,
+        kept_answers: KeptAnswers | None = None,
     ) -> None:
         self._guard = guard
         self._state = state
         self._connections = connections
         self._clock = clock
-        self.purge: Callable[[bytes], Awaitable[int]] | None = None
-        """Forgets kept answers, as a body says; None where none are kept. Returns their number; raises ApiError."""
-
-        self.samples: Callable[[], bytes] | None = None
-        """Returns pairs of questions for people to judge; None where samples are not allowed."""
+        self._kept_answers = kept_answers
 
     def __call__(self, client: ClientConnection, request: HttpRequest) -> ActiveRequest | None:
         """Answer a request, or return what will."""
@@ -132,10 +144,11 @@ class Admin:
             case b"/unmatched":
                 client.answer(200, [(b"content-type", JSON)], self._unmatched())
             case b"/responses/samples":
-                if self.samples is None:
+                kept = self._kept_answers
+                if kept is None or kept.samples is None:
                     client.refuse(no_samples())
                 else:
-                    client.answer(200, [(b"content-type", JSON_LINES)], self.samples())
+                    client.answer(200, [(b"content-type", JSON_LINES)], kept.samples())
             case b"/responses/purge":
                 return PendingAnswer(client, self._purge(client, bytes(request.body)))
             case _:
@@ -151,7 +164,7 @@ class Admin:
         client.answer(200, [(b"content-type", JSON)], answer)
 
     async def _purge(self, client: ClientConnection, what: bytes) -> None:
-        purged = await self.purge(what) if self.purge is not None else 0
+        purged = await self._kept_answers.purge(what) if self._kept_answers is not None else 0
         client.answer(200, [(b"content-type", JSON)], orjson.dumps({"purged": purged}))
 
     def _table(self) -> bytes:

@@ -12,7 +12,7 @@ from typing import Any
 
 from promptgroup_router.access.authenticator import Authenticator
 from promptgroup_router.access.keyring import Keyring
-from promptgroup_router.admin import ADMIN_BODY_BYTES, Admin
+from promptgroup_router.admin import ADMIN_BODY_BYTES, Admin, KeptAnswers
 from promptgroup_router.admin_guard import AdminGuard
 from promptgroup_router.base import build
 from promptgroup_router.base.core_settings import BUFFER_BYTES, ApiServerAddress, CoreSettings
@@ -52,6 +52,7 @@ class RoutingCore:
         *,
         connections: Callable[[], int],
         tick: Callable[[float], None],
+        kept_answers: KeptAnswers | None = None,
     ) -> None:
         """Make the parts.
 
@@ -60,29 +61,31 @@ class RoutingCore:
             service: name of the program, for traces.
             connections: returns how many connections its clients have.
             tick: called every second, with the time.
+            kept_answers: what the admin port does with the answers that are kept; None where none are.
         """
         self._settings = settings
         self._loop = asyncio.get_running_loop()
         # not the clock of the loop: uvloop's has steps of a millisecond
         self.clock = clock = time.monotonic
         authenticator = Authenticator(Keyring(os.urandom(SALT_BYTES)), settings.access)
-        self.state = RouterState(
-            authenticator, settings.keep_samples, frozenset(each.encode() for each in settings.pass_paths)
-        )
         self._spans = span_export(os.environ, service)
-        self.state.tracer = self._spans.tracer if self._spans is not None else None
-        self._set_epoch(clock())
+        self.state = RouterState(
+            authenticator,
+            settings.keep_samples,
+            frozenset(path.encode() for path in settings.pass_paths),
+            tracer=self._spans.tracer if self._spans is not None else None,
+            began=clock(),
+        )
+        self.state.set_epoch(_epoch(clock()))
         self.state.metrics.build_info.replace({(build.python(), "true" if build.compiled() else "false"): 1})
-        self.state.limiter.began = clock()
         self.bodies, self.buffers = BodyBudget(settings.body_memory_bytes), BodyBudget(BUFFER_BYTES)
         """Bounds of all requests' bodies, and of what connections keep beside them."""
         self._connections = connections
         self._on_tick = tick
         guard = AdminGuard(settings.admin_hosts, settings.admin_token_file)
-        self.admin = Admin(self.state, connections, clock, guard)
-        """The handler of the admin port."""
+        admin = Admin(self.state, connections, clock, guard, kept_answers)
         self._admin = ClientListener(
-            self.admin,
+            admin,
             clock,
             min(settings.max_body_bytes, ADMIN_BODY_BYTES),
             budget=self.bodies,
@@ -203,17 +206,11 @@ class RoutingCore:
             await asyncio.sleep(SWEEP_SECONDS)
             self.state.expire_waiting(self.clock())
 
-    def _set_epoch(self, now: float) -> None:
-        """Tell those who read no clock what time it is for everybody else."""
-        self.state.authenticator.epoch = self.state.limiter.epoch = self.state.metrics.epoch = epoch = _epoch(now)
-        if self.state.tracer is not None:
-            self.state.tracer.epoch = epoch
-
     async def _tick(self) -> None:
         while True:
             await asyncio.sleep(TICK_SECONDS)
             now = self.clock()
-            self._set_epoch(now)
+            self.state.set_epoch(_epoch(now))
             self._on_tick(now)
             self._admin.tick(now)
 

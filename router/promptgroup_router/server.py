@@ -9,9 +9,11 @@ import time
 from collections.abc import Awaitable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from promptgroup_router.admin import KeptAnswers
 from promptgroup_router.base import build
 from promptgroup_router.base.core_settings import ApiServerAddress
 from promptgroup_router.base.logs import fields
+from promptgroup_router.base.metrics import Metrics
 from promptgroup_router.base.settings import Settings
 from promptgroup_router.core import BACKLOG, RoutingCore
 from promptgroup_router.feed.certificate_feed import CertificateError, CertificateFeed, CertificateFiles
@@ -26,6 +28,7 @@ from promptgroup_router.proxy.downstream import ClientListener
 from promptgroup_router.proxy.tls_port import ADDRESS_SHARE, Accepting, Handshakes, TlsPort, copy_of
 from promptgroup_router.proxy.upstream import EngineConnections
 from promptgroup_router.reading.body_reader import BodyReader
+from promptgroup_router.response_cache.canonical import CacheKey
 from promptgroup_router.response_cache.home import home_of
 from promptgroup_router.response_cache.memory import Memory
 from promptgroup_router.response_cache.purge import parse_purge
@@ -46,6 +49,11 @@ class Router:
     """A router in the running event loop."""
 
     def __init__(self, settings: Settings) -> None:
+        """Make all parts of the router.
+
+        Raises:
+            OSError: the store of answers cannot be used.
+        """
         self._settings = settings
         self._loop = asyncio.get_running_loop()
         self.core = core = RoutingCore(
@@ -53,36 +61,40 @@ class Router:
             "promptgroup-router",
             connections=lambda: len(self._clients.connections),
             tick=self._tick,
+            kept_answers=KeptAnswers(self._purge, self._samples if settings.keep_samples else None),
         )
+        state, clock = core.state, core.clock
         self._reader = BodyReader()
-        self._connections = EngineConnections(core.clock, settings.connect_timeout, core.state.authorities)
+        self._connections = EngineConnections(clock, settings.connect_timeout, state.authorities)
         self._peer_port = PeerPort(settings.host)
         self._peer_connections = EngineConnections(
-            core.clock, PEER_CONNECT_SECONDS, self._peer_port, peer_port.HANDSHAKE_SECONDS
+            clock, PEER_CONNECT_SECONDS, self._peer_port, peer_port.HANDSHAKE_SECONDS
         )
-        self.answers = SharedAnswers(
-            Memory(settings.responses_memory_bytes),
-            core.state.metrics,
-            self._peer_connections,
-            core.state.limiter,
-            clock=core.clock,
-            wall=time.time,  # noqa: TID251 - the clock that machines share
-        )
-        self.answers.tracer = core.state.tracer
-        if settings.cache_file is not None:
-            copy = settings.cache_file
-            self.answers.remember_purges(PurgeFile(copy.with_name(f"{copy.name}.purges")))
-        self._embedder = Embedder(core.clock, ssl.create_default_context, _embedding_networks(settings))
-        self.answers.similar = SimilarAnswers(
+        self._embedder = Embedder(clock, ssl.create_default_context, _embedding_networks(settings))
+        self._similar = SimilarAnswers(
             self._embedder,
-            core.state.metrics,
-            core.state.authenticator.keyring.credential,
-            core.clock,
+            state.metrics,
+            state.authenticator.keyring.credential,
+            clock,
             sample_bytes=settings.keep_samples,
         )
-        if settings.keep_samples:
-            core.admin.samples = self.answers.similar.samples
-        core.admin.purge = lambda what: self.answers.purge_everywhere(parse_purge(what))
+        self._store = _store_of(settings, state.metrics)
+        if self._store is not None:
+            core.on_secret.append(self._store.rekey)
+        self.answers = SharedAnswers(
+            Memory(settings.responses_memory_bytes),
+            state.metrics,
+            self._peer_connections,
+            state.limiter,
+            clock=clock,
+            wall=time.time,  # noqa: TID251 - the clock that machines share
+            home=self._home_of,
+            lives=self._lives,
+            store=self._store,
+            similar=self._similar,
+            tracer=state.tracer,
+            purge_file=_purge_file_of(settings),
+        )
         handlers = (
             ApiHandler(
                 core.state,
@@ -110,7 +122,6 @@ class Router:
             )
             for handler in handlers
         )
-        self._store: RedisStore | None = None
         self._followed = self.state.index
         self._accepting: Accepting | None = None
         """The server that accepts requests, on all addresses of the port; None before `start` and after the drain."""
@@ -144,7 +155,6 @@ class Router:
         settings = self._settings
         self.core.load()
         self._begin_tls()
-        self._open_store()
         await self.core.listen()
         server = await self._loop.create_server(
             self._clients.accept,
@@ -162,30 +172,26 @@ class Router:
         about = fields(host=settings.host, port=self.port, admin_port=self.admin_port, **build.about())
         log.info("listening", extra=about)
 
-    def _open_store(self) -> None:
-        """Use the store that all routers share, if one is named.
-
-        Raises:
-            OSError: its client is not installed, or a file of its TLS cannot be read.
-        """
-        settings = self._settings.responses_store
-        if settings is None:
-            return
-        try:
-            # an extra of the package, which takes a quarter of a second to import
-            from promptgroup_router.flights.redis_store import RedisStore  # noqa: PLC0415
-        except ModuleNotFoundError as error:
-            raise OSError(f"--responses-store needs {error.name}: install promptgroup[redis]") from None
-        self._store = self.answers.store = RedisStore(settings, self.state.metrics)
-        self.core.on_secret.append(self._store.rekey)
-
     def _listen_to_peers(self, peering: GossipTransport) -> None:
-        """Take requests of other routers, whose keys have their home here, and send them those that have it there."""
-        answers = self.answers
+        """Take requests of other routers, whose keys have their home here."""
         self._peer_port.serve(peering.port, self._peer_clients.accept)
         self.core.on_secret.append(self._peer_port.rekey)
-        answers.home = lambda key: home_of(key, peering.own, peering.others())
-        answers.lives = lambda address: any(address == other for _, other in peering.others())
+
+    def _home_of(self, key: CacheKey) -> str | None:
+        """Return the `host:port` of the router that answers for a key; None for this one."""
+        peering = self.core.peering
+        return home_of(key, peering.own, peering.others()) if peering is not None else None
+
+    def _lives(self, address: str) -> bool:
+        """Return True if another router is there."""
+        peering = self.core.peering
+        return peering is not None and any(address == other for _, other in peering.others())
+
+    async def _purge(self, what: bytes) -> int:
+        return await self.answers.purge_everywhere(parse_purge(what))
+
+    def _samples(self) -> bytes:
+        return self._similar.samples()
 
     # --- TLS -----------------------------------------------------------------------------------------------------
 
@@ -285,6 +291,28 @@ class Router:
         self.answers.tell()
 
 
+def _purge_file_of(settings: Settings) -> PurgeFile | None:
+    """Return the file beside the copy of the table that keeps purges."""
+    copy = settings.cache_file
+    return PurgeFile(copy.with_name(f"{copy.name}.purges")) if copy is not None else None
+
+
+def _store_of(settings: Settings, metrics: Metrics) -> "RedisStore | None":
+    """Return the store that all routers share, if one is named.
+
+    Raises:
+        OSError: its client is not installed, or a file of its TLS cannot be read.
+    """
+    if settings.responses_store is None:
+        return None
+    try:
+        # an extra of the package, which takes a quarter of a second to import
+        from promptgroup_router.flights.redis_store import RedisStore  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        raise OSError(f"--responses-store needs {error.name}: install promptgroup[redis]") from None
+    return RedisStore(settings.responses_store, metrics)
+
+
 def _embedding_networks(settings: Settings) -> Sequence[Network] | None:
     """Return the networks whose addresses endpoints of embeddings may have; None for all.
 
@@ -325,7 +353,12 @@ async def run(settings: Settings) -> int:
     Returns:
         The exit status.
     """
-    return await serve(Router(settings))
+    try:
+        router = Router(settings)
+    except OSError as error:
+        log.critical("cannot start", extra=fields(problem=error))
+        return 1
+    return await serve(router)
 
 
 async def serve(server: Server) -> int:

@@ -85,8 +85,8 @@ class Charge:
 class Limiter:
     """The accounts of all callers of all groups that have limits."""
 
-    def __init__(self) -> None:
-        self.began = -inf
+    def __init__(self, began: float = -inf) -> None:
+        self.began = began
         """Time at which the router started."""
         self.epoch = 0.0
         """Seconds since the epoch at the monotonic time 0."""

@@ -71,6 +71,12 @@ class SharedAnswers:
         *,
         clock: Callable[[], float],
         wall: Callable[[], float],
+        home: Callable[[CacheKey], str | None],
+        lives: Callable[[str], bool],
+        store: AnswerStore | None = None,
+        similar: SimilarAnswers | None = None,
+        tracer: Tracer | None = None,
+        purge_file: PurgeFile | None = None,
     ) -> None:
         """Begin with no answer.
 
@@ -81,16 +87,20 @@ class SharedAnswers:
             limiter: holds callers to their limits.
             clock: monotonic seconds.
             wall: seconds since the epoch.
+            home: a key → `host:port` of the router that answers for it; None for this one.
+            lives: whether another router, `host:port`, is there.
+            store: keeps answers for all routers; None without one.
+            similar: finds the answers of similar questions; None where nobody wants them.
+            tracer: records requests that no engine is asked for; None where nobody wants it.
+            purge_file: keeps purges over restarts; None to forget them.
         """
         self.metrics = metrics
         self.connections = connections
-        self.tracer: Tracer | None = None
-        """Records requests that no engine is asked for; None where nobody wants it."""
-        self.store: AnswerStore | None = None
-        self.similar: SimilarAnswers | None = None
-        self.home: Callable[[CacheKey], str | None] = _this_one
-        """A key → `host:port` of the router that answers for it; None for this one."""
-        self.lives: Callable[[str], bool] = bool
+        self.tracer = tracer
+        self.store = store
+        self.similar = similar
+        self.home = home
+        self.lives = lives
         self.wall = wall
         self._shunned: dict[str, float] = {}
         """`host:port` of another router → monotonic seconds until which it is sent nothing."""
@@ -99,7 +109,9 @@ class SharedAnswers:
         self._clock = clock
         self._ids = RequestIds()
         self._purges = Purges()
-        self._purge_file: PurgeFile | None = None
+        self._purge_file = purge_file
+        if purge_file is not None:
+            purge_file.restore(self._purges, wall())
         self._errands = UnderWay()
         self._revalidations = Revalidations()
 
@@ -399,11 +411,6 @@ class SharedAnswers:
         self._errands.purge(purge)
         return self._memory.remove_if(lambda kept: purge.covers(kept.key, kept.group, kept.revision))
 
-    def remember_purges(self, file: PurgeFile) -> None:
-        """Take over the purges in a file, and keep it up to date."""
-        self._purge_file = file
-        file.restore(self._purges, self.wall())
-
     async def purge_everywhere(self, purge: Purge) -> int:
         """Forget answers here, and remove them from the store. Return the number of those forgotten here.
 
@@ -418,10 +425,6 @@ class SharedAnswers:
                 problem = f"the answers in memory are forgotten, and the store may keep some: {error}; purge again"
                 raise ApiError(503, problem, code="overloaded") from None
         return count
-
-
-def _this_one(_key: CacheKey) -> None:
-    return None
 
 
 def _reason(

@@ -2,6 +2,7 @@
 
 import secrets
 from collections.abc import Sequence
+from math import inf
 from typing import Protocol, TypeAlias
 
 from promptgroup_router.access.authenticator import Authenticator
@@ -59,9 +60,19 @@ class RouterState:
         authenticator: Authenticator | None = None,
         sample_bytes: int = 0,
         pass_paths: frozenset[bytes] = frozenset(),
+        tracer: Tracer | None = None,
+        began: float = -inf,
     ) -> None:
+        """Begin with no table.
+
+        Args:
+            authenticator: knows who sends requests.
+            sample_bytes: most bytes of a prompt that are kept as a sample; 0 to keep none.
+            pass_paths: paths that are served beside those that are listed, by POST.
+            tracer: records requests as spans; None where nobody wants them.
+            began: when the process started, in monotonic seconds.
+        """
         self.pass_paths = pass_paths
-        """Paths that are served beside those that are listed, by POST."""
         self.authenticator = authenticator or Authenticator(Keyring(b""))
         self.authorities = Authorities()
         """The rules by which engines that serve TLS are verified."""
@@ -83,7 +94,7 @@ class RouterState:
         self.admission_queue: AdmissionQueue[Waiter] = AdmissionQueue()
         """Requests that wait for room."""
         self.tokens = Tokens()
-        self.limiter = Limiter()
+        self.limiter = Limiter(began)
         """The accounts of callers with limits."""
         self.salts = Salts(secrets.token_bytes(32))
         """The salts of callers; under a key of this process alone until it has read the one that routers share."""
@@ -93,8 +104,7 @@ class RouterState:
         self.near_misses = NearMisses()
         self.prompt_digests = PromptDigests()
         """The prompts of clients that ask about the cache."""
-        self.tracer: Tracer | None = None
-        """Records requests as spans; None where nobody wants them."""
+        self.tracer = tracer
         self._told: dict[tuple[str, ...], float] = {}
         """Labels group and revision, or group alone → when the table had it last."""
 
@@ -158,6 +168,12 @@ class RouterState:
             self.metrics.keep(("group", "revision"), kept.keys())
         # every time: a request that began with an older table may be counted after its group was forgotten
         self.near_misses.keep({labels[0] for labels in kept})
+
+    def set_epoch(self, epoch: float) -> None:
+        """Tell those who read no clock the seconds since 1970 at which the monotonic clock was 0."""
+        self.authenticator.epoch = self.limiter.epoch = self.metrics.epoch = epoch
+        if self.tracer is not None:
+            self.tracer.epoch = epoch
 
     def admit_waiting(self, now: float) -> None:
         """Admit waiting requests that fit, after something has ended."""

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from promptgroup_router.admin import PATHS, PURGE_PATH, Admin
+from promptgroup_router.admin import PATHS, PURGE_PATH, Admin, KeptAnswers
 from promptgroup_router.admin_guard import AdminGuard
 from promptgroup_router.base.errors import ApiError
 from promptgroup_router.http11.http1 import parse_request
@@ -30,13 +30,11 @@ OWN = ["127.0.0.1", "127.0.0.1:9090", "[::1]:9090", "localhost", "LOCALHOST:1", 
 def admin(guard):
     state = RouterState()
     state.install(table(), "file", 0.0)
-    handler = Admin(state, lambda: 0, time.monotonic, guard)
 
     async def purge(_what):
         return 1
 
-    handler.purge, handler.samples = purge, lambda: b""
-    return handler
+    return Admin(state, lambda: 0, time.monotonic, guard, KeptAnswers(purge, lambda: b""))
 
 
 @contextlib.asynccontextmanager

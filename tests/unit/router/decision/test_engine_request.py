@@ -1,6 +1,8 @@
 import json
 from dataclasses import replace
 
+import pytest
+
 from promptgroup_router.contract.access import Access
 from promptgroup_router.contract.caller_rules import CallerRules
 from promptgroup_router.contract.table import PromptRef
@@ -35,6 +37,7 @@ def test_other_bodies_are_the_routes_own():
     assert engine_body(found, member, bytes) == body
 
 
+@pytest.mark.interpreted
 def test_an_engine_that_asks_for_a_credential_gets_its_own_and_none_of_the_clients():
     found, member, _ = route_of(b"/v1/completions", {"model": "llama", "prompt": "hi"})
     state = RouterState()

@@ -288,6 +288,7 @@ def test_a_connection_that_was_promised_to_stay_does_so_until_its_client_was_tol
     assert case.transport.did == ["write_eof"]
 
 
+@pytest.mark.interpreted
 @pytest.mark.parametrize("unsent", [0, 1])
 def test_a_drain_waits_for_no_client_that_is_gone_and_has_its_answers(case, monkeypatch, unsent):
     monkeypatch.setattr(downstream, "_unacknowledged", lambda _: unsent)
@@ -412,6 +413,7 @@ def test_who_is_being_answered_or_does_not_read_gives_way_to_nobody():
     assert [running.is_closing(), unread.is_closing()] == [False, False]
 
 
+@pytest.mark.interpreted
 def test_nothing_is_looked_for_again_at_once_where_nobody_gives_way(monkeypatch):
     looks = []
     monkeypatch.setattr(downstream, "who_gives_way", lambda *_: looks.append(1) or [])
