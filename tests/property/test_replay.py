@@ -51,7 +51,7 @@ class Clock:
 class RouterSide:
     """The router, whose sockets are this object."""
 
-    keeps_alive = has_ended = True
+    keeps_alive = has_ended = between_chunks = True
 
     def __init__(self, clock: Clock) -> None:
         self.state = RouterState()

@@ -24,11 +24,12 @@ from promptgroup_router.decision.record import refused_at_once
 from promptgroup_router.features.kept_request import KeptRequest
 from promptgroup_router.http11.http1 import Headers, RequestHead
 from promptgroup_router.http11.reader import HttpRequest
+from promptgroup_router.proxy.client_body import AnswerTaker
 from promptgroup_router.proxy.cross_origin import ORIGIN, CrossOrigin
 from promptgroup_router.proxy.downstream import ActiveRequest, ClientConnection
 from promptgroup_router.proxy.key_waits import KeyWaits
 from promptgroup_router.proxy.large_request import LargeRequest
-from promptgroup_router.proxy.relay import NO_NOTES, AnswerTaker, Relay
+from promptgroup_router.proxy.relay import NO_NOTES, Relay
 from promptgroup_router.proxy.request_ids import RequestIds
 from promptgroup_router.proxy.response import id_fields
 from promptgroup_router.proxy.upstream import EngineConnections

@@ -37,9 +37,9 @@ from promptgroup_router.apis.endpoints import form_of
 from promptgroup_router.apis.errors import OPENAI
 from promptgroup_router.base.errors import ApiError, HttpError
 from promptgroup_router.http11.http1 import Headers, RequestHead
+from promptgroup_router.http11.http_date import HttpDate
 from promptgroup_router.http11.reader import HttpRequest, RequestReader
 from promptgroup_router.proxy.body_budget import BodyBudget
-from promptgroup_router.proxy.http_date import HttpDate
 from promptgroup_router.proxy.making_room import PAUSE_SECONDS, Standing, Use, network_of, who_gives_way
 from promptgroup_router.proxy.response import own_answer
 

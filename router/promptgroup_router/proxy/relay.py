@@ -7,14 +7,13 @@ to keep the end of the body, and one to the client's transport.
 
 import os
 from collections.abc import Callable
-from typing import Protocol
 
 from promptgroup_router.apis.endpoints import Endpoint
 from promptgroup_router.apis.errors import NO_PATH_BYTES, OPENAI, lacks_path, may_lack_path, not_served_by_engine
 from promptgroup_router.apis.opening import Opening
+from promptgroup_router.apis.usage import Tail
 from promptgroup_router.base.errors import ApiError, Failure, cut_short, refused_late
 from promptgroup_router.callers import told_usage
-from promptgroup_router.callers.reported_usage import NotToldError
 from promptgroup_router.decision.engine_query import engine_target
 from promptgroup_router.decision.engine_request import engine_body, engine_fields, lacks_credential
 from promptgroup_router.decision.event_guard import EventGuard, body_suspicious, broken_body, suspicious, words_of
@@ -24,6 +23,7 @@ from promptgroup_router.http11 import http1
 from promptgroup_router.http11.framing import Chunked
 from promptgroup_router.http11.http1 import Framing, Headers, ResponseHead
 from promptgroup_router.http11.reader import MAX_INTERIM, HttpRequest
+from promptgroup_router.proxy.client_body import AnswerTaker, ClientBody
 from promptgroup_router.proxy.request_ids import RequestIds
 from promptgroup_router.proxy.response import (
     REQUEST_ID,
@@ -38,7 +38,7 @@ from promptgroup_router.proxy.response import (
 )
 from promptgroup_router.proxy.upstream import EngineConnection, EngineConnections, verification_of
 from promptgroup_router.rings.index import Member
-from promptgroup_router.routing.points import BodyRewriter, error_for, tail_of
+from promptgroup_router.routing.points import error_for, tail_of
 from promptgroup_router.routing.route import Route
 from promptgroup_router.routing.state import RouterState
 from promptgroup_router.tracing.trace_context import HEADER as TRACEPARENT
@@ -56,60 +56,32 @@ _VIA_AND_HOST = (b"via: 1.0 promptgroup\r\nhost: ", b"via: 1.1 promptgroup\r\nho
 _TRACEPARENT = TRACEPARENT + b": "
 
 
-class AnswerTaker(Protocol):
-    """The receiver of a request's answer: a client's connection, or what stands for several clients."""
-
-    @property
-    def keeps_alive(self) -> bool:
-        """True if the connection may carry another request after this one."""
-
-    def write(self, data: bytes) -> None:
-        """Take bytes of the answer, head and framing included."""
-
-    def answer(self, status: int, headers: Headers, body: bytes) -> None:
-        """Take a whole answer of the router itself."""
-
-    def finish(self, *, keep: bool) -> None:
-        """Take the end of an answer that is whole."""
-
-    def cut(self, *, visibly: bool) -> None:
-        """Take the end of an answer that is not whole; `visibly` where its framing would not show it."""
-
-
 class Relay:
     """A request and its answer."""
 
     __slots__ = (
         "_answer",
+        "_body",
         "_client",
         "_clock",
-        "_committed",
         "_connections",
         "_deadline",
-        "_decoder",
         "_endpoint",
         "_engine",
-        "_guard",
         "_held",
         "_ids",
         "_interims",
-        "_keep",
         "_life",
-        "_moved",
         "_notes",
         "_opening",
         "_paused",
-        "_pending",
-        "_plain",
         "_quiet_since",
         "_request",
         "_request_id",
-        "_rewriter",
         "_route",
         "_since",
         "_state",
         "_streams",
-        "_tail",
         "_tells",
         "_timeout",
     )  # fmt: skip
@@ -157,14 +129,13 @@ class Relay:
         self._engine: EngineConnection | None = None
         self._answer: ResponseHead | None = None
         """The engine's head, until the first byte of the body is here."""
-        self._pending = b""
-        """The client's head, until it is sent together with the first byte of the body."""
-        self._keep = self._paused = False
+        self._body = ClientBody(client, request.head.minor, self._new_tail(streamed=route.demand.streamed))
+        self._paused = False
         self._interims = 0
         """Interim answers that the client got, from all engines: no more than one may send."""
         # of a kept answer others would learn what its first asker used
         self._tells = told_usage.asks(request.head.fields) and route.candidates.responses is None
-        """True if the client is told what the request used; of an answer that has begun, if a comment ends it."""
+        """True if the client is told what the request used."""
         self._held: bytearray | None = None
         """The body of a whole answer, until its usage can be told in the head."""
         self._streams = False
@@ -173,18 +144,9 @@ class Relay:
         """The beginning of a streamed answer, until it has a visible token."""
         self._quiet_since = self._since = began
         """Time at which the request was sent; of an answer that has begun, when `tick` last found that it moves."""
-        self._moved = False
-        """True if bytes of the answer have come since `tick` looked."""
-        self._decoder: Chunked | None = None
-        self._rewriter: BodyRewriter | None = None
-        """Rewrites the body on its way."""
-        self._committed = False
-        """True once a keep-alive has begun the answer, as a stream with status 200."""
-        self._guard: EventGuard | None = None
-        """Watches over the events of a stream that the client gets; None for any other answer."""
-        self._plain = False
-        """True if parts of the body go to the client as received."""
-        self._tail = tail_of(route.features, endpoint.tail(), streamed=route.demand.streamed)
+
+    def _new_tail(self, *, streamed: bool) -> Tail:
+        return tail_of(self._route.features, self._endpoint.tail(), streamed=streamed)
 
     def silent_since(self, came: float) -> None:
         """Count the time until the first keep-alive from when the request came, which has waited before this."""
@@ -201,7 +163,7 @@ class Relay:
         # the router does not wait for 100 before it sends a body, and no interim answer exists in HTTP/1.0
         if (
             head.status != CONTINUE
-            and not self._committed
+            and not self._body.committed
             and self._request.head.minor == 1
             and self._interims < MAX_INTERIM
         ):
@@ -219,13 +181,13 @@ class Relay:
             return
         self._answer = head
         self._streams = is_event_stream(head)
-        if self._committed and (head.status != OK or not self._streams or is_compressed(head)):
+        if self._body.committed and (head.status != OK or not self._streams or is_compressed(head)):
             self._drop_engine()
             self._answer_for_engine(head.status, refused_late(head.status))
             return
         if self._streams is not self._route.demand.streamed:
             # an engine may stream what nobody asked it to stream, or answer with an error what was to be streamed
-            self._tail = tail_of(self._route.features, self._endpoint.tail(), streamed=self._streams)
+            self._body.tail = self._new_tail(streamed=self._streams)
         if head.status == OK:
             if self._streams:
                 if self._route.demand.streamed and not is_compressed(head):  # no event of it could be seen
@@ -256,7 +218,7 @@ class Relay:
 
     def _hold(self, held: bytearray, data: bytes, status: int) -> bytes:
         """Hold bytes of a whole answer, or return all of them where that is too long, or nothing of it is in doubt."""
-        self._moved = True
+        self._body.moved = True
         if status == OK and not held and not self._tells and self._has_ended and not body_suspicious(data):
             return data
         held += data
@@ -279,57 +241,11 @@ class Relay:
         return guard.broken and not guard.told
 
     def _pass_on(self, data: bytes) -> None:
-        guard, received = self._guard, data
-        if guard is None:
-            self._moved = True
-        else:
-            if self._plain and self._decoder is None:
-                if guard.passes(data) and (self._engine is None or self._engine.between_chunks):
-                    self._moved = True
-                    self._tail.add(data)
-                    self._write(data)
-                    return
-                if guard.chunked:
-                    self._decoder = Chunked()
-            self._moved = guard.moves(data) or self._moved
-        if self._decoder is not None:
-            content = bytearray()
-            self._decoder.feed(data, content)
-            data = bytes(content)
-        self._tail.add(received if self._plain else data)
-        if guard is not None:
-            data = guard.feed(data)
-        if self._rewriter is not None:
-            try:
-                data = self._rewriter.feed(data)
-            except NotToldError:
-                self._drop_engine()
-                self.failed(Failure.MALFORMED)
-                return
-        self._write(self._framed(data) if self._frames else data)
-        if guard is None:
-            return
-        if guard.broken:
+        engine = self._engine
+        failure = self._body.pass_on(data, between_chunks=engine is None or engine.between_chunks)
+        if failure is not None:
             self._drop_engine()
-            self.failed(guard.failure)
-        elif self._plain and self._decoder is not None and self._decoder.between and guard.idle:
-            self._decoder = self._decoder if self._decoder.done else None
-
-    @property
-    def _frames(self) -> bool:
-        """True if the body gets chunks of the router's own."""
-        anew = self._rewriter is not None or self._tells or self._committed
-        return anew or (self._plain and self._decoder is not None)
-
-    def _write(self, data: bytes) -> None:
-        if self._pending:
-            data, self._pending = self._pending + data, b""
-        if data:
-            self._client.write(data)
-
-    def _framed(self, content: bytes) -> bytes:
-        """Return a part of a rewritten body as the client gets it."""
-        return content if self._request.head.minor == 0 or not content else b"%x\r\n%b\r\n" % (len(content), content)
+            self.failed(failure)
 
     def answer_ended(self) -> None:
         """Finish the client's answer and release the replica (step 7)."""
@@ -339,29 +255,12 @@ class Relay:
                     return
             else:
                 self._show_opening(self._answer)
-        if not self._pass_rest():
+        if (failure := self._body.finish()) is not None:
+            self.failed(failure)
             return
         self._engine = None
-        self._life.ended(self._tail.usage(), self._clock())
-        self._client.finish(keep=self._keep)
-
-    def _pass_rest(self) -> bool:
-        """Pass on what is left at the end of the body. Return False if the answer has failed by that."""
-        left = self._guard.finish() if self._guard is not None else b""
-        if self._rewriter is not None:
-            try:
-                left = self._rewriter.feed(left) + self._rewriter.finish()
-            except NotToldError:
-                self.failed(Failure.MALFORMED)
-                return False
-        if self._tells:
-            left += told_usage.comment(self._tail.usage(), self._route.candidates.rules.cached_tokens)
-        if self._frames:
-            left = self._framed(left)
-            if self._request.head.minor == 1:
-                left += b"0\r\n\r\n"
-        self._write(left)
-        return True
+        self._life.ended(self._body.usage(), self._clock())
+        self._client.finish(keep=self._body.keep)
 
     def failed(self, failure: Failure) -> None:
         """Try another engine, refuse, or cut the answer."""
@@ -390,9 +289,9 @@ class Relay:
 
     def tick(self, now: float) -> None:
         """Give up once the deadline has passed: a stream whose tokens flow has none."""
-        if self._moved:
+        if self._body.moved:
             self._quiet_since = now
-            if self._guard is not None:
+            if self._body.streams:
                 self._deadline = now + self._timeout
         if now >= self._deadline:
             self._drop_engine()
@@ -405,23 +304,22 @@ class Relay:
 
     def _keep_alive(self, now: float) -> None:
         """Send an event that says nothing, and begin the answer with it if need be."""
-        guard, minor = self._guard, self._request.head.minor
-        if guard is None:
+        body = self._body
+        if not body.streams:
             over = self._engine is None and not self._life.waits
-            if minor == 0 or over or not (self._route.demand.streamed and self._endpoint.cached):
+            if self._request.head.minor == 0 or over or not (self._route.demand.streamed and self._endpoint.cached):
                 return
-            if not self._committed:
-                self._committed, self._keep = True, self._client.keeps_alive
-                self._client.write(early_head(self._notes, self._request_id, keep=self._keep))
-        elif self._paused or not guard.at_boundary or not self._appends(guard):
+            if not body.committed:
+                body.commit(early_head(self._notes, self._request_id, keep=self._client.keeps_alive))
+        elif self._paused or not body.takes_events:
             return
         self._quiet_since = now
-        self._write(self._framed(self._endpoint.form.keep_alive))
+        body.add_event(self._endpoint.form.keep_alive)
 
     def _enforce_limits(self, now: float) -> None:
         """Give up an engine that keeps the client waiting for too long."""
-        if self._moved or self._paused:
-            self._moved, self._since = False, now
+        if self._body.moved or self._paused:
+            self._body.moved, self._since = False, now
         waited = now - self._since
         if (failure := self._life.late(waited, now)) is not None:
             self._drop_engine()
@@ -457,24 +355,19 @@ class Relay:
                 self._life.cut(self._clock())
                 # where the end of the connection ends the answer, only a reset shows that it is not whole, or an event
                 told = self._tell(cut_short(failure))
-                self._client.cut(visibly=not told and not (self._plain and self._keep))
+                self._client.cut(visibly=not told and not self._body.cut_shows)
             case Action.WAIT:
                 pass
 
     def _tell(self, error: ApiError) -> bool:
         """Tell an error in an event of the stream that has begun. Return False if it cannot have one."""
-        guard = self._guard
-        if guard is not None and guard.told:
+        body = self._body
+        if body.error_told:
             return True
-        if guard is None or not guard.at_boundary or not self._appends(guard):
+        if not body.takes_events:
             return False
-        event = self._endpoint.form.event(error, self._request_id, guard.next_number())
-        self._write(self._framed(event))
+        body.add_event(self._endpoint.form.event(error, self._request_id, body.next_number()))
         return True
-
-    def _appends(self, guard: EventGuard) -> bool:
-        """Return True if the client gets the body in chunks, so that the router can add to it."""
-        return self._request.head.minor == 1 and (guard.chunked or not self._plain)
 
     def _own_error(self, status: int, body: bytes) -> ApiError | None:
         """Return the error that the client gets in place of the engine's, which has this body; None for the engine's.
@@ -498,8 +391,8 @@ class Relay:
         self._answer_error(error, status, body)
 
     def _answer_error(self, error: ApiError, status: int, body: bytes) -> None:
-        if self._committed:
-            self._write(self._framed(self._endpoint.form.event(error, self._request_id, 0)))
+        if self._body.committed:
+            self._body.add_event(self._endpoint.form.event(error, self._request_id, 0))
             self._client.cut(visibly=False)
             return
         ids = id_fields(self._endpoint.form, self._request_id)
@@ -528,9 +421,11 @@ class Relay:
         self._answer = self._opening = self._held = None
         now = self._since = self._clock()
         self._life.relaying(answer.status, now)
-        added = self._life.head(answer.status, streamed=self._streams, compressed=is_compressed(answer), now=now)
-        self._rewriter = added.rewriter
-        self._tells = self._tells and answer.status == OK and self._streams and not is_compressed(answer)
+        compressed = is_compressed(answer)
+        added = self._life.head(answer.status, streamed=self._streams, compressed=compressed, now=now)
+        read = self._streams and answer.status == OK and not compressed
+        chunked, rules = answer.framing is Framing.CHUNKED, self._route.candidates.rules
+        usage_told = rules.cached_tokens if read and self._tells else None
         relayed = relayed_head(
             answer,
             minor=self._request.head.minor,
@@ -538,20 +433,18 @@ class Relay:
             served_by=UNMATCHED if self._route.group == UNMATCHED else self._life.member.label,
             revision=self._route.revision,
             request_id=self._request_id,
-            rewritten=self._rewriter is not None or self._tells,
+            rewritten=added.rewriter is not None or usage_told is not None,
             further=[*self._notes, *added.fields, *further],
             limits=added.limits,
-            rules=self._route.candidates.rules,
+            rules=rules,
         )
-        if not self._committed:
-            self._pending, self._keep = relayed.head, relayed.keep
-        self._plain = not (relayed.decode or self._frames)
-        if relayed.decode or (self._committed and answer.framing is Framing.CHUNKED):
-            self._decoder = Chunked()
-        elif answer.framing is Framing.CHUNKED:
-            self._tail.in_chunks()
-        if self._streams and answer.status == OK and not is_compressed(answer):
-            self._guard = EventGuard(chunked=answer.framing is Framing.CHUNKED, words=words_of(self._endpoint))
+        self._body.begin(
+            relayed,
+            chunked=chunked,
+            rewriter=added.rewriter,
+            guard=EventGuard(chunked=chunked, words=words_of(self._endpoint)) if read else None,
+            usage_told=usage_told,
+        )
 
     def _show_opening(self, answer: ResponseHead) -> None:
         """Begin an answer that shows nothing yet, with what is held of it."""

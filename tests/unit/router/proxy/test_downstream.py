@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from promptgroup_router.base.errors import ApiError
+from promptgroup_router.http11.http_date import HttpDate
 from promptgroup_router.proxy import downstream
 from promptgroup_router.proxy.downstream import (
     ANSWERS_AT_ONCE,
@@ -16,7 +17,6 @@ from promptgroup_router.proxy.downstream import (
     TURN_BYTES,
     ClientListener,
 )
-from promptgroup_router.proxy.http_date import HttpDate
 from promptgroup_router.proxy.making_room import GRACE_SECONDS, PAUSE_SECONDS
 from support.script import FakeTransport
 from support.wire import get, post

@@ -1,4 +1,4 @@
-from promptgroup_router.proxy.http_date import HttpDate
+from promptgroup_router.http11.http_date import HttpDate
 
 
 def test_the_date_has_the_form_of_http_and_is_written_once_a_second():

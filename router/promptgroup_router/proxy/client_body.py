@@ -1,0 +1,228 @@
+"""The body of one answer on its way from an engine to the client: watched, rewritten, framed, and told of its end."""
+
+from typing import Protocol
+
+from promptgroup_router.apis.usage import Tail, Usage
+from promptgroup_router.base.errors import Failure
+from promptgroup_router.callers import told_usage
+from promptgroup_router.callers.reported_usage import NotToldError
+from promptgroup_router.contract.caller_rules import CachedTokens
+from promptgroup_router.decision.event_guard import EventGuard
+from promptgroup_router.http11.framing import Chunked
+from promptgroup_router.http11.http1 import Headers
+from promptgroup_router.proxy.response import RelayedHead
+from promptgroup_router.routing.points import BodyRewriter
+
+
+class AnswerTaker(Protocol):
+    """The receiver of a request's answer: a client's connection, or what stands for several clients."""
+
+    @property
+    def keeps_alive(self) -> bool:
+        """True if the connection may carry another request after this one."""
+
+    def write(self, data: bytes) -> None:
+        """Take bytes of the answer, head and framing included."""
+
+    def answer(self, status: int, headers: Headers, body: bytes) -> None:
+        """Take a whole answer of the router itself."""
+
+    def finish(self, *, keep: bool) -> None:
+        """Take the end of an answer that is whole."""
+
+    def cut(self, *, visibly: bool) -> None:
+        """Take the end of an answer that is not whole; `visibly` where its framing would not show it."""
+
+
+class ClientBody:
+    """The body of an answer, as the client gets it.
+
+    A part of a body costs one call to keep its end and one to the client's transport, where nothing has to be changed
+    in it: such a body passes `plain`, in the chunks of the engine.
+    """
+
+    __slots__ = (
+        "_client",
+        "_decoder",
+        "_guard",
+        "_minor",
+        "_pending",
+        "_plain",
+        "_rewriter",
+        "_usage_told",
+        "committed",
+        "keep",
+        "moved",
+        "tail",
+    )
+
+    def __init__(self, client: AnswerTaker, minor: int, tail: Tail) -> None:
+        """Expect an answer.
+
+        Args:
+            client: gets it.
+            minor: the client's version is HTTP/1.minor.
+            tail: keeps the end of the body.
+        """
+        self._client = client
+        self._minor = minor
+        self.tail = tail
+        """Keeps the end of the body; another one until the body has begun."""
+        self._decoder: Chunked | None = None
+        self._rewriter: BodyRewriter | None = None
+        self._guard: EventGuard | None = None
+        """Watches over the events of a stream that the client gets; None for any other answer."""
+        self._usage_told: CachedTokens | None = None
+        """Set if a comment at the end of the stream tells what the request used: how exactly."""
+        self._pending = b""
+        """The client's head, until it is sent together with the first byte of the body."""
+        self._plain = False
+        """True if parts of the body go to the client as received."""
+        self.keep = False
+        """True if the client's connection stays open behind the answer."""
+        self.moved = False
+        """True if bytes of the answer have come since this was last set to False."""
+        self.committed = False
+        """True once the answer has begun before the engine's, as a stream with status 200."""
+
+    @property
+    def streams(self) -> bool:
+        """True if the client gets a stream whose events are watched."""
+        return self._guard is not None
+
+    def commit(self, head: bytes) -> None:
+        """Begin the answer before the engine does."""
+        self.committed, self.keep = True, self._client.keeps_alive
+        self._client.write(head)
+
+    def begin(
+        self,
+        head: RelayedHead,
+        *,
+        chunked: bool,
+        rewriter: BodyRewriter | None,
+        guard: EventGuard | None,
+        usage_told: CachedTokens | None,
+    ) -> None:
+        """Begin the body.
+
+        Args:
+            head: the client's, which is not sent if the answer has begun before.
+            chunked: whether the engine sends the body in chunks.
+            rewriter: rewrites it; None to pass it on as it is.
+            guard: watches over its events; None if it has none.
+            usage_told: how exactly a comment at its end tells what the request used; None for no comment.
+        """
+        self._rewriter, self._usage_told = rewriter, usage_told
+        if not self.committed:
+            self._pending, self.keep = head.head, head.keep
+        self._plain = not (head.decode or self._frames)
+        if head.decode or (self.committed and chunked):
+            self._decoder = Chunked()
+        elif chunked:
+            self.tail.in_chunks()
+        self._guard = guard
+
+    def pass_on(self, data: bytes, *, between_chunks: bool) -> Failure | None:
+        """Pass on bytes of the body; return the failure of the engine that they show.
+
+        Args:
+            data: the bytes, as received.
+            between_chunks: whether the engine's connection is at the end of a chunk behind them.
+        """
+        guard, received = self._guard, data
+        if guard is None:
+            self.moved = True
+        else:
+            if self._plain and self._decoder is None:
+                if guard.passes(data) and between_chunks:
+                    self.moved = True
+                    self.tail.add(data)
+                    self._write(data)
+                    return None
+                if guard.chunked:
+                    self._decoder = Chunked()
+            self.moved = guard.moves(data) or self.moved
+        if self._decoder is not None:
+            content = bytearray()
+            self._decoder.feed(data, content)
+            data = bytes(content)
+        self.tail.add(received if self._plain else data)
+        if guard is not None:
+            data = guard.feed(data)
+        if self._rewriter is not None:
+            try:
+                data = self._rewriter.feed(data)
+            except NotToldError:
+                return Failure.MALFORMED
+        self._write(self._framed(data) if self._frames else data)
+        if guard is None:
+            return None
+        if guard.broken:
+            return guard.failure
+        if self._plain and self._decoder is not None and self._decoder.between and guard.idle:
+            self._decoder = self._decoder if self._decoder.done else None
+        return None
+
+    def finish(self) -> Failure | None:
+        """Pass on what is left at the end of the body; return the failure that this shows."""
+        left = self._guard.finish() if self._guard is not None else b""
+        if self._rewriter is not None:
+            try:
+                left = self._rewriter.feed(left) + self._rewriter.finish()
+            except NotToldError:
+                return Failure.MALFORMED
+        if self._usage_told is not None:
+            left += told_usage.comment(self.tail.usage(), self._usage_told)
+        if self._frames:
+            left = self._framed(left)
+            if self._minor == 1:
+                left += b"0\r\n\r\n"
+        self._write(left)
+        return None
+
+    def usage(self) -> Usage | None:
+        """Return the usage that the engine has reported, as far as the body is here."""
+        return self.tail.usage()
+
+    def add_event(self, event: bytes) -> None:
+        """Add an event to a stream of the router's own making, or between two of the engine's."""
+        self._write(self._framed(event))
+
+    @property
+    def error_told(self) -> bool:
+        """True if the engine has told its error in an event of the stream."""
+        return self._guard is not None and self._guard.told
+
+    @property
+    def takes_events(self) -> bool:
+        """True if an event of the router's can stand at this place of a stream that the engine has begun."""
+        guard = self._guard
+        if guard is None or not guard.at_boundary:
+            return False
+        return self._minor == 1 and (guard.chunked or not self._plain)
+
+    def next_number(self) -> int:
+        """Return the number of the next event, for APIs that number them."""
+        return self._guard.next_number() if self._guard is not None else 0
+
+    @property
+    def cut_shows(self) -> bool:
+        """True if the client sees by the framing that an answer which ends here is not whole."""
+        return self._plain and self.keep
+
+    @property
+    def _frames(self) -> bool:
+        """True if the body gets chunks of the router's own."""
+        anew = self._rewriter is not None or self._usage_told is not None or self.committed
+        return anew or (self._plain and self._decoder is not None)
+
+    def _write(self, data: bytes) -> None:
+        if self._pending:
+            data, self._pending = self._pending + data, b""
+        if data:
+            self._client.write(data)
+
+    def _framed(self, content: bytes) -> bytes:
+        """Return a part of a rewritten body as the client gets it."""
+        return content if self._minor == 0 or not content else b"%x\r\n%b\r\n" % (len(content), content)

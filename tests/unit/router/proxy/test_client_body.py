@@ -1,0 +1,115 @@
+import pytest
+
+from promptgroup_router.apis.endpoints import ENDPOINTS
+from promptgroup_router.base.errors import Failure
+from promptgroup_router.contract.caller_rules import CachedTokens
+from promptgroup_router.decision.event_guard import EventGuard
+from promptgroup_router.features.answer_usage import UsageEvents
+from promptgroup_router.proxy.client_body import ClientBody
+from promptgroup_router.proxy.response import RelayedHead
+
+TOKEN = b'data: {"choices":[{"delta":{"content":"a"}}]}\n\n'
+USAGE = b'data: {"choices":[],"usage":{"prompt_tokens":9,"completion_tokens":1}}\n\n'
+DONE = b"data: [DONE]\n\n"
+HEAD = b"HTTP/1.1 200 OK\r\n\r\n"
+
+
+def chunk(data):
+    return b"%x\r\n%b\r\n" % (len(data), data)
+
+
+class Client:
+    """Takes what a client gets."""
+
+    keeps_alive = True
+
+    def __init__(self):
+        self.got = b""
+
+    def write(self, data):
+        self.got += data
+
+
+pytestmark = pytest.mark.interpreted
+
+
+def begun(*, minor=1, chunked=True, decode=False, rewriter=None, usage_told=None, events=True):
+    client = Client()
+    body = ClientBody(client, minor, ENDPOINTS[b"/v1/chat/completions"].tail())
+    guard = EventGuard(chunked=chunked) if events else None
+    head = RelayedHead(HEAD, True, decode or rewriter is not None or usage_told is not None)
+    body.begin(head, chunked=chunked, rewriter=rewriter, guard=guard, usage_told=usage_told)
+    return client, body
+
+
+def test_a_body_passes_as_received_behind_its_head():
+    client, body = begun()
+    parts = [chunk(TOKEN), chunk(USAGE), chunk(DONE), b"0\r\n\r\n"]
+    for part in parts:
+        assert body.pass_on(part, between_chunks=True) is None
+    assert body.finish() is None
+    assert client.got == HEAD + b"".join(parts)
+    assert body.usage().prompt_tokens == 9
+
+
+def test_the_head_waits_for_the_first_byte():
+    client, body = begun()
+    assert client.got == b""
+    body.pass_on(chunk(TOKEN), between_chunks=True)
+    assert client.got.startswith(HEAD)
+
+
+def test_a_body_that_is_rewritten_gets_chunks_of_the_routers_own():
+    client, body = begun(rewriter=UsageEvents())
+    body.pass_on(chunk(TOKEN), between_chunks=True)
+    body.pass_on(chunk(USAGE), between_chunks=True)
+    body.pass_on(chunk(DONE) + b"0\r\n\r\n", between_chunks=True)
+    body.finish()
+    assert client.got.endswith(b"0\r\n\r\n")
+    assert b"usage" not in client.got
+    assert TOKEN.strip() in client.got
+
+
+def test_a_client_that_asks_gets_the_usage_in_a_comment_at_the_end():
+    client, body = begun(usage_told=CachedTokens.EXACT)
+    body.pass_on(chunk(TOKEN + USAGE + DONE) + b"0\r\n\r\n", between_chunks=True)
+    body.finish()
+    assert b": x-promptgroup-usage: prompt=9" in client.got
+
+
+def test_a_stream_that_the_engine_breaks_off_is_a_failure_of_the_engine():
+    _, body = begun()
+    broken = b'data: {"choices":[{"delta":{},"finish_reason":"abort"}]}\n\n'
+    assert body.pass_on(chunk(broken), between_chunks=True) is Failure.ABORTED
+
+
+@pytest.mark.parametrize("cut", [0, 20, 5])
+def test_events_of_the_router_stand_between_those_of_the_engine(cut):
+    client, body = begun()
+    body.pass_on(chunk(TOKEN), between_chunks=True)
+    body.pass_on(chunk(TOKEN)[:cut], between_chunks=not cut)
+    assert body.takes_events
+    body.add_event(b": alive\n\n")
+    assert client.got == HEAD + chunk(TOKEN) + chunk(b": alive\n\n")
+    body.pass_on(chunk(TOKEN)[cut:] + b"0\r\n\r\n", between_chunks=True)
+    body.finish()
+    assert client.got.count(TOKEN) == 2
+
+
+def test_an_answer_that_began_before_its_engine_has_its_head_once():
+    client = Client()
+    body = ClientBody(client, 1, ENDPOINTS[b"/v1/chat/completions"].tail())
+    body.commit(b"EARLY\r\n\r\n")
+    body.add_event(b": alive\n\n")
+    guard = EventGuard(chunked=True)
+    body.begin(RelayedHead(HEAD, True, False), chunked=True, rewriter=None, guard=guard, usage_told=None)
+    body.pass_on(chunk(TOKEN + DONE) + b"0\r\n\r\n", between_chunks=True)
+    body.finish()
+    assert HEAD not in client.got
+    assert client.got.endswith(b"0\r\n\r\n")
+    assert client.got.count(b"EARLY") == 1
+
+
+def test_where_only_the_end_of_the_connection_ends_an_answer_a_cut_does_not_show():
+    assert begun()[1].cut_shows
+    assert not begun(decode=True, minor=0)[1].cut_shows
