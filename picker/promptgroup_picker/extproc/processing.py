@@ -25,29 +25,27 @@ from collections.abc import Callable
 from copy import copy
 
 from promptgroup_picker.extproc import messages
+from promptgroup_picker.extproc.call_body import CallBody
 from promptgroup_picker.extproc.gateway_fields import to_remove
 from promptgroup_picker.extproc.large_bodies import TURN_SECONDS, LargeBodies
 from promptgroup_picker.extproc.messages import MAX_BESIDE, MODE_BUFFERED, MODE_FULL_DUPLEX, MODE_NONE, MODE_STREAMED
 from promptgroup_picker.extproc.request_side import EndpointChoice, RequestSide
+from promptgroup_picker.extproc.shown_answer import REQUEST_ID, ShownAnswer, path_of
 from promptgroup_picker.http2.connection import FAILED, Stream
 from promptgroup_picker.http2.grpc_messages import GrpcError, GrpcStatus
 from promptgroup_picker.stubs.ext_proc_pb2 import HttpBody, ProcessingRequest
 from promptgroup_router.access.authenticator import KeysAwaitedError
 from promptgroup_router.access.known_key import KnownKey
 from promptgroup_router.apis.endpoints import Endpoint, form_of
-from promptgroup_router.apis.opening import Opening
 from promptgroup_router.apis.request import ParsedRequest
-from promptgroup_router.apis.usage import Tail
-from promptgroup_router.base.errors import NO_REPLICA_SECONDS, ApiError, Failure, cut_short
+from promptgroup_router.base.errors import NO_REPLICA_SECONDS, ApiError
 from promptgroup_router.callers.limiter import fields_of
-from promptgroup_router.callers.reported_usage import NotToldError
 from promptgroup_router.contract import names
 from promptgroup_router.contract.caller_rules import CachedTokens
 from promptgroup_router.decision.arrival import ModelsAnswer, arrive, check_head, endpoint_of, large_body
 from promptgroup_router.decision.engine_headers import from_engine
 from promptgroup_router.decision.engine_query import engine_target
 from promptgroup_router.decision.engine_request import engine_body, engine_fields
-from promptgroup_router.decision.event_guard import EventGuard, broken_body
 from promptgroup_router.decision.exchange import ERRORS, UNAVAILABLE, Action, Failed, Refuse, Send
 from promptgroup_router.decision.life import RequestLife
 from promptgroup_router.decision.record import refused_at_once
@@ -55,7 +53,7 @@ from promptgroup_router.features.cache_diagnosis import HEADER as DIAGNOSTICS
 from promptgroup_router.proxy.body_budget import BodyBudget
 from promptgroup_router.proxy.key_waits import MOST_WAITING, WAIT_SECONDS
 from promptgroup_router.rings.index import Member
-from promptgroup_router.routing.points import BodyRewriter, error_for, tail_of
+from promptgroup_router.routing.points import error_for
 from promptgroup_router.routing.route import Route
 from promptgroup_router.routing.state import RouterState
 from promptgroup_router.tracing.trace_context import HEADER as TRACEPARENT
@@ -70,11 +68,7 @@ FIELD_BYTES = 256
 REQUEST_SECONDS = 3600.0
 """Time in which a request may be sent; gateways have limits of their own, and no answer is cut here."""
 
-MOST_ANSWERED = 1 << 20
-"""Bytes of a whole answer that are kept to see whether the engine broke it off; of a longer one nobody looks."""
-
 _OVERLOADED = "overloaded"
-_REQUEST_ID = b"x-request-id"
 _TARGET = messages.PATH.encode()
 _SHED = 429
 OK = 200
@@ -123,11 +117,25 @@ class Processing:
     """A request and its answer, as a gateway shows them."""
 
     __slots__ = (
-        "_answer_mode", "_answered", "_body", "_came", "_coming", "_decided", "_endpoint", "_fallbacks",
+        "_answer",
+        "_answer_mode",
+        "_body",
+        "_came",
+        "_decided",
+        "_endpoint",
+        "_fallbacks",
         "_fields",
-        "_guard", "_head_held", "_held", "_life", "_opening", "_over", "_picker", "_reading", "_relays", "_repeated",
-        "_rewriter", "_route", "_side", "_since", "_status", "_stream", "_subset", "_tail", "_whole",
-    )  # fmt: skip
+        "_life",
+        "_over",
+        "_picker",
+        "_reading",
+        "_repeated",
+        "_route",
+        "_side",
+        "_since",
+        "_stream",
+        "_subset",
+    )
 
     def __init__(self, picker: PickerState, stream: Stream) -> None:
         self._picker = picker
@@ -142,15 +150,7 @@ class Processing:
         """Names of header fields that came more than once."""
         self._subset: frozenset[str] | None = None
         self._endpoint: Endpoint
-        self._body: list[bytes] = []
-        self._whole = b""
-        """The body, as received."""
-        self._held = 0
-        """Bytes of the body, taken from the budget."""
-        self._head_held = 0
-        """Memory of its header fields, taken from the same budget."""
-        self._coming = 0
-        """Bytes of a large message that is not whole yet, taken from the same budget."""
+        self._body = CallBody(picker.bodies, picker.max_body)
         self._decided = False
         """True once the picker has said where the request goes, or has refused it."""
         self._reading = False
@@ -158,21 +158,9 @@ class Processing:
         self._route: Route | None = None
         self._life: RequestLife | None = None
         """None until it is known where the request may go."""
+        self._answer: ShownAnswer | None = None
+        """The answer, from then on."""
         self._fallbacks: list[Member] = []
-        self._opening: Opening | None = None
-        """The beginning of a streamed answer, until it has a visible token."""
-        self._status = 0
-        """Status of the answer."""
-        self._relays = False
-        """True once the client gets the answer."""
-        self._rewriter: BodyRewriter | None = None
-        """Rewrites the body on its way."""
-        self._guard: EventGuard | None = None
-        """Watches over the events of a stream, as long as the books are open."""
-        self._answered = bytearray()
-        """The body of a whole answer, which may say that the engine broke it off."""
-        self._tail: Tail
-        """The end of the answer."""
         self._over = False
         """True once the books are closed."""
         picker.open.add(self)
@@ -189,12 +177,10 @@ class Processing:
         if self._fields is None and not self._decided:
             raise GrpcError(GrpcStatus.RESOURCE_EXHAUSTED, f"the first message has {size} bytes, at most {MAX_BESIDE}")
         if not self._takes_body:
-            if not self._picker.bodies.take(size, size):
+            if not self._body.expect_other(size):
                 raise GrpcError(GrpcStatus.RESOURCE_EXHAUSTED, "the picker has no memory for a message: retry")
-            self._coming = size
-        elif self._has_room(size, self._held + size, self._held + size - MAX_BESIDE):
-            self._coming = size
-        else:
+        elif (problem := self._body.expect(size, MAX_BESIDE)) is not None:
+            self._refuse(problem)
             self._stream.finish()  # nobody needs the rest
 
     def message(self, data: bytes) -> None:
@@ -203,7 +189,7 @@ class Processing:
         Raises:
             GrpcError: it does not follow those before it.
         """
-        self._come()
+        self._body.came()
         message = messages.read(data)
         kind = message.WhichOneof("request") or ""
         if kind.startswith("response") and not self._decided:
@@ -263,16 +249,15 @@ class Processing:
             text = f"the request has {count} header fields, at most {MAX_FIELDS}: send less"
             self._refuse(ApiError(431, text, code="headers_too_large"))
             return
-        if not self._picker.bodies.take(needs, needs):
+        if not self._body.take_head(needs):
             self._refuse(ApiError(503, "the picker has no memory for another request: retry", code="body_memory"))
             return
-        self._head_held = needs
         self._fields = found = messages.fields(headers)
         if len(found) < count:
             self._repeated = messages.repeated(headers)
         self._subset = messages.subset(message.metadata_context)
         self._agree(message)
-        self._endpoint = endpoint_of(_path(found), self._picker.state.pass_paths)
+        self._endpoint = endpoint_of(path_of(found), self._picker.state.pass_paths)
         if message.request_headers.end_of_stream:
             self._decide()
         elif not self._side.shows_bodies:
@@ -291,29 +276,10 @@ class Processing:
     def _request_body(self, part: HttpBody) -> None:
         if not self._takes_body:
             return  # the last part can come twice, and more of what was refused may be on its way
-        size, more = self._held + len(part.body), len(part.body)
-        if self._has_room(more, size, size):
-            self._held = size
-            self._body.append(part.body)
-            if self._side.is_whole(part):
-                self._decide()
-
-    def _has_room(self, more: int, size: int, body: int) -> bool:
-        """Take `more` bytes of memory for a body, or refuse the request.
-
-        Args:
-            more: bytes to take.
-            size: bytes that are held with them.
-            body: bytes that the body has at least.
-        """
-        if body > self._picker.max_body:
-            text = f"the body has more than {self._picker.max_body} bytes (--max-body-bytes): send less"
-            self._refuse(ApiError(413, text, code="body_too_large"))
-        elif not self._picker.bodies.take(more, size):
-            self._refuse(ApiError(503, "the picker has no memory for another body: retry", code="body_memory"))
-        else:
-            return True
-        return False
+        if (problem := self._body.add(part.body)) is not None:
+            self._refuse(problem)
+        elif self._side.is_whole(part):
+            self._decide()
 
     def _request_trailers(self, message: ProcessingRequest) -> None:
         answer = messages.without_trailers(message)
@@ -338,8 +304,7 @@ class Processing:
         return self._reading or self in self._picker.awaiting
 
     def _decide(self) -> None:
-        self._whole = self._body[0] if len(self._body) == 1 else b"".join(self._body)
-        self._body.clear()
+        self._body.join()
         self._came = self._picker.clock()
         self.look()
 
@@ -360,7 +325,7 @@ class Processing:
         found, large_bodies = self._fields or {}, self._picker.large_bodies
         large = None
         if large_bodies is not None:
-            large = large_body(self._picker.state, found.get(b":method", b""), _path(found), self._whole)
+            large = large_body(self._picker.state, found.get(b":method", b""), path_of(found), self._body.whole)
         if large is None or large_bodies is None:
             route = self.arrive()
             if route is not None:
@@ -375,7 +340,7 @@ class Processing:
             self._refuse(error)
             return
         self._reading, self._since = True, now
-        large_bodies.read(self, large, self._whole)
+        large_bodies.read(self, large, self._body.whole)
 
     # --- A body that another process reads ----------------------------------------------------------------------------
 
@@ -417,9 +382,9 @@ class Processing:
             route = arrive(
                 picker.state,
                 method=found.get(b":method", b""),
-                path=_path(found),
+                path=path_of(found),
                 headers=found,
-                body=self._whole,
+                body=self._body.whole,
                 now=now,
                 sender=self,
                 ask=ask,
@@ -454,17 +419,17 @@ class Processing:
             self._refuse(ApiError(500, f"{text}: set its response_body_mode to FULL_DUPLEX_STREAMED", code="not_shown"))
             return
         self._route = route
-        self._tail = self._new_tail(route, streamed=route.demand.streamed)
         self._life = RequestLife(
             state,
             route,
             self,
-            request_id=found.get(_REQUEST_ID, b""),
+            request_id=found.get(REQUEST_ID, b""),
             path=self._endpoint.path,
             traceparent=found.get(TRACEPARENT, b""),
             began=now,
             deadline=now + REQUEST_SECONDS,
         )
+        self._answer = ShownAnswer(self._life, route, self._endpoint, found, self._answer_mode)
         self.perform(self._life.begin(now))
 
     def _give_back(self, route: Route, now: float) -> None:
@@ -503,7 +468,7 @@ class Processing:
         self._fallbacks = [each for each in fallbacks if each.credential == member.credential]
         endpoints = ",".join([member.address, *(each.address for each in self._fallbacks)])
         choice = EndpointChoice(endpoints, removed, more, once=traced or target != b"")
-        for each in self._side.chosen(choice, body, changed=body is not self._whole):
+        for each in self._side.chosen(choice, body, changed=body is not self._body.whole):
             self._stream.send(each)
 
     def _changed_target(self) -> bytes:
@@ -512,11 +477,6 @@ class Processing:
         path, _, query = asked.partition(b"?")
         target = engine_target(self._endpoint, path, query)
         return target if target != asked else b""
-
-    def _new_tail(self, route: Route, *, streamed: bool) -> Tail:
-        # of an answer that is not shown no events are counted, and what was reserved for it stays charged
-        tail = self._endpoint.tail()
-        return tail if self._answer_mode == MODE_NONE else tail_of(route.features, tail, streamed=streamed)
 
     def _refuse(self, error: ApiError) -> None:
         if error.code == _OVERLOADED:
@@ -527,7 +487,7 @@ class Processing:
             self._life.refused(error, status, self._picker.clock())
         else:
             path, now = self._endpoint.path, self._picker.clock()
-            request_id = fields.get(_REQUEST_ID, b"")
+            request_id = fields.get(REQUEST_ID, b"")
             refused_at_once(
                 self._picker.state, error, status, request_id=request_id, path=path, headers=fields, now=now
             )
@@ -536,8 +496,8 @@ class Processing:
     def _written(self, error: ApiError) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
         """Return status, header fields and body of an error in the form of the API that the request uses."""
         fields = self._fields or {}
-        request_id = fields.get(_REQUEST_ID, b"")
-        form = form_of(_path(fields), fields)
+        request_id = fields.get(REQUEST_ID, b"")
+        form = form_of(path_of(fields), fields)
         status, body = form.refuse(error, request_id)
         ids = [(name, request_id) for name in form.id_fields[1:]] if request_id else []
         return status, [*error.headers(), *ids], body
@@ -560,8 +520,8 @@ class Processing:
         self._decided = True
 
     def _answer_head(self, message: ProcessingRequest) -> None:
-        life, route, now = self._life, self._route, self._picker.clock()
-        if life is None or route is None or self._over:
+        life, route, answer, now = self._life, self._route, self._answer, self._picker.clock()
+        if life is None or route is None or answer is None or self._over:
             self._stream.send(messages.response_headers(()))
             return
         head = messages.fields(message.response_headers.headers)
@@ -571,19 +531,17 @@ class Processing:
             self._picker.told_served = True
             life.served_by(served, self._fallbacks, now)
         elif status in UNAVAILABLE and self._picker.told_served:
-            self._not_sent(status, now)
+            # the gateway answers by itself, and names nobody who served: it reached none of the replicas
+            life.not_sent(status, now)
+            self._stream.send(messages.response_headers(()))
+            self._close()
             return
         if status >= ERRORS and (error := error_for(route.features, status)) is not None:
             life.replaced(status, now)
             self._answer_self(*self._written(error))
             return
         streamed = head.get(b"content-type", b"")[:17].lower() == b"text/event-stream"
-        if streamed is not route.demand.streamed:
-            self._tail = self._new_tail(route, streamed=streamed)
-        compressed = b"content-encoding" in head
-        added = life.head(status, streamed=streamed, compressed=compressed, now=now)
-        if self._answer_mode == MODE_FULL_DUPLEX:
-            self._rewriter = added.rewriter
+        added = answer.begin(status, streamed=streamed, compressed=b"content-encoding" in head, now=now)
         label = UNMATCHED if route.group == UNMATCHED else life.member.label
         values = [(names.HEADER_SERVED_BY, label)]
         if route.revision:
@@ -592,25 +550,14 @@ class Processing:
         values += [(name.decode(), value.decode("latin-1")) for name, value in further]
         removed = to_remove(head, from_engine(route.candidates.rules))
         self._stream.send(messages.response_headers(tuple(values), removed))
-        self._free()
-        self._status = status
-        if route.demand.streamed and status == OK and streamed:
-            self._opening = Opening(chunked=False)
-        if status == OK and streamed and not compressed:
-            self._guard = EventGuard(chunked=False)
+        self._body.free()
         if message.response_headers.end_of_stream or self._answer_mode == MODE_NONE:
             self._answer_ended()
 
-    def _not_sent(self, status: int, now: float) -> None:
-        """Eject what the gateway did not reach: it answers by itself, and names nobody who served."""
-        self._begun().not_sent(status, now)
-        self._stream.send(messages.response_headers(()))
-        self._close()
-
     def _answer_trailers(self, message: ProcessingRequest) -> None:
-        left = self._rewritten(self._guarded(b"", end=True), end=True)
-        for each in messages.response_body(left, end=False) if left else ():
-            self._stream.send(each)
+        left = self._passed(b"", end=True)
+        for part in messages.response_body(left, end=False) if left else ():
+            self._stream.send(part)
         # a gateway's own answer keeps what it has
         of_engine = self._life is not None and not self._over
         self._stream.send(messages.without_trailers(message) if of_engine else messages.UNCHANGED["response_trailers"])
@@ -618,75 +565,31 @@ class Processing:
 
     def _answer_body(self, part: HttpBody) -> None:
         data, end = part.body, part.end_of_stream
-        passed = self._guarded(data, end=end)
+        passed = self._passed(data, end=end)
         if self._answer_mode in (MODE_STREAMED, MODE_BUFFERED):
             self._stream.send(messages.UNCHANGED["response_body"])
         else:
-            for each in messages.response_body(self._rewritten(passed, end=end), end=end):
-                self._stream.send(each)
-        if self._over or self._life is None:
+            for sent in messages.response_body(passed, end=end):
+                self._stream.send(sent)
+        answer = self._answer
+        if self._over or answer is None:
             return
         if data:
-            self._tail.add(data)
-            if not self._relays and (self._opening is None or self._opening.take(data)):
-                self._begin_answer()
-        if self._guard is not None and self._guard.broken:
-            self._break_off()
+            answer.came(data, self._picker.clock())
+        if answer.broken:
+            self._close()
+            answer.break_off(self._picker.clock())
         elif end:
             self._answer_ended()
 
-    def _guarded(self, data: bytes, *, end: bool) -> bytes:
-        """Return what the client gets of a part of the answer: of a stream that is broken off, an error at its end."""
-        guard = self._guard
-        if guard is None:
-            if self._status == OK and self._endpoint.cached and len(self._answered) < MOST_ANSWERED:
-                self._answered += data
-            return data
-        known, passed = guard.broken, guard.feed(data)
-        if not guard.broken:
-            return passed + guard.finish() if end else passed
-        if known or guard.told:
-            return b"" if known else passed
-        found = self._fields or {}
-        form, request_id = form_of(_path(found), found), found.get(_REQUEST_ID, b"")
-        return passed + form.event(cut_short(Failure.ABORTED), request_id, guard.next_number())
-
-    def _break_off(self) -> None:
-        """Close the books of an answer that the engine has broken off: its slot is ejected unless it told an error."""
-        life, now = self._begun(), self._picker.clock()
-        failure = self._guard.failure if self._guard is not None else Failure.ABORTED
-        if not self._relays:
-            self._begin_answer()
-        self._close()
-        life.failed(failure, now)
-        life.cut(now)
-
-    def _rewritten(self, data: bytes, *, end: bool) -> bytes:
-        """Return a part of the answer as the client gets it."""
-        if self._rewriter is None:
-            return data
-        try:
-            ready = self._rewriter.feed(data)
-            return ready + self._rewriter.finish() if end else ready
-        except NotToldError:
-            text = "the answer cannot be rewritten: it is too long, or cannot be read"
-            raise GrpcError(GrpcStatus.RESOURCE_EXHAUSTED, text) from None
-
-    def _begin_answer(self) -> None:
-        """Correct the books by the first token."""
-        self._relays, self._opening = True, None
-        self._begun().relaying(self._status, self._picker.clock())
+    def _passed(self, data: bytes, *, end: bool) -> bytes:
+        """Return what the client gets of a part of the answer."""
+        return data if self._answer is None else self._answer.passed(data, end=end)
 
     def _answer_ended(self) -> None:
-        if self._over or self._life is None:
-            return
-        if broken_body(self._answered):
-            self._break_off()
-            return
-        if not self._relays:
-            self._begin_answer()
-        self._close()
-        self._life.ended(self._tail.usage(), self._picker.clock())
+        if not self._over and self._answer is not None:
+            self._close()
+            self._answer.end(self._picker.clock())
 
     # --- The end -----------------------------------------------------------------------------------------------------
 
@@ -714,17 +617,12 @@ class Processing:
 
     def _leave(self) -> None:
         """Close the books of a request whose answer has not ended."""
-        self._come()
+        self._body.came()
         if self._over:
             return
-        life, now = self._life, self._picker.clock()
         self._close()
-        if life is None:
-            return
-        if self._decided and self._answer_mode == MODE_NONE and not self._relays:
-            life.unseen(now)
-        else:
-            life.client_left(now)
+        if self._answer is not None:
+            self._answer.leave(self._picker.clock(), sent=self._decided)
 
     def _routed(self) -> Route:
         if self._route is None:
@@ -736,28 +634,11 @@ class Processing:
             raise RuntimeError("the request was not decided: call _decide first")
         return self._life
 
-    def _free(self) -> None:
-        """Return the memory of the request's body, which the gateway has."""
-        self._picker.bodies.give_back(self._held + self._head_held)
-        self._held = self._head_held = 0
-        self._whole = b""
-
-    def _come(self) -> None:
-        """Return the memory that a message took before it came: its parts are counted by themselves."""
-        self._picker.bodies.give_back(self._coming)
-        self._coming = 0
-
     def _close(self) -> None:
         self._over = True
-        self._free()
-        self._come()
-        self._body.clear()
+        self._body.drop()
         self._picker.open.discard(self)
         self._picker.awaiting.pop(self, None)
-
-
-def _path(found: dict[bytes, bytes]) -> bytes:
-    return found.get(_TARGET, b"").partition(b"?")[0]
 
 
 def _status(text: bytes) -> int:
