@@ -1,6 +1,5 @@
 """Tells the date in the form of HTTP (RFC 9110 section 5.6.7), written once a second."""
 
-import time
 from collections.abc import Callable
 from email.utils import formatdate
 
@@ -10,7 +9,7 @@ class HttpDate:
 
     __slots__ = ("_at", "_said", "_wall")
 
-    def __init__(self, wall: Callable[[], float] = time.time) -> None:  # noqa: TID251 - the clock that machines share
+    def __init__(self, wall: Callable[[], float]) -> None:
         """Start with nothing written.
 
         Args:
