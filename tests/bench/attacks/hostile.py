@@ -191,6 +191,27 @@ async def table_references(port: int) -> None:
     await _flood(port, ["references into the table"] * FRAME_CONNECTIONS)
 
 
+async def new_connections(port: int) -> None:
+    """Each brings what a connection is read of without being paid for, and makes way for the next one."""
+
+    async def one(place: int) -> None:
+        loop, size = asyncio.get_running_loop(), FRAME_BYTES * 4
+        due = loop.time() + place * size / FRAME_BYTES_A_SECOND
+        while True:
+            await asyncio.sleep(max(0.0, due - loop.time()))
+            due = max(due + FRAME_CONNECTIONS * size / FRAME_BYTES_A_SECOND, loop.time())
+            with contextlib.suppress(OSError):
+                _, writer = await connect(port)
+                writer.writelines(itertools.islice(_frames("references into the table"), size // FRAME_BYTES))
+                await asyncio.sleep(0.1)
+                writer.transport.abort()
+                Sent.count += 1
+
+    async with asyncio.TaskGroup() as tasks:
+        for place in range(FRAME_CONNECTIONS):
+            tasks.create_task(one(place))
+
+
 async def frames_of_all_kinds(port: int) -> None:
     await _flood(port, list(FLOODS))
 
@@ -202,10 +223,11 @@ KINDS: dict[str, Callable[[int], Awaitable[None]]] = {
     "large bodies": large_bodies,
     "/explain with large documents": explained,
     "HTTP/2: references into the table": table_references,
+    "HTTP/2: new connections": new_connections,
     "HTTP/2: frames of all kinds": frames_of_all_kinds,
 }
 AT_ADMIN = ("/explain with large documents",)
-AT_PICKER = ("HTTP/2: references into the table", "HTTP/2: frames of all kinds")
+AT_PICKER = tuple(kind for kind in KINDS if kind.startswith("HTTP/2"))
 
 
 async def obey(attack: Callable[[], Awaitable[None]]) -> None:
