@@ -30,6 +30,9 @@ BODY_BYTES, BODIES_A_SECOND = 8_000_000, 1
 EXPLAINED_A_SECOND = 2
 FRAME_CONNECTIONS, FRAME_BYTES, FRAME_BYTES_A_SECOND = 8, 16_384, 2**20
 
+BROKEN = (OSError, RuntimeError)
+"""Errors of a connection that the server has closed; of uvloop the latter."""
+
 
 class Sent:
     """What this process has sent since it was told to go."""
@@ -60,7 +63,7 @@ async def sending(port: int) -> AsyncIterator[Callable[[bytes], Awaitable[None]]
     async def send(data: bytes) -> None:
         if open_now and open_now[0][0].done():
             close()
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(*BROKEN):
             if not open_now:
                 reader, writer = await connect(port)
                 open_now.append((asyncio.ensure_future(drop(reader)), writer))
@@ -170,7 +173,7 @@ async def _flood(port: int, kinds: list[str]) -> None:
                     if dropped.done():
                         break
                     await asyncio.sleep(max(0.0, due - loop.time()))
-            except OSError:
+            except BROKEN:
                 await asyncio.sleep(0.1)
             finally:
                 dropped.cancel()
@@ -200,7 +203,7 @@ async def new_connections(port: int) -> None:
         while True:
             await asyncio.sleep(max(0.0, due - loop.time()))
             due = max(due + FRAME_CONNECTIONS * size / FRAME_BYTES_A_SECOND, loop.time())
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(*BROKEN):
                 _, writer = await connect(port)
                 writer.writelines(itertools.islice(_frames("references into the table"), size // FRAME_BYTES))
                 await asyncio.sleep(0.1)
