@@ -65,7 +65,7 @@ class Network:
         self.open = 0
         """Number of those that are open."""
         self.gone = Budget(self)
-        """What those that were closed owe."""
+        """The account of those that were closed."""
 
     def begin(self) -> "Budget":
         """Return the account of a new connection, which takes over what closed ones owe, as far as it may."""

@@ -4,11 +4,11 @@ import asyncio
 import contextlib
 import gc
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from pathlib import Path
+from typing import TypeVar
 
 from promptgroup_router.base.logs import fault, fields
-from promptgroup_router.base.steps import in_slices
 from promptgroup_router.contract.table import RoutingTable, TableError
 from promptgroup_router.feed import table_file
 from promptgroup_router.rings.aliases import AliasConflict
@@ -19,8 +19,37 @@ from promptgroup_router.routing.state import Conflict, Prepared, RouterState
 
 log = logging.getLogger("promptgroup.table")
 
+SLICE_SECONDS = 0.005
+"""Time for which work in steps holds the event loop before others have their turn."""
 COLLECT_SECONDS = 3600.0
 """Time between collections that visit everything: each holds the loop for a tenth of a second."""
+
+_Made = TypeVar("_Made")
+
+
+async def in_slices(steps: Generator[None, None, _Made], *, lasting: bool = False) -> _Made:
+    """Run a generator to its end, and let others have their turn between its steps. Return what it returns.
+
+    Args:
+        steps: the generator.
+        lasting: whether what it makes lives long. Garbage collections do not visit it then: of a table with 8,000
+            replicas each would hold the loop for 50 ms.
+    """
+    clock = asyncio.get_running_loop().time
+    until = clock() + SLICE_SECONDS
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            if lasting:
+                gc.freeze()
+            made: _Made = end.value
+            return made
+        if clock() >= until:
+            if lasting:
+                gc.freeze()
+            await asyncio.sleep(0)
+            until = clock() + SLICE_SECONDS
 
 
 class Publisher:

@@ -169,9 +169,9 @@ class ClientListener:
         self.refused: set[ClientConnection] = set()
         """Those beyond the limit, which are told so."""
         self._behind: deque[Callable[[], None]] = deque()
-        """What connections have to do whose last request was refused."""
+        """The next steps of connections whose last request was refused."""
         self._calls_some = False
-        """True while the next of it are to be called."""
+        """True while some of them are about to be called."""
         self._vain: set[str] = set()
         """Networks for which nobody gave way of late."""
         self._vain_until = 0.0

@@ -9,7 +9,7 @@ from promptgroup_router.access.keyring import Keyring
 from promptgroup_router.apis.tokens import Tokens
 from promptgroup_router.base.authorities import Authorities
 from promptgroup_router.base.exposition import PROMETHEUS, TextFormat
-from promptgroup_router.base.metrics import Metrics
+from promptgroup_router.base.metrics import Counter, Metrics
 from promptgroup_router.base.steps import at_once
 from promptgroup_router.callers.limiter import Limiter
 from promptgroup_router.callers.salts import Salts
@@ -39,9 +39,10 @@ Conflict: TypeAlias = ClaimConflict | AliasConflict | NameConflict
 
 
 class Prepared(NamedTuple):
-    """What was made of a table before it is served."""
+    """A table, made ready to be served."""
 
-    index: RoutingIndex
+    view: RoutingIndex
+    """Its index."""
     moved: Shares
     """Shares of the keys that it moves."""
 
@@ -147,7 +148,7 @@ class RouterState:
         if prepared is None:
             view = build_index(table)
             prepared = Prepared(view, remapped_shares(before, view))
-        self.index = view = prepared.index
+        self.index = view = prepared.view
         accesses = {self.authenticator.access(access).type for access, _ in view.accesses}
         self.asks_callers = bool(accesses - {AccessType.ANONYMOUS})
         self.loaded = True
@@ -224,7 +225,7 @@ class RouterState:
             if waiter.revision in waiting:
                 waiting[waiter.revision] += 1
         metrics = self.metrics
-        for gauge, values in (
+        gauges: list[tuple[Counter, dict[tuple[str, ...], float]]] = [
             (metrics.in_flight, in_flight),
             (metrics.revision_sessions, sessions),
             (metrics.revision_session_tokens, tokens),
@@ -235,7 +236,8 @@ class RouterState:
             (metrics.table_age, {(): now - self.confirmed} if self.loaded else {}),
             (metrics.waiting, {(): len(self.admission_queue)}),
             (metrics.connections, {(): connections}),
-        ):
+        ]
+        for gauge, values in gauges:
             gauge.replace(values)
             yield
         return (yield from metrics.text_steps(form))

@@ -1,11 +1,13 @@
 import asyncio
+import gc
 from dataclasses import replace
 from types import SimpleNamespace
 
-from promptgroup_router.base import steps
+import pytest
+
 from promptgroup_router.contract.table import ModelAlias, RoutingTable, SlotState
 from promptgroup_router.feed import publish, table_file
-from promptgroup_router.feed.publish import Publisher
+from promptgroup_router.feed.publish import Publisher, in_slices
 from promptgroup_router.routing import state as state_module
 from promptgroup_router.routing.state import RouterState
 from support.tables import group, revision, slot, table
@@ -122,7 +124,7 @@ def test_an_alias_that_another_group_keeps_is_logged_once(caplog):
 
 
 def test_a_large_table_is_installed_in_slices(tmp_path, monkeypatch):
-    monkeypatch.setattr(steps, "SLICE_SECONDS", 0.0)
+    monkeypatch.setattr(publish, "SLICE_SECONDS", 0.0)
     large = table(*(group(f"g{number}", revision(f"Prompt {number}. " * 9)) for number in range(50)))
     turns = 0
 
@@ -194,3 +196,38 @@ def test_a_fault_within_a_slice_costs_its_group_alone(monkeypatch):
     case = Case()
     asyncio.run(case.publisher.publish_in_slices(table(), "kubernetes"))
     assert case.state.index.table == table()
+
+
+def test_others_have_their_turn_between_slices(monkeypatch):
+    monkeypatch.setattr(publish, "SLICE_SECONDS", 0.0)
+    turns = []
+
+    def steps():
+        for _ in range(3):
+            yield
+        return len(turns)
+
+    async def check():
+        for number in range(9):
+            asyncio.get_running_loop().call_soon(turns.append, number)
+        return await in_slices(steps())
+
+    assert asyncio.run(check()) == 9
+
+
+class Row:
+    """Something that garbage collections visit."""
+
+
+@pytest.mark.parametrize("lasting", [True, False])
+def test_what_lasts_is_visited_by_no_collection(lasting):
+    made = []
+
+    def steps():
+        for _ in range(3):
+            made.append(Row())
+            yield
+
+    asyncio.run(in_slices(steps(), lasting=lasting))
+    visited = {id(thing) for thing in gc.get_objects()}
+    assert [id(row) in visited for row in made] == [not lasting] * 3
