@@ -13,9 +13,10 @@ import orjson
 
 from promptgroup_router.admin_guard import AdminGuard
 from promptgroup_router.base.errors import ApiError
-from promptgroup_router.base.exposition import accepted
+from promptgroup_router.base.exposition import TextFormat, accepted
 from promptgroup_router.contract.encoding import encode_group
 from promptgroup_router.explain import explain, parse_explain_request
+from promptgroup_router.feed.publish import in_slices
 from promptgroup_router.http11.reader import HttpRequest
 from promptgroup_router.proxy.downstream import ActiveRequest, ClientConnection
 from promptgroup_router.routing.state import RouterState
@@ -136,9 +137,7 @@ class Admin:
                 problem = self._state.not_ready
                 client.answer(503 if problem else 200, [(b"content-type", TEXT)], problem or b"ok\n")
             case b"/metrics":
-                form = accepted(request.head.fields.get(b"accept", b""))
-                text = self._state.exposition(self._clock(), self._connections(), form)
-                client.answer(200, [(b"content-type", form.content_type)], text.encode())
+                return PendingAnswer(client, self._metrics(client, accepted(request.head.fields.get(b"accept", b""))))
             case b"/table":
                 client.answer(200, [(b"content-type", JSON)], self._table())
             case b"/unmatched":
@@ -154,6 +153,10 @@ class Admin:
             case _:
                 self._explain(client, bytes(request.body))
         return None
+
+    async def _metrics(self, client: ClientConnection, form: TextFormat) -> None:
+        text = await in_slices(self._state.exposition_steps(self._clock(), self._connections(), form))
+        client.answer(200, [(b"content-type", form.content_type)], text.encode())
 
     def _explain(self, client: ClientConnection, question: bytes) -> None:
         try:

@@ -71,6 +71,7 @@ def dry(kube: Kubectl, thing: dict[str, Any], *flags: str, verb: str = "create")
     return "" if done.returncode == 0 else done.stderr
 
 
+ELSEWHERE = {"topologyKey": "kubernetes.io/hostname", "namespaceSelector": {}, "labelSelector": {}}
 REFUSED = {
     "a service account": (with_template(serviceAccountName="admin"), "allowed-service-accounts"),
     "a service account by its old name": (with_template(serviceAccount="admin"), "allowed-service-accounts"),
@@ -118,6 +119,46 @@ REFUSED = {
     "a clone by reference": (ephemeral(dataSourceRef={"kind": "VolumeSnapshot", "name": "payments"}), "begins empty"),
     "a volume by name": (ephemeral(volumeName="pv-payments"), "begins empty"),
     "a volume by labels": (ephemeral(selector={"matchLabels": {"app": "payments"}}), "begins empty"),
+    "a volume that an importer fills": (
+        with_template(
+            volumes=[
+                {
+                    "name": "e",
+                    "ephemeral": {
+                        "volumeClaimTemplate": {
+                            "metadata": {"annotations": {"k8s.io/CloneRequest": "payments/data"}},
+                            "spec": {
+                                "accessModes": ["ReadWriteOnce"],
+                                "resources": {"requests": {"storage": "1Gi"}},
+                            },
+                        }
+                    },
+                }
+            ]
+        ),
+        "begins empty",
+    ),
+    "nodes without pods of others": (
+        with_template(affinity={"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [ELSEWHERE]}}),
+        "pods of this namespace alone",
+    ),
+    "nodes beside pods of others": (
+        with_template(
+            affinity={
+                "podAffinity": {
+                    "preferredDuringSchedulingIgnoredDuringExecution": [
+                        {"weight": 1, "podAffinityTerm": {"topologyKey": "zone", "namespaces": ["payments"]}}
+                    ]
+                }
+            }
+        ),
+        "pods of this namespace alone",
+    ),
+    "a field of a later Kubernetes": (with_template(ownNode=True), "does not know"),
+    "a condition that somebody else sets": (
+        with_template(readinessGates=[{"conditionType": "example.com/x"}]),
+        "does not know",
+    ),
     "a certificate": (projected(podCertificate={"signerName": "x/y", "keyType": "ED25519"}), "projected sources are"),
     "a bundle of authorities": (projected(clusterTrustBundle={"name": "x", "path": "y"}), "projected sources are"),
     "a device": (with_template(resourceClaims=[{"name": "d", "resourceClaimName": "d"}]), "resource claims"),
@@ -200,6 +241,12 @@ def test_templates_ask_for_no_more_than_the_namespace_allows(restricted: Kubectl
         nodeSelector={"nvidia.com/gpu.present": "true"},
         tolerations=[{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}],
         topologySpreadConstraints=[{"topologyKey": "kubernetes.io/hostname", "maxSkew": 1}],
+        affinity={
+            "podAntiAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "kubernetes.io/hostname"}]
+            }
+        },
+        terminationGracePeriodSeconds=600,
     )
     everything["spec"]["engine"]["template"]["metadata"] = {
         "labels": {"team": "chat"},

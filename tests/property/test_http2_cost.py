@@ -117,6 +117,42 @@ def test_others_have_their_turn_beside_a_hundred_floods(kind):
     asyncio.run(check())
 
 
+@pytest.mark.parametrize("kind", ["references into the table", "no method"])
+def test_a_gateway_has_its_turn_at_once_beside_a_hundred_connections_of_one_other_address(kind):
+    async def check():
+        port = Port()
+        floods = [Peer(port.listener, FLOODS[kind](), "127.0.0.2") for _ in range(100)]
+        gateway, (request, *_) = Peer(port.listener), islice(honest(CHAT, events=0), 1)
+        data = floods[0].next_read()
+        for each in floods:
+            each.send(data)
+        sent, before = len(gateway.pipe.sent), sum(each.connection.budget.owed for each in floods)
+        gateway.send(request)
+        for _ in range(2):
+            await asyncio.sleep(0)
+        assert len(gateway.pipe.sent) > sent
+        assert sum(each.connection.budget.owed for each in floods) - before < 2 * budget.ROUND + 11 * budget.TURN
+
+    asyncio.run(check())
+
+
+@pytest.mark.parametrize("kind", ["references into the table", "no method", "streams that are reset"])
+def test_new_connections_in_place_of_others_have_no_new_credit(kind):
+    async def check():
+        port, spent = Port(), 0.0
+        for _ in range(20):
+            before = port.listener.networks["127.0.0.1"].owed if port.listener.networks else 0.0
+            peer, _ = await flood(port.listener, FLOODS[kind](), MIB)
+            spent += port.listener.networks["127.0.0.1"].owed - before
+            peer.leave()
+        assert spent < 2 * budget.CREDIT + 20 * 16 * budget.TURN
+        for _ in range(20):
+            port.later()
+        assert not port.listener.networks
+
+    asyncio.run(check())
+
+
 @pytest.mark.parametrize("kind", FLOODS)
 def test_a_peer_that_goes_on_with_them_is_told_to_be_calm_and_closed(kind, monkeypatch):
     monkeypatch.setattr(budget, "CREDIT", 5000.0)

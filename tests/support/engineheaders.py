@@ -1,8 +1,8 @@
 """Judges each header field that a supported engine reads, by name.
 
-`headerreads` finds them in the sources of vLLM 0.32 and 0.33 and SGLang 0.5.23; TensorRT-LLM 1.3 and the servers that
-are compiled (vLLM's `vllm-rs`, SGLang's `_server`) were read beside them. A test of real engines fails on a field that
-is not here.
+`headerreads` finds them in the sources of vLLM 0.32 and 0.33 and SGLang 0.5.23. The main branch of TensorRT-LLM, as of
+November 2026, and the servers that are compiled (vLLM's `vllm-rs`, SGLang's `_server`) were read beside them. A test of
+real engines fails on a field that is not here.
 """
 
 from typing import NamedTuple
@@ -36,6 +36,12 @@ JUDGED = {
     "x-correlation-id": Judged(False, "TensorRT-LLM: the conversation by which a rank is chosen"),
     "x-session-affinity": Judged(False, "TensorRT-LLM: the same"),
     "x-multi-turn-session-id": Judged(False, "TensorRT-LLM: the same"),
+    "x-trtllm-disagg-auth": Judged(False, "TensorRT-LLM: signs where a cache is fetched from"),
+    "x-trtllm-rl-control-auth": Judged(False, "TensorRT-LLM: signs orders to free memory or replace weights"),
+    "x-trtllm-runtime-control-auth": Judged(False, "TensorRT-LLM: the same of the memory at run time"),
+    "x-trtllm-runtime-control-nonce": Judged(False, "TensorRT-LLM: belongs to it"),
+    "x-trtllm-runtime-control-timestamp": Judged(False, "TensorRT-LLM: belongs to it"),
+    "x-trtllm-snapshot-validation": Judged(False, "TensorRT-LLM: the token of who checks a snapshot"),
     "endpoint-load-metrics-format": Judged(False, "vLLM: use of the cache and the queue, which groups share"),
     "x-smg-routing-key": Judged(False, "SGLang: a key of its router, which is logged and labels metrics"),
     "x-custom-labels": Judged(False, "SGLang: labels of metrics"),
@@ -61,5 +67,8 @@ NOT_OF_REQUESTS = frozenset(
     )
 )
 """Names that stand in the sources and are of no request that an engine gets."""
-FROM_ENGINES = ("endpoint-load-metrics", "server", "x-sglext-ids", "set-cookie", "x-process-time")
+FROM_ENGINES = (
+    *("endpoint-load-metrics", "server", "x-sglext-ids", "set-cookie", "x-process-time"),
+    *("server-timing", "x-trtllm-step-metrics", "x-trtllm-server-state"),
+)
 """Fields that engines and what stands in front of them put on answers, and that no client gets."""

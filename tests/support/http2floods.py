@@ -203,9 +203,10 @@ FLOODS: dict[str, Callable[[], Frames]] = {
 class Pipe:
     """A transport in memory, which counts what the picker reads."""
 
-    def __init__(self) -> None:
+    def __init__(self, address: str = "127.0.0.1") -> None:
         self.reading, self.closed = True, False
         self.sent: list[bytes] = []
+        self._address = address
 
     def pause_reading(self) -> None:
         assert self.reading, "it is paused twice"
@@ -224,7 +225,7 @@ class Pipe:
         return self.closed
 
     def get_extra_info(self, _: str) -> tuple[str, int]:
-        return "127.0.0.1", 1
+        return self._address, 1
 
     def set_write_buffer_limits(self, high: int) -> None:
         pass
@@ -242,8 +243,8 @@ class Pipe:
 class Peer:
     """One connection to a listener, and what it has still to send."""
 
-    def __init__(self, listener: GrpcListener, data: Frames | None = None) -> None:
-        self.pipe = Pipe()
+    def __init__(self, listener: GrpcListener, data: Frames | None = None, address: str = "127.0.0.1") -> None:
+        self.pipe = Pipe(address)
         self.connection: GrpcConnection = listener.accept()
         self.connection.connection_made(self.pipe)  # type: ignore[arg-type]
         self.read = 0
@@ -255,6 +256,10 @@ class Peer:
         if not self.pipe.closed:
             self.read += len(data)
             self.connection.data_received(data)
+
+    def leave(self) -> None:
+        self.pipe.closed = True
+        self.connection.connection_lost(None)
 
     def next_read(self) -> bytes:
         """Return what it sends next, about as much as one read takes."""

@@ -8,6 +8,9 @@ They are counted and not measured, so that a busy machine does not change what a
 - A connection owes what its frames cost. Answers to calls pay: a gateway that asks for replicas owes next to nothing,
   however many streams it opens. What is left is forgiven slowly, all connections of a port together at one rate.
 - A connection that owes more than `CREDIT` is not read. One that still does after `CALM_TICKS` is closed.
+- What connections of one network (an address, of IPv6 the /64) owe is summed up, those that were closed among them, and
+  new ones begin with the debt of closed ones. So neither many connections nor new ones in place of others get more
+  turns than a gateway elsewhere that owes nothing.
 """
 
 READ = 4
@@ -44,16 +47,51 @@ CREDIT = 50_000.0
 """Units that a connection may owe and still be read: 50 ms."""
 FORGIVEN_A_SECOND = 50_000.0
 """Units that are forgiven in each second, in equal parts, to all connections of a port that owe: 5% of a core."""
+INHERITED = CREDIT - 2 * TURN
+"""Most units of closed connections of its network that a new one owes: it still has a few turns, in which answers may
+pay, since a gateway may share its address with others."""
 CALM_TICKS = 5
 """Ticks, of a second each, that a connection may be above its credit before it is closed."""
+
+
+class Network:
+    """The account of all connections of one network."""
+
+    __slots__ = ("gone", "open", "owed")
+
+    def __init__(self) -> None:
+        self.owed = 0.0
+        """Units that they owe together, those that were closed among them."""
+        self.open = 0
+        """Number of those that are open."""
+        self.gone = Budget(self)
+        """The account of those that were closed."""
+
+    def begin(self) -> "Budget":
+        """Return the account of a new connection, which takes over what closed ones owe, as far as it may."""
+        self.open += 1
+        budget = Budget(self)
+        budget.take_over(self.gone, INHERITED)
+        return budget
+
+    def end(self, budget: "Budget") -> None:
+        """Keep what a connection owes that was closed."""
+        self.open -= 1
+        self.gone.take_over(budget, budget.owed)
+
+    @property
+    def settled(self) -> bool:
+        """True if nothing need be known of it: no connection is open, and nothing is owed."""
+        return not self.open and not self.gone.owed
 
 
 class Budget:
     """The account of one connection: what it has cost and owes."""
 
-    __slots__ = ("_loud", "owed", "spent")
+    __slots__ = ("_loud", "_network", "owed", "spent")
 
-    def __init__(self) -> None:
+    def __init__(self, network: Network | None = None) -> None:
+        self._network = network
         self.owed = 0.0
         """Units that no answer has paid for."""
         self.spent = 0.0
@@ -70,10 +108,21 @@ class Budget:
         """Count what frames cost."""
         self.spent += units
         self.owed += units
+        if self._network is not None:
+            self._network.owed += units
 
     def pay(self, units: float) -> None:
         """Count what an answer pays; nothing is saved up."""
-        self.owed = max(0.0, self.owed - units)
+        paid = min(units, self.owed)
+        self.owed -= paid
+        if self._network is not None:
+            self._network.owed -= paid
+
+    def take_over(self, other: "Budget", most: float) -> None:
+        """Owe in place of another connection of the same network, up to so many units."""
+        units = min(other.owed, most)
+        other.owed -= units
+        self.owed += units
 
     def tick(self) -> bool:
         """Look once a second, before something is forgiven. Return True if the connection is to be closed."""

@@ -1,18 +1,20 @@
 """Accepts gateways' connections, and moves bytes between their transports and `ServerConnection`.
 
 Connections have turns, bounded by what their frames cost (`budget`). One whose turn is over is not read until the next.
-Of those that wait the ones that owe the least come first, so that nobody waits for frames that bring no calls; those
-that owe as much come in order.
+Of those that wait the ones come first whose network owes the least, and then those that owe the least themselves, so
+that nobody waits for frames that bring no calls; those that owe as much come in order.
 """
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable
 
-from promptgroup_picker.http2.budget import CREDIT, ROUND, TURN, Budget, forgive
+from promptgroup_picker.http2.budget import CREDIT, ROUND, TURN, Budget, Network, forgive
 from promptgroup_picker.http2.connection import Opener, ServerConnection
 from promptgroup_picker.http2.frames import HEADER_BYTES, MAX_FRAME
 from promptgroup_router.base.logs import fault, fields
+from promptgroup_router.proxy.making_room import network_of
 
 log = logging.getLogger("promptgroup.picker")
 
@@ -52,6 +54,8 @@ class GrpcListener:
         self.max_connections = max_connections
         self.max_held = max_held
         self.connections: set[GrpcConnection] = set()
+        self.networks: dict[str, Network] = {}
+        """The accounts of networks that have connections, or still owe for some."""
         self.calls = 0
         """Calls that are open."""
         self.held = 0
@@ -85,8 +89,10 @@ class GrpcListener:
         """Close connections that stall, idle or owe too much, and forgive what others owe; called every second."""
         for each in list(self.connections):
             each.tick(now)
-        forgive([each.budget for each in self.connections], now - self._ticked)
+        budgets = [each.budget for each in self.connections] + [each.gone for each in self.networks.values()]
+        forgive(budgets, now - self._ticked)
         self._ticked = now
+        self.networks = {name: each for name, each in self.networks.items() if not each.settled}
         for each in list(self.connections):
             each.go_on()
 
@@ -111,7 +117,7 @@ class GrpcListener:
         """Give turns to those that wait, for as long as a round lasts."""
         self._next_round, self._spent = None, 0.0
         while self._waiting and self._spent < ROUND:
-            connection = min(self._waiting, key=lambda each: each.budget.owed // _STEP)
+            connection = min(self._waiting, key=lambda each: (each.account.owed // _STEP, each.budget.owed // _STEP))
             del self._waiting[connection]
             if connection.ready:
                 self._turn(connection)
@@ -127,23 +133,37 @@ class GrpcListener:
         self.connections.add(connection)
         self._idle.clear()
 
-    def make_room(self) -> bool:
-        """Return True if there is room for another connection; the one that is idle for the longest gives way."""
+    def make_room(self, newcomer: Network) -> bool:
+        """Return True if there is room for another connection, which another one may have given way to.
+
+        Those without a call give way, of the network with the most connections the one that is idle for the longest.
+        Where all have calls, a network that has more than half of all connections gives way to others.
+        """
         if len(self.connections) < self.max_connections:
             return True
-        idle = min((each for each in self.connections if each.idle), key=lambda each: each.seen, default=None)
-        if idle is None:
+        leaving = min(
+            (each for each in self.connections if each.idle),
+            key=lambda each: (-each.account.open, each.seen),
+            default=None,
+        )
+        if leaving is None:
+            crowd = [each for each in self.connections if each.account.open > self.max_connections / 2]
+            leaving = min(crowd, key=lambda each: each.seen) if crowd and crowd[0].account is not newcomer else None
+        if leaving is None:
             return False
-        self.remove(idle)
-        idle.abort()
+        self.remove(leaving)
+        leaving.abort()
         return True
 
     def relieve(self) -> None:
-        """Close the connections that hold the most until all hold no more than they may."""
+        """Close connections until all hold no more than they may: of the network that holds the most the heaviest."""
         for each in self.connections:
             each.weigh()
         while self.held > self.max_held and self.connections:
-            heaviest = max(self.connections, key=lambda each: each.held)
+            of_networks: Counter[Network] = Counter()
+            for each in self.connections:
+                of_networks[each.account] += each.held
+            heaviest = max(self.connections, key=lambda each: (of_networks[each.account], each.held))
             self.remove(heaviest)
             heaviest.abort()
 
@@ -154,6 +174,7 @@ class GrpcListener:
             self.held -= connection.held
             self.calls -= connection.calls
             self._waiting.pop(connection, None)
+            connection.account.end(connection.budget)
         if not self.connections:
             self._idle.set()
 
@@ -171,6 +192,7 @@ class GrpcConnection(asyncio.Protocol):
         "_stalled",
         "_transport",
         "_unsent",
+        "account",
         "calls",
         "held",
         "seen",
@@ -180,6 +202,8 @@ class GrpcConnection(asyncio.Protocol):
         self._listener = listener
         self._http2 = ServerConnection(listener.opener, listener.max_message, self.flush, _log_fault)
         self._transport: asyncio.Transport
+        self.account: Network
+        """That of its network."""
         self._receiving = False
         self._stalled = False
         """True while the peer does not read what is sent to it."""
@@ -203,9 +227,13 @@ class GrpcConnection(asyncio.Protocol):
         name = transport.get_extra_info("peername")
         self._http2.peer = name[0] if isinstance(name, tuple) else ""
         transport.set_write_buffer_limits(high=UNSENT_BYTES)
-        if not self._listener.make_room():
+        network = network_of(self._http2.peer)
+        account = self._listener.networks.get(network) or Network()
+        if not self._listener.make_room(account):
             transport.abort()
             return
+        self.account = self._listener.networks[network] = account
+        self._http2.budget = account.begin()
         self._listener.add(self)
         if self._listener.draining:
             self.drain()

@@ -3,13 +3,14 @@
 Label values come from the routing table and from fixed lists, never from clients: the table bounds their number.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Generator, Iterable, Mapping
 from itertools import accumulate
 
 from promptgroup_router.base.caller_metrics import CallerMetrics
 from promptgroup_router.base.exposition import PROMETHEUS, Exemplar, TextFormat, number
 from promptgroup_router.base.request_series import RequestSeries
 from promptgroup_router.base.series import Observations, Series
+from promptgroup_router.base.steps import at_once
 
 LATENCY_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
 """Seconds: from a cached first token on a small model to a long reasoning answer."""
@@ -399,9 +400,18 @@ class Metrics:
             metric.keep(labels, wanted)
 
     def text(self, form: TextFormat = PROMETHEUS) -> str:
-        """Return the exposition."""
+        """Return the exposition at once."""
+        return at_once(self.text_steps(form))
+
+    def text_steps(self, form: TextFormat = PROMETHEUS) -> Generator[None, None, str]:
+        """Return the exposition, written in steps of a line: thousands of replicas have several each."""
         self.callers.tell()
-        return form.page(line for metric in self.all for line in metric.lines(form))
+        lines = []
+        for metric in self.all:
+            for line in metric.lines(form):
+                lines.append(line)
+                yield
+        return form.page(lines)
 
     def _counter(self, name: str, help_text: str, labels: tuple[str, ...] = (), kind: str = "counter") -> Counter:
         counter = Counter(name, help_text, labels, kind)

@@ -5,7 +5,7 @@ different versions read each other. It refuses an unknown `format`; the caller t
 values (a zero, an empty text) are not written.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from ipaddress import ip_network
 from typing import Any
 
@@ -202,7 +202,18 @@ def decode_table(data: object) -> RoutingTable:
 
 
 def decode_group(namespace: str, name: str, spec: object) -> Group:
-    """Return the group of a PromptRoute's `spec`, or of an entry of a table file.
+    """Return the group of a PromptRoute's `spec`, or of an entry of a table file, at once: see `decode_steps`."""
+    steps = decode_steps(namespace, name, spec)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            group: Group = end.value
+            return group
+
+
+def decode_steps(namespace: str, name: str, spec: object) -> Generator[None, None, Group]:
+    """Return the group of a PromptRoute's `spec`, decoded in steps of a slot: it may have thousands.
 
     Raises:
         TableError: the format is unknown, or a field cannot be used.
@@ -213,16 +224,16 @@ def decode_group(namespace: str, name: str, spec: object) -> Group:
     factor = count(data, "loadFactorPercent", at, LOAD_FACTOR_PERCENT)
     if not 100 <= factor <= 10_000:
         raise TableError(f"{at}: loadFactorPercent is {factor}, expected 100 to 10000")
-    revisions = tuple(
-        _decode_revision(item, f"{at}: revisions[{i}]") for i, item in enumerate(items(data, "revisions", at))
-    )
+    revisions = []
+    for i, item in enumerate(items(data, "revisions", at)):
+        revisions.append((yield from _revision_steps(item, f"{at}: revisions[{i}]")))
     _check_unique((revision.fingerprint for revision in revisions), f"{at}: revisions")
     return Group(
         namespace=namespace,
         name=name,
         model=text(data, "model", at),
         created=text(data, "created", at, ""),
-        revisions=revisions,
+        revisions=tuple(revisions),
         policy=member(Policy, data, "policy", at, Policy.EXPECTED_TTFT),
         sharing=member(Sharing, data, "sharing", at, Sharing.POOL),
         load_factor_percent=factor,
@@ -325,9 +336,12 @@ def decode_access(item: object, at: str) -> Access:
     return access
 
 
-def _decode_revision(item: object, at: str) -> Revision:
+def _revision_steps(item: object, at: str) -> Generator[None, None, Revision]:
     data = mapping(item, at)
-    slots = tuple(_decode_slot(slot, f"{at}.slots[{i}]") for i, slot in enumerate(items(data, "slots", at)))
+    slots = []
+    for i, slot in enumerate(items(data, "slots", at)):
+        slots.append(_decode_slot(slot, f"{at}.slots[{i}]"))
+        yield
     _check_unique((slot.index for slot in slots), f"{at}.slots")
     prompt = data.get("prompt")
     if prompt is not None:

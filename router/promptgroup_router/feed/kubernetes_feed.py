@@ -77,7 +77,8 @@ class KubernetesFeed:
     async def _publish(self) -> None:
         # the first table waits until each namespace was tried: its groups would be unknown for a moment
         if self._listed and len(self._tried) == len(self._namespaces):
-            await self._publisher.publish_in_slices(self._routes.table(), "kubernetes")
+            table = await in_slices(self._routes.table_steps(), lasting=True)
+            await self._publisher.publish_in_slices(table, "kubernetes")
             if not self._lost:  # without news from one namespace the table is not confirmed
                 self._publisher.confirm()
 
@@ -90,7 +91,8 @@ class KubernetesFeed:
         while True:
             began = now()
             try:
-                change = await in_slices(self._routes.list_steps(namespace, await self._api.list(path)))
+                steps = self._routes.list_steps(namespace, await self._api.list(path))
+                change = await in_slices(steps, lasting=True)
                 self._listed = True
                 self._tell(namespace, change)
                 while True:
@@ -121,7 +123,7 @@ class KubernetesFeed:
             # closed at once if an event raises, and the connection with it
             async with contextlib.aclosing(self._api.watch(path + query)) as events:
                 async for event in events:
-                    change = await in_slices(self._routes.event_steps(namespace, event))
+                    change = await in_slices(self._routes.event_steps(namespace, event), lasting=True)
                     self._tell(namespace, change)
         except KubeError as error:
             if error.status == 410:

@@ -11,7 +11,7 @@ import orjson
 import xxhash
 
 from promptgroup_router.base.steps import at_once
-from promptgroup_router.contract.encoding import decode_group, encode_table
+from promptgroup_router.contract.encoding import decode_steps, encode_table
 from promptgroup_router.contract.fingerprint import Fingerprint
 from promptgroup_router.contract.table import Group, Prompt, PromptRef, Revision, RoutingTable, TableError
 from promptgroup_router.feed.slot_address import Network, check_steps
@@ -57,6 +57,8 @@ class Routes:
         self._groups: dict[tuple[str, str], Group] = {}
         self._prompts: dict[RouteSource, Prompt] = {}
         self._room = Room()
+        self._digests: dict[tuple[str, str], tuple[Group, bytes]] = {}
+        """Namespace and name → a group as it was in the last table, and the hash of its content."""
         for group in start.groups if start is not None else ():
             if group.namespace in namespaces:
                 self._groups[group.namespace, group.name] = group
@@ -139,17 +141,38 @@ class Routes:
         return named - self._prompts.keys()
 
     def table(self) -> RoutingTable:
-        """Return the table of all routes with the known prompts; its version is a hash of its content."""
-        groups = tuple(self._with_prompts(self._groups[key]) for key in sorted(self._groups))
-        digest = xxhash.xxh3_64_hexdigest(orjson.dumps(encode_table(RoutingTable(groups))))
-        return RoutingTable(groups, digest)
+        """Return the table of all routes at once: see `table_steps`."""
+        return at_once(self.table_steps())
+
+    def table_steps(self) -> Generator[None, None, RoutingTable]:
+        """Return the table of all routes with the known prompts, made in steps of a group.
+
+        Its version is a hash of its content, for which those groups alone are read that have changed.
+        """
+        known, self._digests = self._digests, {}
+        table_hash = xxhash.xxh3_64()
+        groups = []
+        for key, route in sorted(self._groups.items(), key=lambda item: item[0]):  # as they are now: events go on
+            group = self._with_prompts(route)
+            before = known.get(key)
+            if before is not None and before[0] == group:
+                group, digest = before
+            else:
+                encoded = encode_table(RoutingTable((group,)))
+                yield
+                digest = xxhash.xxh3_64_digest(orjson.dumps(encoded))
+            self._digests[key] = group, digest
+            table_hash.update(digest)
+            groups.append(group)
+            yield
+        return RoutingTable(tuple(groups), table_hash.hexdigest())
 
     def _put(self, namespace: str, name: str, item: object) -> Generator[None, None, str]:
         spec = item.get("spec") if isinstance(item, Mapping) else None
         try:
             size = size_of(spec)
             self._room.check(namespace, name, size)
-            group = decode_group(namespace, name, spec)
+            group = yield from decode_steps(namespace, name, spec)
             yield from check_steps(group, self._networks)
             self._room.check(namespace, name, size)  # other namespaces may have taken room between the steps
         except TableError as error:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import logging
 from collections.abc import Callable, Generator
 from pathlib import Path
@@ -11,31 +12,42 @@ from promptgroup_router.base.logs import fault, fields
 from promptgroup_router.contract.table import RoutingTable, TableError
 from promptgroup_router.feed import table_file
 from promptgroup_router.rings.aliases import AliasConflict
-from promptgroup_router.rings.index import ClaimConflict, RoutingIndex, index_steps
+from promptgroup_router.rings.index import ClaimConflict
 from promptgroup_router.rings.names import NameConflict
 from promptgroup_router.routing.sound_part import sound_part
-from promptgroup_router.routing.state import Conflict, RouterState
+from promptgroup_router.routing.state import Conflict, Prepared, RouterState
 
 log = logging.getLogger("promptgroup.table")
 
-
 SLICE_SECONDS = 0.005
-"""Time for which a large table holds the event loop before others have their turn."""
+"""Time for which work in steps holds the event loop before others have their turn."""
+COLLECT_SECONDS = 3600.0
+"""Time between collections that visit everything: each holds the loop for a tenth of a second."""
 
 _Made = TypeVar("_Made")
 
 
-async def in_slices(steps: Generator[None, None, _Made]) -> _Made:
-    """Run a generator to its end, and let others have their turn between its steps. Return what it returns."""
+async def in_slices(steps: Generator[None, None, _Made], *, lasting: bool = False) -> _Made:
+    """Run a generator to its end, and let others have their turn between its steps. Return what it returns.
+
+    Args:
+        steps: the generator.
+        lasting: whether what it makes lives long. Garbage collections do not visit it then: of a table with 8,000
+            replicas each would hold the loop for 50 ms.
+    """
     clock = asyncio.get_running_loop().time
     until = clock() + SLICE_SECONDS
     while True:
         try:
             next(steps)
         except StopIteration as end:
+            if lasting:
+                gc.freeze()
             made: _Made = end.value
             return made
         if clock() >= until:
+            if lasting:
+                gc.freeze()
             await asyncio.sleep(0)
             until = clock() + SLICE_SECONDS
 
@@ -63,32 +75,48 @@ class Publisher:
         self._clock = clock
         self._copy = copy
         self._given: RoutingTable | None = None
+        self._collected = clock()
 
     async def publish_in_slices(self, table: RoutingTable, source: str) -> None:
         """Replace the table in use, as `publish` does; its index is built while requests have their turn."""
         if self._state.loaded and table == self._given:
             return
-        view = None
+        prepared = None
         # a fault is found again, and told of its group, where the index is built at once
         with contextlib.suppress(Exception):
-            view = await in_slices(index_steps(table))
-            await in_slices(self._state.balancer.prepare(view, self._clock()))
-        self.publish(table, source, view)
+            prepared = await in_slices(self._state.prepare(table, self._clock()), lasting=True)
+        self._install(table, source, prepared)
+        self._collect_seldom()
+        if self._copy is not None and self._state.loaded:
+            # encoding a large table takes a while, and the disk may take longer
+            await asyncio.to_thread(self._write, self._copy, self._state.index.table)
 
-    def publish(self, table: RoutingTable, source: str, view: RoutingIndex | None = None) -> None:
+    def publish(self, table: RoutingTable, source: str) -> None:
         """Replace the table in use.
 
         A group that the router fails at keeps its last good value, or is left out; the others are served.
         """
         if self._state.loaded and table == self._given:
             return
-        self._install(table, source, view)
-        if self._copy is None or not self._state.loaded:
-            return
+        self._install(table, source)
+        if self._copy is not None and self._state.loaded:
+            self._write(self._copy, self._state.index.table)
+
+    @staticmethod
+    def _write(copy: Path, table: RoutingTable) -> None:
         try:
-            table_file.write(self._copy, self._state.index.table)
+            table_file.write(copy, table)
         except OSError as error:
-            log.warning("copy of the table not written", extra=fields(file=self._copy, problem=error))
+            log.warning("copy of the table not written", extra=fields(file=copy, problem=error))
+
+    def _collect_seldom(self) -> None:
+        """Look for garbage in all that collections do not visit, which is none unless something refers to itself."""
+        now = self._clock()
+        if now - self._collected >= COLLECT_SECONDS:
+            self._collected = now
+            gc.unfreeze()
+            gc.collect()
+        gc.freeze()
 
     def confirm(self) -> None:
         """Record that the source still has the same table."""
@@ -113,10 +141,10 @@ class Publisher:
         self._install(table, "copy")
         return self._state.index.table
 
-    def _install(self, given: RoutingTable, source: str, view: RoutingIndex | None = None) -> None:
+    def _install(self, given: RoutingTable, source: str, prepared: Prepared | None = None) -> None:
         self._given = given
         last = self._state.index.table
-        table, conflicts, error = given, *self._tried(given, source, view)
+        table, conflicts, error = given, *self._tried(given, source, prepared)
         if error is not None:
             table, faults = sound_part(given, last)
             for label, fault_of_group in faults.items():
@@ -144,11 +172,11 @@ class Publisher:
             log.warning(told, extra=fields(group=conflict.group, keeper=conflict.keeper, **what))
 
     def _tried(
-        self, table: RoutingTable, source: str, view: RoutingIndex | None = None
+        self, table: RoutingTable, source: str, prepared: Prepared | None = None
     ) -> tuple[tuple[Conflict, ...], Exception | None]:
         """Return the new conflicts of a table that is served from here on, or the error by which it is not."""
         try:
-            return self._state.install(table, source, self._clock(), view), None
+            return self._state.install(table, source, self._clock(), prepared), None
         except Exception as error:  # noqa: BLE001 # a fault of the router at one team's group, which no other must feel
             return (), error
 

@@ -7,7 +7,7 @@ first token with `first_token`, and then exactly one of `end` and `release`.
 Does no I/O and reads no clock; `now` is in monotonic seconds.
 """
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -447,8 +447,9 @@ class Balancer:
             self._remember_tier1(revision.prefix, revision.revision.tokens)
             for member in (*revision.candidates.ready, *revision.candidates.draining):
                 self.replicas[member.id] = self._replica(revision, member, known.get(member.id), kind, now)
+        kinds = Counter(id(replica.costs) for replica in self.replicas.values())
         for kind in self._costs.values():
-            kind.in_use.replicas = max(1, sum(replica.costs is kind for replica in self.replicas.values()))
+            kind.in_use.replicas = max(1, kinds[id(kind)])
         self._keys = {replica.key: id_ for id_, replica in self.replicas.items()}
         self._prepared = {}
         known_ids = {each.candidates.id for each in revisions}

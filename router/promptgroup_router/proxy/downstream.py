@@ -30,6 +30,7 @@ import socket
 import struct
 import termios
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
@@ -63,6 +64,9 @@ TURN_BYTES = 131_072
 a peer that sends fast, some milliseconds, before any other connection has its turn."""
 ANSWERS_AT_ONCE = 32
 """Pipelined requests that are handled before other connections have their turn."""
+REFUSED_AT_ONCE = 8
+"""Requests of connections whose last one was refused that are handled before all others have their turn: less than a
+millisecond. A client beyond its limit may send hundreds at once."""
 FREE_BYTES = 4096
 """Bytes that a connection may buffer without being counted: with 10,000 connections 40 MiB."""
 REFUSED_CONNECTIONS = 256
@@ -165,6 +169,10 @@ class ClientListener:
         """Number of connections that are accepted and not open, within their TLS handshake."""
         self.refused: set[ClientConnection] = set()
         """Those beyond the limit, which are told so."""
+        self._behind: deque[Callable[[], None]] = deque()
+        """The next steps of connections whose last request was refused."""
+        self._calls_some = False
+        """True while some of them are about to be called."""
         self._vain: set[str] = set()
         """Networks for which nobody gave way of late."""
         self._vain_until = 0.0
@@ -217,6 +225,24 @@ class ClientListener:
         """Call back after other connections had their turn."""
         asyncio.get_running_loop().call_soon(callback)
 
+    def call_behind(self, callback: Callable[[], None]) -> None:
+        """Call back after connections had their turn whose requests are served, and a few of those that are refused."""
+        self._behind.append(callback)
+        self._call_rest()
+
+    def _call_some(self) -> None:
+        try:
+            for _ in range(min(REFUSED_AT_ONCE, len(self._behind))):
+                self._behind.popleft()()
+        finally:
+            self._calls_some = False
+            self._call_rest()
+
+    def _call_rest(self) -> None:
+        if self._behind and not self._calls_some:
+            self._calls_some = True
+            self.call_soon(self._call_some)
+
     def tick(self, now: float) -> None:
         """Enforce deadlines; called every second."""
         for connection in list(self.connections):
@@ -239,8 +265,8 @@ class ClientConnection(asyncio.Protocol):
 
     __slots__ = (
         "_active", "_added", "_advancing", "_buffered", "_clients", "_continued", "_deadline", "_deferred", "_held",
-        "_key", "_phase", "_place", "_reader", "_reading_began", "_reading_paused", "_received", "_request", "_rests",
-        "_served", "_transport", "_unsent", "_writing_paused", "network",
+        "_key", "_phase", "_place", "_reader", "_reading_began", "_reading_paused", "_received", "_refused", "_request",
+        "_rests", "_served", "_transport", "_unsent", "_writing_paused", "network",
     )  # fmt: skip
 
     def __init__(self, clients: ClientListener) -> None:
@@ -265,6 +291,8 @@ class ClientConnection(asyncio.Protocol):
         self._deadline = 0.0
         self._received = False
         """True if the client had all of its answers when the connection was closed: nothing is lost if it is gone."""
+        self._refused = False
+        """True if its last request was refused by the router itself: the next one comes behind those of others."""
         self._served = False
         """True once it has brought a whole request."""
         self.network = ""
@@ -303,6 +331,7 @@ class ClientConnection(asyncio.Protocol):
 
     def answer(self, status: int, headers: Headers, body: bytes) -> None:
         """Send a whole answer, without its body if the request is HEAD."""
+        self._refused = status >= 400
         keep, head = self.keeps_alive, self._request.head if self._request is not None else None
         self.write(
             own_answer(
@@ -443,7 +472,11 @@ class ClientConnection(asyncio.Protocol):
             self._regulate_reading()
             return
         self._reader.feed(data)
-        self._advance()
+        if self._refused and self._phase is ClientPhase.OPEN:
+            self._defer()
+            self._regulate_reading()
+        else:
+            self._advance()
         self._count_buffers()
 
     def eof_received(self) -> None:
@@ -500,6 +533,8 @@ class ClientConnection(asyncio.Protocol):
                 self._wait()
                 break
             self._begin(request)
+            if self._refused and self._reader.buffered:
+                left = 0
         self._advancing = False
         self._regulate_reading()
 
@@ -508,6 +543,7 @@ class ClientConnection(asyncio.Protocol):
         self._served = True
         self._request = request
         self._phase = ClientPhase.ANSWERING
+        self._refused = False
         active = self._clients.handler(self, request)
         # the handler may have answered, or lost the client
         if self._phase is ClientPhase.ANSWERING:
@@ -519,7 +555,7 @@ class ClientConnection(asyncio.Protocol):
         """Go on after other connections had their turn."""
         if not self._deferred:
             self._deferred = True
-            self._clients.call_soon(self._go_on)
+            (self._clients.call_behind if self._refused else self._clients.call_soon)(self._go_on)
 
     def _go_on(self) -> None:
         self._deferred = False

@@ -277,7 +277,7 @@ def index_steps(table: RoutingTable) -> Generator[None, None, RoutingIndex]:
     members = {}
     for group in table.groups:
         for revision in group.revisions:
-            ready = _members(group, revision, SlotState.READY)
+            ready = yield from _members(group, revision, SlotState.READY)
             members[group.namespace, group.name, revision.fingerprint] = ready
             if revision.lends and (kind := _lending_key(group, revision)) is not None:
                 lenders.setdefault(kind, []).extend(ready.values())
@@ -337,23 +337,24 @@ def _lending_key(group: Group, revision: Revision) -> _LendingKey | None:
     return group.namespace, group.model, revision.engine.settings, group.access, group.callers.without_limits
 
 
-def _members(group: Group, revision: Revision, state: SlotState) -> dict[int, Member]:
-    """Return slot → member, for the slots in this state."""
+def _members(group: Group, revision: Revision, state: SlotState) -> Generator[None, None, dict[int, Member]]:
+    """Return slot → member, for the slots in this state, made one in each step."""
     label = f"{group.namespace}/{group.name}"
-    return {
-        slot.index: Member(
-            id=member_id(label, revision.fingerprint, slot.index),
-            group=label,
-            fingerprint=revision.fingerprint,
-            slot=slot.index,
-            address=slot.address,
-            incarnation=slot.incarnation,
-            credential=slot.credential,
-            tls=slot.tls,
-        )
-        for slot in revision.slots
-        if slot.state is state
-    }
+    members = {}
+    for slot in revision.slots:
+        if slot.state is state:
+            members[slot.index] = Member(
+                id=member_id(label, revision.fingerprint, slot.index),
+                group=label,
+                fingerprint=revision.fingerprint,
+                slot=slot.index,
+                address=slot.address,
+                incarnation=slot.incarnation,
+                credential=slot.credential,
+                tls=slot.tls,
+            )
+            yield
+    return members
 
 
 def _build_group(
@@ -427,7 +428,7 @@ def _revision_candidates(
         time_limits=group.time_limits,
         responses=group.responses,
         settings=revision.engine.settings,
-        draining=tuple(_members(group, revision, SlotState.DRAINING).values()),
+        draining=tuple(at_once(_members(group, revision, SlotState.DRAINING)).values()),
         rules=group.callers,
         access=group.access,
         table=table,

@@ -1,16 +1,17 @@
 """The state that all connections of a router share: the table in use, and what was learned while serving."""
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from math import inf
-from typing import Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 from promptgroup_router.access.authenticator import Authenticator
 from promptgroup_router.access.keyring import Keyring
 from promptgroup_router.apis.tokens import Tokens
 from promptgroup_router.base.authorities import Authorities
 from promptgroup_router.base.exposition import PROMETHEUS, TextFormat
-from promptgroup_router.base.metrics import Metrics
+from promptgroup_router.base.metrics import Counter, Metrics
+from promptgroup_router.base.steps import at_once
 from promptgroup_router.callers.limiter import Limiter
 from promptgroup_router.callers.salts import Salts
 from promptgroup_router.contract.access import AccessType
@@ -20,9 +21,9 @@ from promptgroup_router.policy.health import Health
 from promptgroup_router.policy.retry_budget import RetryBudget
 from promptgroup_router.rings.aliases import AliasConflict
 from promptgroup_router.rings.ids import member_parts
-from promptgroup_router.rings.index import ClaimConflict, RoutingIndex, build_index
+from promptgroup_router.rings.index import ClaimConflict, RoutingIndex, build_index, index_steps
 from promptgroup_router.rings.names import NameConflict
-from promptgroup_router.rings.remap import remapped_shares
+from promptgroup_router.rings.remap import Shares, remap_steps, remapped_shares
 from promptgroup_router.routing.admission_queue import AdmissionQueue
 from promptgroup_router.routing.moves import Moves
 from promptgroup_router.routing.near_miss import NearMisses
@@ -36,6 +37,15 @@ SERIES_SECONDS = 3600.0
 
 Conflict: TypeAlias = ClaimConflict | AliasConflict | NameConflict
 """Something that a group declares and another one keeps."""
+
+
+class Prepared(NamedTuple):
+    """A table, made ready to be served."""
+
+    view: RoutingIndex
+    """Its index."""
+    moved: Shares
+    """Shares of the keys that it moves."""
 
 
 class Waiter(Protocol):
@@ -122,8 +132,15 @@ class RouterState:
             return b"no routing table has been read yet\n"
         return b"" if self.keys_tried else b"keys of callers have not been asked for yet\n"
 
+    def prepare(self, table: RoutingTable, now: float) -> Generator[None, None, Prepared]:
+        """Make in steps what `install` takes of a table at once, so that a large one holds nobody up."""
+        view = yield from index_steps(table)
+        shares = yield from remap_steps(self.index, view)
+        yield from self.balancer.prepare(view, now)
+        return Prepared(view, shares)
+
     def install(
-        self, table: RoutingTable, source: str, now: float, view: RoutingIndex | None = None
+        self, table: RoutingTable, source: str, now: float, prepared: Prepared | None = None
     ) -> tuple[Conflict, ...]:
         """Serve by this table from here on.
 
@@ -131,14 +148,17 @@ class RouterState:
             table: the table.
             source: where it comes from.
             now: monotonic seconds.
-            view: its index, if it has been built.
+            prepared: what was made of it before, if anything.
 
         Returns:
             The conflicts that were not there before.
         """
         self._forget_series(now)
         before = self.index
-        self.index = view = view if view is not None else build_index(table)
+        if prepared is None:
+            view = build_index(table)
+            prepared = Prepared(view, remapped_shares(before, view))
+        self.index = view = prepared.view
         accesses = {self.authenticator.access(access).type for access, _ in view.accesses}
         self.asks_callers = bool(accesses - {AccessType.ANONYMOUS})
         self.loaded = True
@@ -148,7 +168,7 @@ class RouterState:
         self.balancer.install(view, now)
         metrics = self.metrics
         metrics.table_info.replace({(table.version, source): 1})
-        metrics.keys_moved.replace({(group,): share for group, share in remapped_shares(before, view)})
+        metrics.keys_moved.replace({(group,): share for group, share in prepared.moved.items()})
         metrics.conflicts.replace(_by_group(view.conflicts))
         metrics.alias_conflicts.replace(_by_group(view.alias_conflicts))
         metrics.name_conflicts.replace(_by_group(view.name_conflicts))
@@ -188,7 +208,13 @@ class RouterState:
             self.admit_waiting(now)
 
     def exposition(self, now: float, connections: int, form: TextFormat = PROMETHEUS) -> str:
-        """Return the metrics as text, with the gauges as of this moment."""
+        """Return the metrics as text at once: see `exposition_steps`."""
+        return at_once(self.exposition_steps(now, connections, form))
+
+    def exposition_steps(
+        self, now: float, connections: int, form: TextFormat = PROMETHEUS
+    ) -> Generator[None, None, str]:
+        """Return the metrics as text, with the gauges as of this moment, in steps of a line."""
         self._forget_series(now)
         in_flight: dict[tuple[str, ...], float] = {}
         sessions: dict[tuple[str, ...], float] = {}
@@ -207,23 +233,30 @@ class RouterState:
                     process = member.id, member.incarnation
                     in_flight[place] = 0
                     slot_sessions[place], slot_tokens[place] = self.balancer.sessions.of_process(process)
+                    yield
         for member_id, load in self.balancer.loads.items():
             parts = member_parts(member_id)
             in_flight[parts.group, parts.revision, str(parts.slot)] = load
-        self.metrics.in_flight.replace(in_flight)
         for waiter in self.admission_queue:
             if waiter.revision in waiting:
                 waiting[waiter.revision] += 1
-        self.metrics.revision_sessions.replace(sessions)
-        self.metrics.revision_session_tokens.replace(tokens)
-        self.metrics.revision_waiting.replace(waiting)
-        self.metrics.slot_sessions.replace(slot_sessions)
-        self.metrics.slot_session_tokens.replace(slot_tokens)
-        self.metrics.departed_at.replace(self.near_misses.medians())
-        self.metrics.table_age.replace({(): now - self.confirmed} if self.loaded else {})
-        self.metrics.waiting.replace({(): len(self.admission_queue)})
-        self.metrics.connections.replace({(): connections})
-        return self.metrics.text(form)
+        metrics = self.metrics
+        gauges: list[tuple[Counter, dict[tuple[str, ...], float]]] = [
+            (metrics.in_flight, in_flight),
+            (metrics.revision_sessions, sessions),
+            (metrics.revision_session_tokens, tokens),
+            (metrics.revision_waiting, waiting),
+            (metrics.slot_sessions, slot_sessions),
+            (metrics.slot_session_tokens, slot_tokens),
+            (metrics.departed_at, self.near_misses.medians()),
+            (metrics.table_age, {(): now - self.confirmed} if self.loaded else {}),
+            (metrics.waiting, {(): len(self.admission_queue)}),
+            (metrics.connections, {(): connections}),
+        ]
+        for gauge, values in gauges:
+            gauge.replace(values)
+            yield
+        return (yield from metrics.text_steps(form))
 
 
 def _conflicts(view: RoutingIndex) -> tuple[Conflict, ...]:

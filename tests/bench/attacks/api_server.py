@@ -33,9 +33,14 @@ def served(honest: str, other: str) -> list[Group]:
 
 
 def hostile_route(number: int, change: int) -> Group:
-    """Return a group of the hostile namespace; each change moves all its slots."""
+    """Return a group of the hostile namespace; each change moves all its slots, and takes another one away."""
     slots = tuple(
-        slot(at, SlotState.READY, f"10.{number}.{at >> 8}.{at & 255}:{8000 + change % 1000}", f"pod-{change}")
+        slot(
+            at,
+            SlotState.ABSENT if at == change else SlotState.READY,
+            f"10.{number}.{at >> 8}.{at & 255}:{8000 + change % 1000}",
+            f"pod-{change}",
+        )
         for at in range(SLOTS // ROUTES)
     )
     return replace(group(f"g{number}", revision(f"Of group {number}.", slots)), namespace=HOSTILE)

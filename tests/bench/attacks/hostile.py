@@ -30,6 +30,9 @@ BODY_BYTES, BODIES_A_SECOND = 8_000_000, 1
 EXPLAINED_A_SECOND = 2
 FRAME_CONNECTIONS, FRAME_BYTES, FRAME_BYTES_A_SECOND = 8, 16_384, 2**20
 
+BROKEN = (OSError, RuntimeError)
+"""Errors of a connection that the server has closed; of uvloop the latter."""
+
 
 class Sent:
     """What this process has sent since it was told to go."""
@@ -60,7 +63,7 @@ async def sending(port: int) -> AsyncIterator[Callable[[bytes], Awaitable[None]]
     async def send(data: bytes) -> None:
         if open_now and open_now[0][0].done():
             close()
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(*BROKEN):
             if not open_now:
                 reader, writer = await connect(port)
                 open_now.append((asyncio.ensure_future(drop(reader)), writer))
@@ -170,7 +173,7 @@ async def _flood(port: int, kinds: list[str]) -> None:
                     if dropped.done():
                         break
                     await asyncio.sleep(max(0.0, due - loop.time()))
-            except OSError:
+            except BROKEN:
                 await asyncio.sleep(0.1)
             finally:
                 dropped.cancel()
@@ -191,6 +194,27 @@ async def table_references(port: int) -> None:
     await _flood(port, ["references into the table"] * FRAME_CONNECTIONS)
 
 
+async def new_connections(port: int) -> None:
+    """Each brings what a connection is read of without being paid for, and makes way for the next one."""
+
+    async def one(place: int) -> None:
+        loop, size = asyncio.get_running_loop(), FRAME_BYTES * 4
+        due = loop.time() + place * size / FRAME_BYTES_A_SECOND
+        while True:
+            await asyncio.sleep(max(0.0, due - loop.time()))
+            due = max(due + FRAME_CONNECTIONS * size / FRAME_BYTES_A_SECOND, loop.time())
+            with contextlib.suppress(*BROKEN):
+                _, writer = await connect(port)
+                writer.writelines(itertools.islice(_frames("references into the table"), size // FRAME_BYTES))
+                await asyncio.sleep(0.1)
+                writer.transport.abort()
+                Sent.count += 1
+
+    async with asyncio.TaskGroup() as tasks:
+        for place in range(FRAME_CONNECTIONS):
+            tasks.create_task(one(place))
+
+
 async def frames_of_all_kinds(port: int) -> None:
     await _flood(port, list(FLOODS))
 
@@ -202,10 +226,11 @@ KINDS: dict[str, Callable[[int], Awaitable[None]]] = {
     "large bodies": large_bodies,
     "/explain with large documents": explained,
     "HTTP/2: references into the table": table_references,
+    "HTTP/2: new connections": new_connections,
     "HTTP/2: frames of all kinds": frames_of_all_kinds,
 }
 AT_ADMIN = ("/explain with large documents",)
-AT_PICKER = ("HTTP/2: references into the table", "HTTP/2: frames of all kinds")
+AT_PICKER = tuple(kind for kind in KINDS if kind.startswith("HTTP/2"))
 
 
 async def obey(attack: Callable[[], Awaitable[None]]) -> None:

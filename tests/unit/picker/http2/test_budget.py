@@ -1,4 +1,4 @@
-from promptgroup_picker.http2.budget import CALM_TICKS, CREDIT, FORGIVEN_A_SECOND, Budget, forgive
+from promptgroup_picker.http2.budget import CALM_TICKS, CREDIT, FORGIVEN_A_SECOND, INHERITED, Budget, Network, forgive
 
 
 def owing(units):
@@ -34,3 +34,32 @@ def test_a_connection_is_closed_only_if_it_owes_too_much_all_the_time():
     assert not found.tick()
     found.charge(1)
     assert [found.tick() for _ in range(CALM_TICKS + 1)] == [False] * CALM_TICKS + [True]
+
+
+def test_a_network_owes_what_its_connections_do_and_what_closed_ones_did():
+    network = Network()
+    one, other = network.begin(), network.begin()
+    one.charge(100)
+    other.charge(50)
+    other.pay(80)
+    assert (network.owed, network.open) == (100, 2)
+    network.end(one)
+    assert (network.owed, network.gone.owed, network.settled) == (100, 100, False)
+    next_one = network.begin()
+    assert (next_one.owed, network.gone.owed, network.owed) == (100, 0, 100)
+    network.end(other)
+    network.end(next_one)
+    assert not network.settled
+    forgive([network.gone], 1.0)
+    assert network.settled
+
+
+def test_a_new_connection_still_has_turns_whatever_closed_ones_owed():
+    network = Network()
+    for _ in range(3):
+        closed = network.begin()
+        closed.charge(CREDIT)
+        network.end(closed)
+    fresh = network.begin()
+    assert fresh.owed == INHERITED
+    assert not fresh.overdrawn

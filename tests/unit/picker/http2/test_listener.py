@@ -22,9 +22,10 @@ BEGINNING = PREFACE + settings({})
 class Transport:
     """Remembers that it was closed."""
 
-    def __init__(self):
+    def __init__(self, address="127.0.0.1"):
         self.closed = False
         self.unsent = 0
+        self.address = address
 
     def abort(self):
         self.closed = True
@@ -35,7 +36,7 @@ class Transport:
         return self.closed
 
     def get_extra_info(self, _):
-        return ("127.0.0.1", 1)
+        return (self.address, 1)
 
     def set_write_buffer_limits(self, high):
         pass
@@ -65,8 +66,8 @@ class Port:
             max_held=held,
         )
 
-    def connect(self, data=BEGINNING):
-        transport, connection = Transport(), self.listener.accept()
+    def connect(self, data=BEGINNING, address="127.0.0.1"):
+        transport, connection = Transport(address), self.listener.accept()
         connection.connection_made(transport)
         if data and not transport.closed:
             connection.data_received(data)
@@ -130,6 +131,35 @@ def test_a_connection_with_a_call_gives_way_to_nobody():
     assert len(port.listener.connections) == 1
 
 
+def test_the_network_with_the_most_connections_gives_way_first():
+    port = Port(most=4)
+    gateway, _ = port.connect(address="10.0.0.1")
+    port.now += 1
+    others = [port.connect(address="10.0.0.2")[0] for _ in range(3)]
+    for _ in range(5):
+        port.now += 1
+        others.append(port.connect(address="10.0.0.2")[0])
+        assert not gateway.closed
+    assert [each.closed for each in others] == [True] * 5 + [False] * 3
+
+
+def test_whoever_holds_most_connections_with_calls_keeps_no_gateway_out():
+    port = Port(most=4)
+    busy = []
+    for _ in range(4):
+        transport, connection = port.connect(address="10.0.0.2")
+        connection.data_received(Client().head(1))
+        busy.append(transport)
+        port.now += 1
+    assert port.connect(address="10.0.0.2")[0].closed
+    gateway, connection = port.connect(address="10.0.0.1")
+    connection.data_received(Client().head(1))
+    assert [each.closed for each in (gateway, *busy)] == [False, True, False, False, False]
+    # each further one has a place until nobody has more than half of them
+    port.connect(address="10.0.0.3")[1].data_received(Client().head(1))
+    assert port.connect(address="10.0.0.4")[0].closed
+
+
 LEARNED = frames.frame(FrameType.PING, frames.ACK, 0, DRAINING)
 
 
@@ -156,6 +186,21 @@ def test_a_gateway_that_never_says_that_it_knows_does_not_hold_up_a_drain(data):
     assert not silent.closed
     port.later(1)
     assert silent.closed
+
+
+def test_many_connections_of_one_network_that_hold_little_close_none_of_another():
+    port = Port()
+    gateway, honest = port.connect(address="10.0.0.1")
+    honest.data_received(Client().head(1))
+    honest.data_received(part(3000))
+    others = []
+    for _ in range(9):
+        transport, connection = port.connect(address="10.0.0.2")
+        connection.data_received(Client().head(1))
+        connection.data_received(part(1000))
+        others.append(transport)
+    assert not gateway.closed
+    assert sum(each.closed for each in others) == 2
 
 
 def part(size):

@@ -2,6 +2,7 @@ import pytest
 
 from promptgroup_router.contract.encoding import encode_group
 from promptgroup_router.contract.table import PromptRef, TableError
+from promptgroup_router.feed import prompt_routes
 from promptgroup_router.feed.prompt_routes import Expired, RouteChange, Routes, RouteSource
 from support.tables import group, revision, table
 
@@ -59,6 +60,38 @@ def test_a_route_that_cannot_be_read_keeps_its_last_good_value():
     change = routes.list("chat", listed(route("a", spec={}), route("c", spec="x"), "no object"))
     assert len(change.problems) == 3
     assert names(routes) == ["chat/a"]
+
+
+def test_a_table_is_made_in_steps_that_read_what_has_changed_alone(monkeypatch):
+    read, encode = [], prompt_routes.encode_table
+
+    def counted(table):
+        read.extend(each.name for each in table.groups)
+        return encode(table)
+
+    monkeypatch.setattr(prompt_routes, "encode_table", counted)
+    routes = Routes()
+    routes.list("chat", listed(*(route(name) for name in "abc")))
+    before = routes.table()
+    assert read == ["a", "b", "c"]
+    routes.event("chat", event("MODIFIED", route("b", "12", encode_group(group("b", NAMED, model="other")))))
+    steps = routes.table_steps()
+    next(steps)
+    routes.event("chat", event("DELETED", route("c", "13")))  # between two steps
+    while (made := next(steps, "ended")) is None:
+        pass
+    assert made == "ended"
+    assert read == ["a", "b", "c", "b"]
+    after = routes.table()
+    assert [each.name for each in after.groups] == ["a", "b"]
+    assert after.groups[0] is before.groups[0]
+    assert after.version != before.version
+
+
+def test_a_route_is_read_in_steps_of_a_slot():
+    spec = encode_group(group("a", revision(slots=50)))
+    steps = Routes().event_steps("chat", event("ADDED", route("a", spec=spec)))
+    assert len(list(steps)) == 100  # decoded, and then checked
 
 
 @pytest.mark.parametrize(

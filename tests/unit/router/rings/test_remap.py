@@ -6,7 +6,7 @@ from promptgroup_router.policy.balancer import Balancer
 from promptgroup_router.policy.demand import Demand
 from promptgroup_router.policy.health import Health
 from promptgroup_router.rings.index import build_index
-from promptgroup_router.rings.remap import remapped_shares
+from promptgroup_router.rings.remap import remap_steps, remapped_shares
 from support.tables import group, revision, slot, table
 
 
@@ -34,6 +34,14 @@ def test_a_slot_that_is_away_moves_its_own_keys():
 def test_new_groups_and_new_revisions_have_no_before():
     assert share(revision("old"), revision("new")) == 0
     assert dict(remapped_shares(build_index(table(group("a"))), build_index(table(group("b"))))) == {}
+
+
+@pytest.mark.parametrize(("slots", "keys"), [(4, 1024), (128, 1024), (1024, 128), (8000, 64)])
+def test_fewer_keys_are_looked_at_where_each_takes_longer(slots, keys):
+    before = revision(slots=tuple(slot(index) for index in range(slots)))
+    after = revision(slots=(slot(0, SlotState.ABSENT), *(slot(index) for index in range(1, slots))))
+    views = [build_index(table(group("a", each))) for each in (before, after)]
+    assert len(list(remap_steps(*views))) == keys
 
 
 @pytest.mark.heavy
