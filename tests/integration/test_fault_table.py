@@ -189,10 +189,13 @@ async def killed(world: World) -> None:
 
 
 async def node_killed(world: World) -> None:
-    """A node dies with two of the three engines, one some milliseconds after the other."""
-    for engine in world.engines[:2]:
-        engine.process.kill()
-        await asyncio.sleep(0.02)  # the course of the fault, not a wait for anything
+    """A node dies with two of the three engines: the second one when the other has what the first one lost."""
+    world.engines[0].process.kill()
+    trying = world.router.state.retry_budget
+    while not trying.trying:
+        await asyncio.sleep(0)
+    await asyncio.sleep(0.02)  # the course of the fault, not a wait for anything
+    world.engines[1].process.kill()
 
 
 async def hung(world: World) -> None:
