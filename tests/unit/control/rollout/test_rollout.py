@@ -1,3 +1,4 @@
+import random
 from dataclasses import replace
 from datetime import timedelta
 
@@ -605,6 +606,20 @@ def test_a_weight_falls_only_when_replicas_are_lost():
     lost = replace(lost, progress=Progress(100, NOW))
     steps = rollout.decide([serves("a", warm(2), weight=2), lost], goal("b", 3, traffic=counted_by(0.6, 0.72))).steps
     assert steps[B].weight == 47
+
+
+def test_noise_in_the_share_of_those_that_name_the_group_writes_few_weights():
+    """A minute of passes at the end of the steps, with two of three warm: the weight never falls, and soon stands."""
+    draw, stands, written = random.Random(1), 0, []
+    for _ in range(60):
+        revisions = [serves("a", warm(2), weight=100 - stands), comes("b", warm(2), 100, NOW, weight=stands)]
+        traffic = counted_by(0.6, draw.uniform(0.66, 0.76))
+        stands = rollout.decide(revisions, goal("b", 3, traffic=traffic)).steps[B].weight
+        if not written or stands != written[-1]:
+            written.append(stands)
+    assert written == sorted(written)
+    assert len(written) <= 6
+    assert written[-1] == 99
 
 
 @pytest.mark.parametrize("named", [0.2, 0.5, 0.66, 0.68, 0.9])
