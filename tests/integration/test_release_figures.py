@@ -174,8 +174,8 @@ def replicas(kube: Kubectl, name: str) -> tuple[int, int] | None:
 def test_an_equal_prompt_whose_clients_send_it_before_it_is_warm_is_promoted(kube: Kubectl) -> None:
     """They are lent replicas of the old revision first, and bring the new one more than the share of its step.
 
-    Stand-ins are warm before the routers' window shows what clients bring, so that the step begins with one busy replica,
-    and anew with two.
+    Stand-ins are warm before the routers' window shows what clients bring, so that the step begins with one busy
+    replica, and anew with two.
     """
     before = revision(kube)
     state = lambda: {  # noqa: E731
