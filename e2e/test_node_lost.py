@@ -1,8 +1,8 @@
 """README: a node that dies takes no whole answer with it; its replicas come up warm elsewhere, its sessions go on.
 
 Of requests in flight at that moment, streams whose first byte was sent are cut; whole answers are asked for again.
-The node that dies here has no router: a client whose router dies has to ask again itself. It has one replica: a request
-that two engines lose, as where both die with their node one after the other, is not sent to a third, which it may kill.
+The node that dies here has no router: a client whose router dies has to ask again itself. It has one replica; a node
+with two is a row of tests/integration/test_fault_table.py.
 """
 
 import json

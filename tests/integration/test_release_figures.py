@@ -174,16 +174,15 @@ def replicas(kube: Kubectl, name: str) -> tuple[int, int] | None:
 def test_an_equal_prompt_whose_clients_send_it_before_it_is_warm_is_promoted(kube: Kubectl) -> None:
     """They are lent replicas of the old revision first, and bring the new one more than the share of its step.
 
-    Stand-ins are warm before the routers' window shows what clients bring, so that the first seconds of the step are of
-    one busy replica: its limit for times is wider here. `tests/property/test_equal_releases.py` holds the narrow one.
+    Stand-ins are warm before the routers' window shows what clients bring, so that the step begins with one busy
+    replica, and anew with two.
     """
-    wide = ROLLOUT | {"judge": ROLLOUT["judge"] | {"maxTtftRisePercent": 400}}
     before = revision(kube)
     state = lambda: {  # noqa: E731
         name: (kube.get("promptgroup", NAME) or {})["status"][name] for name in ("conditions", "revisions")
     }
     with clients(kube, prompt=PROMPTS["c"], by_name=HALF, brought=PROMPTS["e"], at_once=(6, 5)) as running:
-        kube.apply(released("e", rollout=wide))
+        kube.apply(released("e"))
         new = wait_for(lambda: name if (name := revision(kube)) != before else None, "the release to begin", state)
         wait_for(
             lambda: True if replicas(kube, new) == (30, 2) else None,

@@ -4,6 +4,7 @@ The bounds are checked on the stream of events, before any object is made of it:
 aliases stand for billions of values ("billion laughs"), and the composer of libyaml crashes on deep nesting.
 """
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -22,12 +23,23 @@ class YamlError(ValueError):
 
 
 class _Loader(_Base):  # type: ignore[misc]
-    """YAML as Kubernetes reads it: what looks like a date is a text."""
+    """YAML as Kubernetes reads it (go-yaml): a date and `1:30` are texts, and `1e3` and `08` are numbers."""
 
 
-_Loader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+_NUMBERS = {
+    "tag:yaml.org,2002:int": r"[-+]?(0b[01_]+|0o?[0-7_]+|0x[0-9a-fA-F_]+|0|[1-9][0-9_]*)",
+    "tag:yaml.org,2002:float": (
+        r"[-+]?((\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]{1,2})?|\.(inf|Inf|INF))|\.(nan|NaN|NAN)"
+    ),
+}
+"""Tag → the form of its texts; what looks like a whole number is one."""
+_OTHERS = {
+    first: [(tag, form) for tag, form in resolvers if tag not in {*_NUMBERS, "tag:yaml.org,2002:timestamp"}]
     for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+_Loader.yaml_implicit_resolvers = _OTHERS | {
+    first: [*((tag, re.compile(f"(?:{form})$")) for tag, form in _NUMBERS.items()), *_OTHERS.get(first, ())]
+    for first in "+-.0123456789"
 }
 
 

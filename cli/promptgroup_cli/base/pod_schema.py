@@ -10,6 +10,8 @@ from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from typing import Any
 
+from promptgroup_operator.plan import diff
+
 MOST = 5
 """Faults that are listed."""
 
@@ -105,6 +107,8 @@ def _of_one(path: str, value: object, kind: str, field: str, model: str) -> Iter
         wanted = _WORDS.get(kind, "a text")
         way = f": write {json.dumps(_yaml(value))}" if wanted == "a text" and isinstance(value, int | float) else ""
         yield f"{path} is {_kind(value)}, and must be {wanted}{way}"
+    elif field in _QUANTITIES and diff.quantity(value) is None:
+        yield f"{path} is {json.dumps(value)[:60]}, and must be a number such as 2, 500m or 64Gi"
     elif (allowed := _ENUMS.get((model, field))) is not None and value not in allowed:
         yield f"{path} is {json.dumps(value)[:60]}, and must be one of {', '.join(filter(None, allowed))}"
 

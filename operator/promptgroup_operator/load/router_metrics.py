@@ -153,9 +153,10 @@ class _Group:
             self._flows[revision] = Flow(known.requests + value, known.named + named)
             failed = value if labels.get("outcome") == names.OUTCOME_FAILED else 0
             self._strata[key] = self._strata.get(key, Stratum()) + Stratum(value, failed)
-        elif name == names.METRIC_REVISION_OWN_TOKENS:
+        elif name in (names.METRIC_REVISION_OWN_TOKENS, names.METRIC_REVISION_SHARED_TOKENS):
             self._count(key)
-            self._strata[key] = self._strata.get(key, Stratum()) + Stratum(own=value)
+            told = Stratum(own=value) if name == names.METRIC_REVISION_OWN_TOKENS else Stratum(shared=value)
+            self._strata[key] = self._strata.get(key, Stratum()) + told
         elif name in (_FIRST_TOKEN, _CACHED):
             bound = exposition.bound(labels.get("le", ""))
             if bound is not None:
@@ -215,6 +216,7 @@ class _Group:
                 first_token=first_token if stratum.streamed else Histogram(),
                 cached=read(buckets.get(_CACHED, {})),
                 own=counted.own,
+                shared=counted.shared,
             )
         stocks = {
             revision: RevisionGauges(

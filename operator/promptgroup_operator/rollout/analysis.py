@@ -229,16 +229,22 @@ def _comparisons(pairs: Sequence[_Pair], spec: JudgeSpec) -> Iterator[_Compariso
 def _timed(pairs: Sequence[_Pair], spec: JudgeSpec) -> list[_Pair]:
     """Return the strata whose times to first token can be compared."""
     return [
-        each
-        for each in pairs
-        if _alike(each.old.first_token, each.new.first_token)
-        and (each.key.how == names.HOW_NAME or not _brings_more(each.old, each.new, spec))
+        each for each in pairs if _alike(each.old.first_token, each.new.first_token) and not _computes_more(each, spec)
     ]
 
 
-def _brings_more(old: Stratum, new: Stratum, spec: JudgeSpec) -> bool:
-    """Return True if the requests of the new revision are so much longer that this alone could make it worse."""
-    before, after = old.own / old.first_token.total, new.own / new.first_token.total
+def _computes_more(pair: _Pair, spec: JudgeSpec) -> bool:
+    """Return True if the new revision's requests make it compute so much more that this alone could make it worse.
+
+    Clients that choose their revision may ask for more. Whoever asks, the new one has not in its caches yet what
+    sessions share beyond the declared prompt.
+    """
+    old, new = pair.old, pair.new
+    own, found = old.own / old.first_token.total, old.shared / old.first_token.total
+    before = max(0.0, own - found)
+    if pair.key.how != names.HOW_NAME:  # else they differ by chance
+        own = new.own / new.first_token.total
+    after = own - new.shared / new.first_token.total
     return after > before * (1 + spec.max_ttft_rise_percent / 100) + SHORT
 
 

@@ -20,7 +20,7 @@ a warm replica."""
 STEP_SINCE = "promptgroup.dev/release-step-since"
 """Time at which that weight stood in the route."""
 STEP_GROWS = "promptgroup.dev/release-step-grows"
-"""Time since which the revision has some weight on the way to that of its step; not there once that stands."""
+"""Time since which the revision has some weight on the way to that of its step; not there once that is passed."""
 ROLLED_BACK = "promptgroup.dev/rolled-back"
 """JSON: when and why it was taken back (`at`, `reason`, `message`), and with which engine `settings`. Remove it to try
 the revision again."""

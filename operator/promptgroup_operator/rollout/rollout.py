@@ -33,6 +33,8 @@ from promptgroup_router.contract.fingerprint import Fingerprint, short
 
 UNDECIDED = frozenset({"Undecided", "Inconclusive"})
 """Reasons of a step whose revision looks worse, but not significantly."""
+HANGS_ON_LOAD = frozenset({"TimeToFirstToken", "HitRate"})
+"""Reasons of an analysis that a revision with too few replicas may fail for."""
 
 NOTHING = Flow()
 """A revision that no router has seen."""
@@ -138,26 +140,34 @@ def _released(
     if wanted is None:
         step = RevisionStep(target, RevisionPhase.COMING, 0, progress=Progress(0, None))
         return Release({target: step}, replica_split.most(None, weights[0], goal), _warming(target))
-    grows = min(progress.grows or now, now) if wanted.weight and since is None else None
-    late = grows is not None and now - grows >= policy.retire_deadline and wanted.ready >= wanted.alive
-    grown = wanted.weight >= weights[index] > 0 and not _lacks(wanted, others, weights[index], goal)
-    if since is None and weights[index] < ALL and wanted.weight and (grown or late):
-        since, grows = now, None
+    grows = progress.grows if progress.since is None or since is not None else None  # edited: another step
+    if since is None:
+        grows = min(grows or now, now) if wanted.weight else None
+    overdue = grows is not None and now - grows >= policy.retire_deadline
+    late = since is None and overdue and wanted.ready >= wanted.alive
+    lacks = _lacks(wanted, others, weights[index], goal)
+    grown = wanted.weight >= weights[index] > 0 and not lacks
+    if since is None and weights[index] < ALL and wanted.weight and (grown or (overdue and not _comes(wanted))):
+        since = now
     result = passed = None
     come_to = weights[index] if since is not None else progress.weight
     if since is not None:
+        # busier than the old revision for want of replicas, it would look slower: the step begins anew with them
+        anew = bool(lacks) and grows is not None and not overdue and _brought_more(wanted, weights[index], goal)
         result = _judged(wanted, stable, since, goal)
-        if result.outcome is AnalysisOutcome.FAIL:
+        if result.outcome is AnalysisOutcome.FAIL and not (anew and result.reason in HANGS_ON_LOAD):
             mark = RolledBack(now, goal.settings, Problem(result.reason, result.message))
             return _taken_back(wanted, mark, goal)
-        done = result.outcome is AnalysisOutcome.PASS and now - since >= policy.pauses[index]
+        done = result.outcome is AnalysisOutcome.PASS and now - since >= policy.pauses[index] and not anew
         deserted = weights[-1] == ALL and _deserted(wanted, stable, goal)
         if not policy.paused and (deserted or (done and index + 1 < len(weights))):
             if not deserted:
                 at = f"step {index + 1} of {len(policy.pauses)}"
                 passed = Problem(result.reason, f"{short(target)} passed {at}: {result.message}")
             index = len(weights) - 1 if deserted else index + 1
-            come_to, since, result, late = weights[index], None, None, False
+            come_to, since, grows, result = weights[index], None, None, None
+        elif anew:
+            since = result = None
     weight = _weight(wanted, others, weights[index], goal, late=late)
     if returns:  # proven before: it loses nothing while its replicas are replaced
         weight = max(weight, wanted.weight)
@@ -204,6 +214,17 @@ def _lacks(wanted: RevisionState, others: Sequence[RevisionState], weight: int, 
     return max(0, min(replica_split.most(wanted, weight, goal), room) - wanted.ready)
 
 
+def _brought_more(wanted: RevisionState, weight: int, goal: Goal) -> bool:
+    """Return True if the target needs more replicas at a step for what clients bring to it than for its weight."""
+    return replica_split.most(wanted, weight, goal) > replica_split.most(None, weight, goal)
+
+
+def _comes(wanted: RevisionState) -> bool:
+    """Return True if a replica of the target is on its way to be warm, and nothing is known that keeps it from it."""
+    stuck = sum(pod.trouble != "" for pod in wanted.pods if not pod.deleting)
+    return wanted.ready + stuck < wanted.alive and not wanted.failure
+
+
 def carried(revision: RevisionState, goal: Goal) -> int:
     """Return the weight that the revision's warm replicas can carry, in percent.
 
@@ -224,10 +245,11 @@ def named(traffic: Traffic | None) -> float:
 
 
 def _judged(wanted: RevisionState, stable: RevisionState, since: datetime, goal: Goal) -> AnalysisResult:
+    """Return the result of a step so far; where it begins in this pass, what the routers have counted came before."""
     if goal.traffic is None:
         message = "no router's metrics can be read: check --router-namespaces, or set rollout.steps to []"
         return AnalysisResult(AnalysisOutcome.WAIT, "NoMetrics", message)
-    samples = goal.traffic.samples
+    samples = goal.traffic.samples if since < goal.now else {}
     old, new = samples.get(short(stable.fingerprint), {}), samples.get(short(wanted.fingerprint), {})
     return analyse(old, new, goal.policy.judge, goal.now - since, goal.policy.retire_deadline)
 

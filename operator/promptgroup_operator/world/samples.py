@@ -108,7 +108,9 @@ class Stratum:
     cached: Histogram = Histogram()
     """Share of what repeats in a prompt that was found in cache, 0 to 1."""
     own: float = 0
-    """Tokens that the requests of `first_token` brought and no request before them had."""
+    """Tokens beyond the declared prompt that the requests of `first_token` brought and their sessions had not."""
+    shared: float = 0
+    """Those of them that other sessions had brought to the replica before."""
 
     def __add__(self, other: "Stratum") -> "Stratum":
         """Return the sum of both."""
@@ -118,6 +120,7 @@ class Stratum:
             self.first_token + other.first_token,
             self.cached + other.cached,
             self.own + other.own,
+            self.shared + other.shared,
         )
 
     def __sub__(self, other: "Stratum") -> "Stratum":
@@ -128,6 +131,7 @@ class Stratum:
             self.first_token - other.first_token,
             self.cached - other.cached,
             max(0.0, self.own - other.own),
+            max(0.0, self.shared - other.shared),
         )
 
 

@@ -242,7 +242,7 @@ class Progress:
     since: datetime | None
     """Time at which that weight stood in the route; None while it does not yet."""
     grows: datetime | None = None
-    """Time at which the revision had its first weight on the way to it; None once it stands, or before."""
+    """Time at which the revision had its first weight on the way to it; None before, and once it is passed."""
 
 
 @dataclass(frozen=True, slots=True)

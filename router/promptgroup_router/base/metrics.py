@@ -282,6 +282,11 @@ class Metrics:
             "Prompt tokens that no earlier request had, of requests whose first byte was timed.",
             ("group", "revision", "turn", "how", "streamed"),
         )
+        self.revision_shared_tokens = self._counter(
+            "revision_shared_tokens_total",
+            "Prompt tokens that nobody declared and other sessions had brought to the replica, of the same requests.",
+            ("group", "revision", "turn", "how", "streamed"),
+        )
 
     def _add_caches(self) -> None:
         """Add the series of what caches find and miss, and of how long answers take with it."""

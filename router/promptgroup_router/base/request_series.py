@@ -29,7 +29,7 @@ class RequestSeries:
     __slots__ = (
         "_codes", "_metrics", "_slots", "answer_tokens", "cached_tokens", "duration", "failed", "first_byte", "group",
         "ok", "prompt_tokens", "revision_cached", "revision_first_token", "revision_own_tokens",
-        "revision_prompt_tokens", "saved_seconds",
+        "revision_prompt_tokens", "revision_shared_tokens", "saved_seconds",
     )  # fmt: skip
 
     def __init__(self, metrics: "Metrics", group: str, revision: str, *, turn: str, how: str, streamed: bool) -> None:
@@ -60,6 +60,7 @@ class RequestSeries:
         self.revision_first_token = metrics.revision_first_token.series(stratum)
         self.revision_cached = metrics.revision_cached.series(stratum)
         self.revision_own_tokens = metrics.revision_own_tokens.series(stratum)
+        self.revision_shared_tokens = metrics.revision_shared_tokens.series(stratum)
         self.ok = metrics.revision_requests.series((*stratum, names.OUTCOME_OK))
         self.failed = metrics.revision_requests.series((*stratum, names.OUTCOME_FAILED))
 

@@ -128,6 +128,7 @@ METRIC_REVISION_CACHED: Final = METRIC_REVISION + "cached_ratio"
 """Histogram of the share of a prompt's tokens that repeat, of the declared prompt and the session's history, which the
 engine found in its cache."""
 METRIC_REVISION_OWN_TOKENS: Final = METRIC_REVISION + "own_tokens_total"
+METRIC_REVISION_SHARED_TOKENS: Final = METRIC_REVISION + "shared_tokens_total"
 """Tokens that requests brought and no request before them had, of those whose first byte was timed."""
 METRIC_REVISION_PROMPT_TOKENS: Final = METRIC_REVISION + "prompt_tokens_total"
 """Prompt tokens that engines reported. This and the next three have the labels group and revision only."""

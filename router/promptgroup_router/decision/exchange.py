@@ -10,6 +10,7 @@ Events are method calls, which return actions:
 | failed, kept connection was stale        | Send to the same slot on a fresh connection; nobody's failure            |
 | failed, nothing was passed on yet        | the slot is ejected; Send to the next best, WAIT, or Refuse (502, 504);  |
 |                                          | on a fresh connection if an engine was lost with the request             |
+| the same, of two engines at one time     | WAIT, until what dies with them is dead                                  |
 | the same, too many others are tried again| WAIT                                                                     |
 | answered 429, 502, 503, 504              | the slot is ejected; Send to the next best, or WAIT; RELAY when all that |
 |                                          | may be tried have refused                                                |
@@ -37,9 +38,15 @@ from promptgroup_router.routing.holder import only
 from promptgroup_router.routing.state import RouterState
 
 MAX_TRIES = 3
-"""Most slots that one request is sent to."""
+"""Most engines that get one request, and most slots that are tried where all that are left are ejected."""
+MAX_SLOTS = 32
+"""Most slots that are tried for one request: twice as many as the replicas that a node with 16 GPUs takes with it."""
 MAX_LOST = 2
-"""Most engines that may close their connection while they have one request: it may be what kills them."""
+"""Most times that engines may close their connection while they have one request: it may be what kills them."""
+TOGETHER_SECONDS = 1.0
+"""Engines that are lost within such a time are lost at one time: a node or a device that dies takes all that it has."""
+SETTLE_SECONDS = 0.5
+"""Wait before a request that has lost two engines at one time is tried again: by then what dies with them is dead."""
 
 ERRORS = 400
 """From this status on an answer says nothing about the engine's work: neither its time nor its cache."""
@@ -60,6 +67,10 @@ _NOT_THERE = (
     Failure.ABORTED,
 )
 """Failures that eject a slot; of an engine that answers, its status says whether it is ejected."""
+_NEVER_SENT = frozenset(
+    (Failure.REFUSED, Failure.CONNECT_TIMEOUT, Failure.UNTRUSTED, Failure.NO_TLS, Failure.NO_CREDENTIAL)
+)
+"""Failures of slots whose engine did not get the request."""
 
 
 @dataclass(slots=True)
@@ -97,8 +108,8 @@ Failed = Begun | Literal[Action.CUT]
 class Exchange:
     """The state of one request from its first pick to its end."""
 
-    __slots__ = ("_candidates", "_deadline", "_demand", "_lost", "_pick", "_present", "_refused", "_relays", "_retries",
-                 "_stale", "_state", "_tried")  # fmt: skip
+    __slots__ = ("_candidates", "_deadline", "_demand", "_got", "_lost", "_lost_at", "_pick", "_present", "_refused",
+                 "_relays", "_retries", "_settled", "_stale", "_state", "_tried")  # fmt: skip
 
     def __init__(self, state: RouterState, candidates: Candidates, demand: Demand, deadline: float) -> None:
         self._state = state
@@ -115,8 +126,12 @@ class Exchange:
         """True if the answer is an error, of which nothing is learned about the engine's work."""
         self._stale = False
         """True if a pooled connection of this slot was closed on the request."""
+        self._got = 0
+        """Number of engines that got the request and failed or refused it."""
         self._lost = 0
-        """Number of engines that closed their connection on the request, or never began to answer it."""
+        """Number of times that engines closed their connection on the request, or never began to answer it."""
+        self._lost_at = self._settled = 0.0
+        """The first loss of the last such time, and the time until which the request waits."""
         self._retries = False
         """True if the request is counted in the retry budget."""
 
@@ -165,6 +180,7 @@ class Exchange:
         if status not in UNAVAILABLE:
             return Action.RELAY
         refusing = self._picked
+        self._got += 1
         self._eject(refusing.member, now, retry_after)
         if now >= self._deadline or (action := self._next(now)) is None:
             return Action.RELAY
@@ -226,7 +242,9 @@ class Exchange:
         if failure in (Failure.RESET, Failure.NO_TOKEN, Failure.ABORTED) or (
             self._stale and failure is Failure.REFUSED
         ):
-            self._lost += 1
+            self._lose(now)
+        elif failure not in _NEVER_SENT:
+            self._got += 1
         end = self._give_up(failure, now)
         if isinstance(end, Refuse) and now < self._deadline and (action := self._next(now)) is not None:
             self._state.metrics.retries.add(failure.value)
@@ -291,6 +309,15 @@ class Exchange:
         message = f"no replica answered, {self.tries} tried, the last: {failure.value}; retry"
         return Refuse(ApiError(504 if late else 502, message, code="timeout" if late else "no_answer"))
 
+    def _lose(self, now: float) -> None:
+        """Count an engine that was lost with the request."""
+        self._got += 1
+        if self._lost and now - self._lost_at < TOGETHER_SECONDS:
+            self._settled = now + SETTLE_SECONDS
+        else:
+            self._lost += 1
+            self._lost_at = now
+
     def _judge(self, member: Member, now: float, *, works: bool) -> None:
         if works:
             self._state.health.succeeded(member.id)
@@ -303,15 +330,18 @@ class Exchange:
 
     def _next(self, now: float) -> Send | Literal[Action.WAIT] | None:
         """Pick another slot, or wait; None if there is no slot to try."""
-        if len(self._tried) >= MAX_TRIES or self._lost >= MAX_LOST:
+        if self._got >= MAX_TRIES or self._lost >= MAX_LOST or len(self._tried) >= MAX_SLOTS:
             return None
         if self._present.table is not self._state.index.table:
             # from those that it began with: a slot that was away may be back
             self._present = renewed(self._candidates, self._state.index)
         if self._tried:
-            if not self._others():
+            if not self._others(now):
                 self._leave_budget()
                 return None
+            if now < self._settled:
+                self._leave_budget()
+                return Action.WAIT
             if not self._enter_budget():
                 return Action.WAIT
         try:
@@ -328,11 +358,15 @@ class Exchange:
         # a kept connection may have ended with the same node: that would look as if this engine had died of the request
         return Send(pick.member, fresh=self._lost > 0)
 
-    def _others(self) -> bool:
-        """Return True if there is a member that the request was not sent to."""
+    def _others(self, now: float) -> bool:
+        """Return True if there is a member that the request was not sent to; after MAX_TRIES, one that may answer."""
         fallback = self._present.last_resort
         members = (*self._present.members, *(fallback.members if fallback is not None else ()))
-        return any(member.id not in self._tried for member in members)
+        untried = (member for member in members if member.id not in self._tried)
+        if len(self._tried) < MAX_TRIES:
+            return any(True for _ in untried)
+        health = self._state.health
+        return any(health.available(member.id, member.incarnation, now) for member in untried)
 
     def _enter_budget(self) -> bool:
         """Count the request as one that is tried again. Return False if there are too many."""

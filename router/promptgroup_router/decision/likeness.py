@@ -33,10 +33,23 @@ def is_like(pick: Pick, group: str, revision: str) -> bool:
 
 
 def own_tokens(pick: Pick) -> float:
-    """Return the tokens that a request brings and no request before it had: whatever its revision, they are computed.
+    """Return the tokens beyond the declared prompt that a request brings and its session did not have before.
 
     Where clients choose the revision, those of one may ask for more than those of the other.
     """
+    return max(0.0, pick.demand.prompt - _repeats(pick))
+
+
+def shared_tokens(pick: Pick) -> float:
+    """Return how many of them should be in the replica's cache, since other sessions have brought them, as a document.
+
+    Keys and values depend on all text before them, so a revision that comes has none of these at first.
+    """
+    return max(0.0, pick.cached - _repeats(pick))
+
+
+def _repeats(pick: Pick) -> float:
+    """Return the tokens of the declared prompt, or of the session's history if that is longer."""
     demand, before = pick.demand, pick.before
     known = min(float(demand.history), before.tokens) if before is not None else 0.0
-    return max(0.0, demand.prompt - max(float(demand.tier1), known))
+    return max(float(demand.tier1), known)

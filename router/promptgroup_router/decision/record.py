@@ -12,7 +12,7 @@ from promptgroup_router.base.request_series import RequestSeries
 from promptgroup_router.base.series import Observations
 from promptgroup_router.contract import names
 from promptgroup_router.decision.exchange import ERRORS, Exchange
-from promptgroup_router.decision.likeness import is_like, own_tokens
+from promptgroup_router.decision.likeness import is_like, own_tokens, shared_tokens
 from promptgroup_router.decision.span_attributes import api_attributes, end_without_engine, placed_by, span_name
 from promptgroup_router.policy.misses import EVICTED, find_miss, repeated, seconds_saved
 from promptgroup_router.routing.route import Route
@@ -241,6 +241,7 @@ class RequestRecord:
             self._observe(timed.revision_first_token, now - self._began, now)
             if pick is not None:
                 timed.revision_own_tokens.add(own_tokens(pick))
+                timed.revision_shared_tokens.add(shared_tokens(pick))
         if route.group != UNMATCHED and (origin := self._exchange.moved_from):
             self._state.metrics.sessions_moved.add(route.group)
             self._state.moves.add(origin, self._exchange.member.id, now)

@@ -21,7 +21,7 @@ _DIGITS = 2 * ID_BYTES
 DRAWN_AT_ONCE = 128
 """Requests for which ids are drawn at once."""
 MOST_EVENTS = 32
-"""Most events of a span: a request is tried on three replicas at most, and each try has three events."""
+"""Most events of a span: three engines get a request at most, each try has three events, and slots may be dead."""
 
 Value = str | bool | int | float
 Attributes = Mapping[str, Value]

@@ -15,6 +15,22 @@ def test_documents():
     assert [each.start_mark.line for each in compose_all("a: 1\n---\nb: 2\n")] == [0, 2]
 
 
+@pytest.mark.parametrize(
+    ("written", "value"),
+    [
+        ("12345e7", 12345e7), ("1e3", 1000.0), ("1.5E-3", 0.0015), ("08", 8.0), (".5", 0.5), ("-5.", -5.0),
+        ("0o17", 15), ("017", 15), ("0x1F", 31), ("0b11", 3), ("1_000", 1000), ("-3", -3), ("+5", 5),
+        (".inf", float("inf")),
+        ("1:30", "1:30"), ("1:30.5", "1:30.5"), ("8e12345", "8e12345"), ("1.2.3", "1.2.3"), ("1e3a", "1e3a"),
+        ("2027-01-31", "2027-01-31"), ("-", None), ("yes", True), ("~", None), ("-x", "-x"), (".", "."),
+    ],
+)  # fmt: skip
+def test_values_are_those_that_kubectl_sends(written, value):
+    [found] = load_all(f"[{written}]" if written != "-" else written)
+    assert found == [value]
+    assert type(found[0]) is type(value)
+
+
 def test_aliases_within_the_bounds_are_taken():
     assert load_all("a: &a {x: 1}\nb: *a\nc:\n  <<: *a\n")[0] == {"a": {"x": 1}, "b": {"x": 1}, "c": {"x": 1}}
 

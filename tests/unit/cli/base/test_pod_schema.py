@@ -48,6 +48,15 @@ FAULTS = {
     "a text as a list": (container(command="sh"), "command is a text, and must be a list: put '- ' before its items"),
     "a text as a map": ({"spec": "x"}, "spec is a text, and must be a map of fields"),
     "a quantity that is a list": (container(resources={"limits": {"cpu": [1]}}), "limits[cpu] is a list"),
+    "a word as a quantity": (
+        container(resources={"limits": {"cpu": "two"}}),
+        'limits[cpu] is "two", and must be a number such as 2, 500m or 64Gi',
+    ),
+    "a unit that Kubernetes has not": (
+        container(resources={"requests": {"memory": "1.5GiB"}}),
+        'is "1.5GiB", and must',
+    ),
+    "a volume of no size": ({"spec": {"volumes": [{"name": "a", "emptyDir": {"sizeLimit": "1 Gi"}}]}}, 'is "1 Gi"'),
     "no item": ({"spec": {"tolerations": [None]}}, "spec.tolerations[0] is null"),
     "a field of another object": ({"spec": {"replicas": 1}}, "spec.replicas is not a field that Kubernetes knows"),
     "another case": (container(volumemounts=[]), "did you mean volumeMounts?"),

@@ -167,9 +167,11 @@ def test_a_page_of_thirty_busy_revisions_is_read_whole():
             if labels[2] == "true":
                 metrics.revision_first_token.observe("chat/support", revision, *labels, value=0.3)
                 metrics.revision_own_tokens.add("chat/support", revision, *labels, amount=12345)
+                metrics.revision_shared_tokens.add("chat/support", revision, *labels, amount=2345)
             metrics.revision_cached.observe("chat/support", revision, *labels, value=0.3)
     found = parse(metrics.text(), everybody)[KEY]
     assert {len(found.samples[each]) for each in revisions} == {12}
+    assert {(each.own, each.shared) for each in found.samples[revisions[0]].values()} == {(12345, 2345), (0, 0)}
     assert found.memory < PAGE_MEMORY * 3 // 4
 
 

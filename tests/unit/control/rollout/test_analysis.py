@@ -290,6 +290,18 @@ def test_clients_that_choose_the_new_revision_and_ask_for_more_are_not_taken_for
     assert analyse(old, new, SPEC, MINUTE).outcome is outcome
 
 
+@pytest.mark.parametrize("how", ["content", "name"])
+@pytest.mark.parametrize(("found", "outcome"), [(4000, FAIL), (3950, FAIL), (3000, PASS), (0, PASS)])
+def test_what_sessions_share_and_the_new_revision_has_not_cached_yet_is_not_taken_for_a_slower_engine(
+    how, found, outcome
+):
+    """Each request has 4,100 tokens beyond the declared prompt, 4,000 of them of a document that others brought."""
+    key = StratumKey(how=how)
+    old = {key: replace(drawn(1, 300, seconds=0.1), own=300 * 4100, shared=300 * 4000)}
+    new = {key: replace(drawn(2, 300, seconds=0.3), own=300 * 4100, shared=300 * found)}
+    assert analyse(old, new, SPEC, MINUTE).outcome is outcome
+
+
 @pytest.mark.parametrize("few", range(1, 6))
 def test_figures_that_are_worse_by_less_than_they_may_be_are_a_verdict_whatever_the_mix(few):
     """A stratum with few requests of the old revision and many of the new one counts for what it can tell."""

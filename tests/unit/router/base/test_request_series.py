@@ -70,6 +70,7 @@ def add_to_each(series):
         series.ok,
         series.failed,
         series.revision_own_tokens,
+        series.revision_shared_tokens,
         series.slot(f"{GROUP}/{REVISION}/3").prompt_tokens,
     ):
         each.add()

@@ -8,7 +8,7 @@ from promptgroup_router.base import build
 from promptgroup_router.base.errors import Failure
 from promptgroup_router.contract.table import Policy, Slot, SlotState, TimeLimits
 from promptgroup_router.decision.arrival import arrive
-from promptgroup_router.decision.exchange import Action, Exchange, Send
+from promptgroup_router.decision.exchange import MAX_SLOTS, Action, Exchange, Send
 from promptgroup_router.policy.demand import Demand
 from promptgroup_router.policy.health import ERRORS_IN_A_ROW, FIRST_BACKOFF, LAST_BACKOFF
 from promptgroup_router.policy.retry_budget import LEAST
@@ -144,32 +144,110 @@ def test_a_fault_of_a_policy_is_not_taken_for_a_lack_of_replicas():
         case.requests[0].begin(1.0)
 
 
-def test_three_slots_are_tried_and_no_more():
+@pytest.mark.parametrize("had", ["answered 503", "failed MALFORMED"])
+def test_three_engines_get_a_request_and_no_more(had):
+    end = "relay" if "503" in had else "refuse 502 no_answer"
     case = Case(slots=5)
+    case.play(f"""
+        begin           -> send home
+        {had}           -> send next
+        {had}           -> send third
+        {had}           -> {end}
+    """)
+
+
+@pytest.mark.parametrize("dead", ["REFUSED", "CONNECT_TIMEOUT", "UNTRUSTED", "NO_CREDENTIAL"])
+def test_a_request_that_no_engine_got_is_tried_on_all_slots_that_may_answer(dead):
+    case = Case(slots=4)
+    case.play(f"""
+        begin           -> send home
+        failed {dead}  -> send next
+        failed {dead}  -> send third
+        failed {dead}  -> send fourth
+        answered 200    -> relay
+    """)
+
+
+def test_a_request_is_tried_on_three_slots_where_all_that_are_left_are_ejected():
+    case = Case(slots=5)
+    for member in case.candidates.ready:
+        case.state.health.failed(member.id, member.incarnation, 100.0)
     case.play("""
         begin           -> send home
         failed REFUSED  -> send next
-        failed RESET    -> send third fresh
+        failed REFUSED  -> send third
         failed REFUSED  -> refuse 502 no_answer
     """)
     assert case.state.balancer.loads == {}
     assert sum(case.state.metrics.retries.values.values()) == 2
 
 
-@pytest.mark.parametrize(
+def test_slots_that_are_all_dead_are_tried_up_to_a_bound():
+    case = Case(slots=MAX_SLOTS + 8)
+    action, tries = case.exchange.begin(100.0), 0
+    while isinstance(action, Send):
+        tries += 1
+        action = case.exchange.failed(Failure.REFUSED, 100.0)
+    assert tries == MAX_SLOTS
+    assert case.state.balancer.loads == {}
+    assert case.state.retry_budget.trying == 0
+
+
+DEATHS = pytest.mark.parametrize(
     "dies",
     ["failed RESET    -> send next fresh", "failed STALE    -> send home fresh\nfailed REFUSED  -> send next fresh"],
 )
-def test_a_request_on_which_two_engines_have_died_is_tried_on_no_third(dies):
+"""The ways in which a router sees that its first engine has died with the request."""
+
+
+@DEATHS
+def test_a_request_on_which_two_engines_have_died_one_after_the_other_is_tried_on_no_third(dies):
     case = Case(slots=5)
-    case.play(f"begin           -> send home\n{dies}\nfailed RESET    -> refuse 502 no_answer")
+    case.play(f"begin           -> send home\n{dies}\nwait 1\nfailed RESET    -> refuse 502 no_answer")
     assert case.state.balancer.loads == {}
 
 
-@pytest.mark.parametrize(
-    "dies",
-    ["failed RESET    -> send next fresh", "failed STALE    -> send home fresh\nfailed REFUSED  -> send next fresh"],
-)
+@DEATHS
+def test_two_engines_that_die_at_one_time_are_one_loss_and_the_next_try_waits_until_the_rest_is_dead(dies):
+    case = Case(slots=5)
+    case.play(f"""
+        begin           -> send home
+        {dies}
+        wait 0.1
+        failed RESET    -> wait
+        wait 0.4
+        begin           -> wait
+        wait 0.1
+        begin           -> send third fresh
+        answered 200    -> relay
+    """)
+    assert case.ejected() == sorted(case.order[:2])
+    case.play("abandoned")
+    assert case.state.balancer.loads == {}
+    assert case.state.retry_budget.trying == 0
+
+
+def test_a_request_that_kills_its_engines_at_once_kills_three_and_no_more():
+    case = Case(slots=8)
+    case.play("""
+        begin           -> send home
+        failed RESET    -> send next fresh
+        failed RESET    -> wait
+        wait 0.5
+        begin           -> send third fresh
+        failed RESET    -> refuse 502 no_answer
+    """)
+
+
+def test_a_request_whose_last_engines_died_at_one_time_waits_for_nothing():
+    Case(slots=2).play("""
+        begin           -> send home
+        failed RESET    -> send next fresh
+        failed RESET    -> refuse 502 no_answer
+    """)
+
+
+@DEATHS
 def test_a_node_that_dies_with_two_engines_is_not_taken_for_a_request_that_kills_them(dies):
     case = Case(slots=4)
     case.play(f"""
@@ -380,6 +458,7 @@ def test_an_engine_that_never_begins_is_late_and_the_next_is_tried():
     assert case.exchange.late(30.0, 100.0) is Failure.NO_TOKEN
     case.play("""
         failed NO_TOKEN -> send next fresh
+        wait 30
         failed NO_TOKEN -> refuse 504 timeout
     """)
     assert set(case.ejected()) == set(case.order[:2])

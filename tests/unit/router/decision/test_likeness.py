@@ -4,7 +4,7 @@ import pytest
 
 from promptgroup_router.apis.session_key import SessionKey
 from promptgroup_router.contract.fingerprint import Fingerprint
-from promptgroup_router.decision.likeness import is_like, own_tokens
+from promptgroup_router.decision.likeness import is_like, own_tokens, shared_tokens
 from promptgroup_router.policy.balancer import Pick
 from promptgroup_router.policy.costs import EngineCosts
 from promptgroup_router.policy.demand import Demand
@@ -55,3 +55,10 @@ def test_what_a_request_brings_is_what_nobody_had_before():
     assert own_tokens(pick(history=0, at=None)) == 50
     assert own_tokens(pick()) == 30
     assert own_tokens(pick(history=60)) == 40, "the answer since, which the client sends back, was computed as well"
+
+
+def test_what_other_sessions_brought_is_what_is_cached_beyond_the_declared_prompt_and_the_session():
+    first, later = pick(history=0, at=None), pick()
+    assert [shared_tokens(each) for each in (first, later)] == [0, 0]
+    first.cached, later.cached = 90.0, 90.0
+    assert [shared_tokens(each) for each in (first, later)] == [40, 20]

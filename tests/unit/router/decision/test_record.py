@@ -391,6 +391,7 @@ def test_what_says_nothing_of_a_revision_is_counted_apart(state, case):
     assert state.metrics.revision_requests.values == {(GROUP, REVISION, counted, *kind, "ok"): 1}
     assert set(state.metrics.revision_first_token.values) == {(GROUP, REVISION, timed, *kind)}
     assert set(state.metrics.revision_own_tokens.values) == {(GROUP, REVISION, timed, *kind)}
+    assert set(state.metrics.revision_shared_tokens.values) == {(GROUP, REVISION, timed, *kind)}
     cached = state.metrics.revision_cached.values
     assert set(cached) == {(GROUP, REVISION, "other" if "tries" in fields else counted, *kind)}
     (found,) = cached.values()
