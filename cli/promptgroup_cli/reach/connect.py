@@ -11,7 +11,7 @@ from promptgroup_cli.base import bounded_json
 from promptgroup_cli.base.bounded_json import JsonError
 from promptgroup_cli.base.cluster_choice import ClusterChoice
 from promptgroup_cli.base.errors import InputError, ReachError
-from promptgroup_cli.reach.kubeconfig import FoundKubeconfig, find_kubeconfig
+from promptgroup_cli.reach.kubeconfig import FoundKubeconfig, default_namespace, find_kubeconfig
 from promptgroup_operator.base.errors import ClusterError
 from promptgroup_operator.base.redacted_url import redacted_url
 from promptgroup_operator.base.settings import Settings
@@ -57,7 +57,7 @@ class ClusterConnection:
         with _library_errors() as said:
             try:
                 api = api_server.connect(settings, named)
-                self.namespace = choice.namespace or api_server.default_namespace(settings, named)
+                self.namespace = choice.namespace or default_namespace(settings, *named)
             except ClusterError as error:
                 raise InputError(str(error)) from None
             except Exception as error:  # noqa: BLE001 - the client raises whatever it meets in a file that is none
@@ -120,7 +120,8 @@ class ClusterConnection:
         return found
 
     def _router(self, pod: Manifest) -> Router:
-        from promptgroup_operator.kube.decode import admin_port  # noqa: PLC0415 - imports the models, as above
+        from promptgroup_cli.reach.pod_proxy import AdminPort, ask_pod  # noqa: PLC0415 - imports the client, as above
+        from promptgroup_operator.kube.decode import admin_port  # noqa: PLC0415
 
         namespace, name = pod["metadata"]["namespace"], pod["metadata"]["name"]
         port = admin_port(pod)
@@ -128,7 +129,7 @@ class ClusterConnection:
         def ask(path: str, body: bytes | None) -> bytes:
             token = self._admin_token(namespace) if path in CHANGES else ""
             try:
-                return self._server.proxy_to_pod(namespace, name, port, path, body, token=token)
+                return ask_pod(self._server.api, AdminPort(namespace, name, port), path, body, token=token)
             except ClusterError as error:
                 raise ReachError(
                     f"router {namespace}/{name} does not answer through the API server: {error}; instead: "

@@ -22,6 +22,9 @@ from promptgroup_router.contract import names
 FIELD_MANAGER = "promptgroup-operator"
 """The one field manager of everything that the operator writes."""
 
+CONFLICT = 409
+"""HTTP status: another version of the object exists, or an object of another uid."""
+
 ANNOTATION_DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 """Kubernetes' annotation: a ReplicaSet that shrinks deletes the pod with the lowest cost first."""
 
@@ -60,17 +63,43 @@ class ClusterWriter:
         Raises:
             ClusterError: also if another version exists now (409); the next pass begins from that.
         """
+        kind, metadata = manifest["kind"], manifest["metadata"]
+        namespace, name = metadata["namespace"], metadata["name"]
+        try:
+            try:
+                answer = self._apply(manifest, seen)
+            except ClusterError as error:
+                if error.status != CONFLICT or seen is None or kind != "Deployment":
+                    raise
+                # the controllers write its status several times a second while its pods come up
+                current = self._with_other_status(seen)
+                if current is None:
+                    raise
+                answer = self._apply(manifest, current)
+        except ClusterError:
+            self._cache.drop(kind, namespace, name)  # it may be out of date
+            raise
+        self._record(kind, answer)
+
+    def _apply(self, manifest: Manifest, seen: Manifest | None) -> dict[str, Any]:
         metadata = manifest["metadata"]
         query = {"fieldManager": FIELD_MANAGER}
         if seen is not None:
             manifest = {**manifest, "metadata": {**metadata, "resourceVersion": seen["metadata"]["resourceVersion"]}}
             query["force"] = "true"
         path = object_path(manifest["kind"], metadata["namespace"], metadata["name"])
+        return self._request("PATCH", path, manifest, _APPLY, query)
+
+    def _with_other_status(self, seen: Manifest) -> Manifest | None:
+        """Return a Deployment as it is now, if nothing of it has changed but its status; None otherwise."""
+        metadata = seen["metadata"]
         try:
-            self._record(manifest["kind"], self._request("PATCH", path, manifest, _APPLY, query))
+            found = self._client.request("GET", object_path("Deployment", metadata["namespace"], metadata["name"]))
         except ClusterError:
-            self._cache.drop(manifest["kind"], metadata["namespace"], metadata["name"])  # it may be out of date
-            raise
+            return None
+        current = kept(found, "Deployment")
+        before, now = ({**each["metadata"], "resourceVersion": ""} for each in (seen, current))
+        return current if before == now else None
 
     def create(self, manifest: Manifest) -> None:
         """Create an object, unless one of its name exists, which is left as it is."""
@@ -78,7 +107,7 @@ class ClusterWriter:
         try:
             self._request("POST", path, manifest, "application/json", {"fieldManager": FIELD_MANAGER})
         except ClusterError as error:
-            if error.status != 409:
+            if error.status != CONFLICT:
                 raise
 
     def delete(self, namespace: str, deletion: Deletion) -> None:
@@ -222,7 +251,7 @@ class ClusterWriter:
         try:
             return self._client.request(method, url, body, content_type, query, limit=self._term.seconds_left())
         except ClusterError as error:
-            if gone_is_fine and error.status in (404, 409):
+            if gone_is_fine and error.status in (404, CONFLICT):
                 return {}
             raise
 

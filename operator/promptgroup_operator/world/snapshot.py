@@ -316,7 +316,7 @@ class Sibling:
     name: str
     created: str
     fingerprint: Fingerprint
-    """Fingerprint that its status reports, or that a pass has read before that; empty before a pass found its prompt."""
+    """Fingerprint that its status reports, or that a pass read before that; empty before a pass found its prompt."""
     observed: bool = True
     """False until a pass has read its prompt for the first time."""
 

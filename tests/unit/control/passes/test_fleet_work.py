@@ -1,4 +1,4 @@
-"""Work of the operator with many groups, counted: passes, requests, and objects that it looks at. No time is measured."""
+"""Work of the operator with many groups, counted: passes, requests, objects that it looks at. No time is measured."""
 
 from collections.abc import Callable, Iterator
 from contextlib import closing
