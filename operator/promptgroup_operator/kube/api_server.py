@@ -2,7 +2,7 @@
 
 The library finds the cluster and its credentials (kubeconfig, exec plugins, proxies, the service account's token), and
 `DynamicClient` sends every request, with a time-out and once: the caller knows whether it still matters. Answers are
-parsed by `json` alone, since the library's `ResourceInstance` takes twenty times as long to make. Every failure becomes
+parsed by `json` alone, since the library's `ResourceInstance` takes five times as long again. Every failure becomes
 ClusterError here and nowhere else.
 """
 

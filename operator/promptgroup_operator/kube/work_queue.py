@@ -28,7 +28,7 @@ FIRST_RETRY = timedelta(milliseconds=200)
 LAST_RETRY = timedelta(seconds=30)
 """Back-off of a key whose pass failed: short at first (a conflict), long later (a server that is down)."""
 AHEAD = 1e6
-"""Seconds since when a key that goes ahead of the others counts as due: more than any key waits."""
+"""Seconds by which a key that goes ahead of the others counts as due before: more than any key waits."""
 
 
 def backoff(failures: int, jitter: float) -> timedelta:
@@ -75,8 +75,10 @@ class WorkQueue:
         """Namespace → heap of its keys by when they were due, with times that hold no more."""
         self._wakes = float("inf")
         """Time at which a thread wakes by itself; the others wait until they are told."""
-        self._running: dict[Key, float] = {}
-        """Key whose pass runs → when it was taken."""
+        self._ahead: set[Key] = set()
+        """Keys that go before the others once they are due."""
+        self._running: dict[Key, tuple[float, bool]] = {}
+        """Key whose pass runs → when it was taken, and whether it went before others."""
         self._slow = SlowNamespaces()
         self._of_namespace: Counter[str] = Counter()
         """Namespace → its passes that run."""
@@ -84,15 +86,19 @@ class WorkQueue:
         self._closed = False
 
     def add(self, key: Key, after: timedelta = timedelta(), *, ahead: bool = False) -> None:
-        """Run the key no later than `after` from now, and before all keys that are not `ahead`.
+        """Run the key no later than `after` from now, and before all keys that are not `ahead`, until a pass succeeds.
 
         One that a server refused with `Retry-After` waits for that first.
         """
         now = self._clock()
-        due = now + after.total_seconds() - (AHEAD if ahead else 0.0)
+        due = now + after.total_seconds()
         with self._condition:
-            if due < self._due.get(key, float("inf")):
+            sooner, moves = due < self._due.get(key, float("inf")), ahead and key not in self._ahead
+            if sooner:
                 self._due[key] = due
+            if moves:
+                self._ahead.add(key)
+            if sooner or moves:
                 self._place(key, now)
 
     def take(self) -> Key | None:
@@ -106,7 +112,8 @@ class WorkQueue:
                     continue
                 del self._due[key]
                 self._not_before.pop(key, None)
-                self._running[key] = now
+                self._running[key] = now, key in self._ahead
+                self._ahead.discard(key)
                 self._of_namespace[key.namespace] += 1
                 self._condition.notify()  # another thread looks for what else is due, or waits for it
                 return key
@@ -130,7 +137,7 @@ class WorkQueue:
         while self._later and self._later[0][0] <= now:
             at, key = heapq.heappop(self._later)
             if self._holds(at, key):
-                heapq.heappush(self._ready.setdefault(key.namespace, []), (self._due[key], key))
+                heapq.heappush(self._ready.setdefault(key.namespace, []), (self._rank(key), key))
         firsts = []
         for namespace, keys in list(self._ready.items()):
             while keys and not self._is_ready(*keys[0], now):
@@ -155,7 +162,7 @@ class WorkQueue:
             return
         at = self._at(key)
         if at <= now:
-            heapq.heappush(self._ready.setdefault(key.namespace, []), (self._due[key], key))
+            heapq.heappush(self._ready.setdefault(key.namespace, []), (self._rank(key), key))
         else:
             heapq.heappush(self._later, (at, key))
         if at < self._wakes:
@@ -168,8 +175,12 @@ class WorkQueue:
     def _holds(self, at: float, key: Key) -> bool:
         return key in self._due and key not in self._running and self._at(key) == at
 
-    def _is_ready(self, due: float, key: Key, now: float) -> bool:
-        return self._due.get(key) == due and key not in self._running and self._at(key) <= now
+    def _is_ready(self, rank: float, key: Key, now: float) -> bool:
+        return key in self._due and key not in self._running and self._rank(key) == rank and self._at(key) <= now
+
+    def _rank(self, key: Key) -> float:
+        """Return the place of a key in the order of those that are due."""
+        return self._due[key] - (AHEAD if key in self._ahead else 0.0)
 
     def done(self, key: Key, requeue_after: timedelta | None) -> None:
         """Note that the key's pass succeeded, and when the next one is due; None if the group is gone."""
@@ -181,6 +192,8 @@ class WorkQueue:
 
     def failed(self, key: Key, retry_after: timedelta = timedelta()) -> timedelta:
         """Note that the key's pass failed, and run it again after a back-off, no sooner than the server asked.
+
+        What went before others does so again: a replica that is warm waits for it.
 
         Args:
             key: the group.
@@ -194,6 +207,8 @@ class WorkQueue:
             after = max(retry_after, backoff(failures, random.random()))  # noqa: S311 - spreads load, guards nothing
             now = self._clock()
             self._due[key] = now + after.total_seconds()
+            if self._running.get(key, (now, False))[1]:
+                self._ahead.add(key)
             if retry_after > timedelta():
                 self._not_before[key] = now + retry_after.total_seconds()
             self._ended(key)
@@ -210,7 +225,8 @@ class WorkQueue:
 
     def _ended(self, key: Key) -> None:
         now = self._clock()
-        self._slow.judge(key.namespace, now - self._running.pop(key, now))
+        since, _ = self._running.pop(key, (now, False))
+        self._slow.judge(key.namespace, now - since)
         self._of_namespace[key.namespace] -= 1
         if self._of_namespace[key.namespace] <= 0:
             del self._of_namespace[key.namespace]

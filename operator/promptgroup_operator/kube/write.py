@@ -25,6 +25,9 @@ FIELD_MANAGER = "promptgroup-operator"
 CONFLICT = 409
 """HTTP status: another version of the object exists, or an object of another uid."""
 
+CONFLICTS = 3
+"""Times that an object is applied anew at once: what changes more often than that is left to the next pass."""
+
 ANNOTATION_DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 """Kubernetes' annotation: a ReplicaSet that shrinks deletes the pod with the lowest cost first."""
 
@@ -64,22 +67,28 @@ class ClusterWriter:
             ClusterError: also if another version exists now (409); the next pass begins from that.
         """
         kind, metadata = manifest["kind"], manifest["metadata"]
-        namespace, name = metadata["namespace"], metadata["name"]
         try:
-            try:
-                answer = self._apply(manifest, seen)
-            except ClusterError as error:
-                if error.status != CONFLICT or seen is None or kind != "Deployment":
-                    raise
-                # the controllers write its status several times a second while its pods come up
-                current = self._with_other_status(seen)
-                if current is None:
-                    raise
-                answer = self._apply(manifest, current)
+            answer = self._apply_again(manifest, seen)
         except ClusterError:
-            self._cache.drop(kind, namespace, name)  # it may be out of date
+            self._cache.drop(kind, metadata["namespace"], metadata["name"])  # it may be out of date
             raise
         self._record(kind, answer)
+
+    def _apply_again(self, manifest: Manifest, seen: Manifest | None) -> dict[str, Any]:
+        """Apply an object, and again where nothing has changed since it was seen but its status.
+
+        The controllers write that of a Deployment several times a second while its pods come up.
+        """
+        for _ in range(CONFLICTS):
+            try:
+                return self._apply(manifest, seen)
+            except ClusterError as error:
+                if error.status != CONFLICT or seen is None or manifest["kind"] != "Deployment":
+                    raise
+                seen = self._with_other_status(seen)
+                if seen is None:
+                    raise
+        return self._apply(manifest, seen)
 
     def _apply(self, manifest: Manifest, seen: Manifest | None) -> dict[str, Any]:
         metadata = manifest["metadata"]
