@@ -116,6 +116,12 @@ class Store:
         with self._lock:
             return {name: _version(each) for name, each in self._objects.items()}
 
+    def knows(self, found: Manifest) -> bool:
+        """Return True if an object is kept in this version, or in a newer one."""
+        with self._lock:
+            known = self._objects.get(_name(found))
+            return known is not None and _version(found) <= _version(known)
+
     def has(self, listed: Mapping[ObjectName, Listed]) -> bool:
         """Return True if objects are known, or known to be gone, at least as a list shows them."""
         with self._lock:
