@@ -80,11 +80,11 @@ class CountedFleet:
 
     # --- what a test does ------------------------------------------------------------------------------------
 
-    def create(self, groups: int, replicas: int) -> None:
+    def create(self, groups: int, replicas: int, prompt: str = "You are {}.") -> None:
         """Create groups, each with a prompt of its own; the youngest has its first pass first."""
         for number in range(groups):
             created = rfc3339(NOW - timedelta(seconds=number))
-            spec = {"model": "llama", "prompt": {"system": f"You are {number}."}, "replicas": replicas}
+            spec = {"model": "llama", "prompt": {"system": prompt.format(number)}, "replicas": replicas}
             metadata = {"namespace": SPACE, "name": f"g{number:03}", "creationTimestamp": created}
             self.put({"kind": "PromptGroup", "metadata": metadata, "spec": {**spec, "engine": {"image": "vllm"}}})
 

@@ -43,6 +43,23 @@ def test_a_group_costs_as_many_passes_and_requests_among_many_as_among_few(fleet
     assert max(fleet.passes.values()) <= 20
 
 
+def test_of_groups_with_one_prompt_the_oldest_serves_though_the_others_have_their_passes_first(monkeypatch):
+    with closing(CountedFleet(monkeypatch)) as fleet:
+        fleet.create(4, 1, prompt="One prompt for all.")
+        assert [key.name for key in fleet.run(most=4)] == ["g000", "g001", "g002", "g003"]
+        fleet.run(30)
+    deployments = {
+        each["metadata"]["name"].rpartition("-")[0] for (kind, _), each in fleet.objects.items() if kind == "Deployment"
+    }
+    assert deployments == {"g003"}
+    reasons = {
+        name: {each["type"]: each["reason"] for each in found["status"]["conditions"]}["Accepted"]
+        for (kind, name), found in fleet.objects.items()
+        if kind == "PromptGroup"
+    }
+    assert [reasons[f"g00{number}"] for number in range(3)] == ["Conflict"] * 3
+
+
 @pytest.mark.heavy
 def test_a_fleet_at_rest_asks_the_api_server_for_nothing(fleet_of):
     fleet = fleet_of(groups := 50)
