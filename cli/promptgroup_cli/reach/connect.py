@@ -1,11 +1,12 @@
 """Connections to a cluster and to its routers. Every failure is one line that names what failed, and a way out."""
 
+import json
 import logging
 from base64 import b64decode
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from promptgroup_cli.base import bounded_json
 from promptgroup_cli.base.bounded_json import JsonError
@@ -120,8 +121,7 @@ class ClusterConnection:
         return found
 
     def _router(self, pod: Manifest) -> Router:
-        from promptgroup_cli.reach.pod_proxy import AdminPort, ask_pod  # noqa: PLC0415 - imports the client, as above
-        from promptgroup_operator.kube.decode import admin_port  # noqa: PLC0415
+        from promptgroup_operator.kube.decode import admin_port  # noqa: PLC0415 - imports the models, as above
 
         namespace, name = pod["metadata"]["namespace"], pod["metadata"]["name"]
         port = admin_port(pod)
@@ -153,6 +153,50 @@ class ClusterConnection:
                 return f"the cluster has no kind {kind}: `{self.kubectl} apply -k crds` installs the CRDs"
             case _:
                 return str(error)
+
+
+class AdminPort(NamedTuple):
+    """The admin port of a router's pod."""
+
+    namespace: str
+    pod: str
+    number: int
+
+
+def ask_pod(api: Any, port: AdminPort, path: str, data: bytes | None = None, *, token: str = "") -> bytes:
+    """Send a GET, or a POST of JSON `data`, to a router's pod through the API server, and return the answer.
+
+    The answer is the pod's own: it ends by a deadline and a size.
+
+    Args:
+        api: connection of the Kubernetes client, as `kube.api_server.connect` makes it.
+        port: where the router listens.
+        path: on that port.
+        data: the body of a POST.
+        token: the admin token, for a change of state.
+
+    Raises:
+        ClusterError: there was no answer within the limits, or a refusal by the API server or the pod.
+    """
+    from promptgroup_operator.base import deadline  # noqa: PLC0415 - as above
+    from promptgroup_operator.kube.api_server import cluster_errors, object_path  # noqa: PLC0415
+
+    proxied = f"{object_path('Pod', port.namespace, port.pod)}:{port.number}/proxy{path}"
+    method, headers = ("GET", {}) if data is None else ("POST", {"Content-Type": "application/json"})
+    headers[names.HEADER_CLIENT] = "api-server-proxy"
+    if token:
+        headers[names.HEADER_ADMIN_TOKEN] = token
+    body = json.loads(data) if data is not None else None
+    with cluster_errors(f"{method} {proxied}"), deadline.within(SECONDS, ANSWER_BYTES):
+        request = api.param_serialize(method, proxied, header_params=headers, body=body, auth_settings=["BearerToken"])
+        response = api.call_api(*request, _request_timeout=SECONDS)
+        answer: bytes = response.response.read(ANSWER_BYTES + 1, decode_content=False)
+        if response.status >= 300:
+            response.data = answer
+            api.response_deserialize(response, {})  # raises it
+    if len(answer) > ANSWER_BYTES:
+        raise ClusterError(f"{method} {proxied}: the answer is longer than {ANSWER_BYTES} bytes")
+    return answer
 
 
 def token_of(content: bytes) -> str:

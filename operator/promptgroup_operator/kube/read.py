@@ -354,9 +354,9 @@ class ClusterReader:
 
 def _sibling(found: Manifest, read: Fingerprint | None) -> Sibling:
     """Decode another group, with the prompt that a pass has read of it where its status does not tell one yet."""
-    status = found.get("status", {})
-    observed = status.get("observedGeneration", -1) >= 0
-    told = Fingerprint(status.get("fingerprint", ""))
+    written = found.get("status", {})
+    observed = written.get("observedGeneration", -1) >= 0
+    told = Fingerprint(written.get("fingerprint", ""))
     return Sibling(
         name=found["metadata"]["name"],
         created=found["metadata"]["creationTimestamp"],

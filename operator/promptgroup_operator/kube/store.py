@@ -49,7 +49,7 @@ class Store:
         self._changed = changed
         self._objects: dict[ObjectName, Manifest] = {}
         self._index: dict[Hashable, dict[ObjectName, Manifest]] = {}
-        """What an object is looked up by → the objects, so that a pass looks at no other group's (`_looked_up_by`)."""
+        """Group, namespace or prompt (`_looked_up_by`) → its objects, so that a pass looks at no other group's."""
         self._deleted: OrderedDict[str, int] = OrderedDict()
         """uid of an object that is gone → resourceVersion of its deletion or later; the latest last."""
         self._lock = threading.Lock()

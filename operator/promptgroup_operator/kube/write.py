@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from http import HTTPStatus
 from typing import Any
 
 from promptgroup_operator.base.errors import ClusterError
@@ -21,9 +22,6 @@ from promptgroup_router.contract import names
 
 FIELD_MANAGER = "promptgroup-operator"
 """The one field manager of everything that the operator writes."""
-
-CONFLICT = 409
-"""HTTP status: another version of the object exists, or an object of another uid."""
 
 CONFLICTS = 3
 """Times that an object is applied anew at once: what changes more often than that is left to the next pass."""
@@ -83,7 +81,7 @@ class ClusterWriter:
             try:
                 return self._apply(manifest, seen)
             except ClusterError as error:
-                if error.status != CONFLICT or seen is None or manifest["kind"] != "Deployment":
+                if error.status != HTTPStatus.CONFLICT or seen is None or manifest["kind"] != "Deployment":
                     raise
                 seen = self._with_other_status(seen)
                 if seen is None:
@@ -116,7 +114,7 @@ class ClusterWriter:
         try:
             self._request("POST", path, manifest, "application/json", {"fieldManager": FIELD_MANAGER})
         except ClusterError as error:
-            if error.status != CONFLICT:
+            if error.status != HTTPStatus.CONFLICT:
                 raise
 
     def delete(self, namespace: str, deletion: Deletion) -> None:
@@ -260,7 +258,7 @@ class ClusterWriter:
         try:
             return self._client.request(method, url, body, content_type, query, limit=self._term.seconds_left())
         except ClusterError as error:
-            if gone_is_fine and error.status in (404, CONFLICT):
+            if gone_is_fine and error.status in (HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT):
                 return {}
             raise
 
