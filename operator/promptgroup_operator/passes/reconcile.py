@@ -70,6 +70,10 @@ SWEEP = timedelta(seconds=15)
 """Time between two looks at all that is remembered of engines and routers, for what is too old."""
 READ_SECONDS = 10.0
 """Time for all engines of a group; one that answers later counts as not read, and the pass goes on without it."""
+READ_WARM_SECONDS = 1.0
+"""The same while a replica that has just become warm waits for its slot."""
+JUST_WARM = timedelta(seconds=30)
+"""Time for which a replica without a slot counts as one that has just become warm."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +106,16 @@ class Readings:
 
 def _released(state: ClusterState) -> bool:
     return sum(each.alive > 0 for each in state.revisions) > 1
+
+
+def _is_awaited(state: ClusterState, now: datetime) -> bool:
+    """Return True if a replica that has just become warm has no slot yet."""
+    return any(
+        pod.is_warm and pod.slot is None and pod.warm.since is not None and now - pod.warm.since < JUST_WARM
+        for revision in state.revisions
+        for pod in revision.pods
+        if pod.warm is not None
+    )
 
 
 def _may_borrow(state: ClusterState) -> bool:
@@ -361,7 +375,8 @@ class Reconciler:
         ]
         dialect = DIALECTS[state.group.spec.engine.type]
         key = state.group.key
-        found = self._readers.map(key.namespace, lambda pod: self._reading(key, pod, dialect), due, READ_SECONDS)
+        seconds = READ_WARM_SECONDS if _is_awaited(state, now) else READ_SECONDS
+        found = self._readers.map(key.namespace, lambda pod: self._reading(key, pod, dialect), due, seconds)
         return {
             pod.container_id: (pod.fingerprint, reading)
             for pod, reading in zip(due, found, strict=True)
