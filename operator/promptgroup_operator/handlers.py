@@ -194,11 +194,15 @@ def build(settings: Settings) -> tuple[kopf.OperatorRegistry, Operator]:
     async def login(**_: Any) -> kopf.AiohttpSession:
         return operator.session.login()
 
-    @kopf.on.event("promptgroup.dev", "promptgroups", registry=registry)
-    @kopf.on.event("promptgroup.dev", "promptroutes", registry=registry)
-    @kopf.on.event("apps", "deployments", registry=registry)
-    @kopf.on.event("policy", "poddisruptionbudgets", registry=registry)
-    @kopf.on.event("v1", "pods", registry=registry)
+    def is_news(event: kopf.RawEvent, resource: kopf.Resource, **_: Any) -> bool:
+        # nearly half of all events are this process's own writes, whose answers the stores have
+        return event["type"] == "DELETED" or not operator.stores[str(resource.kind)].knows(event["object"])
+
+    @kopf.on.event("promptgroup.dev", "promptgroups", registry=registry, when=is_news)
+    @kopf.on.event("promptgroup.dev", "promptroutes", registry=registry, when=is_news)
+    @kopf.on.event("apps", "deployments", registry=registry, when=is_news)
+    @kopf.on.event("policy", "poddisruptionbudgets", registry=registry, when=is_news)
+    @kopf.on.event("v1", "pods", registry=registry, when=is_news)
     async def changed(event: kopf.RawEvent, resource: kopf.Resource, **_: Any) -> None:
         kind = str(resource.kind)
         store, manifest = operator.stores[kind], kept(event["object"], kind)

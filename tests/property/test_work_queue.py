@@ -26,8 +26,9 @@ class Queue(RuleBasedStateMachine):
         self.queue = WorkQueue(lambda: self.now)
         self.queue._condition.wait = lambda _=None: setattr(self.queue, "_closed", True)
         self.due = {}
+        self.ahead = set()
         self.not_before = {}
-        self.running = set()
+        self.running = {}
 
     def take(self):
         taken = self.queue.take()
@@ -45,7 +46,8 @@ class Queue(RuleBasedStateMachine):
     @rule(key=KEYS)
     def add_ahead(self, key):
         self.queue.add(key, ahead=True)
-        self.due[key] = min(self.due.get(key, float("inf")), self.now - AHEAD)
+        self.plan(key, 0)
+        self.ahead.add(key)
 
     @rule(seconds=SECONDS)
     def wait(self, seconds):
@@ -54,7 +56,7 @@ class Queue(RuleBasedStateMachine):
     @rule()
     def take_one(self):
         ready = {
-            key: due
+            key: due - AHEAD * (key in self.ahead)
             for key, due in self.due.items()
             if key not in self.running and due <= self.now and self.not_before.get(key, self.now) <= self.now
         }
@@ -63,13 +65,14 @@ class Queue(RuleBasedStateMachine):
         if taken is not None:
             del self.due[taken]
             self.not_before.pop(taken, None)
-            self.running.add(taken)
+            self.running[taken] = taken in self.ahead
+            self.ahead.discard(taken)
 
     @precondition(lambda self: self.running)
     @rule(data=st.data(), seconds=st.none() | SECONDS)
     def succeed(self, data, seconds):
         key = data.draw(st.sampled_from(sorted(self.running)))
-        self.running.remove(key)
+        del self.running[key]
         self.queue.done(key, timedelta(seconds=seconds) if seconds is not None else None)
         if seconds is not None:
             self.plan(key, seconds)
@@ -78,7 +81,8 @@ class Queue(RuleBasedStateMachine):
     @rule(data=st.data(), seconds=SECONDS)
     def fail(self, data, seconds):
         key = data.draw(st.sampled_from(sorted(self.running)))
-        self.running.remove(key)
+        if self.running.pop(key):
+            self.ahead.add(key)
         after = self.queue.failed(key, timedelta(seconds=seconds))
         assert after >= timedelta(seconds=seconds)
         self.due[key] = self.now + after.total_seconds()

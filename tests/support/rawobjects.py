@@ -87,7 +87,7 @@ def router(name: str, *, ready: str = "True", port: int = 9090) -> dict:
     }
 
 
-def kubeconfig(kube: ScriptedKube, folder: Path, namespace: str = "chat") -> Path:
+def kubeconfig(kube: ScriptedKube, folder: Path, namespace: str = "chat", token: str = "t") -> Path:
     """A kubeconfig whose context has this namespace."""
     server = {"server": f"https://127.0.0.1:{kube.port}", "certificate-authority": str(kube.folder / "ca.crt")}
     file = folder / "kubeconfig"
@@ -97,7 +97,7 @@ def kubeconfig(kube: ScriptedKube, folder: Path, namespace: str = "chat") -> Pat
                 "apiVersion": "v1",
                 "kind": "Config",
                 "clusters": [{"name": "c", "cluster": server}],
-                "users": [{"name": "u", "user": {"token": "t"}}],
+                "users": [{"name": "u", "user": {"token": token}}],
                 "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u", "namespace": namespace}}],
                 "current-context": "x",
             }

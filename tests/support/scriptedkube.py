@@ -36,6 +36,8 @@ class ScriptedKube:
         self.answers = [Answer()]
         self.requests: list[tuple[str, str, dict[str, str], bytes]] = []
         self.serve: Callable[[str, str], Answer] = lambda method, path: self.next()
+        self.asking = threading.local()
+        """Headers and body of the request that this thread answers."""
         self.over = threading.Event()
         self.watches_end = False
         self.port = 0
@@ -69,6 +71,7 @@ def scripted_kube(folder: Path) -> Iterator[ScriptedKube]:
             body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
             headers = {key.lower(): value for key, value in self.headers.items()}
             kube.requests.append((self.command, self.path, headers, body))
+            kube.asking.headers, kube.asking.body = headers, body
             answer = kube.serve(self.command, self.path)
             if answer.hang:
                 kube.over.wait(30)

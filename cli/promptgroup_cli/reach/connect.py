@@ -1,17 +1,18 @@
 """Connections to a cluster and to its routers. Every failure is one line that names what failed, and a way out."""
 
+import json
 import logging
 from base64 import b64decode
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from promptgroup_cli.base import bounded_json
 from promptgroup_cli.base.bounded_json import JsonError
 from promptgroup_cli.base.cluster_choice import ClusterChoice
 from promptgroup_cli.base.errors import InputError, ReachError
-from promptgroup_cli.reach.kubeconfig import FoundKubeconfig, find_kubeconfig
+from promptgroup_cli.reach.kubeconfig import FoundKubeconfig, default_namespace, find_kubeconfig
 from promptgroup_operator.base.errors import ClusterError
 from promptgroup_operator.base.redacted_url import redacted_url
 from promptgroup_operator.base.settings import Settings
@@ -57,7 +58,7 @@ class ClusterConnection:
         with _library_errors() as said:
             try:
                 api = api_server.connect(settings, named)
-                self.namespace = choice.namespace or api_server.default_namespace(settings, named)
+                self.namespace = choice.namespace or default_namespace(settings, *named)
             except ClusterError as error:
                 raise InputError(str(error)) from None
             except Exception as error:  # noqa: BLE001 - the client raises whatever it meets in a file that is none
@@ -128,7 +129,7 @@ class ClusterConnection:
         def ask(path: str, body: bytes | None) -> bytes:
             token = self._admin_token(namespace) if path in CHANGES else ""
             try:
-                return self._server.proxy_to_pod(namespace, name, port, path, body, token=token)
+                return ask_pod(self._server.api, AdminPort(namespace, name, port), path, body, token=token)
             except ClusterError as error:
                 raise ReachError(
                     f"router {namespace}/{name} does not answer through the API server: {error}; instead: "
@@ -152,6 +153,50 @@ class ClusterConnection:
                 return f"the cluster has no kind {kind}: `{self.kubectl} apply -k crds` installs the CRDs"
             case _:
                 return str(error)
+
+
+class AdminPort(NamedTuple):
+    """The admin port of a router's pod."""
+
+    namespace: str
+    pod: str
+    number: int
+
+
+def ask_pod(api: Any, port: AdminPort, path: str, data: bytes | None = None, *, token: str = "") -> bytes:
+    """Send a GET, or a POST of JSON `data`, to a router's pod through the API server, and return the answer.
+
+    The answer is the pod's own: it ends by a deadline and a size.
+
+    Args:
+        api: connection of the Kubernetes client, as `kube.api_server.connect` makes it.
+        port: where the router listens.
+        path: on that port.
+        data: the body of a POST.
+        token: the admin token, for a change of state.
+
+    Raises:
+        ClusterError: there was no answer within the limits, or a refusal by the API server or the pod.
+    """
+    from promptgroup_operator.base import deadline  # noqa: PLC0415 - as above
+    from promptgroup_operator.kube.api_server import cluster_errors, object_path  # noqa: PLC0415
+
+    proxied = f"{object_path('Pod', port.namespace, port.pod)}:{port.number}/proxy{path}"
+    method, headers = ("GET", {}) if data is None else ("POST", {"Content-Type": "application/json"})
+    headers[names.HEADER_CLIENT] = "api-server-proxy"
+    if token:
+        headers[names.HEADER_ADMIN_TOKEN] = token
+    body = json.loads(data) if data is not None else None
+    with cluster_errors(f"{method} {proxied}"), deadline.within(SECONDS, ANSWER_BYTES):
+        request = api.param_serialize(method, proxied, header_params=headers, body=body, auth_settings=["BearerToken"])
+        response = api.call_api(*request, _request_timeout=SECONDS)
+        answer: bytes = response.response.read(ANSWER_BYTES + 1, decode_content=False)
+        if response.status >= 300:
+            response.data = answer
+            api.response_deserialize(response, {})  # raises it
+    if len(answer) > ANSWER_BYTES:
+        raise ClusterError(f"{method} {proxied}: the answer is longer than {ANSWER_BYTES} bytes")
+    return answer
 
 
 def token_of(content: bytes) -> str:

@@ -63,6 +63,26 @@ def find_kubeconfig(choice: ClusterChoice, settings: Settings) -> FoundKubeconfi
     return FoundKubeconfig(joined, str(program))
 
 
+def default_namespace(settings: Settings, file: str, context: str) -> str:
+    """Return the namespace of the kubeconfig's context, or else of the pod, or else `default`.
+
+    Args:
+        settings: they say where a pod's own namespace is written.
+        file: the kubeconfigs that a flag names; empty for those of the environment.
+        context: the context that a flag names; empty for the current one.
+    """
+    from kubernetes import config  # noqa: PLC0415 - half a second, which a kubeconfig that cannot be used need not cost
+
+    read: Any = config.list_kube_config_contexts
+    try:
+        listed, current = read(file or os.environ.get("KUBECONFIG") or None)
+        chosen = next((each for each in listed if each["name"] == context), current)
+        return str(chosen["context"].get("namespace", "default"))
+    except config.ConfigException:
+        written = settings.service_account_dir / "namespace"
+        return written.read_text() if written.exists() else "default"
+
+
 def _document(path: str) -> Mapping[str, Any]:
     from promptgroup_cli.base import bounded_yaml  # noqa: PLC0415 - YAML takes long to import, and there may be no file
     from promptgroup_cli.base.bounded_yaml import YamlError  # noqa: PLC0415

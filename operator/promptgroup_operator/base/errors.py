@@ -47,13 +47,6 @@ class ClusterError(Exception):
         return not self.is_refusal and self.status != HTTPStatus.CONFLICT
 
 
-class AnswerTooLongError(ClusterError):
-    """The API server's answer is longer than any that is read."""
-
-    def __init__(self, request: str, limit: int) -> None:
-        super().__init__(f"{request}: the answer is longer than {limit} bytes")
-
-
 class ImpossibleNameError(ClusterError):
     """No object can have such a name, so that none is there (404): nothing was sent."""
 

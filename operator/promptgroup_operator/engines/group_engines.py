@@ -34,7 +34,7 @@ class GroupEngines:
             self._accesses[group] = accesses
         else:
             self._accesses.pop(group, None)
-        if set(before.values()) != set(accesses.values()):
+        if not {each.trust for each in before.values()} <= {each.trust for each in accesses.values()}:
             self._pools.keep({each.trust for known in list(self._accesses.values()) for each in known.values()})
 
     def of(self, group: Key, container: ContainerId) -> EngineClient:

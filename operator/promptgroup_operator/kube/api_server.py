@@ -1,47 +1,37 @@
-"""HTTP to the API server. This is the only module that uses the Kubernetes client library.
+"""Requests to the API server. Of all modules this one knows the Kubernetes client library, and Kopf's session.
 
-The library finds the cluster and its credentials (kubeconfig, exec plugins, in-cluster service account) and keeps the
-connections; bodies stay JSON, because the operator writes objects of users' own fields that no model class knows.
-
-Every request has a deadline for its whole answer and a limit in bytes, since objects are what users wrote, and through
-the proxy an answer is a pod's own. Every failure becomes ClusterError here and nowhere else. Nothing is retried here:
-the caller knows whether the request still matters.
+The library finds the cluster and its credentials (kubeconfig, exec plugins, proxies, the service account's token), and
+`DynamicClient` sends every request, with a time-out and once: the caller knows whether it still matters. Answers are
+parsed by `json` alone, since the library's `ResourceInstance` takes five times as long again. Every failure becomes
+ClusterError here and nowhere else.
 """
 
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, NamedTuple
-from urllib.parse import quote, urlencode
+from urllib.parse import quote
 
 import urllib3
 import yaml
 from kubernetes import client, config
-from kubernetes.config import incluster_config
+from kubernetes.config.incluster_config import InClusterConfigLoader
+from kubernetes.dynamic import DynamicClient
 from prometheus_client import Counter
 
 from promptgroup_operator.base import deadline, nesting, unreachable
-from promptgroup_operator.base.errors import AnswerTooLongError, ClusterError, ImpossibleNameError
+from promptgroup_operator.base.errors import ClusterError, ImpossibleNameError
 from promptgroup_operator.base.settings import Settings
 from promptgroup_operator.telemetry.metrics import NO_ANSWER
 from promptgroup_router.contract import names
 
 REQUEST_SECONDS = 15.0
 """Longest wait for the API server. Its own limit for a request is 60 s, which is too long for a pass."""
-
 RETRY_AFTER = 300.0
 """Longest pause in seconds that a server may ask for."""
-
-PAGE = 500
-"""Most objects in one page of a list, as kubectl asks for them. Fewer are asked for where they are large."""
-
-MAX_ANSWER = 10 << 20
-"""Most bytes of an answer: etcd holds objects of up to 1.5 MiB, and the API server writes six bytes for a `<` of them.
-Parsed, an answer takes up to six times its size, and all kinds are listed at the same time."""
-
-MAX_PROXIED = 64 << 20
-"""Most bytes of a pod's answer: the metrics of a router with a thousand groups have 5 MiB."""
+PAGE = 100
+"""Objects in a page of a list: users write objects of up to 1.5 MiB."""
 
 _GROUPS = f"/apis/{names.API_GROUP}/{names.API_VERSION}"
 _KINDS = {
@@ -58,6 +48,8 @@ _KINDS = {
     "PromptGroup": (_GROUPS, names.GROUP_PLURAL),
     "PromptRoute": (_GROUPS, names.ROUTE_PLURAL),
 }
+"""Kind → path of its API group and version, and plural. No discovery: it would ask at every start, and the library
+keeps what it learned in a file that everybody on the machine may write."""
 
 _BROKEN_CONFIG = (
     config.ConfigException,
@@ -130,44 +122,24 @@ def connect(settings: Settings, named: KubeconfigChoice = AMBIENT) -> client.Api
         ClusterError: there is neither, or the kubeconfig cannot be used; the message is one line.
     """
     configuration: Any = client.Configuration()
-    token = settings.service_account_dir / "token"
-    chosen = named.path
-    if chosen or named.context or not token.exists():
-        try:
-            config.load_kube_config(chosen, named.context or None, client_configuration=configuration)
-        except _BROKEN_CONFIG as error:
-            file = chosen or "~/.kube/config"
-            raise ClusterError(
-                f"no cluster: kubeconfig {file} cannot be used: {_why(error)}: correct it, set KUBECONFIG to "
-                "another one, or run inside a pod"
-            ) from error
-    else:
-        try:
-            incluster_config.InClusterConfigLoader(
-                token_filename=str(token),
-                cert_filename=str(settings.service_account_dir / "ca.crt"),
-                try_refresh_token=False,
-            ).load_and_set(configuration)
-        except _BROKEN_CONFIG as error:
-            folder = settings.service_account_dir
-            raise ClusterError(
-                f"no cluster: service account in {folder} cannot be used: {_why(error)}: mount its token, or set "
-                "KUBECONFIG to a kubeconfig"
-            ) from error
-        configuration.refresh_api_key_hook = lambda each: _read_token(each, token)
+    configuration.retries = False
     configuration.connection_pool_maxsize = settings.workers + settings.warmups
-    return client.ApiClient(configuration)
-
-
-def default_namespace(settings: Settings, named: KubeconfigChoice = AMBIENT) -> str:
-    """Return the namespace of the kubeconfig's context, or else of the pod, or else `default`."""
+    folder, chosen = settings.service_account_dir, named.path
+    in_pod = not chosen and not named.context and (folder / "token").exists()
     try:
-        listed, current = config.list_kube_config_contexts(named.path)
-        context = next((each for each in listed if each["name"] == named.context), current)
-        return str(context["context"].get("namespace", "default"))
-    except _BROKEN_CONFIG:
-        file = settings.service_account_dir / "namespace"
-        return file.read_text() if file.exists() else "default"
+        if in_pod:
+            InClusterConfigLoader(str(folder / "token"), str(folder / "ca.crt")).load_and_set(configuration)
+        else:
+            config.load_kube_config(chosen, named.context or None, client_configuration=configuration)
+    except _BROKEN_CONFIG as error:
+        what = f"service account in {folder}" if in_pod else f"kubeconfig {chosen or '~/.kube/config'}"
+        out = "mount its token, or" if in_pod else "correct it,"
+        other = "to a kubeconfig" if in_pod else "to another one, or run inside a pod"
+        raise ClusterError(f"no cluster: {what} cannot be used: {_why(error)}: {out} set KUBECONFIG {other}") from error
+    api = client.ApiClient(configuration)
+    # clusters' own authorities need not have all extensions that Python 3.13 asks for
+    deadline.keep(api.rest_client.pool_manager)
+    return api
 
 
 def _why(error: Exception) -> str:
@@ -182,14 +154,6 @@ def _why(error: Exception) -> str:
     return "not YAML" if isinstance(error, yaml.YAMLError) else "not a kubeconfig (expected a mapping, kind: Config)"
 
 
-def _read_token(configuration: Any, file: Path) -> None:
-    """Use the token that is in the file; the kubelet replaces it within the hour, or at once if asked to.
-
-    Called for each request: reading a small file from memory takes 20 µs, and a refused token is never sent again.
-    """
-    configuration.api_key["BearerToken"] = f"bearer {file.read_text()}"
-
-
 class KubeClient:
     """A client of the API server. Safe to use from many threads.
 
@@ -199,8 +163,8 @@ class KubeClient:
     """
 
     def __init__(self, api_client: client.ApiClient, requests: Counter) -> None:
-        self._api = api_client
-        self._pools = deadline.keep(api_client.rest_client.pool_manager)
+        self.api = api_client
+        self._client = DynamicClient(api_client, discoverer=lambda *_: None)
         self._requests = requests
         self._silent = False
         """True since a request got no answer, until one does."""
@@ -231,43 +195,35 @@ class KubeClient:
 
         Raises:
             ClusterError: there was no answer in time, a refusal, or an answer that is not a JSON object.
-            AnswerTooLongError: the answer has more than MAX_ANSWER bytes.
         """
-        seconds = REQUEST_SECONDS if limit is None else min(limit, REQUEST_SECONDS)
-        data = json.dumps(body).encode() if body is not None else None
-        headers = {"Accept": accept} | ({"Content-Type": content_type} if content_type else {})
-        answer = self._whole(method, path, query=query, headers=headers, seconds=seconds, data=data, limit=MAX_ANSWER)
-        return _json_object(answer, f"{method} {path}")
-
-    def proxy_to_pod(
-        self, namespace: str, pod: str, port: int, path: str, data: bytes | None = None, *, token: str = ""
-    ) -> bytes:
-        """Send a GET, or a POST of JSON `data`, to a router's pod through the API server's proxy.
-
-        Args:
-            namespace: of the pod.
-            pod: its name.
-            port: its admin port.
-            path: on that port.
-            data: the body of a POST.
-            token: the admin token, for a change of state.
-
-        Returns:
-            The body of the answer.
-
-        Raises:
-            ClusterError: there was no answer, or a refusal by the API server or the pod.
-        """
-        proxied = f"{object_path('Pod', namespace, pod)}:{port}/proxy{path}"
-        method, headers = ("GET", {}) if data is None else ("POST", {"Content-Type": "application/json"})
-        headers[names.HEADER_CLIENT] = "api-server-proxy"
-        if token:
-            headers[names.HEADER_ADMIN_TOKEN] = token
-        return self._whole(method, proxied, headers=headers, seconds=REQUEST_SECONDS, data=data, limit=MAX_PROXIED)
+        try:
+            with cluster_errors(f"{method} {path}"):
+                response = self._client.request(
+                    method,
+                    path,
+                    body=body,
+                    content_type=content_type,
+                    query_params=list((query or {}).items()),
+                    header_params={"Accept": accept},
+                    _request_timeout=REQUEST_SECONDS if limit is None else min(limit, REQUEST_SECONDS),
+                    serialize=False,
+                )
+                data = response.data
+        except ClusterError as error:
+            self.count(method, NO_ANSWER if error.status is None else str(error.status))
+            raise
+        self.count(method, str(response.status))
+        try:
+            answer = nesting.parse(data)
+        except ValueError:
+            answer = None
+        if not isinstance(answer, dict):
+            raise ClusterError(f"{method} {path}: the answer is not a JSON object; a proxy may have answered")
+        return answer
 
     def close(self) -> None:
         """Close the connections."""
-        self._pools.clear()
+        self.api.close()
 
     def count(self, verb: str, code: str) -> None:
         """Count a request of this process by its HTTP status or NO_ANSWER, and note whether the server answers."""
@@ -277,61 +233,6 @@ class KubeClient:
         elif self._silent and int(code) < 500:
             self._silent = False
             self.on_return()
-
-    def _whole(
-        self,
-        method: str,
-        path: str,
-        *,
-        query: Mapping[str, str] | None = None,
-        headers: dict[str, str],
-        seconds: float,
-        data: bytes | None,
-        limit: int,
-    ) -> bytes:
-        """Send a request and return the answer's body, all of it within `seconds` and `limit` bytes."""
-        timeout = urllib3.Timeout(total=seconds)
-        with deadline.within(seconds, limit):
-            response = self._send(method, path, query=query, headers=headers, timeout=timeout, data=data)
-            try:
-                answer = _body(response, limit)
-            except (urllib3.exceptions.HTTPError, OSError) as error:
-                raise ClusterError(f"{method} {path}: {unreachable.reason(error)}") from error
-        if answer is None:
-            raise AnswerTooLongError(f"{method} {path}", limit)
-        return answer
-
-    def _send(
-        self,
-        method: str,
-        path: str,
-        *,
-        query: Mapping[str, str] | None,
-        headers: dict[str, str],
-        timeout: urllib3.Timeout,
-        data: bytes | None = None,
-    ) -> urllib3.BaseHTTPResponse:
-        """Send a request and return the answer, whose body is not read."""
-        url = f"{self._api.configuration.host}{path}" + (f"?{urlencode(query)}" if query else "")
-        try:
-            self._api.update_params_for_auth(headers, [], ["BearerToken"], path, method, None)
-            response: urllib3.BaseHTTPResponse = self._pools.request(
-                method, url, body=data, headers=headers, timeout=timeout, retries=False, preload_content=False
-            )
-            refusal = _body(response, MAX_ANSWER) if response.status >= 300 else b""
-        except (urllib3.exceptions.HTTPError, OSError) as error:
-            self.count(method, NO_ANSWER)
-            raise ClusterError(f"{method} {path}: {unreachable.reason(error)}") from error
-        self.count(method, str(response.status))
-        if response.status < 300:
-            return response
-        message = _message(refusal or b"")
-        raise ClusterError(
-            f"{method} {path}: {response.status} {message}",
-            status=response.status,
-            retry_after=_seconds(response.headers.get("Retry-After")),
-            unknown_kind=response.status == 404 and not message,
-        )
 
 
 def list_objects(
@@ -344,8 +245,6 @@ def list_objects(
 ) -> tuple[list[Any], str]:
     """List a collection in pages of PAGE objects (limit and continue), so that no answer grows with the cluster.
 
-    A page that is too long, since its objects are large, is asked for again with half as many.
-
     Args:
         kube: client of the API server.
         path: path of the collection.
@@ -357,59 +256,43 @@ def list_objects(
         The objects, or what is kept of them, and the resourceVersion of the list.
 
     Raises:
-        ClusterError: there was no answer, a refusal, or an answer that is not a list of objects.
+        ClusterError: there was no answer, or a refusal.
     """
     items: list[Any] = []
     page = {**query, "limit": str(PAGE)}
     while True:
-        try:
-            answer = kube.request("GET", path, query=page, accept=accept)
-        except AnswerTooLongError:
-            if page["limit"] == "1":
-                raise
-            page["limit"] = str(int(page["limit"]) // 2)
-            continue
-        try:
-            items.extend(keep(each) for each in answer["items"] or ())
-            version, following = str(answer["metadata"]["resourceVersion"]), answer["metadata"].get("continue")
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise ClusterError(f"GET {path}: the answer is not a list of objects") from error
-        if not following:
-            return items, version
-        page["continue"] = str(following)
+        answer = kube.request("GET", path, query=page, accept=accept)
+        items.extend(keep(each) for each in answer["items"] or ())
+        if not (following := answer["metadata"].get("continue")):
+            return items, answer["metadata"]["resourceVersion"]
+        page["continue"] = following
 
 
-def _body(response: urllib3.BaseHTTPResponse, limit: int) -> bytes | None:
-    """Return the body of an answer, None if it has more than `limit` bytes; the connection is kept if it was read."""
+@contextmanager
+def cluster_errors(what: str) -> Iterator[None]:
+    """Raise the errors of the client library as ClusterError.
+
+    Args:
+        what: method and path of the request.
+    """
     try:
-        data = response.read(limit + 1, decode_content=False)
-        if len(data) > limit:
-            return None
-        if not response.read(1, decode_content=False):
-            response.release_conn()
-        return data
-    finally:
-        response.close()  # of a connection that was not released: nobody reads what else it sends
+        yield
+    except client.ApiException as error:
+        if not error.status:  # how the library tells what went wrong with TLS
+            raise ClusterError(f"{what}: {unreachable.reason(urllib3.exceptions.SSLError())}") from error
+        message, after = _message(error.body), (error.headers or {}).get("Retry-After", "")
+        raise ClusterError(
+            f"{what}: {error.status} {message}",
+            status=error.status,
+            retry_after=min(float(after), RETRY_AFTER) if after.isascii() and after.isdigit() else None,
+            unknown_kind=error.status == 404 and not message,
+        ) from error
+    except (urllib3.exceptions.HTTPError, OSError, config.ConfigException) as error:
+        raise ClusterError(f"{what}: {unreachable.reason(error)}") from error
 
 
-def _json_object(data: bytes, what: str) -> dict[str, Any]:
+def _message(body: Any) -> str:
     try:
-        answer = nesting.parse(data)
-    except ValueError:
-        answer = None
-    if not isinstance(answer, dict):
-        raise ClusterError(f"{what}: the answer is not a JSON object; a proxy may have answered for the API server")
-    return answer
-
-
-def _message(data: bytes) -> str:
-    try:
-        return str(json.loads(data).get("message", ""))[:300]
-    except (ValueError, AttributeError, RecursionError):
+        return str(json.loads(body).get("message", ""))[:300]
+    except (ValueError, TypeError, AttributeError, RecursionError):
         return ""  # not written by the API server: a proxy's page
-
-
-def _seconds(header: str | None) -> float | None:
-    if header is None or not (header.isascii() and header.isdigit()):
-        return None  # a date, which no Kubernetes API server sends
-    return min(float(header), RETRY_AFTER)

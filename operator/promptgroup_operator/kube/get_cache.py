@@ -26,6 +26,8 @@ Read = Callable[[str, str, str], Manifest | None]
 
 KEPT_SECONDS = 3600.0
 """Age beyond which a copy is dropped: it belongs to a group that is gone."""
+SWEEP_SECONDS = 60.0
+"""Time between two looks for such copies, among all of them."""
 MAX_BYTES = 64 << 20
 """Most bytes of all copies: seventy prompts of the largest size, or thousands of common ones. Beyond it the copies that
 were used least recently are dropped, and read again when they are needed."""
@@ -83,6 +85,7 @@ class GetCache:
         self._copies: OrderedDict[tuple[str, str, str], _Copy] = OrderedDict()
         """The copy that was used least recently comes first."""
         self._size = 0
+        self._swept = clock()
         self._groups: dict[Key, _Group] = {}
         self._lock = threading.Lock()
 
@@ -184,16 +187,22 @@ class GetCache:
     def _keep(self, kind: str, found: Manifest, now: float) -> None:
         metadata, copy = found["metadata"], _Copy(json.dumps(found, separators=(",", ":")).encode(), now)
         with self._lock:
-            needed = {(of, key.namespace, name) for key, group in self._groups.items() for of, name in group.failed}
-            for known, each in list(self._copies.items()):
-                if now - each.read > KEPT_SECONDS and known not in needed:
-                    self._remove(known)
+            if now - self._swept >= SWEEP_SECONDS:
+                self._sweep(now)
             name = kind, metadata["namespace"], metadata["name"]
             self._remove(name)
             self._copies[name] = copy
             self._size += len(copy.found)
             while self._size > MAX_BYTES:
                 self._remove(next(iter(self._copies)))
+
+    def _sweep(self, now: float) -> None:
+        """Drop what is too old, unless it stands for what cannot be read now; the lock is held."""
+        self._swept = now
+        needed = {(of, key.namespace, name) for key, group in self._groups.items() for of, name in group.failed}
+        for known, copy in list(self._copies.items()):
+            if now - copy.read > KEPT_SECONDS and known not in needed:
+                self._remove(known)
 
     def _remove(self, name: tuple[str, str, str]) -> None:
         """Drop a copy; the lock is held."""

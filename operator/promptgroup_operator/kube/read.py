@@ -92,6 +92,8 @@ class ClusterReader:
         self._stores = stores
         self._without_pool: set[Key] = set()
         """Groups that want no InferencePool, and were seen without one of their own."""
+        self._prompts: dict[Key, Fingerprint] = {}
+        """Group → fingerprint of the prompt that its latest pass read; empty if there was none to serve."""
         self.cache = GetCache(self._get, clock, self.is_away)
 
     def observe(self, key: Key) -> ClusterState | None:
@@ -108,6 +110,7 @@ class ClusterReader:
         if raw is None or "deletionTimestamp" in raw["metadata"]:
             self.cache.forget_group(key)
             self._without_pool.discard(key)
+            self._prompts.pop(key, None)
             return None
         self.cache.begin_pass(key, raw[WRITTEN])
         try:
@@ -127,6 +130,8 @@ class ClusterReader:
             for each in self._stores[kind].list_group(key):
                 live[kind, each["metadata"]["name"]] = each
         text = self._text(group)
+        fingerprint = text.fingerprint if isinstance(text, PromptText) else Fingerprint("")
+        self._prompts[key] = fingerprint  # before others are looked at: of two groups one sees the other
         standing = prompt_route.standing(live.get(("PromptRoute", key.name)))
         deployments = self._deployments(group)
         deployments += self._unlabelled(group, text, standing, {each["metadata"]["name"] for each in deployments})
@@ -138,7 +143,8 @@ class ClusterReader:
             if not deleting and validate.is_owned(group, deployment) and fingerprint_of(deployment):
                 revisions.append(self._revision(group, deployment, pods, standing, live))
         pools = self._inference_pools(group)
-        return ClusterState(group, text, tuple(revisions), self._siblings(group), live, pools, self._others(group))
+        siblings = self._siblings(group, fingerprint)
+        return ClusterState(group, text, tuple(revisions), siblings, live, pools, self._others(group))
 
     def _text(self, group: GroupObject) -> PromptText | Problem:
         values, unread = {}, None
@@ -305,19 +311,15 @@ class ClusterReader:
         labels = {name: value for name, value in template["metadata"]["labels"].items() if name != _TEMPLATE_HASH}
         return {**template, "metadata": {**template["metadata"], "labels": labels}}
 
-    def _siblings(self, group: GroupObject) -> tuple[Sibling, ...]:
-        return tuple(
-            Sibling(
-                name=each["metadata"]["name"],
-                created=each["metadata"]["creationTimestamp"],
-                fingerprint=Fingerprint(each.get("status", {}).get("fingerprint", "")),
-                observed=each.get("status", {}).get("observedGeneration", -1) >= 0,
-            )
-            for each in self._stores["PromptGroup"].list_namespace(group.key.namespace)
-            if each["metadata"]["name"] != group.key.name
-            and each["spec"].get("model") == group.spec.model
-            and "deletionTimestamp" not in each["metadata"]
+    def _siblings(self, group: GroupObject, fingerprint: Fingerprint) -> tuple[Sibling, ...]:
+        """Return the groups of the same model that have the prompt, or may have it: no pass has read theirs yet."""
+        found = self._stores["PromptGroup"].list_with_prompt(group.key.namespace, group.spec.model, fingerprint)
+        siblings = (
+            _sibling(each, self._prompts.get(Key(group.key.namespace, each["metadata"]["name"])))
+            for each in found
+            if each["metadata"]["name"] != group.key.name and "deletionTimestamp" not in each["metadata"]
         )
+        return tuple(each for each in siblings if not each.observed or each.fingerprint == fingerprint)
 
     def _others(self, group: GroupObject) -> tuple[OtherGroup, ...]:
         if not group.spec.model_aliases:
@@ -348,6 +350,19 @@ class ClusterReader:
             if error.status == HTTPStatus.NOT_FOUND:
                 return None
             raise
+
+
+def _sibling(found: Manifest, read: Fingerprint | None) -> Sibling:
+    """Decode another group, with the prompt that a pass has read of it where its status does not tell one yet."""
+    written = found.get("status", {})
+    observed = written.get("observedGeneration", -1) >= 0
+    told = Fingerprint(written.get("fingerprint", ""))
+    return Sibling(
+        name=found["metadata"]["name"],
+        created=found["metadata"]["creationTimestamp"],
+        fingerprint=told if observed or read is None else read,
+        observed=observed or read is not None,
+    )
 
 
 def _router(pod: Manifest) -> dict[str, str]:

@@ -10,7 +10,7 @@ What is kept of an object is decided elsewhere (`world.kept`).
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from typing import TypeAlias
 
 from promptgroup_operator.world.snapshot import Key, Manifest
@@ -30,6 +30,8 @@ KINDS: Mapping[str, str] = {
     "Pod": names.LABEL_GROUP,
 }
 """Watched kind → label selector. The server applies it, so no foreign pod is ever listed."""
+UNOBSERVED = "-"
+"""In place of a fingerprint: no pass has written the group's status yet."""
 DELETED = 10_000
 """Deleted objects of a kind whose last versions are remembered."""
 
@@ -46,7 +48,8 @@ class Store:
         self._kind = kind
         self._changed = changed
         self._objects: dict[ObjectName, Manifest] = {}
-        self._of_group: dict[Key, dict[ObjectName, Manifest]] = {}
+        self._index: dict[Hashable, dict[ObjectName, Manifest]] = {}
+        """Group, namespace or prompt (`_looked_up_by`) → its objects, so that a pass looks at no other group's."""
         self._deleted: OrderedDict[str, int] = OrderedDict()
         """uid of an object that is gone → resourceVersion of its deletion or later; the latest last."""
         self._lock = threading.Lock()
@@ -90,12 +93,18 @@ class Store:
     def list_group(self, key: Key) -> list[Manifest]:
         """Return the objects of a group, by name."""
         with self._lock:
-            return [each for _, each in sorted(self._of_group.get(key, {}).items())]
+            return [each for _, each in sorted(self._index.get(key, {}).items())]
 
     def list_namespace(self, namespace: str) -> list[Manifest]:
         """Return the objects of a namespace."""
         with self._lock:
-            return [each for (where, _), each in self._objects.items() if where == namespace]
+            return list(self._index.get(namespace, {}).values())
+
+    def list_with_prompt(self, namespace: str, model: str, fingerprint: str) -> list[Manifest]:
+        """Return the PromptGroups of a namespace and a model whose status reports a prompt, or that have none yet."""
+        with self._lock:
+            found = (self._index.get((namespace, model, prompt), {}) for prompt in (fingerprint, UNOBSERVED))
+            return [each for group in found for each in group.values()]
 
     def list_all(self) -> list[Manifest]:
         """Return every object."""
@@ -106,6 +115,12 @@ class Store:
         """Return the resourceVersion of every object."""
         with self._lock:
             return {name: _version(each) for name, each in self._objects.items()}
+
+    def knows(self, found: Manifest) -> bool:
+        """Return True if an object is kept in this version, or in a newer one."""
+        with self._lock:
+            known = self._objects.get(_name(found))
+            return known is not None and _version(found) <= _version(known)
 
     def has(self, listed: Mapping[ObjectName, Listed]) -> bool:
         """Return True if objects are known, or known to be gone, at least as a list shows them."""
@@ -128,7 +143,8 @@ class Store:
         if key is None:
             return touched  # its label was removed
         self._objects[name] = fresh
-        self._of_group.setdefault(key, {})[name] = fresh
+        for place in _looked_up_by(self._kind, key, fresh):
+            self._index.setdefault(place, {})[name] = fresh
         return touched | {key}
 
     def _delete(self, name: ObjectName, uid: str, version: int) -> set[Key]:
@@ -142,12 +158,14 @@ class Store:
         return {self._drop(name)} if known is not None and known["metadata"]["uid"] == uid else set()
 
     def _drop(self, name: ObjectName) -> Key:
-        key = _group(self._kind, self._objects.pop(name))
+        known = self._objects.pop(name)
+        key = _group(self._kind, known)
         assert key is not None  # noqa: S101 - what has none is not kept
-        members = self._of_group[key]
-        del members[name]
-        if not members:
-            del self._of_group[key]
+        for place in _looked_up_by(self._kind, key, known):
+            members = self._index[place]
+            del members[name]
+            if not members:
+                del self._index[place]
         return key
 
     def _notify(self, touched: Iterable[Key]) -> None:
@@ -169,3 +187,14 @@ def _group(kind: str, found: Manifest) -> Key | None:
     metadata = found["metadata"]
     name = metadata.get("labels", {}).get(KINDS[kind]) if KINDS[kind] else metadata["name"]
     return Key(metadata["namespace"], name) if name else None
+
+
+def _looked_up_by(kind: str, key: Key, found: Manifest) -> list[Hashable]:
+    """Return what an object is looked up by: its group, its namespace, and a PromptGroup by its prompt as well."""
+    places: list[Hashable] = [key, key.namespace]
+    if kind == "PromptGroup":
+        status = found.get("status", {})
+        observed = status.get("observedGeneration", -1) >= 0
+        fingerprint = status.get("fingerprint", "") if observed else UNOBSERVED
+        places.append((key.namespace, found.get("spec", {}).get("model"), fingerprint))
+    return places

@@ -8,9 +8,11 @@ changed then, such as the spec, may be what mends it. It differs in two points, 
     added before `Retry-After` has passed   waits for it: the server asked for quiet, whatever has changed
 
 Adding never waits. Namespaces share the workers as `base.fair_pool` says, so that slow passes of some keep no other
-waiting.
+waiting. What waits for its time lies in a heap, and one thread wakes for the next of it: the cost of a pass is that of
+the heap, however many groups there are.
 """
 
+import heapq
 import random
 import threading
 from collections import Counter
@@ -26,7 +28,7 @@ FIRST_RETRY = timedelta(milliseconds=200)
 LAST_RETRY = timedelta(seconds=30)
 """Back-off of a key whose pass failed: short at first (a conflict), long later (a server that is down)."""
 AHEAD = 1e6
-"""Seconds since when a key that goes ahead of the others counts as due: more than any key waits."""
+"""Seconds by which a key that goes ahead of the others counts as due before: more than any key waits."""
 
 
 def backoff(failures: int, jitter: float) -> timedelta:
@@ -52,7 +54,7 @@ def retry_seconds(error: ClusterError, tries: int, took: float) -> float:
 
 
 class WorkQueue:
-    """A queue of keys with times. Safe to use from many threads. `take` scans all keys: groups come in hundreds.
+    """A queue of keys with times. Safe to use from many threads.
 
     Args:
         clock: monotonic time in seconds.
@@ -67,8 +69,16 @@ class WorkQueue:
         self._due: dict[Key, float] = {}
         self._not_before: dict[Key, float] = {}
         """Key whose pass was refused with `Retry-After` → the end of that time; each of them is due, too."""
-        self._running: dict[Key, float] = {}
-        """Key whose pass runs → when it was taken."""
+        self._later: list[tuple[float, Key]] = []
+        """Heap of the times at which keys may be taken that may not be taken yet, with times that hold no more."""
+        self._ready: dict[str, list[tuple[float, Key]]] = {}
+        """Namespace → heap of its keys by when they were due, with times that hold no more."""
+        self._wakes = float("inf")
+        """Time at which a thread wakes by itself; the others wait until they are told."""
+        self._ahead: set[Key] = set()
+        """Keys that go before the others once they are due."""
+        self._running: dict[Key, tuple[float, bool]] = {}
+        """Key whose pass runs → when it was taken, and whether it went before others."""
         self._slow = SlowNamespaces()
         self._of_namespace: Counter[str] = Counter()
         """Namespace → its passes that run."""
@@ -76,53 +86,114 @@ class WorkQueue:
         self._closed = False
 
     def add(self, key: Key, after: timedelta = timedelta(), *, ahead: bool = False) -> None:
-        """Run the key no later than `after` from now, and before all keys that are not `ahead`.
+        """Run the key no later than `after` from now, and before all keys that are not `ahead`, until a pass succeeds.
 
         One that a server refused with `Retry-After` waits for that first.
         """
-        due = self._clock() + after.total_seconds() - (AHEAD if ahead else 0.0)
+        now = self._clock()
+        due = now + after.total_seconds()
         with self._condition:
-            if due < self._due.get(key, float("inf")):
+            sooner, moves = due < self._due.get(key, float("inf")), ahead and key not in self._ahead
+            if sooner:
                 self._due[key] = due
-                self._condition.notify()
+            if moves:
+                self._ahead.add(key)
+            if sooner or moves:
+                self._place(key, now)
 
     def take(self) -> Key | None:
         """Wait for the next key that is due and may run, and return it; None once the queue is closed."""
         with self._condition:
             while not self._closed:
                 now = self._clock()
-                waiting = [(self._wait(key, now), due, key) for key, due in self._due.items() if self._may_run(key)]
-                _, key = min(((due, key) for wait, due, key in waiting if wait <= 0), default=(None, None))
+                key = self._first(now)
                 if key is None:
-                    self._condition.wait(min((wait for wait, _, _ in waiting), default=None))
+                    self._wait(now)
                     continue
                 del self._due[key]
                 self._not_before.pop(key, None)
-                self._running[key] = now
+                self._running[key] = now, key in self._ahead
+                self._ahead.discard(key)
                 self._of_namespace[key.namespace] += 1
+                self._condition.notify()  # another thread looks for what else is due, or waits for it
                 return key
             return None
 
-    def _wait(self, key: Key, now: float) -> float:
-        """Return the seconds until a key may be taken; 0 or less if it may be now."""
-        return max(self._due[key], self._not_before.get(key, float("-inf"))) - now
+    def _wait(self, now: float) -> None:
+        """Wait until told, or for the next key that becomes due, unless another thread wakes as early."""
+        while self._later and not self._holds(*self._later[0]):
+            heapq.heappop(self._later)
+        at = self._later[0][0] if self._later else float("inf")
+        if at >= self._wakes:
+            self._condition.wait(None)
+            return
+        self._wakes = at
+        self._condition.wait(at - now)
+        if self._wakes == at:
+            self._wakes = float("inf")
 
-    def _may_run(self, key: Key) -> bool:
-        if key in self._running:
-            return False
-        size, running, namespace = self._workers, self._of_namespace, key.namespace
+    def _first(self, now: float) -> Key | None:
+        """Take out the key that comes first of those that are due and may run; None if there is none."""
+        while self._later and self._later[0][0] <= now:
+            at, key = heapq.heappop(self._later)
+            if self._holds(at, key):
+                heapq.heappush(self._ready.setdefault(key.namespace, []), (self._rank(key), key))
+        firsts = []
+        for namespace, keys in list(self._ready.items()):
+            while keys and not self._is_ready(*keys[0], now):
+                heapq.heappop(keys)
+            if not keys:
+                del self._ready[namespace]
+            elif self._may_begin(namespace):
+                firsts.append(keys[0])
+        if not firsts:
+            return None
+        _, key = min(firsts)
+        heapq.heappop(self._ready[key.namespace])
+        return key
+
+    def _may_begin(self, namespace: str) -> bool:
+        size, running = self._workers, self._of_namespace
         return not size or may_begin(size, running, namespace) or may_begin_first(size, running, namespace, self._slow)
+
+    def _place(self, key: Key, now: float) -> None:
+        """Put a key where its time belongs, and wake a thread; one that runs is placed when it ends."""
+        if key in self._running:
+            return
+        at = self._at(key)
+        if at <= now:
+            heapq.heappush(self._ready.setdefault(key.namespace, []), (self._rank(key), key))
+        else:
+            heapq.heappush(self._later, (at, key))
+        if at < self._wakes:
+            self._condition.notify()
+
+    def _at(self, key: Key) -> float:
+        """Return the time at which a key may be taken."""
+        return max(self._due[key], self._not_before.get(key, float("-inf")))
+
+    def _holds(self, at: float, key: Key) -> bool:
+        return key in self._due and key not in self._running and self._at(key) == at
+
+    def _is_ready(self, rank: float, key: Key, now: float) -> bool:
+        return key in self._due and key not in self._running and self._rank(key) == rank and self._at(key) <= now
+
+    def _rank(self, key: Key) -> float:
+        """Return the place of a key in the order of those that are due."""
+        return self._due[key] - (AHEAD if key in self._ahead else 0.0)
 
     def done(self, key: Key, requeue_after: timedelta | None) -> None:
         """Note that the key's pass succeeded, and when the next one is due; None if the group is gone."""
         with self._condition:
-            self._ended(key)
             self._failures.pop(key, None)
+            self._ended(key)
         if requeue_after is not None:
             self.add(key, requeue_after)
 
     def failed(self, key: Key, retry_after: timedelta = timedelta()) -> timedelta:
         """Note that the key's pass failed, and run it again after a back-off, no sooner than the server asked.
+
+        What went before others does so again: a replica that is warm waits for it.
 
         Args:
             key: the group.
@@ -136,6 +207,8 @@ class WorkQueue:
             after = max(retry_after, backoff(failures, random.random()))  # noqa: S311 - spreads load, guards nothing
             now = self._clock()
             self._due[key] = now + after.total_seconds()
+            if self._running.get(key, (now, False))[1]:
+                self._ahead.add(key)
             if retry_after > timedelta():
                 self._not_before[key] = now + retry_after.total_seconds()
             self._ended(key)
@@ -144,23 +217,28 @@ class WorkQueue:
     def retry_failed(self) -> None:
         """Run every key whose pass failed at once: what its back-off waits for is over. `Retry-After` still counts."""
         with self._condition:
+            now = self._clock()
             for key in self._failures.keys() & self._due.keys():
-                self._due[key] = min(self._due[key], self._clock())
-            self._condition.notify_all()
+                if now < self._due[key]:
+                    self._due[key] = now
+                    self._place(key, now)
 
     def _ended(self, key: Key) -> None:
         now = self._clock()
-        self._slow.judge(key.namespace, now - self._running.pop(key, now))
+        since, _ = self._running.pop(key, (now, False))
+        self._slow.judge(key.namespace, now - since)
         self._of_namespace[key.namespace] -= 1
         if self._of_namespace[key.namespace] <= 0:
             del self._of_namespace[key.namespace]
-        self._condition.notify_all()  # keys of several namespaces may have waited for this
+        if key in self._due:
+            self._place(key, now)
+        self._condition.notify()  # a key of any namespace may have waited for this
 
     def depth(self) -> int:
         """Return the number of keys that are due and not running."""
         now = self._clock()
         with self._condition:
-            return sum(self._wait(key, now) <= 0 and key not in self._running for key in self._due)
+            return sum(self._at(key) <= now and key not in self._running for key in self._due)
 
     def closed(self) -> bool:
         """Return True if the queue gives out no more keys."""

@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from http import HTTPStatus
 from typing import Any
 
 from promptgroup_operator.base.errors import ClusterError
@@ -21,6 +22,9 @@ from promptgroup_router.contract import names
 
 FIELD_MANAGER = "promptgroup-operator"
 """The one field manager of everything that the operator writes."""
+
+CONFLICTS = 3
+"""Times that an object is applied anew at once: what changes more often than that is left to the next pass."""
 
 ANNOTATION_DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 """Kubernetes' annotation: a ReplicaSet that shrinks deletes the pod with the lowest cost first."""
@@ -60,17 +64,49 @@ class ClusterWriter:
         Raises:
             ClusterError: also if another version exists now (409); the next pass begins from that.
         """
+        kind, metadata = manifest["kind"], manifest["metadata"]
+        try:
+            answer = self._apply_again(manifest, seen)
+        except ClusterError:
+            self._cache.drop(kind, metadata["namespace"], metadata["name"])  # it may be out of date
+            raise
+        self._record(kind, answer)
+
+    def _apply_again(self, manifest: Manifest, seen: Manifest | None) -> dict[str, Any]:
+        """Apply an object, and again where nothing has changed since it was seen but its status.
+
+        The controllers write that of a Deployment several times a second while its pods come up.
+        """
+        for _ in range(CONFLICTS):
+            try:
+                return self._apply(manifest, seen)
+            except ClusterError as error:
+                if error.status != HTTPStatus.CONFLICT or seen is None or manifest["kind"] != "Deployment":
+                    raise
+                seen = self._with_other_status(seen)
+                if seen is None:
+                    raise
+        return self._apply(manifest, seen)
+
+    def _apply(self, manifest: Manifest, seen: Manifest | None) -> dict[str, Any]:
         metadata = manifest["metadata"]
         query = {"fieldManager": FIELD_MANAGER}
         if seen is not None:
             manifest = {**manifest, "metadata": {**metadata, "resourceVersion": seen["metadata"]["resourceVersion"]}}
             query["force"] = "true"
         path = object_path(manifest["kind"], metadata["namespace"], metadata["name"])
+        return self._request("PATCH", path, manifest, _APPLY, query)
+
+    def _with_other_status(self, seen: Manifest) -> Manifest | None:
+        """Return a Deployment as it is now, if nothing of it has changed but its status; None otherwise."""
+        metadata = seen["metadata"]
         try:
-            self._record(manifest["kind"], self._request("PATCH", path, manifest, _APPLY, query))
+            found = self._client.request("GET", object_path("Deployment", metadata["namespace"], metadata["name"]))
         except ClusterError:
-            self._cache.drop(manifest["kind"], metadata["namespace"], metadata["name"])  # it may be out of date
-            raise
+            return None
+        current = kept(found, "Deployment")
+        before, now = ({**each["metadata"], "resourceVersion": ""} for each in (seen, current))
+        return current if before == now else None
 
     def create(self, manifest: Manifest) -> None:
         """Create an object, unless one of its name exists, which is left as it is."""
@@ -78,7 +114,7 @@ class ClusterWriter:
         try:
             self._request("POST", path, manifest, "application/json", {"fieldManager": FIELD_MANAGER})
         except ClusterError as error:
-            if error.status != 409:
+            if error.status != HTTPStatus.CONFLICT:
                 raise
 
     def delete(self, namespace: str, deletion: Deletion) -> None:
@@ -222,7 +258,7 @@ class ClusterWriter:
         try:
             return self._client.request(method, url, body, content_type, query, limit=self._term.seconds_left())
         except ClusterError as error:
-            if gone_is_fine and error.status in (404, 409):
+            if gone_is_fine and error.status in (HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT):
                 return {}
             raise
 

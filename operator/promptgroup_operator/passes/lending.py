@@ -5,6 +5,7 @@ A pass sees one group; what it needs of the others, their own passes left here. 
 
 import threading
 from datetime import datetime, timedelta
+from operator import attrgetter
 
 from promptgroup_operator.api.access import to_contract
 from promptgroup_operator.base import durations
@@ -57,25 +58,25 @@ class Lending:
 
     def __init__(self) -> None:
         self._pools: dict[Pool, dict[Key, tuple[datetime, PoolMember]]] = {}
+        self._pool_of: dict[Key, Pool] = {}
         self._lock = threading.Lock()
 
     def others(self, group: GroupObject, now: datetime) -> tuple[PoolMember, ...]:
         """Return the other members of the group's pool, by name."""
         with self._lock:
             members = self._pools.get(pool_of(group) or NO_POOL, {})
-            return tuple(
-                member for key, (at, member) in sorted(members.items()) if key != group.key and now - at <= KEPT
-            )
+            found = [member for key, (at, member) in members.items() if key != group.key and now - at <= KEPT]
+        return tuple(sorted(found, key=attrgetter("name")))
 
     def put(self, group: GroupObject, member: PoolMember, now: datetime) -> None:
-        """Replace what is known of a group; members that were not replaced for KEPT are dropped."""
+        """Replace what is known of a group."""
         pool = pool_of(group)
         with self._lock:
-            self._drop(group.key)
+            if self._pool_of.get(group.key) != pool:
+                self._drop(group.key)
             if pool is not None:
-                members = self._pools.setdefault(pool, {})
-                members[group.key] = now, member
-                self._pools[pool] = {key: known for key, known in members.items() if now - known[0] <= KEPT}
+                self._pool_of[group.key] = pool
+                self._pools.setdefault(pool, {})[group.key] = now, member
 
     def forget(self, key: Key) -> None:
         """Drop a group that is gone."""
@@ -83,6 +84,9 @@ class Lending:
             self._drop(key)
 
     def _drop(self, key: Key) -> None:
-        for members in self._pools.values():
-            members.pop(key, None)
-        self._pools = {pool: members for pool, members in self._pools.items() if members}
+        pool = self._pool_of.pop(key, None)
+        if pool is None:
+            return
+        del self._pools[pool][key]
+        if not self._pools[pool]:
+            del self._pools[pool]

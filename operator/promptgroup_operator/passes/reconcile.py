@@ -66,8 +66,14 @@ READERS = 16
 """Engines and routers that are read at the same time."""
 UNWRITTEN = Problem(status.FAILED, "an object could not be written")
 """Problem of a plan that cannot be performed, where there are no words for it."""
+SWEEP = timedelta(seconds=15)
+"""Time between two looks at all that is remembered of engines and routers, for what is too old."""
 READ_SECONDS = 10.0
 """Time for all engines of a group; one that answers later counts as not read, and the pass goes on without it."""
+READ_WARM_SECONDS = 1.0
+"""The same while a replica that has just become warm waits for its slot."""
+JUST_WARM = timedelta(seconds=30)
+"""Time for which a replica without a slot counts as one that has just become warm."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +106,21 @@ class Readings:
 
 def _released(state: ClusterState) -> bool:
     return sum(each.alive > 0 for each in state.revisions) > 1
+
+
+def _is_awaited(state: ClusterState, now: datetime) -> bool:
+    """Return True if a replica that has just become warm has no slot yet."""
+    return any(
+        pod.is_warm and pod.slot is None and pod.warm.since is not None and now - pod.warm.since < JUST_WARM
+        for revision in state.revisions
+        for pod in revision.pods
+        if pod.warm is not None
+    )
+
+
+def _may_borrow(state: ClusterState) -> bool:
+    """Return True if it matters to a group what others of its pool have: it is sized, or has no replicas of its own."""
+    return state.group.spec.sizing is not None or state.group.spec.replicas == 0
 
 
 def _shrinks(state: ClusterState) -> bool:
@@ -151,6 +172,7 @@ class Reconciler:
         self._pool_refusals: dict[Key, Problem] = {}
         self._failed_writes = FailedWrites()
         self._first_seen: dict[Key, datetime] = {}
+        self._swept = datetime.min.replace(tzinfo=UTC)
         self._unsaid: dict[Key, dict[ContainerId, tuple[ConditionChange, bool]]] = {}
         """Warm-ups whose outcome could not be written on their pod yet."""
         self._summaries: dict[Key, PassSummary] = {}
@@ -269,16 +291,17 @@ class Reconciler:
         self._engine_history.begin(now)
         for container, (fingerprint, reading) in readings.engines.items():
             self._engine_history.add(container, reading, now, (key, fingerprint))
-        self._engine_history.forget(now)
         for router, counts in readings.routers.items():
             self._router_history.add(router, counts, now)
-        self._router_history.forget(now)
         if readings.released:
             self._router_history.begin(key, _step(state.revisions))
         for pod in (pod for revision in state.revisions for pod in revision.pods):
             if pod.container_id in readings.engines:
                 self._refreshes.record(pod, readings.engines[pod.container_id][1], now)
-        self._refreshes.forget(now)
+        if now - self._swept >= SWEEP:  # of all groups: once for many passes
+            self._swept = now
+            for memory in (self._engine_history, self._router_history, self._refreshes):
+                memory.forget(now)
 
     def snapshot(self, readings: Readings, now: datetime) -> World:
         """Return the world that a pass decides on: what was read now, and what the memories say. Changes neither."""
@@ -294,7 +317,7 @@ class Reconciler:
             live={**state.live, **readings.name_collisions},
             traffic=self._router_history.traffic(key, now) if readings.released else None,
             load=self._load(state, now),
-            pool=self._lending.others(state.group, now),
+            pool=self._lending.others(state.group, now) if _may_borrow(state) else (),
             hit_rate=hit_rate,
             tier_hit_rate=tier_hit_rate,
             tier_hit_rates=found.rates_by_source,
@@ -352,7 +375,8 @@ class Reconciler:
         ]
         dialect = DIALECTS[state.group.spec.engine.type]
         key = state.group.key
-        found = self._readers.map(key.namespace, lambda pod: self._reading(key, pod, dialect), due, READ_SECONDS)
+        seconds = READ_WARM_SECONDS if _is_awaited(state, now) else READ_SECONDS
+        found = self._readers.map(key.namespace, lambda pod: self._reading(key, pod, dialect), due, seconds)
         return {
             pod.container_id: (pod.fingerprint, reading)
             for pod, reading in zip(due, found, strict=True)

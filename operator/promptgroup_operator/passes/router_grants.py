@@ -61,8 +61,10 @@ class RouterGrants:
             ClusterError: the API server did not answer, or another process wrote the Role; the pass is retried.
         """
         with self._lock:
-            self._named[key] = router_secrets.named(routes)
-            self._fill(key)
+            named = router_secrets.named(routes)
+            same, self._named[key] = self._named.get(key) == named, named
+            if not same or not self._is_fresh(key.namespace):
+                self._fill(key)
 
     def forget(self, key: Key) -> None:
         """Take back what only a group that is gone has named."""
@@ -76,9 +78,8 @@ class RouterGrants:
         wanted = router_secrets.named(others).union(
             *(names for known, names in self._named.items() if known.namespace == namespace)
         )
-        seen, at = self._checked.get(namespace, (None, 0.0))
-        # Roles that were installed anew are empty, which is right where no Secret is named
-        if seen == wanted and (not wanted or self._clock() - at < RECHECK_SECONDS):
+        seen, _ = self._checked.get(namespace, (None, 0.0))
+        if seen == wanted and self._is_fresh(namespace):
             return
         found = False
         try:
@@ -92,6 +93,12 @@ class RouterGrants:
             found = True
         if found or not wanted:
             self._checked[namespace] = wanted, self._clock()
+
+    def _is_fresh(self, namespace: str) -> bool:
+        """Return True if the Roles of a namespace need no look before its routes name other Secrets."""
+        seen, at = self._checked.get(namespace, (None, 0.0))
+        # Roles that were installed anew are empty, which is right where no Secret is named
+        return seen is not None and (not seen or self._clock() - at < RECHECK_SECONDS)
 
     def _write(self, key: Key, name: str, wanted: frozenset[str]) -> bool:
         """Write a Role if it differs. Return True if it exists; where it does not, nobody is to read Secrets."""

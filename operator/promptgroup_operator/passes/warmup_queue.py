@@ -51,8 +51,10 @@ class WarmupQueue:
         self._workers = workers
         self._groups: OrderedDict[Key, _Group] = OrderedDict()
         """The group that waits longest comes first."""
-        self._ended: dict[ContainerId, datetime] = {}
-        """Container → when the warm-up ended that left it warm."""
+        self._running: Counter[str] = Counter()
+        """Namespace → its warm-ups that run."""
+        self._ended: OrderedDict[ContainerId, datetime] = OrderedDict()
+        """Container → when the warm-up ended that left it warm; the latest last."""
 
     def want(self, key: Key, jobs: Sequence[Warmup], seen: datetime) -> None:
         """Replace the warm-ups that a group wants; earlier ones that have not begun are dropped.
@@ -62,7 +64,8 @@ class WarmupQueue:
             jobs: all warm-ups that it needs. One that ended after `seen` is not begun again: the pass could not know.
             seen: when the pass began.
         """
-        self._ended = {each: ended for each, ended in self._ended.items() if seen - ended < REMEMBERED}
+        while self._ended and seen - next(iter(self._ended.values())) >= REMEMBERED:
+            self._ended.popitem(last=False)
         jobs = [job for job in jobs if job.container_id not in self._ended or self._ended[job.container_id] < seen]
         group = self._groups.setdefault(key, _Group())
         group.wanted = {job.container_id: job for job in jobs}
@@ -72,9 +75,9 @@ class WarmupQueue:
 
     def take(self, now: datetime) -> tuple[Key, Warmup] | None:
         """Begin the next warm-up and return it; None if none may begin. `finished` must be called when it ends."""
-        running = Counter[str]()
-        for key, group in self._groups.items():
-            running[key.namespace] += len(group.running)
+        running = self._running
+        if running.total() >= self._workers:
+            return None
         fewest_first = sorted(self._groups.items(), key=lambda item: (running[item[0].namespace], len(item[1].running)))
         for key, group in fewest_first:
             if not may_begin(self._workers, running, key.namespace):
@@ -82,6 +85,7 @@ class WarmupQueue:
             job = next((job for job in group.wanted.values() if _is_due(group, job, now)), None)
             if job is not None:
                 group.running[job.container_id] = job
+                running[key.namespace] += 1
                 self._groups.move_to_end(key)
                 return key, job
         return None
@@ -90,8 +94,10 @@ class WarmupQueue:
         """Note that a warm-up ended; `warm` is True if it left the replica warm."""
         group, container = self._groups[key], job.container_id
         del group.running[container]
+        self._running -= Counter({key.namespace: 1})
         if warm:
             self._ended[container] = now
+            self._ended.move_to_end(container)
             group.wanted.pop(container, None)
             group.failed.pop(container, None)
             group.proven[job.cohort] += 1

@@ -311,14 +311,14 @@ class RevisionState:
 
 @dataclass(frozen=True, slots=True)
 class Sibling:
-    """Another PromptGroup of the namespace that serves the same model."""
+    """Another PromptGroup of the namespace that serves the same model, with the same prompt as far as is known."""
 
     name: str
     created: str
     fingerprint: Fingerprint
-    """Fingerprint that its status reports; empty before a pass found its prompt."""
+    """Fingerprint that its status reports, or that a pass read before that; empty before a pass found its prompt."""
     observed: bool = True
-    """False until a pass has written its status for the first time."""
+    """False until a pass has read its prompt for the first time."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,11 @@
+import json
+import os
 import signal
 import subprocess
 import sys
+import threading
 from collections import Counter
+from functools import partial
 
 import pytest
 import urllib3
@@ -9,9 +13,11 @@ import urllib3
 from promptgroup_local.kubectl import wait_for
 from promptgroup_local.ports import free_ports
 from promptgroup_operator import handlers
+from promptgroup_operator.base.errors import ClusterError
 from promptgroup_operator.base.settings import Settings
+from support.fakelease import FakeLeases
 from support.rawobjects import kubeconfig
-from support.scriptedkube import scripted_kube
+from support.scriptedkube import Answer, refusal, scripted_kube
 from support.watchserver import WatchServer, event
 
 KINDS = {
@@ -36,14 +42,20 @@ def server(kube):
     return WatchServer(kube)
 
 
-def operator(health):
-    argv = ["run", "--host=127.0.0.1", f"--health-port={health}", "--metrics-port=0"]
-    return subprocess.Popen([sys.executable, "-m", "promptgroup_operator", *argv], stderr=subprocess.PIPE)
+def operator(health, *flags, **environment):
+    argv = ["run", "--host=127.0.0.1", f"--health-port={health}", "--metrics-port=0", *flags]
+    command = [sys.executable, "-m", "promptgroup_operator", *argv]
+    return subprocess.Popen(command, stderr=subprocess.PIPE, env={**os.environ, **environment})
+
+
+def watching(server, count):
+    return True if sum("watch" in query for _, query in server.asked) >= count else None
 
 
 def end(process):
     """What it said."""
     process.kill()
+    process.wait()
     said = process.stderr.read().decode().splitlines()
     process.stderr.close()
     return said
@@ -87,6 +99,46 @@ def test_an_error_of_a_watch_other_than_410_ends_the_process_with_a_line_that_sa
         said = end(process)
     assert "Kopf watches no more, so this process ends: Error in the watch-stream: " in said[-1]
     assert "etcd is corrupt" in said[-1]
+
+
+@pytest.mark.heavy
+def test_a_leader_whose_watch_has_an_error_hands_over_before_it_ends(server, tmp_path):
+    leases, kube, broken, holders = FakeLeases(), server.kube, threading.Event(), []
+
+    def serve(method, path):
+        if "/leases" in path:
+            body = json.loads(kube.asking.body) if kube.asking.body else None
+            try:
+                found = leases.request(method, path, body, limit=1.0)
+            except ClusterError as error:
+                return refusal(error.status)
+            holders.append(found["spec"]["holderIdentity"].partition("_")[0])
+            return Answer(body=json.dumps(found).encode())
+        first = kube.asking.headers["authorization"] == "Bearer first"
+        if broken.is_set() and first and "/pods?" in path and "watch=true" in path:
+            return Answer(body=event("ERROR", {"kind": "Status", "code": 500, "message": "x"}), watch=True)
+        return server.serve(method, path)
+
+    kube.serve = serve
+    processes = []
+    try:
+        for name in ("first", "second"):
+            (tmp_path / name).mkdir()
+            config = str(kubeconfig(kube, tmp_path / name, token=name))
+            flags = ("--lease=chat/operator", f"--identity={name}")
+            processes.append(operator(free_ports(1)[0], *flags, KUBECONFIG=config))
+            wait_for(partial(watching, server, len(KINDS) * len(processes)), "watches")
+            wait_for(lambda: True if holders and holders[-1] == "first" else None, "the first process to lead")
+        broken.set()
+        kube.watches_end = True
+        kube.over.set()
+        wait_for(lambda: True if holders[-1] == "second" else None, "the second process to lead")
+        assert processes[0].wait(60) == 1
+        assert "" in holders, "the Lease was released"
+        assert processes[1].poll() is None
+    finally:
+        said = [end(process) for process in processes]
+    assert "Kopf watches no more" in said[0][-1]
 
 
 def test_a_pass_that_does_not_end_fails_the_probe(kube, monkeypatch):

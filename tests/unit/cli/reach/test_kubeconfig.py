@@ -10,7 +10,7 @@ import yaml
 from promptgroup_cli.base.cluster_choice import ClusterChoice
 from promptgroup_cli.base.errors import InputError, ReachError
 from promptgroup_cli.reach.connect import ClusterConnection
-from promptgroup_cli.reach.kubeconfig import find_kubeconfig
+from promptgroup_cli.reach.kubeconfig import default_namespace, find_kubeconfig
 from promptgroup_operator.base.settings import Settings
 from support.rawobjects import serving
 
@@ -34,6 +34,18 @@ def test_the_flag_comes_before_the_environment(tmp_path, monkeypatch):
     assert find_kubeconfig(ClusterChoice(kubeconfig=other), Settings()).paths == other
     with ClusterConnection(ClusterChoice(context="b", kubeconfig=other)) as cluster:
         assert (cluster.namespace, cluster.kubectl) == ("b", f"kubectl --kubeconfig {other} --context b")
+
+
+def test_the_namespace_is_that_of_the_kubeconfig_or_the_pods_own(tmp_path, monkeypatch):
+    settings = Settings(service_account_dir=tmp_path)
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
+    assert default_namespace(settings, "", "") == "default"
+    (tmp_path / "namespace").write_text("mine")
+    assert default_namespace(settings, "", "") == "mine"
+    monkeypatch.setenv("KUBECONFIG", written(tmp_path / "one", "a", "b"))
+    assert default_namespace(settings, "", "") == "a"
+    assert default_namespace(settings, "", "b") == "b"
+    assert default_namespace(settings, written(tmp_path / "other", "a"), "") == "a"
 
 
 def test_contexts_of_all_files_of_the_environment_can_be_named(tmp_path, monkeypatch):

@@ -3,6 +3,7 @@ import tracemalloc
 import pytest
 
 from promptgroup_operator.base.errors import ClusterError, StoredSpecError
+from promptgroup_operator.kube.api_server import PAGE
 from promptgroup_operator.kube.read import ClusterReader
 from promptgroup_operator.kube.store import KINDS, Store
 from promptgroup_operator.world.kept import SHORTENED, WHOLE_CHARACTERS, kept
@@ -42,7 +43,7 @@ def test_lists_are_read_in_pages():
     pages = Pages([router("a"), router("b", running=False)], [router("c")])
     reader = ClusterReader(pages, {})
     assert reader.list_routers("chat") == {"a": "10.0.0.1:9090", "c": "10.0.0.1:9090"}
-    assert pages.asked == [("500", None), ("500", "token-1")]
+    assert pages.asked == [(str(PAGE), None), (str(PAGE), "token-1")]
 
 
 def test_a_list_without_objects_may_have_null_in_their_place():

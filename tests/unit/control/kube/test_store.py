@@ -144,3 +144,27 @@ def test_a_namespaces_objects(store):
 def test_all_is_every_object_of_every_namespace(store):
     put(store, pod("a", 1), pod("b", 2, namespace="else"))
     assert [each["metadata"]["name"] for each in store.list_all()] == ["a", "b"]
+
+
+def promptgroup(name, version, model="llama", **status):
+    metadata = {"namespace": "chat", "name": name, "uid": name, "resourceVersion": str(version)}
+    return {"kind": "PromptGroup", "metadata": metadata, "spec": {"model": model}, "status": status}
+
+
+def test_groups_are_found_by_model_and_prompt_and_those_that_no_pass_has_seen_with_any():
+    store = Store("PromptGroup", lambda _: None)
+    found = lambda prompt: {each["metadata"]["name"] for each in store.list_with_prompt("chat", "llama", prompt)}  # noqa: E731
+    put(store, promptgroup("a", 1), promptgroup("b", 2, observedGeneration=1, fingerprint="f"))
+    put(store, promptgroup("c", 3, observedGeneration=1, fingerprint="g"), promptgroup("d", 4, model="qwen"))
+    assert (found("f"), found("g"), found("h")) == ({"a", "b"}, {"a", "c"}, {"a"})
+    put(store, promptgroup("a", 5, observedGeneration=1, fingerprint="g"), promptgroup("b", 6, model="qwen"))
+    assert (found("f"), found("g")) == (set(), {"a", "c"})
+    store.delete(promptgroup("c", 7))
+    assert found("g") == {"a"}
+    assert {each["metadata"]["name"] for each in store.list_namespace("chat")} == {"a", "b", "d"}
+
+
+def test_a_version_that_is_kept_or_older_is_known(store):
+    put(store, pod("a", 7))
+    assert [store.knows(pod("a", version)) for version in (6, 7, 8)] == [True, True, False]
+    assert not store.knows(pod("b", 1))

@@ -150,6 +150,18 @@ def test_a_failed_key_that_was_added_while_it_ran_waits_for_the_back_off(queue, 
     assert drained(queue) == [A]
 
 
+def test_a_key_that_went_ahead_and_failed_goes_ahead_again_until_a_pass_succeeds(queue, clock):
+    queue.add(B, ahead=True)
+    assert queue.take() == B
+    wait = queue.failed(B).total_seconds()
+    queue.add(A)
+    clock.seconds = wait
+    queue.add(Key("chat", "c"))
+    assert queue.take() == B, "though others have waited for longer"
+    queue.done(B, timedelta())
+    assert drained(queue) == [A, B, Key("chat", "c")]
+
+
 @pytest.mark.parametrize("ahead", [False, True])
 def test_nothing_makes_a_key_due_before_the_server_asked(queue, clock, ahead):
     queue.add(A)

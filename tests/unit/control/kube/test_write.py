@@ -291,3 +291,44 @@ def test_an_event_that_is_repeated_is_counted(server, stores):
         cluster.emit_event(group(), Event("Normal", "Warm", "all"), NOW + timedelta(seconds=seconds))
     assert [count for count, _, _ in posted] == [1, 4]
     assert posted[1][1] == posted[0][2]
+
+
+@pytest.mark.parametrize(
+    ("changed", "written"),
+    [
+        ({"status": {"availableReplicas": 1}}, True),
+        ({"metadata": {"generation": 2}}, False),
+        ({"metadata": {"annotations": {"promptgroup.dev/fingerprint": "x"}}}, False),
+        ({"metadata": {"uid": "another"}}, False),
+        (None, False),
+    ],
+    ids=["status", "spec", "annotation", "another object", "gone"],
+)
+def test_a_deployment_of_which_the_status_alone_has_changed_is_written_at_once(
+    cluster, server, monkeypatch, changed, written
+):
+    create(cluster)
+    ((_, deployment),) = [each for each in cluster.observe(KEY).live.items() if each[0][0] == "Deployment"]
+    path = f"/apis/apps/v1/namespaces/chat/deployments/{deployment['metadata']['name']}"
+    found = server.objects.pop(path)
+    if changed is not None:
+        server.put(path, {**found, **changed, "metadata": {**found["metadata"], **changed.get("metadata", {})}})
+    plain, applied = server.request, []
+
+    def request(method, path, body=None, content_type=None, query=None, **options):
+        if method == "PATCH":
+            version = server.objects.get(path, found)["metadata"]["resourceVersion"]
+            if body["metadata"]["resourceVersion"] != version or path not in server.objects:
+                raise ClusterError("the object has been modified", status=409)
+            applied.append(path)
+        return plain(method, path, body, content_type, query, **options)
+
+    monkeypatch.setattr(server, "request", request)
+    manifest = {key: deployment[key] for key in ("kind", "spec")}
+    manifest["metadata"] = {key: deployment["metadata"][key] for key in ("namespace", "name")}
+    if written:
+        cluster.apply(manifest, deployment)
+    else:
+        with pytest.raises(ClusterError, match="has been modified"):
+            cluster.apply(manifest, deployment)
+    assert applied == ([path] if written else [])

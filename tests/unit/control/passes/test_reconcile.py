@@ -12,19 +12,19 @@ from promptgroup_operator.engines.group_engines import GroupEngines
 from promptgroup_operator.kube.read import ClusterReader, ClusterState
 from promptgroup_operator.kube.store import KINDS, Store
 from promptgroup_operator.kube.work_queue import WorkQueue
-from promptgroup_operator.passes.reconcile import RELEASE_PERIOD, Reconciler
+from promptgroup_operator.passes.reconcile import READ_SECONDS, READ_WARM_SECONDS, RELEASE_PERIOD, Reconciler
 from promptgroup_operator.plan import desired, plan
 from promptgroup_operator.telemetry.metrics import OperatorMetrics
 from promptgroup_operator.telemetry.pass_spans import PassSpans
 from promptgroup_operator.world.effects import ConditionChange, Deletion, Event, PodUpdate
 from promptgroup_operator.world.kept import kept
 from promptgroup_operator.world.load import PERIOD
-from promptgroup_operator.world.snapshot import Key, PromptText
+from promptgroup_operator.world.snapshot import Key, PodCondition, PromptText
 from promptgroup_operator.world.warming import Outcome, WarmReason, Warmup
 from promptgroup_router.contract import names
 from promptgroup_router.contract.fingerprint import fingerprint
 from promptgroup_router.contract.table import Prompt, PromptRef
-from support.builders import CREATED, FINGERPRINT, NOW, SETTINGS, TEXT, pod, revision
+from support.builders import CREATED, FINGERPRINT, NOW, SETTINGS, TEXT, ago, pod, revision
 from support.builders import group as group_object
 from support.stores import show
 
@@ -738,3 +738,22 @@ def test_routers_are_read_often_where_a_release_or_what_leaves_needs_their_figur
     state = ClusterState(group_object(**{"replicas": 2, **spec}), text, tuple(revisions), (), {})
     reconciler._read_routers(state, NOW)
     assert asked == ([period] if period is not None else [])
+
+
+@pytest.mark.parametrize(
+    ("slot", "warm_for", "seconds"),
+    [(None, 1, READ_WARM_SECONDS), (0, 1, READ_SECONDS), (None, 60, READ_SECONDS)],
+    ids=["has just become warm", "has a slot", "has none for long"],
+)
+def test_engines_that_do_not_answer_keep_a_replica_that_is_warm_from_its_slot_for_a_second(
+    reconciler, monkeypatch, slot, warm_for, seconds
+):
+    asked = []
+    monkeypatch.setattr(
+        reconciler._readers, "map", lambda _, job, pods, within: asked.append(within) or [None for _ in pods]
+    )
+    condition = PodCondition("True", "PrefixCached", "", ago(seconds=warm_for))
+    found = revision(TEXT, [pod("p0"), pod("p1", slot, warm=condition)])
+    text = PromptText(Prompt(TEXT), FINGERPRINT, secret=False)
+    reconciler._read_engines(ClusterState(GROUP, text, (found,), (), {}), NOW)
+    assert asked == [seconds]

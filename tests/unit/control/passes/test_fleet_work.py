@@ -1,0 +1,136 @@
+"""Work of the operator with many groups, counted: passes, requests, objects that it looks at. No time is measured."""
+
+from collections.abc import Callable, Iterator
+from contextlib import closing
+
+import pytest
+
+from promptgroup_operator.kube import work_queue
+from promptgroup_operator.kube.store import Store
+from promptgroup_operator.world.snapshot import Key
+from support.countedfleet import SPACE, CountedFleet
+
+SIZES = (20, 50, 100)
+REPLICAS = 5
+
+
+@pytest.fixture
+def fleet_of(monkeypatch) -> Iterator[Callable[[int], CountedFleet]]:
+    made = []
+
+    def create(groups: int) -> CountedFleet:
+        fleet = CountedFleet(monkeypatch)
+        made.append(closing(fleet))
+        fleet.create(groups, REPLICAS)
+        return fleet
+
+    yield create
+    for each in made:
+        each.__exit__(None, None, None)
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("groups", SIZES)
+def test_a_group_costs_as_many_passes_and_requests_among_many_as_among_few(fleet_of, groups):
+    fleet = fleet_of(groups)
+    fleet.run(30)
+    fleet.warm_all()
+    fleet.run(30)
+    assert all(len(fleet.routed(key)) == REPLICAS for key in fleet.passes)
+    assert len(fleet.passes) == groups
+    assert fleet.calls["read"] <= 9 * groups
+    assert fleet.calls["write"] <= 35 * groups
+    assert max(fleet.passes.values()) <= 20
+
+
+def test_of_groups_with_one_prompt_the_oldest_serves_though_the_others_have_their_passes_first(monkeypatch):
+    with closing(CountedFleet(monkeypatch)) as fleet:
+        fleet.create(4, 1, prompt="One prompt for all.")
+        assert [key.name for key in fleet.run(most=4)] == ["g000", "g001", "g002", "g003"]
+        fleet.run(30)
+    deployments = {
+        each["metadata"]["name"].rpartition("-")[0] for (kind, _), each in fleet.objects.items() if kind == "Deployment"
+    }
+    assert deployments == {"g003"}
+    reasons = {
+        name: {each["type"]: each["reason"] for each in found["status"]["conditions"]}["Accepted"]
+        for (kind, name), found in fleet.objects.items()
+        if kind == "PromptGroup"
+    }
+    assert [reasons[f"g00{number}"] for number in range(3)] == ["Conflict"] * 3
+
+
+@pytest.mark.heavy
+def test_a_fleet_at_rest_asks_the_api_server_for_nothing(fleet_of):
+    fleet = fleet_of(groups := 50)
+    fleet.run(30)
+    fleet.warm_all()
+    fleet.run(90)
+    fleet.calls.clear()
+    fleet.passes.clear()
+    fleet.run(120)
+    assert len(fleet.passes) == groups
+    assert fleet.calls == {}
+
+
+@pytest.mark.heavy
+def test_a_replica_that_becomes_warm_is_routed_before_all_other_work(fleet_of):
+    fleet = fleet_of(50)
+    fleet.run(30)
+    for number in range(50):
+        fleet.queue.add(Key(SPACE, f"g{number:03}"))
+    key = Key(SPACE, "g040")
+    (job, *_) = fleet.warmups.wanted[key].values()
+    fleet.warm(key, job)
+    assert fleet.run(most=1) == [key]
+    assert job.pod in fleet.routed(key)
+
+
+@pytest.mark.heavy
+def test_a_pass_looks_at_no_more_objects_among_many_groups_than_among_few(fleet_of, monkeypatch):
+    seen = []
+
+    def counting(plain):
+        def found(*args):
+            told = plain(*args)
+            seen.append(len(told))
+            return told
+
+        return found
+
+    for method in ("list_group", "list_namespace", "list_with_prompt", "list_all"):
+        monkeypatch.setattr(Store, method, counting(getattr(Store, method)))
+    looked = {}
+    for groups in (20, 100):
+        fleet = fleet_of(groups)
+        fleet.run(30)
+        fleet.warm_all()
+        fleet.run(90)
+        seen.clear()
+        fleet.passes.clear()
+        fleet.run(60)
+        looked[groups] = sum(seen) / fleet.passes.total()
+    assert looked[100] == looked[20]
+
+
+def test_a_turn_of_the_queue_costs_as_much_among_many_keys_as_among_few(monkeypatch):
+    asked = []
+
+    class Counting(work_queue.WorkQueue):
+        def _at(self, key):
+            asked.append(key)
+            return super()._at(key)
+
+    costs = {}
+    for groups in (20, 2000):
+        now = [0.0]
+        queue = Counting(lambda now=now: now[0], workers=8)
+        for number in range(groups):
+            queue.add(Key(SPACE, f"g{number}"), work_queue.LAST_RETRY)
+        now[0] = 60.0
+        queue.done(queue.take(), work_queue.LAST_RETRY)
+        asked.clear()
+        for _ in range(10):
+            queue.done(queue.take(), work_queue.LAST_RETRY)
+        costs[groups] = len(asked)
+    assert costs[2000] == costs[20]
