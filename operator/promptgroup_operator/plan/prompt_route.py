@@ -184,6 +184,11 @@ def standing(route: Manifest | None) -> dict[Fingerprint, tuple[int, dict[int, t
     }
 
 
+def states(route: Manifest | None) -> dict[str, table.SlotState]:
+    """Return pod → state of its slot, of a PromptRoute as it stands."""
+    return {pod: _STATES[state] for pod, state in _pods(route) if state in _STATES}
+
+
 def ready(route: table.Group) -> dict[Fingerprint, int]:
     """Return fingerprint → slots that routers may send to."""
     return {

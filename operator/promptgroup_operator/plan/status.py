@@ -67,6 +67,8 @@ REFERENCE_PROBLEMS = frozenset(
         "InvalidTools",
         "InvalidMessages",
         "EmptyPrompt",
+        "HostNotFound",
+        "HostWithoutReplicas",
         "KeysNotFound",
         "CredentialNotFound",
         "AuthorityNotFound",
@@ -147,6 +149,7 @@ def conditions(
     back = mark.why if mark is not None else None
     serves = sum(min(slots, _available(world, each)) for each, slots in ready.items() if plan[each].stands_in)
     missing = max(0, size.value - serves)
+    enough = serves > 0 if world.host is not None else missing == 0  # a guest has lost no GPU
     count = _count(serving, ready, size)
     released = waits if back is None else None
     cause = _cause(revision)
@@ -158,7 +161,7 @@ def conditions(
     return [
         Condition("Accepted", True, "Accepted", "the spec is valid"),
         Condition("ResolvedRefs", True, "ResolvedRefs", "all objects that the spec refers to exist"),
-        _ready(Problem("Warm", count), fault, released, served=routed and missing == 0)
+        _ready(Problem("Warm", count), fault, released, served=routed and enough)
         if size.value
         else Condition("Ready", False, "ScaledToZero", f"spec.replicas is 0: {_served_by(world)}"),
         _progressing(fault, released or _moving(revision, plan, serving, missing, size), count),
@@ -420,18 +423,18 @@ def build(
     status: dict[str, Any] = {
         "observedGeneration": group.generation,
         "conditions": [_condition(group, fact, now) for fact in sorted(facts, key=lambda fact: fact.type)],
-        "replicas": sum(not pod.deleting for each in world.revisions for pod in each.pods),
+        "replicas": len({pod.uid for each in world.revisions for pod in each.pods if not pod.deleting}),
         "warm": f"{ready.get(target, 0) if target is not None else 0}/{wanted}",
         "revisions": [
-            _revision(group, each, plan, ready)
+            _revision(world, each, plan, ready)
             for each in sorted(world.revisions, key=lambda each: each.created, reverse=True)
         ],
     }
     status |= _cache(world, accepted=all(fact.status for fact in facts if fact.type == "Accepted"))
     if target is not None:
         # what autoscalers count: replicas of all revisions, since a release would else look like a small group
-        selector = f"{names.LABEL_GROUP}={group.key.name}"
-        status |= {"fingerprint": target, "revision": short(target), "selector": selector}
+        counted = {"selector": f"{names.LABEL_GROUP}={group.key.name}"} if world.host is None else {}
+        status |= {"fingerprint": target, "revision": short(target), **counted}
     return _at_rest(world, status)
 
 
@@ -542,15 +545,16 @@ def _unmoved(group: GroupObject, condition: dict[str, Any]) -> dict[str, Any]:
 
 
 def _revision(
-    group: GroupObject,
+    world: World,
     revision: RevisionState,
     plan: Mapping[Fingerprint, RevisionStep],
     ready: Mapping[Fingerprint, int],
 ) -> dict[str, Any]:
     step = plan.get(revision.fingerprint)
+    deployed = {"deployment": name(world.group, revision.fingerprint)} if world.host is None else {}
     return {
         "fingerprint": revision.fingerprint,
-        "deployment": name(group, revision.fingerprint),
+        **deployed,
         "replicas": revision.replicas,
         "warm": sum(pod.is_warm for pod in revision.pods),
         "ready": ready.get(revision.fingerprint, 0),

@@ -123,6 +123,7 @@ def warmups(pods: Sequence[Pod], prompt: Prompt, spec: PromptGroupSpec) -> list[
             model=spec.model,
             prompt=prompt,
             cohort=cohort(pod),
+            shared=spec.is_guest,
             proven=proven[cohort(pod)],
             proceed=spec.warmup.failure_policy is FailurePolicy.PROCEED,
             any_tier=spec.warmup.tier is WarmTier.ANY,
