@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+import urllib3
 
 from promptgroup_local import lab
 from promptgroup_local.cluster.local import LocalCluster
@@ -35,6 +36,13 @@ def guest(name: str, prompt: str, **spec: Any) -> dict[str, Any]:
         "metadata": {"name": name},
         "spec": {"engineFrom": {"promptGroup": HOST}, "prompt": {"system": prompt}, **spec},
     }
+
+
+def bare(**env: str) -> dict[str, Any]:
+    """A host of one replica that declares no prompt."""
+    made = group(HOST, replicas=1, env=env)
+    del made["spec"]["prompt"]
+    return made
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +162,37 @@ def test_proofs_survive_the_operator(hosted: Hosted, cluster: LocalCluster) -> N
     )
     hosted.all_warm("2/2")
     assert hosted.proofs() == before
+
+
+def test_a_host_without_a_prompt_serves_what_nobody_declares_and_rolls_without_harm(
+    cluster: LocalCluster, crds: None
+) -> None:
+    set_operators(cluster, REPLICAS)
+    with routed(cluster, "bare-host") as kube:
+        kube.apply(bare())
+        kube.wait_warm(HOST, "1/1")
+        assert kube.condition(HOST, "PrefixWarm")["reason"] == "NoPromptDeclared"
+        kube.apply(guest("only", PROMPTS["b"]))
+        kube.wait_warm("only", "1/1")
+        url = f"{lab.router_url(kube)}/v1/chat/completions"
+        for model in ("tiny", HOST):
+            said = [{"role": "system", "content": "Nobody declared this."}, {"role": "user", "content": "Hello"}]
+            answer = urllib3.request("POST", url, json={"model": model, "messages": said, "max_tokens": 2}, timeout=30)
+            assert answer.status == 200, answer.data
+        target = Target([lab.router_url(kube)], "tiny", groups={"only": "only"})
+        met_cold = lambda: cold(cluster.folder, "bare-host", HOST)  # noqa: E731
+        before = {each["metadata"]["uid"] for each in lab.engine_pods(kube, HOST)}
+        with Load(target, endless(Task("only", PROMPTS["b"])), met_cold, at_once=4, pause=0.2) as load:
+            with load.watched() as seen:
+                kube.apply(bare(ANOTHER="engine"))
+
+                def rolled() -> bool | None:
+                    now = {each["metadata"]["uid"] for each in lab.engine_pods(kube, HOST)}
+                    return True if len(now) == 1 and not now & before else None
+
+                wait_for(rolled, "another engine", lambda: kube.get("promptgroup", HOST))
+                kube.wait_warm("only", "1/1")
+            assert unharmed(seen)
 
 
 def test_a_guest_without_its_host_says_so_and_is_sent_nowhere(cluster: LocalCluster, kube: Kubectl, crds: None) -> None:

@@ -11,11 +11,11 @@ from promptgroup_operator.guests import revisions as guest_revisions
 from promptgroup_operator.guests.record import Proof
 from promptgroup_operator.plan import desired, plan, prompt_route
 from promptgroup_operator.plan.plan import Plan
+from promptgroup_operator.world.engine_facts import Measured
 from promptgroup_operator.world.samples import Traffic
 from promptgroup_operator.world.snapshot import (
     ContainerId,
     GroupObject,
-    Host,
     Key,
     Manifest,
     Pod,
@@ -62,10 +62,8 @@ class GuestModel:
     def world(self) -> World:
         """The world of a pass."""
         problem = host.problem("pool", self.spec, self.host_spec)
-        able = host.may_serve(self.pods, {}) if problem is None else ()
-        if problem is None and not able:
-            problem = host.without_replicas("pool")
-        spec = host.served(self.spec, self.host_spec if problem is None else None, len(able), "llama")
+        serving = host.replicas("pool", self.pods if problem is None else (), {}, problem)
+        spec = host.served(self.spec, self.host_spec if problem is None else None, len(serving.pods), "llama")
         group = GroupObject(Key("chat", self.name), f"uid-{self.name}", 1, builders.CREATED, spec, self.status)
         self.texts[self.text.fingerprint] = self.text.prompt
         standing, holding = prompt_route.standing(self.route), guest_revisions.holders(self.route)
@@ -75,7 +73,7 @@ class GuestModel:
                 each,
                 PromptRef(each.prompt_kind, desired.name(group, each.fingerprint)),
                 self.texts[each.fingerprint],
-                able,
+                serving,
                 standing=standing.get(each.fingerprint, (0, {})),
                 holding=holding.get(each.fingerprint, {}),
             )
@@ -84,11 +82,11 @@ class GuestModel:
         return World(
             group,
             self.text,
-            guest_revisions.with_outcomes(found, self.proofs),
+            guest_revisions.with_outcomes(found, self.proofs, serving.leaving),
             (),
             dict(self.live),
             traffic=self.traffic,
-            host=Host("pool", able, problem),
+            host=serving,
         )
 
     def step(self) -> Plan:
@@ -108,7 +106,7 @@ class GuestModel:
             warm = job.pod not in self.refused
             reason, message = ("PrefixCached", "as rehearsed") if warm else ("WarmupRefused", "status 400")
             said = PodCondition(str(warm), reason, message, self.now)
-            proof = Proof(job.container_id if warm else ContainerId(""), said, 96)
+            proof = Proof(job.container_id if warm else ContainerId(""), said, Measured(prefix_tokens=96))
             self.proofs[job.container_id, job.prompt.fingerprint] = proof
         if todo.status is not None and todo.status != self.status:
             self.writes += 1

@@ -1084,6 +1084,8 @@ class GuestProof(ApiModel):
     """Time of the proof, RFC 3339 in UTC."""
     prefix_tokens: Annotated[int, Field(ge=0)] = 0
     """Length of the prefix in tokens, as the engine counted it."""
+    prefill_tokens_per_second: Annotated[int, Field(ge=0)] = 0
+    """Rate at which the engine computed it; 0 if it was too short to tell."""
 
 
 class GuestRevision(ApiModel):

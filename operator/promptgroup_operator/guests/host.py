@@ -9,7 +9,7 @@ Does no I/O and reads no clock.
 from collections.abc import Iterable, Mapping
 
 from promptgroup_operator.api.prompt_group import PromptGroupSpec
-from promptgroup_operator.world.snapshot import Pod, Problem
+from promptgroup_operator.world.snapshot import Host, Pod, Problem
 from promptgroup_router.contract.table import Sharing, SlotState
 
 FIELD = "spec.engineFrom.promptGroup"
@@ -55,18 +55,23 @@ def without_replicas(name: str) -> Problem:
     )
 
 
-def may_serve(pods: Iterable[Pod], listed: Mapping[str, SlotState]) -> tuple[Pod, ...]:
-    """Return the host's pods on which prompts of guests may be kept warm.
+def replicas(name: str, pods: Iterable[Pod], listed: Mapping[str, SlotState], problem: Problem | None = None) -> Host:
+    """Return the host with its replicas: those on which prompts of guests may be kept warm, and those that leave.
 
     Args:
-        pods: the host's pods, of all of its revisions.
+        name: the host's name.
+        pods: its pods, of all of its revisions.
         listed: pod → state of its slot in the host's PromptRoute. One that drains there is about to go.
+        problem: the reason why it can serve no guest.
     """
-    return tuple(
-        pod
-        for pod in pods
-        if not pod.deleting and pod.draining_since is None and listed.get(pod.name) is not SlotState.DRAINING
-    )
+    stay: list[Pod] = []
+    leave: list[Pod] = []
+    for pod in pods:
+        leaves = pod.deleting or pod.draining_since is not None or listed.get(pod.name) is SlotState.DRAINING
+        (leave if leaves else stay).append(pod)
+    if problem is None and not stay:
+        problem = without_replicas(name)
+    return Host(name, tuple(stay), tuple(leave), problem)
 
 
 def served(guest: PromptGroupSpec, host: PromptGroupSpec | None, replicas: int, model: str) -> PromptGroupSpec:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from promptgroup_operator.base.timestamps import parse_time, rfc3339
-from promptgroup_operator.world.engine_facts import MAX_NUMBER
+from promptgroup_operator.world.engine_facts import MAX_NUMBER, UNKNOWN, Measured
 from promptgroup_operator.world.snapshot import ContainerId, Manifest, Pod, PodCondition
 from promptgroup_router.contract.fingerprint import Fingerprint
 
@@ -31,8 +31,8 @@ class Proof:
 
     container: ContainerId
     condition: PodCondition
-    prefix_tokens: int = 0
-    """Length of the prefix, as the engine counted it; 0 if unknown."""
+    measured: Measured = UNKNOWN
+    """Facts that the guest's own warm-up measured: the length of the prefix, and the rate at which it was computed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,8 @@ def _encode_proof(pod: str, proof: Proof) -> dict[str, Any]:
         "container": proof.container,
         "reason": said.reason,
         "message": said.message[:MOST_MESSAGE],
-        "prefixTokens": proof.prefix_tokens,
+        "prefixTokens": proof.measured.prefix_tokens,
+        "prefillTokensPerSecond": proof.measured.prefill_rate,
     }
     return told | ({"since": rfc3339(said.since)} if said.since is not None else {})
 
@@ -86,7 +87,7 @@ def _encode_proof(pod: str, proof: Proof) -> dict[str, Any]:
 def proofs_of(pods: Iterable[Pod]) -> dict[str, Proof]:
     """Return the proofs of the pods of a revision that are warm."""
     return {
-        pod.name: Proof(pod.container_id, pod.warm, pod.measured.prefix_tokens)
+        pod.name: Proof(pod.container_id, pod.warm, pod.own_measured)
         for pod in pods
         if pod.is_warm and pod.warm is not None
     }
@@ -131,12 +132,16 @@ def _decode_proofs(raw: Iterable[object]) -> Iterator[tuple[str, Proof]]:
         if not isinstance(each, Mapping):
             continue
         pod, container, reason = _text(each, "pod"), _text(each, "container"), _text(each, "reason")
-        tokens = each.get("prefixTokens")
         if pod and container and reason:
             since = parse_time(_text(each, "since"))
             said = PodCondition("True", reason, _text(each, "message")[:MOST_MESSAGE], since)
-            known = tokens if type(tokens) is int and 0 <= tokens <= MAX_NUMBER else 0
-            yield pod, Proof(ContainerId(container), said, known)
+            rate, tokens = _number(each, "prefillTokensPerSecond"), _number(each, "prefixTokens")
+            yield pod, Proof(ContainerId(container), said, Measured(prefill_rate=rate, prefix_tokens=tokens))
+
+
+def _number(raw: Mapping[str, Any], key: str) -> int:
+    value = raw.get(key)
+    return value if type(value) is int and 0 <= value <= MAX_NUMBER else 0
 
 
 def _text(raw: Mapping[str, Any], key: str) -> str:

@@ -12,12 +12,14 @@ from dataclasses import replace
 from promptgroup_operator.guests.placement import placed
 from promptgroup_operator.guests.record import Proof, RecordedRevision
 from promptgroup_operator.rollout import annotations
+from promptgroup_operator.warmth.warmup import SELF_MENDING
+from promptgroup_operator.world.engine_facts import completed
 from promptgroup_operator.world.snapshot import (
     NO_CONTAINER,
     ContainerId,
+    Host,
     Manifest,
     Pod,
-    PodCondition,
     RevisionState,
 )
 from promptgroup_router.contract.fingerprint import Fingerprint
@@ -32,7 +34,7 @@ def revision(
     recorded: RecordedRevision,
     prompt_from: PromptRef,
     prompt: Prompt | None,
-    pods: Iterable[Pod],
+    serving: Host,
     *,
     standing: tuple[int, Mapping[int, SlotState]],
     holding: Mapping[str, int],
@@ -44,12 +46,14 @@ def revision(
         recorded: what its PromptRoute remembers.
         prompt_from: the object that holds its prompt.
         prompt: the prompt; None if that object is gone.
-        pods: the host's pods that may serve guests.
+        serving: its host. A replica that leaves is among the pods as long as the revision holds a slot there, since
+            no other one may be warm yet (`with_outcomes`).
         standing: its weight and slots in the PromptRoute.
         holding: pod → its slot there, of those that are not told to go.
     """
     weight, slots = standing
-    chosen = placed(pods, recorded.replicas, guest, holding.keys())
+    chosen = placed(serving.pods, recorded.replicas, guest, holding.keys())
+    chosen += [pod for pod in serving.leaving if pod.name in holding and recorded.replicas]
     return RevisionState(
         fingerprint=recorded.fingerprint,
         deployment=prompt_from.name,
@@ -82,14 +86,31 @@ def holders(route: Manifest | None) -> dict[Fingerprint, dict[str, int]]:
     }
 
 
-def with_outcomes(revisions: Sequence[RevisionState], outcomes: Outcomes) -> tuple[RevisionState, ...]:
-    """Return the revisions with what warm-ups and refreshes found since the PromptRoute was written."""
+def with_outcomes(
+    revisions: Sequence[RevisionState], outcomes: Outcomes, leaving: Iterable[Pod] = ()
+) -> tuple[RevisionState, ...]:
+    """Return the revisions with what warm-ups and refreshes found since the PromptRoute was written.
+
+    Args:
+        revisions: as their PromptRoute has them.
+        outcomes: what was found since.
+        leaving: replicas of the host that leave. They serve a revision until another replica is warm for it, or is
+            known not to become so: an engine that terminates answers until its requests have ended.
+    """
+    going = {pod.name for pod in leaving}
 
     def newest(pod: Pod) -> Pod:
         known = outcomes.get((pod.container_id, pod.fingerprint))
         return _with_proof(pod, known) if known is not None else pod
 
-    return tuple(replace(each, pods=tuple(newest(pod) for pod in each.pods)) for each in revisions)
+    def kept(pods: tuple[Pod, ...]) -> tuple[Pod, ...]:
+        stay = tuple(pod for pod in pods if pod.name not in going)
+        comes = any(pod.warm is None or pod.warm.reason in SELF_MENDING for pod in stay)
+        if any(pod.is_warm for pod in stay) or not comes:
+            return stay
+        return stay + tuple(replace(pod, deleting=False) for pod in pods if pod.name in going)
+
+    return tuple(replace(each, pods=kept(tuple(newest(pod) for pod in each.pods))) for each in revisions)
 
 
 def _seen(pod: Pod, fingerprint: Fingerprint, slot: int | None, proof: Proof | None) -> Pod:
@@ -110,11 +131,11 @@ def _seen(pod: Pod, fingerprint: Fingerprint, slot: int | None, proof: Proof | N
 
 def _with_proof(pod: Pod, proof: Proof) -> Pod:
     warm = proof.condition.status == "True"
+    own = completed(proof.measured, pod.own_measured)
     return replace(
         pod,
         warmed=proof.container if warm else NO_CONTAINER,
-        warm=PodCondition(
-            proof.condition.status, proof.condition.reason, proof.condition.message, proof.condition.since
-        ),
-        measured=replace(pod.measured, prefix_tokens=proof.prefix_tokens or pod.measured.prefix_tokens),
+        warm=proof.condition,
+        own_measured=own,
+        measured=completed(own, pod.measured),
     )

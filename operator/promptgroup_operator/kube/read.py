@@ -179,11 +179,9 @@ class ClusterReader:
         listed = prompt_route.states(routes.get(key.namespace, name)) if spec is not None else {}
         pods = self._stores["Pod"].list_group(Key(key.namespace, name)) if spec is not None else []
         port = (spec or group.spec).engine.port
-        able = guest_host.may_serve((pod_of(each, port) for each in pods), listed)
-        if problem is None and not able:
-            problem = guest_host.without_replicas(name)
+        host = guest_host.replicas(name, (pod_of(each, port) for each in pods), listed, problem)
         model = route.get("spec", {}).get("model", "") if route is not None else ""
-        group = replace(group, spec=guest_host.served(group.spec, spec, len(able), model))
+        group = replace(group, spec=guest_host.served(group.spec, spec, len(host.pods), model))
         standing, holding = prompt_route.standing(route), guest_revisions.holders(route)
         revisions = []
         for recorded in record.decode(route):
@@ -193,7 +191,7 @@ class ClusterReader:
                 recorded,
                 source,
                 self._prompt(group, source, recorded.fingerprint, live),
-                able,
+                host,
                 standing=standing.get(recorded.fingerprint, (0, {})),
                 holding=holding.get(recorded.fingerprint, {}),
             )
@@ -205,7 +203,7 @@ class ClusterReader:
             self._siblings(group),
             live,
             others=self._others(group),
-            host=Host(name, able, problem),
+            host=host,
         )
 
     def _host_spec(self, guest: GroupObject, name: str) -> tuple[PromptGroupSpec | None, Problem | None]:

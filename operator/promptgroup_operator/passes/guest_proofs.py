@@ -9,6 +9,7 @@ from datetime import datetime
 
 from promptgroup_operator.guests.record import Proof
 from promptgroup_operator.guests.revisions import Outcomes
+from promptgroup_operator.world.engine_facts import UNKNOWN, Measured, completed
 from promptgroup_operator.world.snapshot import NO_CONTAINER, ContainerId, Key, PodCondition
 from promptgroup_operator.world.warming import Outcome
 from promptgroup_router.contract.fingerprint import Fingerprint
@@ -35,9 +36,9 @@ class GuestProofs:
         said = PodCondition(str(serves), outcome.reason, outcome.message, now)
         with self._lock:
             known = self._of.setdefault(key, {}).get((container, fingerprint))
-            tokens = outcome.measured.prefix_tokens or (known.prefix_tokens if known is not None else 0)
-            proof = Proof(container if serves else NO_CONTAINER, said, tokens)
-            self._of[key][container, fingerprint] = proof
+            measured = completed(outcome.measured, known.measured if known is not None else UNKNOWN)
+            own = Measured(prefill_rate=measured.prefill_rate, prefix_tokens=measured.prefix_tokens)
+            self._of[key][container, fingerprint] = Proof(container if serves else NO_CONTAINER, said, own)
 
     def of(self, key: Key, containers: Collection[ContainerId]) -> Outcomes:
         """Return what was found for a guest; what speaks of other containers than these is dropped."""

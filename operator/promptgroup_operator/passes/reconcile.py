@@ -252,8 +252,9 @@ class Reconciler:
         if state is None:
             return None
         if state.host is not None:
-            outcomes = self._guest_proofs.of(key, {pod.container_id for pod in state.host.pods})
-            state = replace(state, revisions=with_outcomes(state.revisions, outcomes))
+            host = state.host
+            outcomes = self._guest_proofs.of(key, {pod.container_id for pod in (*host.pods, *host.leaving)})
+            state = replace(state, revisions=with_outcomes(state.revisions, outcomes, host.leaving))
         self._engines.authorize(key, self._accesses(state))
         return Readings(
             state=state,

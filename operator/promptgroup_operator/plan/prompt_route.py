@@ -98,7 +98,8 @@ def route(
         sharing=routing.sharing,
         load_factor_percent=routing.load_factor_percent,
         session_header=routing.session_header.lower(),
-        own_instructions=routing.own_instructions,
+        # nothing is replaced where nothing is declared
+        own_instructions=routing.own_instructions if group.spec.has_prompt else table.OwnInstructions.APPEND,
         access=to_contract(group.spec.access),
         time_limits=table.TimeLimits(
             _seconds(routing.first_token_timeout),

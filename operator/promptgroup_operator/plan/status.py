@@ -362,7 +362,7 @@ def prefix_warm(world: World, step: RevisionStep, size: SizingDecision, ready: M
     if missing > 0:
         reason, message = (cause.reason, cause.message) if cause is not None else (WarmReason.STARTING, count)
         return Condition("PrefixWarm", False, reason, message)
-    for reason in (WarmReason.PRESSED, WarmReason.EVICTED, WarmReason.SHORT, WarmReason.UNCACHED):
+    for reason in (WarmReason.PRESSED, WarmReason.EVICTED, WarmReason.SHORT, WarmReason.UNCACHED, WarmReason.BARE):
         if reason in said:
             return Condition("PrefixWarm", True, reason, said[reason])
     return Condition("PrefixWarm", True, WarmReason.PROVEN, count)

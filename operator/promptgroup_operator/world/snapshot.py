@@ -182,6 +182,8 @@ class Pod:
     draining_since: datetime | None
     measured: Measured = UNKNOWN
     """Facts measured of the container in `warmed`."""
+    own_measured: Measured = UNKNOWN
+    """Those of them that a guest's own warm-up measured, of a host's pod as a guest sees it."""
     settings: str = ""
     """Digest of the template that the pod was made from."""
     inference_pool: str = ""
@@ -341,7 +343,9 @@ class Host:
 
     name: str
     pods: tuple[Pod, ...] = ()
-    """Its replicas that may serve a guest: neither those that terminate nor those that drain."""
+    """Its replicas on which prompts of guests may be kept warm."""
+    leaving: tuple[Pod, ...] = ()
+    """Its replicas that terminate or drain."""
     problem: Problem | None = None
     """The reason why it can serve no guest."""
 

@@ -21,6 +21,7 @@ class WarmReason(enum.StrEnum):
     PROVEN = "PrefixCached"
     SHORT = "PrefixShorterThanBlock"
     UNCACHED = "CachingOffByChoice"
+    BARE = "NoPromptDeclared"
     EVICTED = "PrefixEvicted"
     PRESSED = "PrefixEvictedUnderPressure"
     PROCEEDED = "ProceededWithoutProof"
@@ -36,7 +37,12 @@ class WarmReason(enum.StrEnum):
     NO_PROMPT = "PromptTextMissing"
 
 
-WARM = frozenset({WarmReason.PROVEN, WarmReason.SHORT, WarmReason.UNCACHED, WarmReason.EVICTED, WarmReason.PRESSED})
+WARM = frozenset(
+    {
+        *(WarmReason.PROVEN, WarmReason.SHORT, WarmReason.UNCACHED, WarmReason.BARE),
+        *(WarmReason.EVICTED, WarmReason.PRESSED),
+    }
+)
 """Reasons of a warm replica; a prefix that was lost was computed again by the refresh that found it gone."""
 
 

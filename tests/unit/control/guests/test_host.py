@@ -37,8 +37,14 @@ def test_a_host_that_serves():
 def test_pods_that_go_serve_no_guest():
     stays, ends, drains, listed = (builders.pod(name) for name in ("a", "b", "c", "d"))
     ends, drains = replace(ends, deleting=True), replace(drains, draining_since=builders.NOW)
-    found = host.may_serve([stays, ends, drains, listed], {"a": SlotState.READY, "d": SlotState.DRAINING})
-    assert found == (stays,)
+    found = host.replicas("pool", [stays, ends, drains, listed], {"a": SlotState.READY, "d": SlotState.DRAINING})
+    assert (found.pods, found.leaving, found.problem) == ((stays,), (ends, drains, listed), None)
+
+
+def test_a_host_whose_replicas_all_leave_has_none():
+    assert (
+        host.replicas("pool", [replace(builders.pod("a"), deleting=True)], {}).problem.reason == "HostWithoutReplicas"
+    )
 
 
 @pytest.mark.parametrize(("asked", "there", "expected"), [(None, 3, 3), (2, 3, 2), (4, 3, 3), (1, 0, 0)])

@@ -4,10 +4,13 @@ from hypothesis import strategies as st
 
 from promptgroup_operator.guests import record
 from promptgroup_operator.guests.record import Proof, RecordedRevision
+from promptgroup_operator.world.engine_facts import Measured
 from promptgroup_operator.world.snapshot import ContainerId, PodCondition
 from support.builders import CREATED, FINGERPRINT, NOW, cold, pod
 
-PROOF = Proof(ContainerId("containerd://a"), PodCondition("True", "PrefixCached", "96 of 96", NOW), 96)
+PROOF = Proof(
+    ContainerId("containerd://a"), PodCondition("True", "PrefixCached", "96 of 96", NOW), Measured(prefix_tokens=96)
+)
 REVISION = RecordedRevision(
     FINGERPRINT, CREATED, 2, "Secret", {"promptgroup.dev/release-step": "10"}, {"p0": PROOF, "p1": PROOF}
 )

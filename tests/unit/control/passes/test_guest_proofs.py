@@ -16,7 +16,7 @@ def test_the_latest_outcome_counts_and_a_refresh_keeps_the_length():
     put(proofs, Outcome(WarmReason.PROVEN, "96 of 96", Measured(prefix_tokens=96)))
     put(proofs, Outcome(WarmReason.EVICTED, "0 of 96"))
     (proof,) = proofs.of(KEY, {CONTAINER}).values()
-    assert (proof.container, proof.condition.reason, proof.prefix_tokens) == (CONTAINER, "PrefixEvicted", 96)
+    assert (proof.container, proof.condition.reason, proof.measured.prefix_tokens) == (CONTAINER, "PrefixEvicted", 96)
 
 
 def test_one_that_failed_proves_no_container():

@@ -158,3 +158,40 @@ def test_a_host_drains_no_replica_that_a_guest_still_leads_to():
 
     assert drained(seen) == {"p1"}
     assert drained(replace(seen, guests_routed=frozenset({"p1"}))) == set()
+
+
+def test_the_only_replica_serves_until_its_successor_is_warm():
+    model = settled(1)
+    model.pods = [replace(model.pods[0], deleting=True), builders.cold("p1", containers_ready=False)]
+    model.step()
+    model.step()
+    assert model.ready() == {"p0"}
+    model.pods[1] = builders.pod("p1", None)
+    served = []
+    for _ in range(6):
+        model.step()
+        served.append(model.ready())
+    assert all(served)
+    assert served[-1] == {"p1"}
+
+
+def test_a_replica_that_leaves_is_left_when_no_other_one_becomes_warm():
+    model = settled(1)
+    model.refused = frozenset({"p1"})
+    model.pods = [replace(model.pods[0], draining_since=builders.NOW), builders.pod("p1", None)]
+    for _ in range(5):
+        model.step()
+    assert model.ready() == set()
+
+
+def test_a_guest_on_one_replica_moves_before_that_leaves():
+    model = settled(3, placement={"replicas": 1})
+    (only,) = model.ready()
+    model.pods = [replace(pod, draining_since=builders.NOW) if pod.name == only else pod for pod in model.pods]
+    served = []
+    for _ in range(6):
+        model.step()
+        served.append(model.ready())
+    assert all(served)
+    assert served[-1] != {only}
+    assert len(served[-1]) == 1
