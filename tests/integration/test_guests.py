@@ -15,7 +15,7 @@ from promptgroup_local.kubectl import Kubectl, wait_for
 from promptgroup_local.load.client import Target
 from promptgroup_local.load.workload import Task
 from promptgroup_router.contract import names
-from support.groups import PROMPTS, group
+from support.groups import PROMPTS, group, guest
 from support.life import cold, unharmed
 from support.load import Load, Seen, endless
 from support.operators import REPLICAS, set_operators
@@ -26,16 +26,6 @@ pytestmark = pytest.mark.integration
 HOST = "pool"
 GUESTS = {"first": "b", "second": "c", "third": "d"}
 """Name of a guest → letter of its prompt."""
-
-
-def guest(name: str, prompt: str, **spec: Any) -> dict[str, Any]:
-    """A PromptGroup on the replicas of the host."""
-    return {
-        "apiVersion": f"{names.API_GROUP}/{names.API_VERSION}",
-        "kind": "PromptGroup",
-        "metadata": {"name": name},
-        "spec": {"engineFrom": {"promptGroup": HOST}, "prompt": {"system": prompt}, **spec},
-    }
 
 
 def bare(**env: str) -> dict[str, Any]:
