@@ -869,7 +869,7 @@ class PromptGroupStatus(ApiModel):
     """Ready, Progressing, Degraded, Accepted, ResolvedRefs, PrefixWarm, RouterProgrammed, ScalingActive;
     of a group whose load is observed CacheEffective and CacheTierUseful, of one with sizing AbleToScale and
     ScalingLimited as well, of one with a gateway GatewayProgrammed and GatewayLimits, of one with a KV pool
-    CachePoolReady, of one with aliases of its model AliasesServed."""
+    CachePoolReady, of one with aliases of its model AliasesServed, of a host with guests and of them PromptsFit."""
 
 
 class PromptGroup(ApiModel):

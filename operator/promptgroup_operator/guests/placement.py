@@ -2,7 +2,8 @@
 
 A replica that holds a slot of the revision stays, so that nothing moves when the host grows. The others are taken by
 rendezvous hashing over the names of pods, seeded with the guest (Thaler and Ravishankar 1998): guests spread over the
-host, and the revisions of one guest share replicas. One whose engine does not answer gives way to one that does.
+host, and the revisions of one guest share replicas. One whose engine does not answer gives way to one that does, and
+new prompts avoid a replica whose cache is full of others.
 
 Does no I/O and reads no clock.
 """
@@ -10,6 +11,7 @@ Does no I/O and reads no clock.
 import hashlib
 from collections.abc import Collection, Iterable
 
+from promptgroup_operator.guests.room import is_full
 from promptgroup_operator.world.snapshot import Pod
 
 
@@ -23,8 +25,8 @@ def placed(pods: Iterable[Pod], wanted: int, guest: str, holding: Collection[str
         holding: names of the pods that hold a slot of the revision.
     """
 
-    def rank(pod: Pod) -> tuple[bool, bool, bytes]:
-        return not pod.containers_ready, pod.name not in holding, _weight(guest, pod.name)
+    def rank(pod: Pod) -> tuple[bool, bool, bool, bytes]:
+        return not pod.containers_ready, pod.name not in holding, is_full(pod), _weight(guest, pod.name)
 
     return sorted(pods, key=rank)[:wanted]
 

@@ -1,8 +1,8 @@
 """Read what the API server holds for one group: watched kinds from the stores, all others by name through the cache."""
 
 import base64
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from time import monotonic
 
@@ -14,6 +14,7 @@ from promptgroup_operator.gateway import inference_pool
 from promptgroup_operator.guests import host as guest_host
 from promptgroup_operator.guests import record
 from promptgroup_operator.guests import revisions as guest_revisions
+from promptgroup_operator.guests import room as guest_room
 from promptgroup_operator.kube.api_server import KubeClient, collection_path, list_objects, object_path
 from promptgroup_operator.kube.decode import (
     fingerprint_of,
@@ -77,6 +78,8 @@ class ClusterState:
     """The other groups of the namespace; empty where the group's model has no aliases."""
     host: Host | None = None
     """The group whose replicas serve it; None for one with an engine of its own."""
+    prompts: Mapping[str, int] = field(default_factory=dict)
+    """Group → tokens of its prompts on one replica, of a host that has guests and of them; else empty."""
     guests_routed: frozenset[str] = frozenset()
     """Its pods that routes of its guests let routers send to."""
 
@@ -151,6 +154,9 @@ class ClusterReader:
         deployments += self._unlabelled(group, text, standing, {each["metadata"]["name"] for each in deployments})
         live |= {("Deployment", each["metadata"]["name"]): each for each in deployments}
         pods = [pod_of(each, group.spec.engine.port) for each in self._stores["Pod"].list_group(key)]
+        guests = self._guest_routes(key)
+        room = guest_room.taken([*guests, *filter(None, [live.get(("PromptRoute", key.name))])] if guests else [])
+        pods = _crowded(pods, room) if guests else pods
         revisions = []
         for deployment in deployments:
             deleting = "deletionTimestamp" in deployment["metadata"]
@@ -164,7 +170,8 @@ class ClusterReader:
             live,
             self._inference_pools(group),
             self._others(group),
-            guests_routed=self._guests_routed(key),
+            prompts=room.by_group,
+            guests_routed=frozenset().union(*map(prompt_route.sends_to, guests)),
         )
 
     def _observe_guest(self, group: GroupObject, name: str) -> ClusterState:
@@ -176,10 +183,13 @@ class ClusterReader:
         if route is not None:
             live["PromptRoute", key.name] = route
         spec, problem = self._host_spec(group, name)
+        serving = Key(key.namespace, name)
+        room = guest_room.taken([*self._guest_routes(serving), *filter(None, [routes.get(key.namespace, name)])])
         listed = prompt_route.states(routes.get(key.namespace, name)) if spec is not None else {}
-        pods = self._stores["Pod"].list_group(Key(key.namespace, name)) if spec is not None else []
+        pods = self._stores["Pod"].list_group(serving) if spec is not None else []
         port = (spec or group.spec).engine.port
-        host = guest_host.replicas(name, (pod_of(each, port) for each in pods), listed, problem)
+        seen = _crowded([pod_of(each, port) for each in pods], room)
+        host = guest_host.replicas(name, seen, listed, problem)
         model = route.get("spec", {}).get("model", "") if route is not None else ""
         group = replace(group, spec=guest_host.served(group.spec, spec, len(host.pods), model))
         standing, holding = prompt_route.standing(route), guest_revisions.holders(route)
@@ -204,6 +214,7 @@ class ClusterReader:
             live,
             others=self._others(group),
             host=host,
+            prompts=room.by_group,
         )
 
     def _host_spec(self, guest: GroupObject, name: str) -> tuple[PromptGroupSpec | None, Problem | None]:
@@ -219,15 +230,15 @@ class ClusterReader:
         problem = guest_host.problem(name, guest.spec, spec, deleting=deleting)
         return spec if problem is None else None, problem
 
-    def _guests_routed(self, key: Key) -> frozenset[str]:
-        """Return the pods of a group that its guests' routes let routers send to."""
+    def _guest_routes(self, key: Key) -> list[Manifest]:
+        """Return the PromptRoutes of a group's guests."""
         guests = (
             each["metadata"]["name"]
             for each in self._stores["PromptGroup"].list_namespace(key.namespace)
             if host_of(each) == key.name
         )
         routes = (self._stores["PromptRoute"].get(key.namespace, name) for name in guests)
-        return frozenset().union(*map(prompt_route.sends_to, routes))
+        return [route for route in routes if route is not None]
 
     def _text(self, group: GroupObject) -> PromptText | Problem:
         values, unread = {}, None
@@ -450,6 +461,11 @@ class ClusterReader:
             if error.status == HTTPStatus.NOT_FOUND:
                 return None
             raise
+
+
+def _crowded(pods: Iterable[Pod], room: guest_room.Room) -> list[Pod]:
+    """Return pods with the tokens of all prompts that are kept warm on them."""
+    return [replace(pod, crowd=room.by_pod.get(pod.name, 0)) for pod in pods]
 
 
 def _router(pod: Manifest) -> dict[str, str]:

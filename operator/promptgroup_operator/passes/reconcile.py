@@ -322,6 +322,7 @@ class Reconciler:
             refresh_every=self._refresh_every,
             inference_pools=self._with_refusal(key, state.inference_pools),
             host=state.host,
+            prompts=state.prompts,
             guests_routed=state.guests_routed,
             sizing=self._summaries[key].size.history if key in self._summaries else NEW,
         )

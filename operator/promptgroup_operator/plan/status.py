@@ -20,6 +20,7 @@ GatewayProgrammed a gateway uses the InferencePool that the replicas are in     
 GatewayLimits     fields of the group have no effect behind a gateway           True
 CachePoolReady    every server of the group's KV pool answers and stores        False
 AliasesServed     each alias of the model stands for it in the namespace        False
+PromptsFit        prompts of a host and its guests leave sessions room          False
 CacheTierUseful   KV tiers find what GPUs have lost, or would if there were any -
 """
 
@@ -33,6 +34,7 @@ from promptgroup_operator.base import timestamps
 from promptgroup_operator.base.printable import in_line
 from promptgroup_operator.engines import tiers
 from promptgroup_operator.gateway.inference_pool import GatewayVerdict
+from promptgroup_operator.guests import room
 from promptgroup_operator.plan import validate
 from promptgroup_operator.plan.desired import name
 from promptgroup_operator.rollout.release import RevisionPhase, RevisionStep
@@ -176,6 +178,7 @@ def conditions(
         *_sizing(size, cache),
         *_pool(world),
         *_aliases(world),
+        *_room(world),
     ]
 
 
@@ -242,6 +245,21 @@ def _aliases(world: World) -> list[Condition]:
     told = "; ".join(f"{alias} is a name of PromptGroup {other}" for alias, other in taken.items())
     message = f"{told}: remove it from spec.modelAliases, or from the other group"
     return [Condition("AliasesServed", False, "AliasTaken", message)]
+
+
+def _room(world: World) -> list[Condition]:
+    """Return whether the prompts of a host and its guests leave sessions room; none for a group that shares nothing."""
+    if not world.prompts:
+        return []
+    pods = world.host.pods if world.host is not None else [pod for each in world.revisions for pod in each.pods]
+    fullest = room.fullest(pods)
+    if fullest is None:
+        return []
+    message = room.told(fullest, world.prompts)
+    if not room.is_full(fullest):
+        return [Condition("PromptsFit", True, "PromptsFit", message)]
+    out = "keep guests on fewer replicas (spec.placement.replicas), add replicas, or give engines more KV memory"
+    return [Condition("PromptsFit", False, "PromptsOutgrowCache", f"{message}: {out}")]
 
 
 def _available(world: World, fingerprint: Fingerprint) -> int:
@@ -467,7 +485,9 @@ def _tier(world: World, found: TierStatus, standing: Mapping[Any, Mapping[str, A
 
 HIT_RATE_STEP = 5
 """Percentage points by which the hit rate must differ to be written alone: under traffic its last digit never rests."""
-MEASURED = frozenset({"ScalingActive", "AbleToScale", "ScalingLimited", "CacheEffective", "CacheTierUseful"})
+MEASURED = frozenset(
+    {"PromptsFit", "ScalingActive", "AbleToScale", "ScalingLimited", "CacheEffective", "CacheTierUseful"}
+)
 """Conditions whose messages carry measured numbers: while status and reason stand, a message is not written alone."""
 
 
@@ -652,6 +672,7 @@ EVENT_CONDITIONS = (
     "CachePoolReady",
     "GatewayProgrammed",
     "AliasesServed",
+    "PromptsFit",
 )
 """Conditions whose change is worth an event. Of several that change for one reason, the first tells it: its message is
 that of the cause, where later ones may say only what follows from it."""
@@ -683,7 +704,7 @@ def _notable(fact: Condition, status: str | None, reason: str | None) -> bool:
     """Return True if a change of a condition is worth an event."""
     if fact.type == "ScalingActive":  # its reasons follow the load: what is told of them is the change of size
         return status in {"True", "Unknown"} and fact.status is False and fact.reason != "FixedReplicas"
-    if fact.type in ("CacheEffective", "CachePoolReady"):
+    if fact.type in ("CacheEffective", "CachePoolReady", "PromptsFit"):
         return reason != fact.reason and (fact.status is False or (status == "False" and fact.status is True))
     if status is None and not fact.status and fact.type == "Degraded":
         return False  # a new group that is not degraded is no news

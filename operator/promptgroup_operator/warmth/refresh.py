@@ -74,7 +74,8 @@ def due_at(pod: Pod, every: timedelta) -> datetime | None:
         return None
     if _began_anew(seen.then, seen.last):
         return seen.at
-    if pressed(seen.then, seen.last, max(pod.crowd, pod.measured.prefix_tokens)):
+    outgrown = 2 * pod.crowd > seen.then.kv_tokens > 0  # prefixes that evict each other would call for each other
+    if not outgrown and pressed(seen.then, seen.last, max(pod.crowd, pod.measured.prefix_tokens)):
         return seen.at
     # the same share of it for one container always: replicas that were proven together are not touched together
     return seen.at + every * (1 - zlib.crc32(pod.container_id.encode()) / 2**33)

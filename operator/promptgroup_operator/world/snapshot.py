@@ -414,6 +414,8 @@ class World:
     host: Host | None = None
     """The PromptGroup whose replicas serve the group; None for a group with an engine of its own. The group's spec has
     the host's model and engine, its revisions have views of the host's pods."""
+    prompts: Mapping[str, int] = field(default_factory=dict)
+    """Group → tokens of its prompts on one replica, of a host that has guests and of them; else empty."""
     guests_routed: frozenset[str] = frozenset()
     """Pods of the group that routes of its guests let routers send to."""
     unread: Problem | None = None

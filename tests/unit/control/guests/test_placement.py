@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 from promptgroup_operator.guests.placement import placed
 from support.builders import pod, starting
 
@@ -28,3 +30,9 @@ def test_an_engine_that_does_not_answer_gives_way():
 
 def test_all_replicas_where_more_are_wanted():
     assert len(placed(PODS, 20, "support", ())) == 8
+
+
+def test_a_new_prompt_avoids_a_replica_that_is_full_and_one_that_is_there_stays():
+    full = replace(pod("p0"), crowd=300_000)
+    assert names([full, pod("p1")], 1, "support", ()) == ["p1"]
+    assert names([full, pod("p1")], 1, "support", {"p0"}) == ["p0"]
