@@ -15,6 +15,7 @@ import sys
 import threading
 import uuid
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import kopf
@@ -23,6 +24,8 @@ from promptgroup_operator.base.errors import ClusterError
 from promptgroup_operator.base.settings import Settings
 from promptgroup_operator.engines.group_engines import GroupEngines
 from promptgroup_operator.kube.api_server import KubeClient, connect, watched
+from promptgroup_operator.kube.decode import host_of
+from promptgroup_operator.kube.guest_index import SEEN_BY_GUESTS, GuestIndex
 from promptgroup_operator.kube.leader_election import LeaderElector, Term
 from promptgroup_operator.kube.read import ClusterReader
 from promptgroup_operator.kube.resync import Resync
@@ -82,7 +85,8 @@ class Operator:
         client.on_return = self.queue.retry_failed
         self.term = Term(until=float("-inf") if settings.lease else float("inf"))
         self.elector = _elector(settings, client, self.term) if settings.lease else None
-        self.stores = stores = {kind: Store(kind, self.queue.add) for kind in KINDS}
+        self.guests = GuestIndex()
+        self.stores = stores = {kind: Store(kind, partial(self._changed, kind)) for kind in KINDS}
         self.resync = Resync(client, self.queue, stores, settings.namespaces, settings.resync)
         self.session = KopfSession(api, watched(KINDS), client.count, self.resync.relisted)
         reader = ClusterReader(client, stores)
@@ -111,6 +115,16 @@ class Operator:
         self._workers = [
             threading.Thread(target=self._work, name=f"pass-{i}", daemon=True) for i in range(2 * settings.workers)
         ]
+
+    def _changed(self, kind: str, key: Key) -> None:
+        """Queue a group of which an object changed, and its guests if they see that object, too."""
+        self.queue.add(key)
+        if kind == "PromptGroup":
+            found = self.stores[kind].get(key.namespace, key.name)
+            self.guests.put(key, host_of(found) if found is not None else "")
+        if kind in SEEN_BY_GUESTS:
+            for guest in self.guests.of(key):
+                self.queue.add(guest)
 
     def start(self) -> None:
         """Start the workers, which wait for the first lists, and the leader election."""

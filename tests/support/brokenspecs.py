@@ -3,6 +3,22 @@
 from typing import Any
 
 BROKEN: dict[str, tuple[dict[str, Any], str]] = {
+    "no engine": ({"engine": None}, "spec: name exactly one of engine"),
+    "two engines": ({"engineFrom": {"promptGroup": "pool"}, "replicas": None}, "spec: name exactly one of engine"),
+    "no model": ({"model": None}, "spec: model is missing"),
+    "a guest without a prompt": (
+        {"engine": None, "engineFrom": {"promptGroup": "pool"}, "replicas": None, "prompt": None},
+        "spec: a group with engineFrom needs a prompt",
+    ),
+    "a guest with replicas": (
+        {"engine": None, "engineFrom": {"promptGroup": "pool"}, "replicas": 2},
+        "spec.engineFrom: replicas, sizing, cache and gateway belong to",
+    ),
+    "a guest of itself": (
+        {"engine": None, "engineFrom": {"promptGroup": "support"}, "replicas": None},
+        "spec.engineFrom names the group itself",
+    ),
+    "a placement without a host": ({"placement": {"replicas": 2}}, "spec.placement: placement says where"),
     "an alias that is the model": (
         {"model": "llama", "modelAliases": ["gpt", "llama"]},
         "spec.modelAliases: modelAliases has spec.model",

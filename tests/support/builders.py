@@ -46,7 +46,7 @@ def spec(**fields: Any) -> PromptGroupSpec:
         "replicas": 2,
     }
     for name, value in fields.items():
-        if name == "engine":
+        if name == "engine" and value is not None:
             raw[name] = raw[name] | value
         elif value is None:
             raw.pop(name, None)

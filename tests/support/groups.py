@@ -3,6 +3,7 @@
 from typing import Any
 
 from promptgroup_local import lab
+from promptgroup_router.contract import names
 
 PROMPTS = {
     letter: f"You are assistant {letter}. "
@@ -30,3 +31,13 @@ def group(
     }
     made["spec"] |= spec
     return made
+
+
+def guest(name: str, prompt: str, host: str = "pool", **spec: Any) -> dict[str, Any]:
+    """A PromptGroup on the replicas of the host."""
+    return {
+        "apiVersion": f"{names.API_GROUP}/{names.API_VERSION}",
+        "kind": "PromptGroup",
+        "metadata": {"name": name},
+        "spec": {"engineFrom": {"promptGroup": host}, "prompt": {"system": prompt}, **spec},
+    }

@@ -58,8 +58,9 @@ def _see_declared(linter: Linter, name: str, content: InputText) -> None:
     templates = yaml_positions.template_lines(content.content, len(found))
     for each, (line, lines), template in zip(found, places, templates, strict=True):
         prompt, secret = each.text.prompt, each.text.secret
-        linter.see(
-            LintSubject(name, line, Origin.MANIFEST, "", prompt.system, prompt.tools, lines=lines, secret=secret)
-        )
+        if prompt.size:  # a host may declare none
+            linter.see(
+                LintSubject(name, line, Origin.MANIFEST, "", prompt.system, prompt.tools, lines=lines, secret=secret)
+            )
         faults, nulls = manifest.template_faults(each.template), manifest.template_nulls(each.template)
         linter.template(name, template, faults, nulls)

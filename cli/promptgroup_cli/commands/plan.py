@@ -16,6 +16,7 @@ from promptgroup_cli.reach.files import MANIFEST_BYTES, read_text, shown
 from promptgroup_cli.rehearsal import manifest, simulate, timeline
 from promptgroup_cli.rehearsal.manifest import ManifestError, ManifestRefused, Wanted
 from promptgroup_cli.rehearsal.simulated_cluster import SimulatedCluster, SimulatedPace
+from promptgroup_cli.rehearsal.simulated_guest import SimulatedGuest
 from promptgroup_cli.render import plan_output
 from promptgroup_cli.render.plan_output import WIDTH
 from promptgroup_operator.world.snapshot import Manifest, World
@@ -71,9 +72,10 @@ def _start(
     old: Wanted | None, new: Wanted, pace: SimulatedPace, now: datetime
 ) -> tuple[World | None, SimulatedCluster]:
     """Return the world before the change, and the cluster at the moment when the file is applied."""
+    kind = SimulatedGuest if new.group.spec.is_guest else SimulatedCluster
     if old is None:
-        return None, SimulatedCluster(new.group, new.text, pace, now)
-    cluster = SimulatedCluster(old.group, old.text, pace, now)
+        return None, kind(new.group, new.text, pace, now)
+    cluster = kind(old.group, old.text, pace, now)
     for _ in simulate.run(cluster):
         pass
     before = cluster.world()

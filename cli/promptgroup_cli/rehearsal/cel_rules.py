@@ -53,6 +53,8 @@ def _broken(path: str, value: Any) -> Iterator[str]:
             if rule["rule"] not in KEEPS and not HOLDS[rule["rule"]](value):
                 yield _said(path, rule)
         for name, field in type(value).model_fields.items():
+            if name not in value.model_fields_set:
+                continue  # a default keeps all rules, or stands for nothing: an engine, a prompt
             yield from _broken(f"{path}.{field.alias or name}", getattr(value, name))
     elif isinstance(value, list):
         for index, each in enumerate(value):

@@ -18,9 +18,11 @@ from pydantic import BaseModel, ValidationError
 from promptgroup_cli.base import bounded_yaml, pod_schema
 from promptgroup_cli.base.bounded_yaml import YamlError
 from promptgroup_cli.rehearsal import cel_rules
+from promptgroup_cli.rehearsal.simulated_guest import HOST_REPLICAS
 from promptgroup_operator.api import crd
 from promptgroup_operator.api.prompt_group import PromptGroup, PromptGroupSpec, PromptSpec
 from promptgroup_operator.base import timestamps
+from promptgroup_operator.guests import host
 from promptgroup_operator.plan import desired, merge, prompt, references
 from promptgroup_operator.world.snapshot import GroupObject, Key, Problem, PromptText
 from promptgroup_router.contract import names
@@ -88,9 +90,11 @@ def read_group(content: str, namespace: str, now: datetime, old: PromptGroupSpec
     problems = list(cel_rules.broken_rules(key.name, spec, old))
     if problems:
         raise ManifestRefused("; ".join(problems))
+    if spec.is_guest:
+        spec = host.served(spec, None, HOST_REPLICAS, spec.model)
     group = GroupObject(key, f"uid-of-{key.name}", 1, timestamps.rfc3339(now), spec, {})
     values = _values(objects, references.references(spec), namespace, key.namespace)
-    text = prompt.resolve(spec.prompt, values)
+    text = prompt.resolve(spec.prompt, values) if spec.has_prompt else prompt.NOTHING
     problem = text if isinstance(text, Problem) else desired.template_problem(group)
     if problem is not None:
         raise ManifestRefused(_said(problem))
@@ -148,13 +152,16 @@ def declared_prompts(content: str, namespace: str) -> list[Declared]:
 def _declared(raw: Mapping[str, Any], objects: Sequence[Mapping[str, Any]], namespace: str) -> Declared:
     key = _key(raw, namespace)
     spec = raw.get("spec")
+    engine = spec.get("engine") if isinstance(spec, dict) else None
+    template = engine.get("template") if isinstance(engine, dict) else None
+    if isinstance(spec, dict) and isinstance(engine, dict) and "prompt" not in spec:
+        return Declared(key, prompt.NOTHING, None, template)
     given = _valid(PromptSpec, spec.get("prompt") if isinstance(spec, dict) else None, "spec.prompt")
     unpinned = given.model_copy(update={"fingerprint": None})
     text = prompt.resolve(unpinned, _values(objects, prompt.references(given), namespace, key.namespace))
     if isinstance(text, Problem):
         raise ManifestError(f"PromptGroup {key.name}: {_said(text)}")
-    engine = spec.get("engine") if isinstance(spec, dict) else None
-    return Declared(key, text, given.fingerprint, engine.get("template") if isinstance(engine, dict) else None)
+    return Declared(key, text, given.fingerprint, template)
 
 
 # --- the file ----------------------------------------------------------------------------------------------

@@ -33,7 +33,12 @@ def heading(old: Wanted | None, new: Wanted, pace: SimulatedPace) -> Iterator[st
             yield f"{word:{TIME}}{_wanted(each)}"
             yield f"{'':{TIME}}{_prompt(each)}"
     warm, idle = clock(pace.warm_after), clock(IDLE_AFTER)
-    yield f"{'assumed':{TIME}}a replica is warm {warm} after its creation, and a draining one is idle after {idle}"
+    if new.group.spec.engine_from is not None:
+        host = new.group.spec.engine_from.prompt_group
+        have = f"PromptGroup {host} has {timeline.replicas(new.group.spec.replicas or 0)} for it that stay"
+        yield f"{'assumed':{TIME}}{have}, and a prompt is warm as soon as it was sent there"
+    else:
+        yield f"{'assumed':{TIME}}a replica is warm {warm} after its creation, and a draining one is idle after {idle}"
     if new.group.spec.rollout.steps:
         yield f"{'':{TIME}}the analysis finds the new revision {'worse' if pace.worse else 'no worse'} at each step"
     yield ""
@@ -70,7 +75,9 @@ def ending(end: World, most: int, took: timedelta) -> Iterator[str]:
 
 
 def pods(world: World) -> int:
-    """Return the number of pods that do not terminate."""
+    """Return the number of pods that do not terminate; a guest has none."""
+    if world.host is not None:
+        return 0
     return sum(not pod.deleting for each in world.revisions for pod in each.pods)
 
 
@@ -89,10 +96,14 @@ def _wanted(wanted: Wanted) -> str:
         size = f"{spec.sizing.min_replicas} to {spec.sizing.max_replicas} replicas"
     else:
         size = timeline.replicas(1 if spec.replicas is None else spec.replicas)
+    if spec.engine_from is not None:
+        return f"{key.namespace}/{key.name}: {size} of PromptGroup {spec.engine_from.prompt_group}"
     return f"{key.namespace}/{key.name}: {size} of {spec.model}"
 
 
 def _prompt(wanted: Wanted) -> str:
+    if not wanted.group.spec.has_prompt:
+        return "no prompt: it serves requests that no group declares, and groups whose engineFrom names it"
     return (
         f"prompt {short(wanted.text.fingerprint)}, {len(wanted.text.prompt.system.encode())} bytes: {_source(wanted)}"
     )

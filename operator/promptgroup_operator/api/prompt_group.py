@@ -10,7 +10,7 @@ import enum
 import re
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, JsonValue
 from pydantic.config import JsonDict
@@ -279,6 +279,28 @@ class EngineSpec(ApiModel):
     To remove a map or an item of a list, write `$patch: delete` in it; to leave nothing of the operator's in a map,
     write `$patch: replace`. `null` removes a field too, but `kubectl apply` without `--server-side` does not send it.
     """
+
+
+NO_ENGINE: Final = EngineSpec(image="none")
+"""The engine of a spec that has none. A guest's is its host's, which the reader fills in."""
+NO_PROMPT: Final = PromptSpec()
+"""The prompt of a spec that has none: that of a host which keeps no prompt of its own warm."""
+UNSET: Final[JsonDict] = {"default": None}
+"""Schema of a field whose default is for Python alone: the API server leaves it out."""
+
+
+class EngineSource(ApiModel):
+    """The PromptGroup whose replicas serve a guest."""
+
+    prompt_group: Annotated[ObjectName, Field(max_length=MAX_NAME)]
+    """Name of a PromptGroup of the same namespace with an engine of its own: the host."""
+
+
+class PlacementSpec(ApiModel):
+    """The replicas of the host on which a guest's prompt is kept warm."""
+
+    replicas: Annotated[int, Field(ge=1, le=1000)] | None = None
+    """Number of the host's replicas that keep the prompt warm and serve it. Without it all of them do."""
 
 
 # --- PromptGroup: size -------------------------------------------------------------------------------------
@@ -582,7 +604,7 @@ class WarmupSpec(ApiModel):
 def _pool_needs(engine: str, cel: str, message: str, holds: Callable[[Any], bool]) -> JsonDict:
     """Return the rule of a pool for groups of one engine."""
     return rule(
-        f"!(has(self.cache) && has(self.cache.pool) && self.engine.type == '{engine}') || ({cel})",
+        f"!(has(self.cache) && has(self.cache.pool) && has(self.engine) && self.engine.type == '{engine}') || ({cel})",
         message,
         ".cache.pool",
         holds=lambda spec: (
@@ -612,8 +634,8 @@ class PromptGroupSpec(ApiModel):
             ),
         ),
         rule(
-            "!(has(self.routing) && self.routing.ownInstructions == 'Append' && (has(self.prompt.messagesFrom) || "
-            "(has(self.prompt.messages) && size(self.prompt.messages) > 0)))",
+            "!(has(self.routing) && self.routing.ownInstructions == 'Append' && has(self.prompt) && "
+            "(has(self.prompt.messagesFrom) || (has(self.prompt.messages) && size(self.prompt.messages) > 0)))",
             "routing.ownInstructions is Append, and a client's instructions would stand before prompt.messages, whose "
             "cache no request would find: remove one of the two",
             ".routing.ownInstructions",
@@ -648,7 +670,7 @@ class PromptGroupSpec(ApiModel):
         _pool_needs("TensorRTLLM", "false", "TensorRT-LLM has no pool: use offload", lambda cache: False),
         rule(
             "!(has(self.cache) && has(self.cache.offload) && has(self.cache.offload.claimName) && "
-            "self.engine.type == 'TensorRTLLM')",
+            "has(self.engine) && self.engine.type == 'TensorRTLLM')",
             "TensorRT-LLM keeps KV in main memory, not on volumes: remove cache.offload.claimName",
             ".cache.offload.claimName",
             holds=lambda spec: (
@@ -671,30 +693,77 @@ class PromptGroupSpec(ApiModel):
             ),
         ),
         rule(
-            "!has(self.modelAliases) || "
-            "self.modelAliases.all(a, a != self.model && self.modelAliases.exists_one(b, b == a))",
+            "!has(self.modelAliases) || self.modelAliases.all(a, (!has(self.model) || a != self.model) && "
+            "self.modelAliases.exists_one(b, b == a))",
             "modelAliases has spec.model, or one name twice: remove it",
             ".modelAliases",
             holds=lambda spec: len({spec.model, *spec.model_aliases}) == 1 + len(spec.model_aliases),
         ),
+        rule(
+            "has(self.engine) != has(self.engineFrom)",
+            "name exactly one of engine (replicas of the group's own) and engineFrom (another PromptGroup's replicas)",
+            holds=lambda spec: ("engine" in spec.model_fields_set) != spec.is_guest,
+        ),
+        rule(
+            "has(self.engineFrom) || has(self.model)",
+            "model is missing: name the model that the engine serves",
+            holds=lambda spec: spec.is_guest or spec.model != "",
+        ),
+        rule(
+            "!has(self.engineFrom) || has(self.prompt)",
+            "a group with engineFrom needs a prompt, which the replicas of the other PromptGroup keep warm",
+            holds=lambda spec: not spec.is_guest or spec.has_prompt,
+        ),
+        rule(
+            "!has(self.engineFrom) || "
+            "!(has(self.replicas) || has(self.sizing) || has(self.cache) || has(self.gateway))",
+            "replicas, sizing, cache and gateway belong to the PromptGroup that engineFrom names: set them there",
+            ".engineFrom",
+            holds=lambda spec: (
+                not spec.is_guest
+                or (spec.replicas is None and spec.sizing is None and spec.cache is None and spec.gateway is None)
+            ),
+        ),
+        rule(
+            "!has(self.placement) || has(self.engineFrom)",
+            "placement says where the replicas of another PromptGroup keep the prompt warm, and engineFrom is not set: "
+            "remove placement, or replace engine by engineFrom",
+            ".placement",
+            holds=lambda spec: spec.placement is None or spec.is_guest,
+        ),
         rule_of_change(
-            "self.model == oldSelf.model",
+            "has(self.model) == has(oldSelf.model) && (!has(self.model) || self.model == oldSelf.model)",
             "spec.model cannot be changed, clients name it: create a group of another name, or delete this one first",
             ".model",
             keeps=lambda spec, old: spec.model == old.model,
         ),
+        rule_of_change(
+            "has(self.engineFrom) == has(oldSelf.engineFrom) && "
+            "(!has(self.engineFrom) || self.engineFrom.promptGroup == oldSelf.engineFrom.promptGroup)",
+            "engine and engineFrom cannot be exchanged, and engineFrom cannot name another group: create a group of "
+            "another name with the annotation promptgroup.dev/replaces, and delete this one when that is Ready",
+            ".engineFrom",
+            keeps=lambda spec, old: spec.engine_from == old.engine_from,
+        ),
     )
 
-    model: Printed
-    """Name of the model, as clients send it in `model` and as the engine serves it. It cannot be changed."""
+    model: Annotated[Printed, Field(json_schema_extra=UNSET)] = ""
+    """Name of the model, as clients send it in `model` and as the engine serves it. It cannot be changed. With
+    engineFrom it may be left out: it is that of the other PromptGroup."""
     model_aliases: Annotated[list[Printed], Field(max_length=MAX_ALIASES)] = []
     """Other names by which clients may ask for the model, such as one that a program has built in. They hold for the
     model in this namespace, whichever of its groups a request belongs to. Routers ask engines for `model` all the
     same."""
-    prompt: PromptSpec
-    """The Tier-1 prefix."""
-    engine: EngineSpec
+    prompt: Annotated[PromptSpec, Field(json_schema_extra=UNSET)] = NO_PROMPT
+    """The Tier-1 prefix. A group without one keeps nothing warm: it serves requests that no group declares, and
+    PromptGroups whose engineFrom names it."""
+    engine: Annotated[EngineSpec, Field(json_schema_extra=UNSET)] = NO_ENGINE
     """The engine and its pods."""
+    engine_from: EngineSource | None = None
+    """Replicas of another PromptGroup, instead of engine: this group is a guest there. Its prompt is kept warm beside
+    others', and released without a pod of its own."""
+    placement: PlacementSpec | None = None
+    """The replicas of the other PromptGroup that keep the prompt of a guest warm."""
     replicas: Annotated[int, Field(ge=0, le=1000)] | None = None
     """Number of replicas of the revision that serves. Default: 1, when sizing is absent too."""
     sizing: SizingSpec | None = None
@@ -716,6 +785,16 @@ class PromptGroupSpec(ApiModel):
     """The response cache: a request that was answered before gets the same answer, without an engine."""
     gateway: GatewaySpec | None = None
     """The InferencePool by which gateways reach the group, beside its routers. Without it the operator makes none."""
+
+    @property
+    def is_guest(self) -> bool:
+        """True if replicas of another group serve this one."""
+        return self.engine_from is not None
+
+    @property
+    def has_prompt(self) -> bool:
+        """True if the group declares a prompt."""
+        return "prompt" in self.model_fields_set
 
     @property
     def caches_nothing(self) -> bool:
@@ -748,10 +827,10 @@ class RevisionStatus(ApiModel):
 
     fingerprint: Fingerprint
     """Hash of its prompt."""
-    deployment: str
-    """Name of its Deployment."""
+    deployment: str | None = None
+    """Name of its Deployment; absent for a guest, which has none."""
     replicas: int
-    """Replicas that its Deployment asks for."""
+    """Replicas that its Deployment asks for; of a guest those of the host that shall keep its prompt warm."""
     warm: int
     """Replicas whose warmth is proven."""
     ready: int
@@ -790,7 +869,7 @@ class PromptGroupStatus(ApiModel):
     """Ready, Progressing, Degraded, Accepted, ResolvedRefs, PrefixWarm, RouterProgrammed, ScalingActive;
     of a group whose load is observed CacheEffective and CacheTierUseful, of one with sizing AbleToScale and
     ScalingLimited as well, of one with a gateway GatewayProgrammed and GatewayLimits, of one with a KV pool
-    CachePoolReady, of one with aliases of its model AliasesServed."""
+    CachePoolReady, of one with aliases of its model AliasesServed, of a host with guests and of them PromptsFit."""
 
 
 class PromptGroup(ApiModel):
@@ -803,7 +882,13 @@ class PromptGroup(ApiModel):
             holds=lambda root: len(root.name) <= MAX_NAME,
         ),
         rule(
-            "self.spec.model != self.metadata.name",
+            "!has(self.spec.engineFrom) || self.spec.engineFrom.promptGroup != self.metadata.name",
+            "spec.engineFrom names the group itself: name a PromptGroup that has an engine",
+            ".spec.engineFrom",
+            holds=lambda root: not root.spec.is_guest or root.spec.engine_from.prompt_group != root.name,
+        ),
+        rule(
+            "!has(self.spec.model) || self.spec.model != self.metadata.name",
             "spec.model equals metadata.name: a request that names it could not tell the model from the group",
             ".spec.model",
             holds=lambda root: root.spec.model != root.name,
@@ -984,6 +1069,49 @@ class RouteAlias(ApiModel):
     gets the requests that name no namespace."""
 
 
+class GuestProof(ApiModel):
+    """A replica of the host that was proven warm for a guest's revision."""
+
+    pod: str
+    """Name of the pod."""
+    container: str
+    """Id of the container that was proven."""
+    reason: str
+    """Reason as in the condition of a pod."""
+    message: str = ""
+    """The proof in words."""
+    since: Annotated[str, Field(json_schema_extra={"format": "date-time"})] | None = None
+    """Time of the proof, RFC 3339 in UTC."""
+    prefix_tokens: Annotated[int, Field(ge=0)] = 0
+    """Length of the prefix in tokens, as the engine counted it."""
+    prefill_tokens_per_second: Annotated[int, Field(ge=0)] = 0
+    """Rate at which the engine computed it; 0 if it was too short to tell."""
+
+
+class GuestRevision(ApiModel):
+    """A revision of a guest."""
+
+    fingerprint: Fingerprint
+    """Hash of its prompt."""
+    created: str
+    """Time at which it was first seen, RFC 3339 in UTC."""
+    replicas: Annotated[int, Field(ge=0)]
+    """Replicas of the host that shall keep it warm."""
+    prompt_kind: Literal["ConfigMap", "Secret"]
+    """Kind of the object that holds its prompt."""
+    records: dict[str, str] | None = None
+    """The records of its release, as a Deployment has them in annotations."""
+    warm: list[GuestProof] | None = None
+    """The replicas that were proven warm for it."""
+
+
+class RouteGuest(ApiModel):
+    """The operator's memory of a guest, which has no Deployments to keep it on. Routers do not read it."""
+
+    revisions: list[GuestRevision] = []
+    """Every revision, retired ones included."""
+
+
 class PromptRouteSpec(ApiModel):
     """A PromptGroup as routers see it; written by the operator."""
 
@@ -1013,6 +1141,8 @@ class PromptRouteSpec(ApiModel):
     """The callers who may use the group; absent for whomever routers let in by default."""
     responses: RouteResponses | None = None
     """The answers that routers keep; none are kept when this is absent."""
+    guest: RouteGuest | None = None
+    """The operator's memory of a guest; absent for a group with an engine of its own."""
     revisions: list[RouteRevision]
 
 

@@ -303,10 +303,11 @@ def _bodies(model: str, prompt: Prompt) -> tuple[dict[str, Any], dict[str, Any]]
     """Return two requests that share the Tier-1 prefix and nothing after it."""
     tools = {"tools": json.loads(prompt.tools)} if prompt.tools else {}
     declared = json.loads(prompt.messages) if prompt.messages else []
+    system = [{"role": "system", "content": prompt.system}] if prompt.system else []
     return tuple(  # type: ignore[return-value]
         {
             "model": model,
-            "messages": [{"role": "system", "content": prompt.system}, *declared, {"role": "user", "content": text}],
+            "messages": [*system, *declared, {"role": "user", "content": text}],
             **tools,
             "max_tokens": 1,
             "temperature": 0,

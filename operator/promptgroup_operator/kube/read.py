@@ -1,17 +1,30 @@
 """Read what the API server holds for one group: watched kinds from the stores, all others by name through the cache."""
 
 import base64
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from time import monotonic
 
 from pydantic import ValidationError
 
+from promptgroup_operator.api.prompt_group import PromptGroupSpec
 from promptgroup_operator.base.errors import ClusterError, StoredSpecError, UnreadError, UnreadGroupError
 from promptgroup_operator.gateway import inference_pool
+from promptgroup_operator.guests import host as guest_host
+from promptgroup_operator.guests import record
+from promptgroup_operator.guests import revisions as guest_revisions
+from promptgroup_operator.guests import room as guest_room
 from promptgroup_operator.kube.api_server import KubeClient, collection_path, list_objects, object_path
-from promptgroup_operator.kube.decode import fingerprint_of, group_of, pod_of, prompt_ref, revision_of, router_of
+from promptgroup_operator.kube.decode import (
+    fingerprint_of,
+    group_of,
+    host_of,
+    pod_of,
+    prompt_ref,
+    revision_of,
+    router_of,
+)
 from promptgroup_operator.kube.get_cache import KEPT_SECONDS, GetCache
 from promptgroup_operator.kube.store import Store
 from promptgroup_operator.plan import desired, prompt_route, references, status, validate
@@ -21,6 +34,7 @@ from promptgroup_operator.world.snapshot import (
     NO_POOLS,
     ContainerId,
     GroupObject,
+    Host,
     Key,
     Manifest,
     OtherGroup,
@@ -33,7 +47,7 @@ from promptgroup_operator.world.snapshot import (
 )
 from promptgroup_router.contract import names
 from promptgroup_router.contract.fingerprint import Fingerprint
-from promptgroup_router.contract.table import MESSAGES_KEY, SYSTEM_KEY, TOOLS_KEY, Prompt, SlotState
+from promptgroup_router.contract.table import MESSAGES_KEY, SYSTEM_KEY, TOOLS_KEY, Prompt, PromptRef, SlotState
 
 _TEMPLATE_HASH = "pod-template-hash"
 """Label that Kubernetes adds to the template of a ReplicaSet."""
@@ -62,6 +76,12 @@ class ClusterState:
     """The InferencePools that matter to it."""
     others: tuple[OtherGroup, ...] = ()
     """The other groups of the namespace; empty where the group's model has no aliases."""
+    host: Host | None = None
+    """The group whose replicas serve it; None for one with an engine of its own."""
+    prompts: Mapping[str, int] = field(default_factory=dict)
+    """Group → tokens of its prompts on one replica, of a host that has guests and of them; else empty."""
+    guests_routed: frozenset[str] = frozenset()
+    """Its pods that routes of its guests let routers send to."""
 
 
 _REFUSAL = "refusal"
@@ -125,6 +145,8 @@ class ClusterReader:
                 return None
             raw = {**found, "status": raw.get("status", {})}  # the copy's status may be older
         group = _group(key, raw)
+        if group.spec.engine_from is not None:
+            return self._observe_guest(group, group.spec.engine_from.prompt_group)
         live: dict[tuple[str, str], Manifest] = {}
         for kind in ("PodDisruptionBudget", "PromptRoute"):
             for each in self._stores[kind].list_group(key):
@@ -137,14 +159,94 @@ class ClusterReader:
         deployments += self._unlabelled(group, text, standing, {each["metadata"]["name"] for each in deployments})
         live |= {("Deployment", each["metadata"]["name"]): each for each in deployments}
         pods = [pod_of(each, group.spec.engine.port) for each in self._stores["Pod"].list_group(key)]
+        guests = self._guest_routes(key)
+        room = guest_room.taken([*guests, *filter(None, [live.get(("PromptRoute", key.name))])] if guests else [])
+        pods = _crowded(pods, room) if guests else pods
         revisions = []
         for deployment in deployments:
             deleting = "deletionTimestamp" in deployment["metadata"]
             if not deleting and validate.is_owned(group, deployment) and fingerprint_of(deployment):
                 revisions.append(self._revision(group, deployment, pods, standing, live))
-        pools = self._inference_pools(group)
-        siblings = self._siblings(group, fingerprint)
-        return ClusterState(group, text, tuple(revisions), siblings, live, pools, self._others(group))
+        return ClusterState(
+            group,
+            text,
+            tuple(revisions),
+            self._siblings(group, fingerprint),
+            live,
+            self._inference_pools(group),
+            self._others(group),
+            prompts=room.by_group,
+            guests_routed=frozenset().union(*map(prompt_route.sends_to, guests)),
+        )
+
+    def _observe_guest(self, group: GroupObject, name: str) -> ClusterState:
+        """Return the state of a guest: its revisions are what its PromptRoute remembers, over the pods of its host."""
+        key = group.key
+        routes = self._stores["PromptRoute"]
+        live: dict[tuple[str, str], Manifest] = {}
+        route = routes.get(key.namespace, key.name)
+        if route is not None:
+            live["PromptRoute", key.name] = route
+        spec, problem = self._host_spec(group, name)
+        serving = Key(key.namespace, name)
+        room = guest_room.taken([*self._guest_routes(serving), *filter(None, [routes.get(key.namespace, name)])])
+        listed = prompt_route.states(routes.get(key.namespace, name)) if spec is not None else {}
+        pods = self._stores["Pod"].list_group(serving) if spec is not None else []
+        port = (spec or group.spec).engine.port
+        seen = _crowded([pod_of(each, port) for each in pods], room)
+        host = guest_host.replicas(name, seen, listed, problem)
+        model = route.get("spec", {}).get("model", "") if route is not None else ""
+        group = replace(group, spec=guest_host.served(group.spec, spec, len(host.pods), model))
+        standing, holding = prompt_route.standing(route), guest_revisions.holders(route)
+        revisions = []
+        for recorded in record.decode(route):
+            source = PromptRef(recorded.prompt_kind, desired.name(group, recorded.fingerprint))
+            revision = guest_revisions.revision(
+                key.name,
+                recorded,
+                source,
+                self._prompt(group, source, recorded.fingerprint, live),
+                host,
+                standing=standing.get(recorded.fingerprint, (0, {})),
+                holding=holding.get(recorded.fingerprint, {}),
+            )
+            revisions.append(revision)
+        text = self._text(group)
+        fingerprint = text.fingerprint if isinstance(text, PromptText) else Fingerprint("")
+        self._prompts[key] = fingerprint
+        return ClusterState(
+            group,
+            text,
+            tuple(revisions),
+            self._siblings(group, fingerprint),
+            live,
+            others=self._others(group),
+            host=host,
+            prompts=room.by_group,
+        )
+
+    def _host_spec(self, guest: GroupObject, name: str) -> tuple[PromptGroupSpec | None, Problem | None]:
+        """Return the spec of a guest's host, and why that can serve no guest; no spec where nothing of it can."""
+        raw = self._stores["PromptGroup"].get(guest.key.namespace, name)
+        if raw is not None and SHORTENED in raw:
+            raw = self.get_cached(guest.key, "PromptGroup", name, REFERENCED_SECONDS)
+        try:
+            spec = _group(Key(guest.key.namespace, name), raw).spec if raw is not None else None
+        except StoredSpecError as error:
+            return None, Problem("HostInvalid", f"PromptGroup {name} ({guest_host.FIELD}): {error}")
+        deleting = raw is not None and "deletionTimestamp" in raw["metadata"]
+        problem = guest_host.problem(name, guest.spec, spec, deleting=deleting)
+        return spec if problem is None else None, problem
+
+    def _guest_routes(self, key: Key) -> list[Manifest]:
+        """Return the PromptRoutes of a group's guests."""
+        guests = (
+            each["metadata"]["name"]
+            for each in self._stores["PromptGroup"].list_namespace(key.namespace)
+            if host_of(each) == key.name
+        )
+        routes = (self._stores["PromptRoute"].get(key.namespace, name) for name in guests)
+        return [route for route in routes if route is not None]
 
     def _text(self, group: GroupObject) -> PromptText | Problem:
         values, unread = {}, None
@@ -285,19 +387,24 @@ class ClusterReader:
         standing: Mapping[Fingerprint, tuple[int, Mapping[int, SlotState]]],
         live: dict[tuple[str, str], Manifest],
     ) -> RevisionState:
-        source = prompt_ref(deployment)
+        text = self._prompt(group, prompt_ref(deployment), fingerprint_of(deployment), live)
+        revision = revision_of(deployment, text, pods, standing)
+        return replace(
+            revision, warm_template=self._warm_template(group.key, revision, desired.settings_of(deployment))
+        )
+
+    def _prompt(
+        self, group: GroupObject, source: PromptRef, fingerprint: Fingerprint, live: dict[tuple[str, str], Manifest]
+    ) -> Prompt | None:
+        """Return the prompt of a revision, and add the object that holds it to `live`; None if there is none."""
         holder = self.if_known(group.key, source.kind, source.name)
         if holder is not None:
             live[source.kind, source.name] = holder
         data = _decoded(holder) if holder is not None else {}
         others = (data.get(key, "") for key in (TOOLS_KEY, MESSAGES_KEY))
         text = Prompt(data[SYSTEM_KEY], *others) if SYSTEM_KEY in data else None
-        if text is not None and text.fingerprint != fingerprint_of(deployment):
-            text = None  # whoever wrote it: replicas would be proven warm for another prompt
-        revision = revision_of(deployment, text, pods, standing)
-        return replace(
-            revision, warm_template=self._warm_template(group.key, revision, desired.settings_of(deployment))
-        )
+        # whoever wrote another one: replicas would be proven warm for it
+        return text if text is not None and text.fingerprint == fingerprint else None
 
     def _warm_template(self, key: Key, revision: RevisionState, settings: str) -> Manifest | None:
         """Return the pod template of a revision's warm replicas, where its Deployment's never became warm."""
@@ -313,11 +420,18 @@ class ClusterReader:
 
     def _siblings(self, group: GroupObject, fingerprint: Fingerprint) -> tuple[Sibling, ...]:
         """Return the groups of the same model that have the prompt, or may have it: no pass has read theirs yet."""
-        found = self._stores["PromptGroup"].list_with_prompt(group.key.namespace, group.spec.model, fingerprint)
+        namespace, model = group.key.namespace, group.spec.model
+        stored = self._stores["PromptGroup"]
+        # a guest may leave its model out, which is its host's
+        found = {
+            each["metadata"]["name"]: each
+            for name in (model, "")
+            for each in stored.list_with_prompt(namespace, name, fingerprint)
+        }
         siblings = (
-            _sibling(each, self._prompts.get(Key(group.key.namespace, each["metadata"]["name"])))
-            for each in found
-            if each["metadata"]["name"] != group.key.name and "deletionTimestamp" not in each["metadata"]
+            _sibling(each, self._prompts.get(Key(namespace, name)))
+            for name, each in found.items()
+            if name != group.key.name and self._model(each) == model and "deletionTimestamp" not in each["metadata"]
         )
         return tuple(each for each in siblings if not each.observed or each.fingerprint == fingerprint)
 
@@ -328,12 +442,20 @@ class ClusterReader:
             OtherGroup(
                 name=each["metadata"]["name"],
                 created=each["metadata"]["creationTimestamp"],
-                model=each["spec"].get("model", ""),
+                model=self._model(each),
                 aliases=tuple(each["spec"].get("modelAliases", ())),
             )
             for each in self._stores["PromptGroup"].list_namespace(group.key.namespace)
             if each["metadata"]["name"] != group.key.name and "deletionTimestamp" not in each["metadata"]
         )
+
+    def _model(self, group: Manifest) -> str:
+        """Return the model of a PromptGroup; of a guest that names none, its host's."""
+        found, name = group["spec"].get("model", ""), host_of(group)
+        if found or not name:
+            return str(found)
+        serving = self._stores["PromptGroup"].get(group["metadata"]["namespace"], name)
+        return str(serving["spec"].get("model", "")) if serving is not None else ""
 
     def _get(self, kind: str, namespace: str, name: str) -> Manifest | None:
         if kind == "PromptGroup":
@@ -363,6 +485,11 @@ def _sibling(found: Manifest, read: Fingerprint | None) -> Sibling:
         fingerprint=told if observed or read is None else read,
         observed=observed or read is not None,
     )
+
+
+def _crowded(pods: Iterable[Pod], room: guest_room.Room) -> list[Pod]:
+    """Return pods with the tokens of all prompts that are kept warm on them."""
+    return [replace(pod, crowd=room.by_pod.get(pod.name, 0)) for pod in pods]
 
 
 def _router(pod: Manifest) -> dict[str, str]:

@@ -67,6 +67,18 @@ class EngineHistory:
             series = self._series.get(container)
             return series is None or now - series.entries[-1].at >= PERIOD
 
+    def latest(self, container: ContainerId) -> Reading | None:
+        """Return the last reading of an engine; None if it was not read."""
+        with self._lock:
+            series = self._series.get(container)
+            return series.entries[-1].reading if series is not None else None
+
+    def own_queries(self, container: ContainerId) -> float:
+        """Return the tokens that the operator's own requests added to an engine's queries since its first reading."""
+        with self._lock:
+            series = self._series.get(container)
+            return series.own.queries if series is not None else 0.0
+
     def spend(self, container: ContainerId, spent: Spent, now: datetime) -> None:
         """Note what the operator's own requests added to an engine's counters; no reading was taken meanwhile."""
         with self._lock:

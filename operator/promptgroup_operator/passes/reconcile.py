@@ -17,6 +17,7 @@ from promptgroup_operator.engines.dialects.dialect import Dialect
 from promptgroup_operator.engines.dialects.registry import DIALECTS
 from promptgroup_operator.engines.group_engines import GroupEngines
 from promptgroup_operator.engines.pool_monitor import PoolMonitor
+from promptgroup_operator.guests.revisions import with_outcomes
 from promptgroup_operator.kube.read import ClusterReader, ClusterState
 from promptgroup_operator.kube.work_queue import WorkQueue
 from promptgroup_operator.kube.write import ClusterWriter
@@ -27,6 +28,7 @@ from promptgroup_operator.load.router_history import RELEASE_PERIOD, RouterHisto
 from promptgroup_operator.load.router_metrics import RouterCounts
 from promptgroup_operator.load.router_scrape import RouterScraper
 from promptgroup_operator.passes import lending
+from promptgroup_operator.passes.guest_proofs import GuestProofs
 from promptgroup_operator.passes.lending import Lending
 from promptgroup_operator.passes.pass_writes import FailedWrite, FailedWrites, PassWrites
 from promptgroup_operator.passes.refresh_runner import RefreshRunner
@@ -155,7 +157,10 @@ class Reconciler:
         self._readers = FairPool(READERS, "read")
         self._pools = PoolMonitor(engines.plain.text, self._readers)
         self._warmups = WarmupRunner(engines, settings.warmups, self._report_warmup, self._spend)
-        self._refreshes = RefreshRunner(engines, self._report_refresh, self._spend, metrics.touches)
+        self._refreshes = RefreshRunner(
+            engines, self._report_refresh, self._spend, metrics.touches, self._engine_history.own_queries
+        )
+        self._guest_proofs = GuestProofs()
         self._router_scraper = RouterScraper(
             reader.list_routers,
             lambda address, limit: engines.plain.text(address, limit=limit),
@@ -212,6 +217,7 @@ class Reconciler:
             self._pool_refusals.pop(key, None)
             self._failed_writes.forget(key)
             self._unsaid.pop(key, None)
+            self._guest_proofs.forget(key)
             self._first_seen.pop(key, None)
             self._engines.authorize(key, {})
             self._summaries.pop(key, None)
@@ -267,6 +273,10 @@ class Reconciler:
         state = self._reader.observe(key)
         if state is None:
             return None
+        if state.host is not None:
+            host = state.host
+            outcomes = self._guest_proofs.of(key, {pod.container_id for pod in (*host.pods, *host.leaving)})
+            state = replace(state, revisions=with_outcomes(state.revisions, outcomes, host.leaving))
         self._engines.authorize(key, self._accesses(state))
         return Readings(
             state=state,
@@ -298,6 +308,10 @@ class Reconciler:
         for pod in (pod for revision in state.revisions for pod in revision.pods):
             if pod.container_id in readings.engines:
                 self._refreshes.record(pod, readings.engines[pod.container_id][1], now)
+            elif state.host is not None and pod.is_warm:  # the host's passes read its engines
+                latest = self._engine_history.latest(pod.container_id)
+                if latest is not None:
+                    self._refreshes.record(pod, latest, now)
         if now - self._swept >= SWEEP:  # of all groups: once for many passes
             self._swept = now
             for memory in (self._engine_history, self._router_history, self._refreshes):
@@ -311,7 +325,10 @@ class Reconciler:
         return World(
             group=state.group,
             prompt=readings.text,
-            revisions=tuple(self._with_readings(key, each, readings.engines, now) for each in state.revisions),
+            revisions=tuple(
+                self._with_readings(key, each, readings.engines, now, shared=state.host is not None)
+                for each in state.revisions
+            ),
             siblings=state.siblings,
             others=state.others,
             live={**state.live, **readings.name_collisions},
@@ -327,6 +344,9 @@ class Reconciler:
             peers_key=readings.peers_key,
             refresh_every=self._refresh_every,
             inference_pools=self._with_refusal(key, state.inference_pools),
+            host=state.host,
+            prompts=state.prompts,
+            guests_routed=state.guests_routed,
             sizing=self._summaries[key].size.history if key in self._summaries else NEW,
         )
 
@@ -364,7 +384,9 @@ class Reconciler:
             return {}
 
     def _read_engines(self, state: ClusterState, now: datetime) -> dict[ContainerId, tuple[Fingerprint, Reading]]:
-        """Read the engines that drain or whose counters are due."""
+        """Read the engines that drain or whose counters are due; the host's passes read those of a guest."""
+        if state.host is not None:
+            return {}
         due = [
             pod
             for revision in state.revisions
@@ -413,7 +435,8 @@ class Reconciler:
             return {}
         name = desired.name(state.group, text.fingerprint)
         found = {}
-        for kind in ("PodDisruptionBudget", "Secret" if text.secret else "ConfigMap"):
+        budget = () if state.host is not None else ("PodDisruptionBudget",)
+        for kind in (*budget, "Secret" if text.secret else "ConfigMap"):
             if (kind, name) not in state.live:
                 # what cannot be read is applied without force, which takes nothing over
                 raw = self._reader.if_known(state.group.key, kind, name, seconds=0)
@@ -433,7 +456,7 @@ class Reconciler:
         return replace(load, tiers=tiers.reach(state.group.spec))
 
     def _observes(self, state: ClusterState) -> bool:
-        return self._observes_all or state.group.spec.sizing is not None
+        return state.host is None and (self._observes_all or state.group.spec.sizing is not None)
 
     def _with_readings(
         self,
@@ -441,14 +464,19 @@ class Reconciler:
         revision: RevisionState,
         readings: Mapping[ContainerId, tuple[Fingerprint, Reading]],
         now: datetime,
+        *,
+        shared: bool,
     ) -> RevisionState:
+        """Return a revision with what is known of its engines; what `shared` ones work on is also others'."""
+
         def with_reading(pod: Pod) -> Pod:
             reading = readings[pod.container_id][1] if pod.container_id in readings else None
             busy = reading.busy if reading is not None else None
-            return replace(pod, in_flight=busy, last_seen=self._refreshes.last_seen(pod.container_id))
+            seen = self._refreshes.last_seen(pod.container_id, pod.fingerprint)
+            return replace(pod, in_flight=busy, last_seen=seen)
 
         pods = tuple(with_reading(pod) for pod in revision.pods)
-        quiet = self._engine_history.quiet_since(pod.container_id for pod in pods)
+        quiet = self._engine_history.quiet_since(pod.container_id for pod in pods) if not shared else None
         use = self._router_history.slot_use(key, short(revision.fingerprint), now)
         return replace(revision, pods=pods, quiet_since=quiet, use=use)
 
@@ -600,6 +628,11 @@ class Reconciler:
         self._unsaid.get(key, {}).pop(job.container_id, None)
         self._warmup_outcomes.labels(outcome.reason).inc()
         logger.info("pod %s/%s: %s: %s", key.namespace, job.pod, outcome.reason, outcome.message)
+        if job.shared:
+            found = job.container_id, job.prompt.fingerprint
+            self._guest_proofs.put(key, *found, outcome, serves=serves, now=datetime.now(UTC))
+            self._queue.add(key, ahead=True)
+            return
         change = ConditionChange(job.pod, job.uid, outcome)
         container = job.container_id if serves else NO_CONTAINER
         try:
@@ -613,6 +646,12 @@ class Reconciler:
     def _report_refresh(self, key: Key, touch: Refresh, outcome: Outcome) -> None:
         """Write the outcome of a refresh into the pod's condition, which stays True, and queue a pass of the group."""
         logger.info("pod %s/%s: %s: %s", key.namespace, touch.pod, outcome.reason, outcome.message)
+        if touch.shared:
+            found = touch.container_id, touch.fingerprint
+            since = touch.said.since or datetime.now(UTC)
+            self._guest_proofs.put(key, *found, outcome, serves=True, now=since)
+            self._queue.add(key)
+            return
         change = ConditionChange(touch.pod, touch.uid, outcome)
         try:
             self._writer.set_condition(key.namespace, change, warm=True, now=touch.said.since or datetime.now(UTC))

@@ -20,6 +20,7 @@ from promptgroup_operator.engines.group_engines import GroupEngines
 from promptgroup_operator.warmth import refresh
 from promptgroup_operator.world.snapshot import ContainerId, Key, LastSeen, Pod, Reading, Spent
 from promptgroup_operator.world.warming import Outcome, Refresh, RefreshAnswer, WarmReason
+from promptgroup_router.contract.fingerprint import Fingerprint
 
 logger = logging.getLogger(__name__)
 
@@ -27,6 +28,9 @@ WORKERS = 8
 """Refreshes at a time: each takes milliseconds of a healthy engine, and they keep no warm-up waiting."""
 FORGOTTEN = timedelta(minutes=10)
 """A container that was not read for so long is gone, or is treated as a new one."""
+
+_Subject = tuple[ContainerId, Fingerprint]
+"""A container and a revision: several prompts may be kept warm on one container."""
 
 UNKNOWN_SPENT = Spent(0, None)
 """The tokens of a refresh that failed: it may have reached the engine or not."""
@@ -40,6 +44,7 @@ class RefreshRunner:
         report: called with group, refresh and outcome, from a worker thread.
         spend: called with the container and what a refresh added to its counters, before `runs` says that it ended.
         ended: a counter of refreshes by result.
+        own: returns what is known of the operator's own queries to a container.
     """
 
     def __init__(
@@ -48,15 +53,17 @@ class RefreshRunner:
         report: Callable[[Key, Refresh, Outcome], None],
         spend: Callable[[ContainerId, Spent], None],
         ended: Counter,
+        own: Callable[[ContainerId], float],
     ) -> None:
         self._engines = engines
         self._report = report
         self._spend = spend
         self._ended = ended
+        self._own = own
         self._pool = FairPool(WORKERS, "refresh")
-        self._seen: dict[ContainerId, tuple[datetime, LastSeen]] = {}
-        """Container → when it was last read, and when its prefix was last seen."""
-        self._running: set[ContainerId] = set()
+        self._seen: dict[_Subject, tuple[datetime, LastSeen]] = {}
+        """Container and revision → when it was last read, and when its prefix was last seen."""
+        self._running: set[_Subject] = set()
         self._lock = threading.Lock()
 
     def close(self) -> None:
@@ -66,19 +73,23 @@ class RefreshRunner:
     def runs(self, container: ContainerId) -> bool:
         """Return True while a refresh runs: its part of the engine's counters is not subtracted yet."""
         with self._lock:
-            return container in self._running
+            return any(running == container for running, _ in self._running)
 
     def record(self, pod: Pod, reading: Reading, now: datetime) -> None:
         """Keep a reading of a pod's engine."""
+        reading, subject = self._net(pod.container_id, reading), (pod.container_id, pod.fingerprint)
         with self._lock:
-            _, seen = self._seen.get(pod.container_id, (now, None))
+            _, seen = self._seen.get(subject, (now, None))
             seen = replace(seen, last=reading) if seen is not None else refresh.first_seen(pod, reading, now)
-            self._seen[pod.container_id] = now, seen
+            self._seen[subject] = now, seen
 
-    def last_seen(self, container: ContainerId) -> LastSeen | None:
-        """Return when the prefix was last seen in a container's cache; None if the container was never read."""
+    def _net(self, container: ContainerId, reading: Reading) -> Reading:
+        return replace(reading, own_queries=self._own(container))
+
+    def last_seen(self, container: ContainerId, fingerprint: Fingerprint) -> LastSeen | None:
+        """Return when a prefix was last seen in a container's cache; None if the container was never read for it."""
         with self._lock:
-            return self._seen.get(container, (None, None))[1]
+            return self._seen.get((container, fingerprint), (None, None))[1]
 
     def forget(self, now: datetime) -> None:
         """Drop the containers that are gone."""
@@ -88,8 +99,8 @@ class RefreshRunner:
     def start(self, key: Key, refreshes: Sequence[Refresh]) -> None:
         """Run the refreshes, except for containers on which one runs."""
         with self._lock:
-            fresh = [each for each in refreshes if each.container_id not in self._running]
-            self._running.update(each.container_id for each in fresh)
+            fresh = [each for each in refreshes if _subject(each) not in self._running]
+            self._running.update(map(_subject, fresh))
         for each in fresh:
             self._pool.submit(key.namespace, partial(self._run, key, each))
 
@@ -102,7 +113,7 @@ class RefreshRunner:
             logger.exception("refresh of pod %s/%s failed", key.namespace, due.pod)
         finally:
             with self._lock:
-                self._running.discard(due.container_id)
+                self._running.discard(_subject(due))
 
     def _refresh(self, key: Key, due: Refresh) -> Outcome | None:
         spent, seen, outcome = UNKNOWN_SPENT, replace(due.last_seen, at=datetime.now(UTC)), None
@@ -116,6 +127,7 @@ class RefreshRunner:
             logger.info("pod %s was not refreshed: %s", due.pod, error)
         else:
             now = datetime.now(UTC)
+            found = replace(found, reading=self._net(due.container_id, found.reading))
             spent, seen, outcome = (
                 found.spent,
                 refresh.seen_after(due, found, timedelta(seconds=time.monotonic() - began), now),
@@ -125,8 +137,12 @@ class RefreshRunner:
         self._ended.labels(result).inc()
         self._spend(due.container_id, spent)
         with self._lock:
-            self._seen[due.container_id] = datetime.now(UTC), seen
+            self._seen[_subject(due)] = datetime.now(UTC), seen
         return outcome
+
+
+def _subject(due: Refresh) -> _Subject:
+    return due.container_id, due.fingerprint
 
 
 def _result(found: RefreshAnswer, outcome: Outcome | None) -> WarmReason:

@@ -24,6 +24,10 @@ REMEMBERED = timedelta(minutes=5)
 """Time for which the end of a warm-up is remembered: longer than any pass runs."""
 
 
+Subject = tuple[ContainerId, str]
+"""A container, and the cohort that says which prompt is warmed there."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Failed:
     tries: int
@@ -32,10 +36,10 @@ class _Failed:
 
 @dataclass(slots=True)
 class _Group:
-    wanted: dict[ContainerId, Warmup] = field(default_factory=dict)
-    """Container → warm-up, as the latest pass wants them."""
-    running: dict[ContainerId, Warmup] = field(default_factory=dict)
-    failed: dict[ContainerId, _Failed] = field(default_factory=dict)
+    wanted: dict[Subject, Warmup] = field(default_factory=dict)
+    """Warm-ups as the latest pass wants them."""
+    running: dict[Subject, Warmup] = field(default_factory=dict)
+    failed: dict[Subject, _Failed] = field(default_factory=dict)
     proven: Counter[str] = field(default_factory=Counter)
     """Cohort → replicas proven warm."""
 
@@ -53,8 +57,8 @@ class WarmupQueue:
         """The group that waits longest comes first."""
         self._running: Counter[str] = Counter()
         """Namespace → its warm-ups that run."""
-        self._ended: OrderedDict[ContainerId, datetime] = OrderedDict()
-        """Container → when the warm-up ended that left it warm; the latest last."""
+        self._ended: OrderedDict[Subject, datetime] = OrderedDict()
+        """Container and cohort → when the warm-up ended that left it warm; the latest last."""
 
     def want(self, key: Key, jobs: Sequence[Warmup], seen: datetime) -> None:
         """Replace the warm-ups that a group wants; earlier ones that have not begun are dropped.
@@ -66,9 +70,9 @@ class WarmupQueue:
         """
         while self._ended and seen - next(iter(self._ended.values())) >= REMEMBERED:
             self._ended.popitem(last=False)
-        jobs = [job for job in jobs if job.container_id not in self._ended or self._ended[job.container_id] < seen]
+        jobs = [job for job in jobs if job.subject not in self._ended or self._ended[job.subject] < seen]
         group = self._groups.setdefault(key, _Group())
-        group.wanted = {job.container_id: job for job in jobs}
+        group.wanted = {job.subject: job for job in jobs}
         group.failed = {each: failed for each, failed in group.failed.items() if each in group.wanted}
         group.proven = Counter({job.cohort: job.proven for job in jobs})
         self._forget(key)
@@ -84,7 +88,7 @@ class WarmupQueue:
                 continue
             job = next((job for job in group.wanted.values() if _is_due(group, job, now)), None)
             if job is not None:
-                group.running[job.container_id] = job
+                group.running[job.subject] = job
                 running[key.namespace] += 1
                 self._groups.move_to_end(key)
                 return key, job
@@ -92,18 +96,18 @@ class WarmupQueue:
 
     def finished(self, key: Key, job: Warmup, now: datetime, *, warm: bool) -> None:
         """Note that a warm-up ended; `warm` is True if it left the replica warm."""
-        group, container = self._groups[key], job.container_id
-        del group.running[container]
+        group, subject = self._groups[key], job.subject
+        del group.running[subject]
         self._running -= Counter({key.namespace: 1})
         if warm:
-            self._ended[container] = now
-            self._ended.move_to_end(container)
-            group.wanted.pop(container, None)
-            group.failed.pop(container, None)
+            self._ended[subject] = now
+            self._ended.move_to_end(subject)
+            group.wanted.pop(subject, None)
+            group.failed.pop(subject, None)
             group.proven[job.cohort] += 1
-        elif container in group.wanted:
-            tries = group.failed[container].tries if container in group.failed else 0
-            group.failed[container] = _Failed(min(tries + 1, 8), now + min(LAST_RETRY, FIRST_RETRY * 2**tries))
+        elif subject in group.wanted:
+            tries = group.failed[subject].tries if subject in group.failed else 0
+            group.failed[subject] = _Failed(min(tries + 1, 8), now + min(LAST_RETRY, FIRST_RETRY * 2**tries))
         self._forget(key)
 
     def _forget(self, key: Key) -> None:
@@ -112,7 +116,7 @@ class WarmupQueue:
 
 
 def _is_due(group: _Group, job: Warmup, now: datetime) -> bool:
-    failed = group.failed.get(job.container_id)
-    if job.container_id in group.running or (failed is not None and now < failed.not_before):
+    failed = group.failed.get(job.subject)
+    if job.subject in group.running or (failed is not None and now < failed.not_before):
         return False
     return sum(each.cohort == job.cohort for each in group.running.values()) <= group.proven[job.cohort]

@@ -86,4 +86,6 @@ class WarmupRunner:
             reason = WarmReason.REFUSED if refused else WarmReason.UNREACHABLE
             return Outcome(reason, f"the warm-up request failed: {error}")
         self._spend(job.container_id, evidence.spent)
-        return warmup.judge_evidence(evidence, dialect.caching_off, any_tier=job.any_tier, uncached=job.uncached)
+        bare = job.prompt.size == 0
+        off = dialect.caching_off
+        return warmup.judge_evidence(evidence, off, any_tier=job.any_tier, uncached=job.uncached, bare=bare)

@@ -417,14 +417,21 @@ def _annotations(template: Mapping[str, Any]) -> Mapping[str, Any]:
     return annotations if isinstance(annotations, Mapping) else {}
 
 
-def prompt_route(group: GroupObject, route: table.Group) -> dict[str, Any]:
-    """Build the PromptRoute of the group."""
+def prompt_route(group: GroupObject, route: table.Group, guest: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Build the PromptRoute of the group.
+
+    Args:
+        group: the PromptGroup.
+        route: what routers shall see.
+        guest: what is remembered of a guest; None for a group with an engine of its own.
+    """
+    remembered = {"guest": dict(guest)} if guest is not None else {}
     return stamped(
         {
             "apiVersion": f"{names.API_GROUP}/{names.API_VERSION}",
             "kind": "PromptRoute",
             "metadata": _metadata(group, group.key.name),
-            "spec": encode_group(route),
+            "spec": {**encode_group(route), **remembered},
         }
     )
 

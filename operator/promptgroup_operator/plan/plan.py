@@ -26,8 +26,11 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from promptgroup_operator.base import durations
+from promptgroup_operator.base.timestamps import rfc3339
 from promptgroup_operator.gateway import inference_pool, router_features, settling
 from promptgroup_operator.gateway.inference_pool import PoolDecision
+from promptgroup_operator.guests import record
+from promptgroup_operator.guests.record import RecordedRevision
 from promptgroup_operator.plan import desired, diff, draining, prompt, prompt_route, references, slots, validate
 from promptgroup_operator.plan import status as group_status
 from promptgroup_operator.rollout import annotations, release, replica_split, retirement, rollout
@@ -172,7 +175,7 @@ def _refused(world: World, problem: Problem, now: datetime) -> Plan:
 def _plan(world: World, target: Fingerprint, text: PromptText | None, problem: Problem | None, now: datetime) -> Plan:
     group = world.group
     pool = _pool(world)
-    routed = prompt_route.sends_to(_live_route(world))
+    routed = prompt_route.sends_to(_live_route(world)) | world.guests_routed
     if pool.member_of:
         world = replace(
             world, revisions=settling.mark(world.revisions, routed, prompt_route.leads_to(_live_route(world)), now)
@@ -187,7 +190,9 @@ def _plan(world: World, target: Fingerprint, text: PromptText | None, problem: P
     goal = release.Goal(target, size.value, policy, settings, world.traffic, now, lost=_lost(world, problem))
     stage = rollout.decide(world.revisions, goal)
     steps = replica_split.allot(world.revisions, stage, goal)
-    waits = _with_holders(world, steps, stage, goal) or group_status.engine_change(world, target, settings)
+    waits = _with_holders(world, steps, stage, goal)
+    if world.host is None:
+        waits = waits or group_status.engine_change(world, target, settings)
     serving = _serving(steps, target)
     assigned = {each.fingerprint: slots.assign(each.pods, steps[each.fingerprint].ring) for each in world.revisions}
     pod_updates = [
@@ -214,11 +219,17 @@ def _plan(world: World, target: Fingerprint, text: PromptText | None, problem: P
     )
     conditions += group_status.gateway(pool.verdict, router_features.decide(group.spec))
     keeps = problem is not None and (problem.reason in TEMPLATE_PROBLEMS or desired.template_problem(group) is not None)
+    if world.host is not None:  # the pods are the host's to mark
+        pod_updates, changes = [], []
+        objects = _prompt_objects(world, text)
+    else:
+        changes = _condition_changes(world.revisions)
+        objects = _objects(world, steps, assigned, goal, text, keeps=keeps)
     return Plan(
-        conditions=tuple(_condition_changes(world.revisions)),
-        objects=tuple(_objects(world, steps, assigned, goal, text, keeps=keeps)),
+        conditions=tuple(changes),
+        objects=tuple(objects),
         pod_updates=tuple(pod_updates),
-        route=_route(world, route),
+        route=_route(world, route, _remembered(world, steps, target, text, history=policy.history, now=now)),
         pool=desired.inference_pool(group, pool.spec) if pool.spec is not None else None,
         deletions=(*_deletions(world, steps, target, policy.history, text), *_pool_deletion(world, pool.spec)),
         status=group_status.build(world, conditions, steps, ready, target=serving, wanted=size.value, now=now),
@@ -291,12 +302,55 @@ def _live_route(world: World) -> Manifest | None:
     return world.live.get(("PromptRoute", world.group.key.name))
 
 
-def _route(world: World, route: table.Group) -> Manifest | None:
+def _route(world: World, route: table.Group, remembered: Sequence[RecordedRevision] = ()) -> Manifest | None:
     """Return the PromptRoute to write, or None if an object of somebody else has its name."""
     live_route = _live_route(world)
     if live_route is not None and not validate.is_owned(world.group, live_route):
         return None
-    return desired.prompt_route(world.group, route)
+    guest = record.encode(remembered) if world.host is not None else None
+    return desired.prompt_route(world.group, route, guest)
+
+
+def _remembered(
+    world: World,
+    steps: Mapping[Fingerprint, RevisionStep],
+    target: Fingerprint,
+    text: PromptText | None,
+    *,
+    history: int,
+    now: datetime,
+) -> list[RecordedRevision]:
+    """Return what is remembered of a guest's revisions, those beyond the history left out."""
+    if world.host is None:
+        return []
+    gone = {each.fingerprint for each in retirement.forgotten(world.revisions, steps, target, history)}
+    existing = {each.fingerprint: each for each in world.revisions}
+    found = []
+    for fingerprint, step in steps.items():
+        if fingerprint in gone:
+            continue
+        revision = existing.get(fingerprint)
+        kept = RecordedRevision(
+            fingerprint,
+            revision.created if revision is not None else rfc3339(now),
+            step.replicas,
+            _prompt_from(world, fingerprint, revision, text).kind,
+            annotations.encode(step.superseded_at, step.progress, step.rolled_back, None),
+            record.proofs_of(revision.pods) if revision is not None and step.replicas else {},
+        )
+        found.append(kept)
+    return sorted(found, key=lambda each: (each.created, each.fingerprint))
+
+
+def _prompt_objects(world: World, text: PromptText | None) -> list[Manifest]:
+    """Return the objects of a guest: the one that holds the prompt of the target."""
+    if text is None:
+        return []
+    revision = next((each for each in world.revisions if each.fingerprint == text.fingerprint), None)
+    source = _prompt_from(world, text.fingerprint, revision, text)
+    if text.secret and source.kind != "Secret":
+        return []
+    return [desired.prompt_object(world.group, text.fingerprint, text.prompt, source.kind)]
 
 
 def _own_pool(world: World) -> Manifest | None:
@@ -463,7 +517,9 @@ def _requeue_after(
     if leaves or settles or any(step.phase is RevisionPhase.RETIRING for step in steps.values()):
         return MOVING
     shared = sum(step.replicas > 0 for step in steps.values()) > 1
-    if waits is not None or shared or len(world.revisions) < len(steps) or _unsettled(world.revisions, steps):
+    # a guest hears of the host's pods, which may be many and away for long
+    unsettled = world.host is None and _unsettled(world.revisions, steps)
+    if waits is not None or shared or len(world.revisions) < len(steps) or unsettled:
         return WAITING
     unwatched = references.references(world.group.spec) or world.group.spec.gateway or world.pool_answers is not None
     regular = REFERENCED if unwatched else SETTLED

@@ -120,6 +120,9 @@ def resolve(spec: PromptSpec, values: Values) -> PromptText | Problem:
     return PromptText(prompt, actual, secret)
 
 
+NOTHING = PromptText(Prompt(""), Prompt("").fingerprint, secret=False)
+"""The prompt of a group that declares none: no request begins with it, and any number of groups may have it."""
+
 OBSERVED_WITHIN = timedelta(minutes=1)
 """Time for which a new group waits for the first status of an older one: the fingerprint of that group decides."""
 
@@ -156,6 +159,8 @@ def conflict(group: GroupObject, fingerprint: Fingerprint, siblings: Sequence[Si
 
     The group that this one replaces, by its annotation, is none: both serve until the older one is deleted.
     """
+    if fingerprint == NOTHING.fingerprint:
+        return None
     older = [
         each
         for each in siblings

@@ -98,7 +98,8 @@ def route(
         sharing=routing.sharing,
         load_factor_percent=routing.load_factor_percent,
         session_header=routing.session_header.lower(),
-        own_instructions=routing.own_instructions,
+        # nothing is replaced where nothing is declared
+        own_instructions=routing.own_instructions if group.spec.has_prompt else table.OwnInstructions.APPEND,
         access=to_contract(group.spec.access),
         time_limits=table.TimeLimits(
             _seconds(routing.first_token_timeout),
@@ -182,6 +183,11 @@ def standing(route: Manifest | None) -> dict[Fingerprint, tuple[int, dict[int, t
         )
         for each in _revisions(route)
     }
+
+
+def states(route: Manifest | None) -> dict[str, table.SlotState]:
+    """Return pod → state of its slot, of a PromptRoute as it stands."""
+    return {pod: _STATES[state] for pod, state in _pods(route) if state in _STATES}
 
 
 def ready(route: table.Group) -> dict[Fingerprint, int]:

@@ -34,7 +34,7 @@ def resolve(spec: PromptGroupSpec, values: Values) -> PromptText | Problem:
         spec: the group's spec.
         values: the objects that `references(spec)` names.
     """
-    text = prompt.resolve(spec.prompt, values)
+    text = prompt.resolve(spec.prompt, values) if spec.has_prompt else prompt.NOTHING
     return text if isinstance(text, Problem) else next((each.problem for each in problems(spec, values)), text)
 
 

@@ -20,6 +20,7 @@ GatewayProgrammed a gateway uses the InferencePool that the replicas are in     
 GatewayLimits     fields of the group have no effect behind a gateway           True
 CachePoolReady    every server of the group's KV pool answers and stores        False
 AliasesServed     each alias of the model stands for it in the namespace        False
+PromptsFit        prompts of a host and its guests leave sessions room          False
 CacheTierUseful   KV tiers find what GPUs have lost, or would if there were any -
 """
 
@@ -33,6 +34,7 @@ from promptgroup_operator.base import timestamps
 from promptgroup_operator.base.printable import in_line
 from promptgroup_operator.engines import tiers
 from promptgroup_operator.gateway.inference_pool import GatewayVerdict
+from promptgroup_operator.guests import room
 from promptgroup_operator.plan import validate
 from promptgroup_operator.plan.desired import name
 from promptgroup_operator.rollout.release import RevisionPhase, RevisionStep
@@ -67,6 +69,8 @@ REFERENCE_PROBLEMS = frozenset(
         "InvalidTools",
         "InvalidMessages",
         "EmptyPrompt",
+        "HostNotFound",
+        "HostWithoutReplicas",
         "KeysNotFound",
         "CredentialNotFound",
         "AuthorityNotFound",
@@ -147,6 +151,7 @@ def conditions(
     back = mark.why if mark is not None else None
     serves = sum(min(slots, _available(world, each)) for each, slots in ready.items() if plan[each].stands_in)
     missing = max(0, size.value - serves)
+    enough = serves > 0 if world.host is not None else missing == 0  # a guest has lost no GPU
     count = _count(serving, ready, size)
     released = waits if back is None else None
     cause = _cause(revision)
@@ -158,7 +163,7 @@ def conditions(
     return [
         Condition("Accepted", True, "Accepted", "the spec is valid"),
         Condition("ResolvedRefs", True, "ResolvedRefs", "all objects that the spec refers to exist"),
-        _ready(Problem("Warm", count), fault, released, served=routed and missing == 0)
+        _ready(Problem("Warm", count), fault, released, served=routed and enough)
         if size.value
         else Condition("Ready", False, "ScaledToZero", f"spec.replicas is 0: {_served_by(world)}"),
         _progressing(fault, released or _moving(revision, plan, serving, missing, size), count),
@@ -173,6 +178,7 @@ def conditions(
         *_sizing(size, cache),
         *_pool(world),
         *_aliases(world),
+        *_room(world),
     ]
 
 
@@ -239,6 +245,21 @@ def _aliases(world: World) -> list[Condition]:
     told = "; ".join(f"{alias} is a name of PromptGroup {other}" for alias, other in taken.items())
     message = f"{told}: remove it from spec.modelAliases, or from the other group"
     return [Condition("AliasesServed", False, "AliasTaken", message)]
+
+
+def _room(world: World) -> list[Condition]:
+    """Return whether the prompts of a host and its guests leave sessions room; none for a group that shares nothing."""
+    if not world.prompts:
+        return []
+    pods = world.host.pods if world.host is not None else [pod for each in world.revisions for pod in each.pods]
+    fullest = room.fullest(pods)
+    if fullest is None:
+        return []
+    message = room.told(fullest, world.prompts)
+    if not room.is_full(fullest):
+        return [Condition("PromptsFit", True, "PromptsFit", message)]
+    out = "keep guests on fewer replicas (spec.placement.replicas), add replicas, or give engines more KV memory"
+    return [Condition("PromptsFit", False, "PromptsOutgrowCache", f"{message}: {out}")]
 
 
 def _available(world: World, fingerprint: Fingerprint) -> int:
@@ -359,7 +380,7 @@ def prefix_warm(world: World, step: RevisionStep, size: SizingDecision, ready: M
     if missing > 0:
         reason, message = (cause.reason, cause.message) if cause is not None else (WarmReason.STARTING, count)
         return Condition("PrefixWarm", False, reason, message)
-    for reason in (WarmReason.PRESSED, WarmReason.EVICTED, WarmReason.SHORT, WarmReason.UNCACHED):
+    for reason in (WarmReason.PRESSED, WarmReason.EVICTED, WarmReason.SHORT, WarmReason.UNCACHED, WarmReason.BARE):
         if reason in said:
             return Condition("PrefixWarm", True, reason, said[reason])
     return Condition("PrefixWarm", True, WarmReason.PROVEN, count)
@@ -420,18 +441,18 @@ def build(
     status: dict[str, Any] = {
         "observedGeneration": group.generation,
         "conditions": [_condition(group, fact, now) for fact in sorted(facts, key=lambda fact: fact.type)],
-        "replicas": sum(not pod.deleting for each in world.revisions for pod in each.pods),
+        "replicas": len({pod.uid for each in world.revisions for pod in each.pods if not pod.deleting}),
         "warm": f"{ready.get(target, 0) if target is not None else 0}/{wanted}",
         "revisions": [
-            _revision(group, each, plan, ready)
+            _revision(world, each, plan, ready)
             for each in sorted(world.revisions, key=lambda each: each.created, reverse=True)
         ],
     }
     status |= _cache(world, accepted=all(fact.status for fact in facts if fact.type == "Accepted"))
     if target is not None:
         # what autoscalers count: replicas of all revisions, since a release would else look like a small group
-        selector = f"{names.LABEL_GROUP}={group.key.name}"
-        status |= {"fingerprint": target, "revision": short(target), "selector": selector}
+        counted = {"selector": f"{names.LABEL_GROUP}={group.key.name}"} if world.host is None else {}
+        status |= {"fingerprint": target, "revision": short(target), **counted}
     return _at_rest(world, status)
 
 
@@ -464,7 +485,9 @@ def _tier(world: World, found: TierStatus, standing: Mapping[Any, Mapping[str, A
 
 HIT_RATE_STEP = 5
 """Percentage points by which the hit rate must differ to be written alone: under traffic its last digit never rests."""
-MEASURED = frozenset({"ScalingActive", "AbleToScale", "ScalingLimited", "CacheEffective", "CacheTierUseful"})
+MEASURED = frozenset(
+    {"PromptsFit", "ScalingActive", "AbleToScale", "ScalingLimited", "CacheEffective", "CacheTierUseful"}
+)
 """Conditions whose messages carry measured numbers: while status and reason stand, a message is not written alone."""
 
 
@@ -542,15 +565,16 @@ def _unmoved(group: GroupObject, condition: dict[str, Any]) -> dict[str, Any]:
 
 
 def _revision(
-    group: GroupObject,
+    world: World,
     revision: RevisionState,
     plan: Mapping[Fingerprint, RevisionStep],
     ready: Mapping[Fingerprint, int],
 ) -> dict[str, Any]:
     step = plan.get(revision.fingerprint)
+    deployed = {"deployment": name(world.group, revision.fingerprint)} if world.host is None else {}
     return {
         "fingerprint": revision.fingerprint,
-        "deployment": name(group, revision.fingerprint),
+        **deployed,
         "replicas": revision.replicas,
         "warm": sum(pod.is_warm for pod in revision.pods),
         "ready": ready.get(revision.fingerprint, 0),
@@ -648,6 +672,7 @@ EVENT_CONDITIONS = (
     "CachePoolReady",
     "GatewayProgrammed",
     "AliasesServed",
+    "PromptsFit",
 )
 """Conditions whose change is worth an event. Of several that change for one reason, the first tells it: its message is
 that of the cause, where later ones may say only what follows from it."""
@@ -679,7 +704,7 @@ def _notable(fact: Condition, status: str | None, reason: str | None) -> bool:
     """Return True if a change of a condition is worth an event."""
     if fact.type == "ScalingActive":  # its reasons follow the load: what is told of them is the change of size
         return status in {"True", "Unknown"} and fact.status is False and fact.reason != "FixedReplicas"
-    if fact.type in ("CacheEffective", "CachePoolReady"):
+    if fact.type in ("CacheEffective", "CachePoolReady", "PromptsFit"):
         return reason != fact.reason and (fact.status is False or (status == "False" and fact.status is True))
     if status is None and not fact.status and fact.type == "Degraded":
         return False  # a new group that is not degraded is no news

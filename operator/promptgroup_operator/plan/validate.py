@@ -1,5 +1,6 @@
 """Decides if the spec can be acted on. The first objection in this order is reported.
 
+the group whose replicas serve it can do so            HostNotFound, HostIsGuest, HostModelDiffers ...
 its prompt is there and hashes to its pin              prompt
 no older group claims the same prefix                  Conflict
 the names of its objects are free or its own           NameTaken
@@ -19,19 +20,16 @@ from promptgroup_router.contract.caller_rules import Isolation
 
 def validate(world: World) -> PromptText | Problem:
     """Return the prompt that the group is to serve, or the first objection to it."""
-    group = world.group
+    group, host = world.group, world.host
+    if host is not None and host.problem is not None:
+        return host.problem
     if isinstance(world.prompt, Problem):
         return world.prompt
     clash = prompt.conflict(group, world.prompt.fingerprint, world.siblings)
     if clash is not None:
         return clash
-    return (
-        _foreign(world, world.prompt)
-        or desired.template_problem(group)
-        or desired.cache_problem(group)
-        or _shared(group)
-        or world.prompt
-    )
+    engine = None if host is not None else desired.template_problem(group) or desired.cache_problem(group)
+    return _foreign(world, world.prompt) or engine or _shared(group) or world.prompt
 
 
 def taken_aliases(world: World) -> dict[str, str]:

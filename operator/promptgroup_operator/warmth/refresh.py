@@ -10,7 +10,9 @@ prompt token that is computed or a token of an answer, or because it is hit. Hen
 
     (queries + generated) since the refresh < free - prefix        →  the prefix is in cache
 
-with `free = kv_tokens * (1 - usage)` at the refresh. It is refreshed at MARGIN of that: where readings follow
+with `free = kv_tokens * (1 - usage)` at the refresh. Where a replica keeps several prefixes warm, each of their own
+refreshes moves one behind the others and writes nothing new: so they are left out of the queries, and `prefix` is the
+sum of all prefixes. It is refreshed at MARGIN of that: where readings follow
 each other faster than the cache turns over it is never evicted. The bound says nothing of a cache that was reset; a
 slow regular refresh finds that.
 
@@ -57,6 +59,9 @@ def due_refresh(pod: Pod, prompt: Prompt, spec: PromptGroupSpec, every: timedelt
         any_tier=spec.warmup.tier is WarmTier.ANY,
         said=pod.warm,
         last_seen=pod.last_seen,
+        fingerprint=pod.fingerprint,
+        shared=spec.is_guest,
+        crowd=pod.crowd,
     )
 
 
@@ -67,7 +72,10 @@ def due_at(pod: Pod, every: timedelta) -> datetime | None:
     seen = pod.last_seen
     if seen is None or _needed(pod.measured.prefix_tokens, seen.last.step) == 0:
         return None
-    if _began_anew(seen.then, seen.last) or pressed(seen.then, seen.last, pod.measured.prefix_tokens):
+    if _began_anew(seen.then, seen.last):
+        return seen.at
+    outgrown = 2 * pod.crowd > seen.then.kv_tokens > 0  # prefixes that evict each other would call for each other
+    if not outgrown and pressed(seen.then, seen.last, max(pod.crowd, pod.measured.prefix_tokens)):
         return seen.at
     # the same share of it for one container always: replicas that were proven together are not touched together
     return seen.at + every * (1 - zlib.crc32(pod.container_id.encode()) / 2**33)
@@ -75,7 +83,8 @@ def due_at(pod: Pod, every: timedelta) -> datetime | None:
 
 def pressed(then: Reading, last: Reading, prefix: int) -> bool:
     """Return True if the engine wrote so much since `then` that the prefix may be evicted, or soon will be."""
-    taken = last.queries + last.generated - then.queries - then.generated
+    asked = last.queries - last.own_queries - then.queries + then.own_queries
+    taken = asked + last.generated - then.generated
     if not then.kv_tokens or taken <= 0:
         return False
     return taken >= MARGIN * (then.kv_tokens * (1 - then.usage) - prefix)
@@ -110,7 +119,7 @@ def judge_answer(touch: Refresh, found: RefreshAnswer, now: datetime) -> Outcome
         return Outcome(
             WarmReason.EVICTED, f"{gone}; the rest was {again}. The engine does not report the size of its cache"
         )
-    if not pressed(touch.last_seen.then, found.reading, touch.prefix):
+    if not pressed(touch.last_seen.then, found.reading, max(touch.crowd, touch.prefix)):
         return Outcome(
             WarmReason.EVICTED,
             f"{gone} without pressure (the cache was reset); the rest was {again}",

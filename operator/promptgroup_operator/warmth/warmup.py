@@ -15,6 +15,7 @@ Does no I/O and reads no clock.
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
 
 from promptgroup_operator.api.prompt_group import FailurePolicy, PromptGroupSpec, WarmTier
@@ -36,13 +37,17 @@ FINAL = frozenset({WarmReason.CACHING_OFF, WarmReason.NOT_REPORTED, WarmReason.R
 """Causes that waiting does not mend: `Proceed` applies at once."""
 
 
-def judge_evidence(evidence: Evidence, off: str, *, any_tier: bool = False, uncached: bool = False) -> Outcome:
+def judge_evidence(
+    evidence: Evidence, off: str, *, any_tier: bool = False, uncached: bool = False, bare: bool = False
+) -> Outcome:
     """Judge if the evidence proves that the prefix is in cache, and what else it says of the engine.
 
     `off` is what turns the engine's prefix caching off. `cached` leaves out what a KV tier brought to the probe, unless
-    `any_tier` says that it counts. `uncached` says that the group asks for engines without prefix caching.
+    `any_tier` says that it counts. `uncached` says that the group asks for engines without prefix caching, `bare` that
+    it declares no prompt.
 
     caching  cached_tokens  cached >= needed      outcome
+    (bare: any)                                   NoPromptDeclared
     (uncached: any)                               CachingOffByChoice
     off      any            any                   PrefixCachingDisabled
     on, ?    none           -                     CachedTokensNotReported
@@ -54,6 +59,9 @@ def judge_evidence(evidence: Evidence, off: str, *, any_tier: bool = False, unca
     if shared is None:
         shared = max(0, evidence.prompt_tokens - PROBE_TAIL)
     measured = Measured(evidence.kv_tokens, evidence.prefill_rate, shared, copy_rate(evidence.copied, evidence.seconds))
+    if bare:
+        text = "the engine answers, and has nothing to keep warm for this group, which has no spec.prompt"
+        return Outcome(WarmReason.BARE, text, replace(measured, prefix_tokens=0))
     if uncached:
         text = "the engine answers, and has nothing to keep warm: spec.cache.prefixCaching is Disabled"
         return Outcome(WarmReason.UNCACHED, text, measured)
@@ -123,6 +131,7 @@ def warmups(pods: Sequence[Pod], prompt: Prompt, spec: PromptGroupSpec) -> list[
             model=spec.model,
             prompt=prompt,
             cohort=cohort(pod),
+            shared=spec.is_guest,
             proven=proven[cohort(pod)],
             proceed=spec.warmup.failure_policy is FailurePolicy.PROCEED,
             any_tier=spec.warmup.tier is WarmTier.ANY,

@@ -98,7 +98,7 @@ def _group(found: Manifest) -> dict[str, Any]:
     told = {"spec": spec, WRITTEN: digest(mine)} | _picked(found, ("status",))
     if not _is_long(json.dumps(spec)):
         return told
-    summary = _picked(spec, ("model", "modelAliases", "replicas"))
+    summary = _picked(spec, ("model", "modelAliases", "replicas", "engineFrom"))
     engine = spec.get("engine", {})
     summary["engine"] = _picked(engine, ("type",))
     if gpus := _gpus(engine):

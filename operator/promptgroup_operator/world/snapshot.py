@@ -124,6 +124,8 @@ class Reading:
     """Requests that clients have sent and that have no whole answer yet, where the engine counts them."""
     first_token: Histogram = field(default_factory=Histogram)
     """Seconds from arrival to the first token."""
+    own_queries: float = 0.0
+    """Those of `queries` that the operator's own requests are known to have added."""
 
     @property
     def busy(self) -> int:
@@ -180,6 +182,8 @@ class Pod:
     draining_since: datetime | None
     measured: Measured = UNKNOWN
     """Facts measured of the container in `warmed`."""
+    own_measured: Measured = UNKNOWN
+    """Those of them that a guest's own warm-up measured, of a host's pod as a guest sees it."""
     settings: str = ""
     """Digest of the template that the pod was made from."""
     inference_pool: str = ""
@@ -194,6 +198,8 @@ class Pod:
     """The rule by which its engine is verified, as text of an EngineTls; empty for plain HTTP."""
     in_flight: int | None = None
     """Requests that the engine has queued or running; looked up for draining pods only."""
+    crowd: int = 0
+    """Tokens of all prefixes that are kept warm on it; 0 where it has only its own."""
     last_seen: LastSeen | None = None
     """State of the prefix in the engine that runs; None before its first reading."""
     ready_since: datetime | None = None
@@ -332,6 +338,19 @@ class OtherGroup:
 
 
 @dataclass(frozen=True, slots=True)
+class Host:
+    """The PromptGroup whose replicas serve a guest, as a pass over the guest saw it."""
+
+    name: str
+    pods: tuple[Pod, ...] = ()
+    """Its replicas on which prompts of guests may be kept warm."""
+    leaving: tuple[Pod, ...] = ()
+    """Its replicas that terminate or drain."""
+    problem: Problem | None = None
+    """The reason why it can serve no guest."""
+
+
+@dataclass(frozen=True, slots=True)
 class SeenPools:
     """The InferencePools that matter to a group: of its own name, and the one that its spec names."""
 
@@ -392,6 +411,13 @@ class World:
     """The parts of it by where the tokens were, as in Reading.sources; empty when no engine says."""
     pool_answers: PoolAnswers | None = None
     """Answers of the servers of the group's KV pool; None where nobody looks."""
+    host: Host | None = None
+    """The PromptGroup whose replicas serve the group; None for a group with an engine of its own. The group's spec has
+    the host's model and engine, its revisions have views of the host's pods."""
+    prompts: Mapping[str, int] = field(default_factory=dict)
+    """Group → tokens of its prompts on one replica, of a host that has guests and of them; else empty."""
+    guests_routed: frozenset[str] = frozenset()
+    """Pods of the group that routes of its guests let routers send to."""
     unread: Problem | None = None
     """The objects that could not be read: each is seen as it was read last, or as if it were not there."""
     first_seen: datetime | None = None

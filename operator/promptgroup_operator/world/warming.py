@@ -3,11 +3,16 @@
 import enum
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Final
 
 from promptgroup_operator.api.prompt_group import EngineType
 from promptgroup_operator.world.engine_facts import UNKNOWN, Measured
 from promptgroup_operator.world.snapshot import ContainerId, LastSeen, PodCondition, Reading, Spent
+from promptgroup_router.contract.fingerprint import Fingerprint
 from promptgroup_router.contract.table import Prompt
+
+NO_FINGERPRINT: Final = Fingerprint("")
+"""The revision of what is refreshed for none."""
 
 
 class WarmReason(enum.StrEnum):
@@ -16,6 +21,7 @@ class WarmReason(enum.StrEnum):
     PROVEN = "PrefixCached"
     SHORT = "PrefixShorterThanBlock"
     UNCACHED = "CachingOffByChoice"
+    BARE = "NoPromptDeclared"
     EVICTED = "PrefixEvicted"
     PRESSED = "PrefixEvictedUnderPressure"
     PROCEEDED = "ProceededWithoutProof"
@@ -31,7 +37,12 @@ class WarmReason(enum.StrEnum):
     NO_PROMPT = "PromptTextMissing"
 
 
-WARM = frozenset({WarmReason.PROVEN, WarmReason.SHORT, WarmReason.UNCACHED, WarmReason.EVICTED, WarmReason.PRESSED})
+WARM = frozenset(
+    {
+        *(WarmReason.PROVEN, WarmReason.SHORT, WarmReason.UNCACHED, WarmReason.BARE),
+        *(WarmReason.EVICTED, WarmReason.PRESSED),
+    }
+)
 """Reasons of a warm replica; a prefix that was lost was computed again by the refresh that found it gone."""
 
 
@@ -72,6 +83,13 @@ class Warmup:
     """True if a prefix that comes from a KV tier counts."""
     uncached: bool = False
     """True if the group asks for engines without prefix caching, so that there is nothing to prove."""
+    shared: bool = False
+    """True if the replica is another group's, whose condition does not speak of this prompt."""
+
+    @property
+    def subject(self) -> tuple[ContainerId, str]:
+        """The container and the cohort: several prompts may be warmed on one container."""
+        return self.container_id, self.cohort
 
 
 NOTHING_SPENT = Spent(0, 0)
@@ -124,6 +142,12 @@ class Refresh:
     last_seen: LastSeen
     any_tier: bool = False
     """True if tokens that come from a KV tier count."""
+    fingerprint: Fingerprint = NO_FINGERPRINT
+    """The revision whose prompt is refreshed."""
+    shared: bool = False
+    """True if the replica is another group's, whose condition does not speak of this prompt."""
+    crowd: int = 0
+    """Tokens of all prefixes that are kept warm on the replica, if they are more than this one."""
 
 
 @dataclass(frozen=True, slots=True)

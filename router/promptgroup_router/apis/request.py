@@ -333,7 +333,7 @@ def with_preamble(ask: ParsedRequest, prompt: Preamble, model: str) -> bytes:
 
 def with_own(prompt: Preamble, own: str) -> str:
     """Return the declared system text, followed by the instructions that a client brings."""
-    return f"{prompt.system}\n\n{own}"
+    return f"{prompt.system}\n\n{own}" if prompt.system else own
 
 
 def check_bare(ask: ParsedRequest, prompt: Preamble, model: str, found: str, param: str, *, own: str = "") -> None:

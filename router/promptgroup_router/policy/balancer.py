@@ -103,12 +103,25 @@ class Choice:
     """None if the request must wait for room."""
 
 
+Process = tuple[str, str]
+"""The address of an engine and its incarnation; the id of a member, and nothing, where it has no incarnation."""
+
+
+def _process(member: Member) -> Process:
+    return (member.address, member.incarnation) if member.incarnation else (member.id, "")
+
+
 class Balancer:
     """Chooses members by the policy of their candidates."""
 
     def __init__(self, health: Health) -> None:
         self.replicas: dict[MemberId, ReplicaLoad] = {}
-        """Member id → its load estimate, for every member of the index."""
+        """Member id → its load estimate, for every member of the index. Members of several groups share one where they
+        are the same engine process."""
+        self._processes: dict[Process, ReplicaLoad] = {}
+        """Process → its load estimate."""
+        self._in_flight: dict[MemberId, int] = {}
+        """Member id → requests of this router in flight there, for members that have any."""
         self._prepared: dict[MemberId, ReplicaLoad] = {}
         """Those of members that the next table adds."""
         self.locations = SessionLocations()
@@ -116,6 +129,7 @@ class Balancer:
         self._health = health
         self._costs: dict[str, EngineCosts] = {}
         self._keys: dict[MemberHash, MemberId] = {}
+        self._hashes: dict[MemberId, MemberHash] = {}
         self._clock = 0.0
         """The most tokens that any process had written when a table came: records of the next process begin there."""
         self._tier1: dict[PrefixKey, float] = {}
@@ -139,11 +153,11 @@ class Balancer:
     @property
     def loads(self) -> dict[MemberId, int]:
         """Member id → requests of this router in flight there, for members that have any."""
-        return {id_: replica.in_flight for id_, replica in self.replicas.items() if replica.in_flight}
+        return {id_: count for id_, count in self._in_flight.items() if id_ in self.replicas}
 
     def live(self, candidates: Candidates) -> int:
         """Return the number of this router's requests that the candidates have."""
-        return sum(self.replicas[member.id].in_flight for member in candidates.members if member.id in self.replicas)
+        return sum(self._in_flight.get(member.id, 0) for member in candidates.members)
 
     def member_id(self, key: MemberHash) -> MemberId | None:
         """Return the id of the member whose hash this is; None if the table has none that is ready."""
@@ -243,6 +257,11 @@ class Balancer:
     def _leave(self, pick: Pick, now: float) -> None:
         pick.counted = False
         pick.replica.leave(pick.sent)
+        left = self._in_flight.get(pick.member.id, 0) - 1
+        if left > 0:
+            self._in_flight[pick.member.id] = left
+        else:
+            self._in_flight.pop(pick.member.id, None)
         if pick.demand.cached:
             if not pick.computed:
                 # requests that are given up must not push out what is cached
@@ -303,6 +322,7 @@ class Balancer:
         if not self._health.no_failures():
             self._health.sent(member.id, member.incarnation, now)
         pick = Pick(member, replica, demand, now)
+        self._in_flight[member.id] = self._in_flight.get(member.id, 0) + 1
         if not demand.cached:
             pick.sent = replica.send(0.0, 0.0, now, streamed=False)
             return pick
@@ -377,7 +397,12 @@ class Balancer:
         if self._has_peers:
             self._outbox.append(
                 PlacementReport(
-                    pick.demand.session, pick.replica.key, place.prefix, place.turn, int(place.tokens), pick.shared
+                    pick.demand.session,
+                    self._hash(place.member),
+                    place.prefix,
+                    place.turn,
+                    int(place.tokens),
+                    pick.shared,
                 )
             )
 
@@ -421,7 +446,7 @@ class Balancer:
             figures = revision.revision.engine
             costs = EngineCosts(figures.kv_tokens, figures.prefill_rate, figures.step_tokens)
             for member in (*revision.candidates.ready, *revision.candidates.draining):
-                known = self.replicas.get(member.id)
+                known = self._processes.get(_process(member)) or self.replicas.get(member.id)
                 if known is None or known.incarnation != member.incarnation:
                     self._prepared[member.id] = ReplicaLoad(member_hash(member.id), member.incarnation, costs, now)
                 yield
@@ -430,6 +455,8 @@ class Balancer:
         """Adopt the members of a new table and drop the state of members that are gone."""
         revisions = [revision for group in view.groups for revision in group.revisions]
         known, self.replicas = self.replicas, {}
+        processes, self._processes = self._processes, {}
+        hashes, self._hashes = self._hashes, {}
         # of those that leave now, too: another process may take their slots over in a later table
         self._clock = max([self._clock, *(replica.tokens_written for replica in known.values())])
         costs, self._costs = self._costs, {}
@@ -446,11 +473,22 @@ class Balancer:
             self._costs[key] = kind
             self._remember_tier1(revision.prefix, revision.revision.tokens)
             for member in (*revision.candidates.ready, *revision.candidates.draining):
-                self.replicas[member.id] = self._replica(revision, member, known.get(member.id), kind, now)
-        kinds = Counter(id(replica.costs) for replica in self.replicas.values())
+                id_, process = member.id, _process(member)
+                self._hashes[id_] = hashes[id_] if id_ in hashes else member_hash(id_)
+                replica = self._processes.get(process)
+                if replica is None:
+                    standing = processes.get(process)
+                    replica = self._replica(revision, member, standing or known.get(id_), kind, now)
+                    replica.key = self._hashes[id_]
+                    self._processes[process] = replica
+                if known.get(id_) is not replica:
+                    # the operator has warmed it for this prompt, too
+                    replica.touch(revision.prefix, revision.revision.tokens)
+                self.replicas[id_] = replica
+        kinds = Counter(id(replica.costs) for replica in self._processes.values())
         for kind in self._costs.values():
             kind.in_use.replicas = max(1, kinds[id(kind)])
-        self._keys = {replica.key: id_ for id_, replica in self.replicas.items()}
+        self._keys = {key: id_ for id_, key in self._hashes.items()}
         self._prepared = {}
         known_ids = {each.candidates.id for each in revisions}
         self._turns = {id_: turn for id_, turn in self._turns.items() if id_ in known_ids}
@@ -470,9 +508,10 @@ class Balancer:
             replica.inherited = now
         self._clock += costs.kv_tokens
         replica.written = self._clock
-        # the operator has warmed it for its own prompt
-        replica.touch(revision.prefix, revision.revision.tokens)
         return replica
+
+    def _hash(self, member: MemberId) -> MemberHash:
+        return self._hashes[member] if member in self._hashes else member_hash(member)
 
     # --- Peers -----------------------------------------------------------------------------------------------------
 
@@ -482,7 +521,7 @@ class Balancer:
         placements = list(self._outbox)
         self._outbox.clear()
         loads = []
-        for replica in self.replicas.values():
+        for replica in self._processes.values():
             if replica.in_flight:
                 replica.ticks = REPEATS
             elif replica.ticks:
@@ -561,13 +600,13 @@ class Balancer:
 
     def expire_loads(self, now: float) -> None:
         """Drop the loads that peers have not told of for too long: the report that ended them was lost."""
-        for replica in self.replicas.values():
+        for replica in self._processes.values():
             if replica.peer_in_flight or replica.peer_pending:
                 replica.expire_peers(now)
 
     def drop_peer(self, sender: int) -> None:
         """Drop the load of a peer that is gone."""
-        for replica in self.replicas.values():
+        for replica in self._processes.values():
             replica.drop_peer(sender)
 
     def snapshot(self) -> Iterator[PlacementReport]:
@@ -575,4 +614,4 @@ class Balancer:
         for session, place in self.locations.newest_first():
             replica = self.replicas.get(place.member)
             if replica is not None and replica.tokens_written - place.written < TRUST * replica.costs.kv_tokens:
-                yield PlacementReport(session, replica.key, place.prefix, place.turn, int(place.tokens))
+                yield PlacementReport(session, self._hash(place.member), place.prefix, place.turn, int(place.tokens))

@@ -38,10 +38,11 @@ def test_fields_of_a_newer_schema_are_passed_over():
     assert parse_spec(LEAST | {"kvPool": {"size": 1}}) == parse_spec(LEAST)
 
 
-@pytest.mark.parametrize("missing", LEAST)
-def test_a_spec_without_one_of_these_is_refused(missing):
-    with pytest.raises(ValidationError, match=missing):
-        parse_spec({key: value for key, value in LEAST.items() if key != missing})
+def test_a_group_without_a_prompt_and_a_guest_are_told_from_others():
+    assert not parse_spec(LEAST).is_guest
+    assert parse_spec(LEAST).has_prompt
+    assert not parse_spec({key: value for key, value in LEAST.items() if key != "prompt"}).has_prompt
+    assert parse_spec({"engineFrom": {"promptGroup": "pool"}, "prompt": {"system": "x"}}).is_guest
 
 
 BAD = {

@@ -23,7 +23,7 @@ HELD = {
     "routing.allowedEngineHeaders",
     "engine.credentialFrom",
     # by the operator and the engines, whoever sends to them
-    *("replicas", "sizing", "warmup", "cache"),
+    *("replicas", "sizing", "warmup", "cache", "engineFrom", "placement"),
     *("engine.type", "engine.image", "engine.args", "engine.port", "engine.resources", "engine.template"),
 }
 """Fields that hold behind a gateway, too."""

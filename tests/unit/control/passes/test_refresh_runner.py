@@ -45,7 +45,7 @@ class Told:
     def __init__(self, engines):
         self.lines = []
         self.ended = counter()
-        self.runner = RefreshRunner(engines, self.report, self.spend, self.ended)
+        self.runner = RefreshRunner(engines, self.report, self.spend, self.ended, lambda _: 0.0)
 
     def counted(self):
         samples = (each for family in self.ended.collect() for each in family.samples if each.name.endswith("_total"))
@@ -68,7 +68,7 @@ def run():
         told = Told(engines)
         runners.append(told.runner)
         told.runner.record(pod(), reading(), ago(minutes=6))
-        seen = told.runner.last_seen(pod().container_id)
+        seen = told.runner.last_seen(pod().container_id, pod().fingerprint)
         touch = refresh.due_refresh(pod(last_seen=seen), Prompt(TEXT), spec(), EVERY, NOW)
         for _ in range(times):
             told.runner.start(KEY, [touch])
@@ -91,7 +91,7 @@ def test_what_a_touch_spent_is_told_before_the_engine_may_be_read_again(run):
 def test_a_touch_that_found_the_prefix_gone_is_reported_and_remembered(run):
     told, _, _ = run(RefreshAnswer(reading(10), 0, 96, Spent(200, 96)))
     assert told.lines[1:] == [("report", KEY, "p0", "PrefixEvicted")]
-    seen = told.runner.last_seen(pod().container_id)
+    seen = told.runner.last_seen(pod().container_id, pod().fingerprint)
     assert seen.then == reading(10)
     assert seen.lost is not None
 
@@ -99,7 +99,7 @@ def test_a_touch_that_found_the_prefix_gone_is_reported_and_remembered(run):
 def test_a_touch_that_failed_is_tried_again_in_its_time_and_what_it_spent_is_not_known(run):
     told, touch, _ = run(EngineError("/metrics: ReadTimeoutError"))
     assert told.lines == [("spend", touch.container_id, UNKNOWN_SPENT, True)]
-    seen = told.runner.last_seen(pod().container_id)
+    seen = told.runner.last_seen(pod().container_id, pod().fingerprint)
     assert seen.at > touch.last_seen.at
     assert (seen.then, seen.lost) == (touch.last_seen.then, None)
 
@@ -124,20 +124,20 @@ def test_one_replica_has_one_touch_at_a_time(run):
 
 
 def test_readings_after_a_touch_do_not_move_what_it_saw():
-    runner = RefreshRunner(Scripted(None), lambda *_: None, lambda *_: None, counter())
-    assert runner.last_seen(pod().container_id) is None
+    runner = RefreshRunner(Scripted(None), lambda *_: None, lambda *_: None, counter(), lambda _: 0.0)
+    assert runner.last_seen(pod().container_id, pod().fingerprint) is None
     runner.record(pod(), reading(1), NOW)
     runner.record(pod(), reading(2), NOW + EVERY)
-    seen = runner.last_seen(pod().container_id)
+    seen = runner.last_seen(pod().container_id, pod().fingerprint)
     assert (seen.at, seen.then, seen.last) == (NOW, reading(1), reading(2))
     runner.close()
 
 
 def test_containers_that_are_gone_are_forgotten_and_others_kept():
-    runner = RefreshRunner(Scripted(None), lambda *_: None, lambda *_: None, counter())
+    runner = RefreshRunner(Scripted(None), lambda *_: None, lambda *_: None, counter(), lambda _: 0.0)
     runner.record(pod("p0"), reading(), NOW)
     runner.record(pod("p1"), reading(), NOW + FORGOTTEN)
     runner.forget(NOW + FORGOTTEN + timedelta(seconds=1))
-    assert runner.last_seen(pod("p0").container_id) is None
-    assert runner.last_seen(pod("p1").container_id) is not None
+    assert runner.last_seen(pod("p0").container_id, pod("p0").fingerprint) is None
+    assert runner.last_seen(pod("p1").container_id, pod("p1").fingerprint) is not None
     runner.close()

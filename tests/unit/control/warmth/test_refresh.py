@@ -64,6 +64,18 @@ def test_hits_are_taken_out_of_the_queue_before_the_prefix_as_well():
     assert pressed(reading(kv_tokens=CACHE), reading(60_000, 60_000, kv_tokens=CACHE), PREFIX)
 
 
+def test_the_operators_own_requests_press_nobody():
+    assert not pressed(reading(), reading(400_000, own_queries=399_000), PREFIX)
+    assert not pressed(reading(9_000, own_queries=9_000), reading(9_100, own_queries=9_000), PREFIX)
+
+
+def test_prefixes_beside_it_bring_a_refresh_forward_unless_they_evict_each_other():
+    seen = sighting(at=ago(seconds=1), last=reading(120_000))
+    assert due_at(replica(seen=seen), EVERY) > NOW
+    assert due_at(replica(seen=seen, crowd=180_000), EVERY) == seen.at
+    assert due_at(replica(seen=seen, crowd=300_000), EVERY) > NOW
+
+
 def test_an_engine_that_does_not_tell_its_size_is_never_called_pressed():
     assert not pressed(reading(kv_tokens=0), reading(10**9, kv_tokens=0), PREFIX)
 

@@ -3,7 +3,7 @@ import math
 import pytest
 
 from promptgroup_router.apis.usage import Usage
-from promptgroup_router.contract.table import Engine, Policy, SlotState
+from promptgroup_router.contract.table import Engine, Policy, Sharing, SlotState
 from promptgroup_router.peers.datagram import Datagram, DatagramKind, encode
 from promptgroup_router.policy.balancer import Balancer, NoMemberLeftError
 from promptgroup_router.policy.demand import Demand
@@ -706,3 +706,52 @@ def test_absurd_numbers_of_a_peer_break_nothing_and_end_with_it(told):
     assert balancer.pick(candidates, DEMAND, 10.0) is not None
     placements, loads = balancer.export(11.0)
     assert encode(Datagram(DatagramKind.TICK, 1, 1, 0.0, placements, loads), b"k" * 32)
+
+
+def hosted(*names, slots=2):
+    """The index of groups whose slots are the same engines."""
+    held = tuple(slot(index, address=f"10.0.0.{index}:8000", incarnation=f"c{index}") for index in range(slots))
+    revisions = {name: revision(f"prompt of {name}", slots=held, engine=ENGINE, tokens=2000) for name in names}
+    groups = (group(name, each, sharing=Sharing.DEDICATED) for name, each in revisions.items())
+    return build_index(table(*groups))
+
+
+def test_groups_on_one_engine_see_the_load_of_each_other_there():
+    view, balancer = hosted("a", "b"), Balancer(Health())
+    balancer.install(view, 0.0)
+    mine, theirs = (view.names[name].revisions[0].candidates for name in "ab")
+    first = balancer.pick(mine, DEMAND, 0.0)
+    (same,) = (each for each in theirs.ready if each.slot == first.member.slot)
+    assert balancer.replicas[same.id] is first.replica
+    assert balancer.replicas[same.id].load == 1
+    assert balancer.loads == {first.member.id: 1}
+    assert (balancer.live(mine), balancer.live(theirs)) == (1, 0)
+    balancer.end(first, Usage(3000, 2000, 150), 0.5)
+    assert balancer.loads == {}
+
+
+def test_a_group_that_comes_to_an_engine_takes_over_what_is_known_of_it():
+    balancer = Balancer(Health())
+    balancer.install(hosted("b"), 0.0)
+    before = set(map(id, balancer.replicas.values()))
+    balancer.install(hosted("a", "b"), 1.0)
+    assert set(map(id, balancer.replicas.values())) == before
+    assert len(balancer.replicas) == 4
+    balancer.install(hosted("a"), 2.0)
+    assert set(map(id, balancer.replicas.values())) == before
+
+
+def test_peers_are_told_of_each_engine_once_and_of_sessions_by_the_group_that_has_them():
+    view = hosted("a", "b")
+    here, there = Balancer(Health()), Balancer(Health())
+    for each in (here, there):
+        each.install(view, 0.0)
+        each.export(0.0)
+    theirs = view.names["b"].revisions[0].candidates
+    pick = here.pick(theirs, DEMAND, 0.0)
+    here.first_token(pick, 0.1)
+    placements, loads = here.export(0.2)
+    assert len(loads) == len({load.member for load in loads}) == 2
+    there.merge(1, placements, loads, 0.2)
+    assert there.locations.get(DEMAND.session).member == pick.member.id
+    assert there.replicas[pick.member.id].load == 1

@@ -1,0 +1,69 @@
+"""A simulated cluster with one guest, on replicas of a host that are there and stay. Does no I/O.
+
+The host itself is not known: it is taken to have as many replicas as the guest asks for, or HOST_REPLICAS.
+"""
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from promptgroup_cli.rehearsal.simulated_cluster import SimulatedCluster, SimulatedPace
+from promptgroup_operator.guests import record, revisions
+from promptgroup_operator.guests.record import Proof
+from promptgroup_operator.plan import desired, prompt_route
+from promptgroup_operator.plan.plan import Plan
+from promptgroup_operator.world.snapshot import ContainerId, GroupObject, Host, PodCondition, PromptText, World
+from promptgroup_operator.world.warming import WarmReason
+from promptgroup_router.contract.fingerprint import Fingerprint
+from promptgroup_router.contract.table import PromptRef
+
+HOST_REPLICAS = 2
+"""Replicas of a host where the guest is to be on all of them."""
+
+
+class SimulatedGuest(SimulatedCluster):
+    """A namespace with a guest and the replicas of its host.
+
+    Args:
+        group: the PromptGroup, with a spec that `guests.host.served` has filled in.
+        text: its prompt.
+        pace: what the cluster is assumed to do.
+        now: the time at which the group is created.
+    """
+
+    def __init__(self, group: GroupObject, text: PromptText, pace: SimulatedPace, now: datetime) -> None:
+        super().__init__(group, text, replace(pace, warm_after=timedelta()), now)
+        self._proofs: dict[tuple[ContainerId, Fingerprint], Proof] = {}
+        assert group.spec.engine_from is not None  # noqa: S101 - it is a guest
+        self._host = group.spec.engine_from.prompt_group
+        for _ in range(group.spec.replicas or 0):
+            self._create(self._host, Fingerprint(""), "")
+        self.nodes()
+
+    def world(self, at: datetime | None = None) -> World:
+        """Return the world of a pass; at a later time, if nothing happens until then."""
+        now = at or self.now
+        route = self._live.get(("PromptRoute", self._group.key.name))
+        host = Host(self._host, tuple(self._pods.values()))
+        standing, holding = prompt_route.standing(route), revisions.holders(route)
+        built = [
+            revisions.revision(
+                self._group.key.name,
+                each,
+                PromptRef(each.prompt_kind, desired.name(self._group, each.fingerprint)),
+                self._texts[each.fingerprint],
+                host,
+                standing=standing.get(each.fingerprint, (0, {})),
+                holding=holding.get(each.fingerprint, {}),
+            )
+            for each in record.decode(route)
+        ]
+        found = revisions.with_outcomes(built, self._proofs)
+        traffic = self._traffic(found, now) if len(found) > 1 else None
+        return World(self._group, self._text, found, (), dict(self._live), traffic=traffic, host=host)
+
+    def perform(self, world: World, todo: Plan) -> None:
+        """Perform the effects of one pass of the operator."""
+        super().perform(world, replace(todo, warmups=()))
+        for job in todo.warmups:
+            said = PodCondition("True", WarmReason.PROVEN, "as rehearsed", self.now)
+            self._proofs[job.container_id, job.prompt.fingerprint] = Proof(job.container_id, said)

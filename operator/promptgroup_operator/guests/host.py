@@ -1,0 +1,97 @@
+"""Decides which group serves a guest, and why it cannot.
+
+A guest names its host in `spec.engineFrom.promptGroup`: a group of the same namespace with an engine of its own. What
+decides on the guest then reads the host's model, engine and caches in the guest's spec.
+
+Does no I/O and reads no clock.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from promptgroup_operator.api.prompt_group import PromptGroupSpec
+from promptgroup_operator.world.snapshot import Host, Pod, Problem
+from promptgroup_router.contract.table import Sharing, SlotState
+
+FIELD = "spec.engineFrom.promptGroup"
+
+ROOM = 1000
+"""Replicas that all revisions of a guest together may have above those wanted: none of them takes a GPU."""
+
+
+def problem(
+    name: str, guest: PromptGroupSpec, host: PromptGroupSpec | None, *, deleting: bool = False
+) -> Problem | None:
+    """Return why a group can serve no guest; None if it can.
+
+    Args:
+        name: the host's name, as the guest's spec has it.
+        guest: the guest's spec as it is stored.
+        host: the host's spec; None if there is no such group.
+        deleting: True if the host is being deleted.
+    """
+    if host is None:
+        return Problem("HostNotFound", f"PromptGroup {name} ({FIELD}) does not exist: create it, with an engine")
+    if deleting:
+        text = f"PromptGroup {name} ({FIELD}) is being deleted: create it again, or move the prompt to another group"
+        return Problem("HostNotFound", text)
+    if host.engine_from is not None:
+        other = host.engine_from.prompt_group
+        text = f"PromptGroup {name} ({FIELD}) has no engine of its own but uses that of {other}: name {other} instead"
+        return Problem("HostIsGuest", text)
+    if guest.model and guest.model != host.model:
+        text = f"spec.model is {guest.model}, and PromptGroup {name} ({FIELD}) serves {host.model}: remove spec.model"
+        return Problem("HostModelDiffers", f"{text}, or name a group that serves {guest.model}")
+    if host.caches_nothing:
+        text = f"PromptGroup {name} ({FIELD}) has spec.cache.prefixCaching Disabled, so that it keeps no prompt warm"
+        return Problem("HostCachesNothing", f"{text}: remove that, or name another group")
+    return None
+
+
+def without_replicas(name: str) -> Problem:
+    """Return the problem of a host that has no replica to place a guest on."""
+    return Problem(
+        "HostWithoutReplicas",
+        f"PromptGroup {name} ({FIELD}) has no replica: raise its spec.replicas, or see why its pods do not start",
+    )
+
+
+def replicas(name: str, pods: Iterable[Pod], listed: Mapping[str, SlotState], problem: Problem | None = None) -> Host:
+    """Return the host with its replicas: those on which prompts of guests may be kept warm, and those that leave.
+
+    Args:
+        name: the host's name.
+        pods: its pods, of all of its revisions.
+        listed: pod → state of its slot in the host's PromptRoute. One that drains there is about to go.
+        problem: the reason why it can serve no guest.
+    """
+    stay: list[Pod] = []
+    leave: list[Pod] = []
+    for pod in pods:
+        leaves = pod.deleting or pod.draining_since is not None or listed.get(pod.name) is SlotState.DRAINING
+        (leave if leaves else stay).append(pod)
+    if problem is None and not stay:
+        problem = without_replicas(name)
+    return Host(name, tuple(stay), tuple(leave), problem)
+
+
+def served(guest: PromptGroupSpec, host: PromptGroupSpec | None, replicas: int, model: str) -> PromptGroupSpec:
+    """Return the guest's spec with what it has from its host.
+
+    Its replicas take no overflow and lend nothing: they are the host's already.
+
+    Args:
+        guest: the guest's spec as it is stored.
+        host: the host's spec; None if there is none that could serve it.
+        replicas: those of the host that may serve it.
+        model: the model that it served before, for a host that is gone.
+    """
+    asked = guest.placement.replicas if guest.placement is not None else None
+    filled = {
+        "model": guest.model or (host.model if host is not None else model),
+        "replicas": replicas if asked is None else min(asked, replicas),
+        "rollout": guest.rollout.model_copy(update={"max_surge": ROOM}),
+        "routing": guest.routing.model_copy(update={"sharing": Sharing.DEDICATED}),
+    }
+    if host is not None:
+        filled |= {"engine": host.engine, "cache": host.cache}
+    return guest.model_copy(update=filled)

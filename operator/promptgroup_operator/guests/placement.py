@@ -1,0 +1,35 @@
+"""Decides which of a host's replicas keep a revision of a guest warm.
+
+A replica that holds a slot of the revision stays, so that nothing moves when the host grows. The others are taken by
+rendezvous hashing over the names of pods, seeded with the guest (Thaler and Ravishankar 1998): guests spread over the
+host, and the revisions of one guest share replicas. One whose engine does not answer gives way to one that does, and
+new prompts avoid a replica whose cache is full of others.
+
+Does no I/O and reads no clock.
+"""
+
+import hashlib
+from collections.abc import Collection, Iterable
+
+from promptgroup_operator.guests.room import is_full
+from promptgroup_operator.world.snapshot import Pod
+
+
+def placed(pods: Iterable[Pod], wanted: int, guest: str, holding: Collection[str]) -> list[Pod]:
+    """Return the pods that keep a revision warm, at most `wanted`, in the order in which they were taken.
+
+    Args:
+        pods: the host's pods that may serve.
+        wanted: replicas that the revision shall have.
+        guest: the guest's name.
+        holding: names of the pods that hold a slot of the revision.
+    """
+
+    def rank(pod: Pod) -> tuple[bool, bool, bool, bytes]:
+        return not pod.containers_ready, pod.name not in holding, is_full(pod), _weight(guest, pod.name)
+
+    return sorted(pods, key=rank)[:wanted]
+
+
+def _weight(guest: str, pod: str) -> bytes:
+    return hashlib.blake2b(f"{guest}/{pod}".encode(), digest_size=8).digest()

@@ -1,0 +1,141 @@
+"""Builds the revisions of a guest: what its PromptRoute remembers of them, over the pods of its host.
+
+A pod of the host becomes a replica of each revision that is placed on it, with the slot and the proof of that revision.
+The guest's own passes mark no pod, so that a view has neither a drain nor an InferencePool.
+
+Does no I/O and reads no clock.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from promptgroup_operator.guests.placement import placed
+from promptgroup_operator.guests.record import Proof, RecordedRevision
+from promptgroup_operator.rollout import annotations
+from promptgroup_operator.warmth.warmup import SELF_MENDING
+from promptgroup_operator.world.engine_facts import completed
+from promptgroup_operator.world.snapshot import (
+    NO_CONTAINER,
+    ContainerId,
+    Host,
+    Manifest,
+    Pod,
+    RevisionState,
+)
+from promptgroup_router.contract.fingerprint import Fingerprint
+from promptgroup_router.contract.table import Prompt, PromptRef, SlotState
+
+Outcomes = Mapping[tuple[ContainerId, Fingerprint], Proof]
+"""Container and revision → what a warm-up or a refresh of this process found, which the route may not have yet."""
+
+
+def revision(
+    guest: str,
+    recorded: RecordedRevision,
+    prompt_from: PromptRef,
+    prompt: Prompt | None,
+    serving: Host,
+    *,
+    standing: tuple[int, Mapping[int, SlotState]],
+    holding: Mapping[str, int],
+) -> RevisionState:
+    """Return a revision of a guest.
+
+    Args:
+        guest: name of the guest.
+        recorded: what its PromptRoute remembers.
+        prompt_from: the object that holds its prompt.
+        prompt: the prompt; None if that object is gone.
+        serving: its host. A replica that leaves is among the pods as long as the revision holds a slot there, since
+            no other one may be warm yet (`with_outcomes`).
+        standing: its weight and slots in the PromptRoute.
+        holding: pod → its slot there, of those that are not told to go.
+    """
+    weight, slots = standing
+    chosen = placed(serving.pods, recorded.replicas, guest, holding.keys())
+    chosen += [pod for pod in serving.leaving if pod.name in holding and recorded.replicas]
+    return RevisionState(
+        fingerprint=recorded.fingerprint,
+        deployment=prompt_from.name,
+        created=recorded.created,
+        replicas=recorded.replicas,
+        superseded_at=annotations.superseded_at(recorded.records),
+        prompt_from=prompt_from,
+        prompt=prompt,
+        pods=tuple(
+            _seen(pod, recorded.fingerprint, holding.get(pod.name), recorded.proofs.get(pod.name))
+            for pod in sorted(chosen, key=lambda pod: pod.name)
+        ),
+        weight=weight,
+        slots=slots,
+        progress=annotations.progress(recorded.records),
+        rolled_back=annotations.rolled_back(recorded.records),
+    )
+
+
+def holders(route: Manifest | None) -> dict[Fingerprint, dict[str, int]]:
+    """Return fingerprint → pod → slot, of the slots that a PromptRoute has Ready."""
+    listed = route.get("spec", {}).get("revisions", []) if route is not None else []
+    return {
+        Fingerprint(each.get("fingerprint", "")): {
+            slot["pod"]: slot["slot"]
+            for slot in each.get("slots", [])
+            if slot.get("pod") and slot.get("state") == SlotState.READY
+        }
+        for each in listed
+    }
+
+
+def with_outcomes(
+    revisions: Sequence[RevisionState], outcomes: Outcomes, leaving: Iterable[Pod] = ()
+) -> tuple[RevisionState, ...]:
+    """Return the revisions with what warm-ups and refreshes found since the PromptRoute was written.
+
+    Args:
+        revisions: as their PromptRoute has them.
+        outcomes: what was found since.
+        leaving: replicas of the host that leave. They serve a revision until another replica is warm for it, or is
+            known not to become so: an engine that terminates answers until its requests have ended.
+    """
+    going = {pod.name for pod in leaving}
+
+    def newest(pod: Pod) -> Pod:
+        known = outcomes.get((pod.container_id, pod.fingerprint))
+        return _with_proof(pod, known) if known is not None else pod
+
+    def kept(pods: tuple[Pod, ...]) -> tuple[Pod, ...]:
+        stay = tuple(pod for pod in pods if pod.name not in going)
+        comes = any(pod.warm is None or pod.warm.reason in SELF_MENDING for pod in stay)
+        if any(pod.is_warm for pod in stay) or not comes:
+            return stay
+        return stay + tuple(replace(pod, deleting=False) for pod in pods if pod.name in going)
+
+    return tuple(replace(each, pods=kept(tuple(newest(pod) for pod in each.pods))) for each in revisions)
+
+
+def _seen(pod: Pod, fingerprint: Fingerprint, slot: int | None, proof: Proof | None) -> Pod:
+    """Return the view of a host's pod that a revision of a guest has."""
+    own = replace(
+        pod,
+        fingerprint=fingerprint,
+        slot=slot,
+        warmed=NO_CONTAINER,
+        warm=None,
+        measured=replace(pod.measured, prefix_tokens=0),
+        draining_since=None,
+        inference_pool="",
+        last_seen=None,
+    )
+    return _with_proof(own, proof) if proof is not None else own
+
+
+def _with_proof(pod: Pod, proof: Proof) -> Pod:
+    warm = proof.condition.status == "True"
+    own = completed(proof.measured, pod.own_measured)
+    return replace(
+        pod,
+        warmed=proof.container if warm else NO_CONTAINER,
+        warm=proof.condition,
+        own_measured=own,
+        measured=completed(own, pod.measured),
+    )

@@ -1,0 +1,63 @@
+"""Decides if the prompts that are kept warm on a replica leave its sessions room in the KV cache.
+
+By the routes of a host and of its guests each revision takes its tokens on each replica that it is warm on. Engines
+share what begins alike, so that the sum is the most that it may be. Does no I/O and reads no clock.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from promptgroup_operator.world.snapshot import Manifest, Pod
+from promptgroup_router.contract.table import SlotState
+
+SHARE = 0.5
+"""Largest share of a KV cache that prompts may take: the other half is for the sessions that run."""
+NAMED = 3
+"""Groups that a message names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """The tokens of the prompts that are kept warm on a host's replicas."""
+
+    by_pod: Mapping[str, int]
+    """Pod → tokens of all of them."""
+    by_group: Mapping[str, int]
+    """Group → tokens of its revisions on one replica."""
+
+
+def taken(routes: Iterable[Manifest]) -> Room:
+    """Return what prompts take, by the PromptRoutes of a host and of its guests."""
+    by_pod, by_group = Counter[str](), Counter[str]()
+    for route in routes:
+        for revision in route.get("spec", {}).get("revisions", []):
+            tokens = revision.get("tokens", 0)
+            ready = (slot for slot in revision.get("slots", []) if slot.get("state") == SlotState.READY)
+            pods = [slot["pod"] for slot in ready if slot.get("pod")]
+            if tokens and pods:
+                by_group[route["metadata"]["name"]] += tokens
+                by_pod.update(dict.fromkeys(pods, tokens))
+    return Room(by_pod, by_group)
+
+
+def is_full(pod: Pod) -> bool:
+    """Return True if prompts take more of a replica's KV cache than they may."""
+    return pod.crowd > SHARE * pod.measured.kv_tokens > 0
+
+
+def fullest(pods: Iterable[Pod]) -> Pod | None:
+    """Return the replica whose prompts leave the least room; None where no cache's size is known."""
+    known = [pod for pod in pods if pod.measured.kv_tokens and pod.crowd]
+    return max(known, key=lambda pod: (pod.crowd / pod.measured.kv_tokens, pod.name), default=None)
+
+
+def told(pod: Pod, by_group: Mapping[str, int]) -> str:
+    """Return what prompts take on a replica, for a message."""
+    share = round(100 * pod.crowd / pod.measured.kv_tokens)
+    first = sorted(by_group.items(), key=lambda item: (-item[1], item[0]))[:NAMED]
+    largest = ", ".join(f"{name} ({tokens:,})" for name, tokens in first)
+    groups = f"{len(by_group)} group{'s'[: len(by_group) != 1]}"
+    cache = f"{pod.measured.kv_tokens:,} tokens of KV cache of pod {pod.name}"
+    taken_of = f"the prompts of {groups} take {pod.crowd:,} of the {cache} ({share} %)"
+    return f"{taken_of}; the largest are those of {largest}"

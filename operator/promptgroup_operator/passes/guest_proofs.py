@@ -1,0 +1,56 @@
+"""The outcomes of warm-ups and refreshes of guests, until the PromptRoutes of the guests have them.
+
+The pods are the host's, so that no outcome is written on them. Losing what is not written yet costs one warm-up each.
+"""
+
+import threading
+from collections.abc import Collection
+from datetime import datetime
+
+from promptgroup_operator.guests.record import Proof
+from promptgroup_operator.guests.revisions import Outcomes
+from promptgroup_operator.world.engine_facts import UNKNOWN, Measured, completed
+from promptgroup_operator.world.snapshot import NO_CONTAINER, ContainerId, Key, PodCondition
+from promptgroup_operator.world.warming import Outcome
+from promptgroup_router.contract.fingerprint import Fingerprint
+
+
+class GuestProofs:
+    """The latest outcome for each guest, container and revision. Safe to use from many threads."""
+
+    def __init__(self) -> None:
+        self._of: dict[Key, dict[tuple[ContainerId, Fingerprint], Proof]] = {}
+        self._lock = threading.Lock()
+
+    def put(
+        self,
+        key: Key,
+        container: ContainerId,
+        fingerprint: Fingerprint,
+        outcome: Outcome,
+        *,
+        serves: bool,
+        now: datetime,
+    ) -> None:
+        """Keep what was found of a prompt on a container; `serves` is True if requests may be sent there."""
+        said = PodCondition(str(serves), outcome.reason, outcome.message, now)
+        with self._lock:
+            known = self._of.setdefault(key, {}).get((container, fingerprint))
+            measured = completed(outcome.measured, known.measured if known is not None else UNKNOWN)
+            own = Measured(prefill_rate=measured.prefill_rate, prefix_tokens=measured.prefix_tokens)
+            self._of[key][container, fingerprint] = Proof(container if serves else NO_CONTAINER, said, own)
+
+    def of(self, key: Key, containers: Collection[ContainerId]) -> Outcomes:
+        """Return what was found for a guest; what speaks of other containers than these is dropped."""
+        with self._lock:
+            kept = {each: proof for each, proof in self._of.get(key, {}).items() if each[0] in containers}
+            if kept:
+                self._of[key] = kept
+            else:
+                self._of.pop(key, None)
+            return kept
+
+    def forget(self, key: Key) -> None:
+        """Drop a group that is gone."""
+        with self._lock:
+            self._of.pop(key, None)

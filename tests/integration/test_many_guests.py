@@ -1,0 +1,114 @@
+"""Fifty guests on three replicas: all proven, nothing written at rest, a replica more, another operator."""
+
+import logging
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from promptgroup_local import lab
+from promptgroup_local.cluster.local import LocalCluster
+from promptgroup_local.kubectl import Kubectl, wait_for
+from support.groups import PROMPTS, group, guest
+from support.operators import REPLICAS, set_operators
+from support.routed import routed
+
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
+
+logger = logging.getLogger(__name__)
+
+HOST, GUESTS = "pool", 50
+NAMES = [f"guest-{number:02}" for number in range(GUESTS)]
+KINDS = "promptgroups,promptroutes,deployments,pods,configmaps,secrets,events"
+
+
+def prompt(name: str) -> str:
+    """A prompt of some two hundred tokens that differs from its first words on."""
+    return f"You are {name}. " + PROMPTS["h"][:800]
+
+
+@pytest.fixture(scope="module")
+def kube(cluster: LocalCluster) -> Iterator[Kubectl]:
+    with routed(cluster, "many-guests") as kube:
+        set_operators(cluster, REPLICAS)
+        kube.apply(group(HOST, replicas=3))
+        kube.wait_warm(HOST, "3/3")
+        began = time.monotonic()
+        kube.apply(*(guest(name, prompt(name)) for name in NAMES))
+        everyone_has(kube, 3)
+        logger.info("%d guests warm on 3 replicas after %.1f s", GUESTS, time.monotonic() - began)
+        yield kube
+
+
+def everyone_has(kube: Kubectl, replicas: int) -> None:
+    """Wait until each guest is warm on so many replicas."""
+
+    def cold() -> list[str]:
+        found = {each["metadata"]["name"]: each.get("status", {}).get("warm") for each in kube.list("promptgroups")}
+        return [name for name in NAMES if found.get(name) != f"{replicas}/{replicas}"]
+
+    wait_for(lambda: True if not cold() else None, "guests to be warm", lambda: cold()[:5], seconds=180)
+
+
+def proofs(kube: Kubectl) -> dict[tuple[str, str], str]:
+    """Guest and container → the time of its proof."""
+    return {
+        (route["metadata"]["name"], proof["container"]): proof["since"]
+        for route in kube.list("promptroutes")
+        for revision in route["spec"].get("guest", {}).get("revisions", ())
+        for proof in revision.get("warm", ())
+    }
+
+
+def versions(kube: Kubectl) -> dict[str, str]:
+    """Object → its version, of all that the operator writes."""
+    return {
+        f"{each['kind']}/{each['metadata']['name']}": each["metadata"]["resourceVersion"]
+        for each in kube.list(KINDS)
+        if (each["kind"], each["metadata"]["name"]) != ("PromptGroup", HOST)
+    }
+
+
+def test_each_guest_is_proven_on_each_replica_and_makes_no_pod(kube: Kubectl) -> None:
+    assert len(proofs(kube)) == 3 * GUESTS
+    assert len(lab.engine_pods(kube, HOST)) == len(kube.list("pods", "promptgroup.dev/group")) == 3
+
+
+def test_passes_over_guests_at_rest_write_nothing(kube: Kubectl) -> None:
+    wait_for(lambda: True if kube.condition(HOST, "CacheEffective").get("reason") else None, "engines to be read")
+    before = versions(kube)
+    for number in range(3):  # each change of the host begins a pass of every guest
+        kube.run("label", "promptgroup", HOST, f"poke={number}", "--overwrite")
+    kube.run("label", "promptgroup", NAMES[-1], "poke=1", "--overwrite")
+    before[f"PromptGroup/{NAMES[-1]}"] = ""
+    after = versions(kube) | {f"PromptGroup/{NAMES[-1]}": ""}
+    assert after == before
+
+
+def test_a_replica_more_is_warmed_for_every_guest_while_the_operator_restarts(
+    kube: Kubectl, cluster: LocalCluster
+) -> None:
+    before = proofs(kube)
+    began = time.monotonic()
+    kube.scale("promptgroup", HOST, 4)
+    wait_for(lambda: True if len(proofs(kube)) > len(before) + 5 else None, "warm-ups on the new replica", seconds=120)
+    set_operators(cluster, 0)
+    set_operators(cluster, REPLICAS)
+    everyone_has(kube, 4)
+    logger.info("the fourth replica was warm for all after %.1f s, with a restart", time.monotonic() - began)
+    after = proofs(kube)
+    assert len(after) == 4 * GUESTS
+    assert {key: after[key] for key in before} == before
+
+
+def test_a_release_of_one_of_them(kube: Kubectl) -> None:
+    old = (kube.get("promptgroup", NAMES[0]) or {})["status"]["fingerprint"]
+    began = time.monotonic()
+    kube.apply(guest(NAMES[0], prompt("somebody else")))
+
+    def taken_over() -> bool | None:
+        listed = (kube.get("promptroute", NAMES[0]) or {})["spec"]["revisions"]
+        return True if {each["fingerprint"]: each["weight"] for each in listed}.get(old) == 0 else None
+
+    wait_for(taken_over, "the new prompt to take over")
+    logger.info("a prompt was released %.1f s after its apply", time.monotonic() - began)
