@@ -25,7 +25,7 @@ FEATURES = tuple(
     for name in (
         "access", "callers", "features", "flights", "reading", "response_cache", "semantic", "tracing", "undeclared",
         "routing.holder", "routing.near_miss", "routing.prompt_digest", "routing.response_id", "routing.secret_prompt",
-        "routing.stored_response",
+        "features.stored_response",
     )
 )  # fmt: skip
 """What a request has beside a place to go: by package or module."""

@@ -20,11 +20,11 @@ from promptgroup_router.features.answer_usage import HiddenUsage, UnaskedUsage
 from promptgroup_router.features.cache_diagnosis import CacheDiagnosis, question, without_question
 from promptgroup_router.features.caller_account import open_account
 from promptgroup_router.features.kept_request import KeptRequest
+from promptgroup_router.features.stored_response import parse_path, route_by_response
 from promptgroup_router.features.unmatched_prompts import count_unmatched
 from promptgroup_router.routing.model_list import MODELS_PATH, model_card, model_list
 from promptgroup_router.routing.route import Identify, Route, check_in, identify_nobody, refuse_empty, route
 from promptgroup_router.routing.state import RouterState
-from promptgroup_router.routing.stored_response import parse_path, route_by_response
 
 NO_SENDER = NoSender()
 
