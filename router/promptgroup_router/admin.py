@@ -6,7 +6,7 @@ No answer contains text of a prompt, but for samples of undeclared ones and of s
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Generator
 from dataclasses import dataclass
 
 import orjson
@@ -139,7 +139,7 @@ class Admin:
             case b"/metrics":
                 return PendingAnswer(client, self._metrics(client, accepted(request.head.fields.get(b"accept", b""))))
             case b"/table":
-                client.answer(200, [(b"content-type", JSON)], self._table())
+                return PendingAnswer(client, self._tell_table(client))
             case b"/unmatched":
                 client.answer(200, [(b"content-type", JSON)], self._unmatched())
             case b"/responses/samples":
@@ -170,14 +170,19 @@ class Admin:
         purged = await self._kept_answers.purge(what) if self._kept_answers is not None else 0
         client.answer(200, [(b"content-type", JSON)], orjson.dumps({"purged": purged}))
 
-    def _table(self) -> bytes:
+    async def _tell_table(self, client: ClientConnection) -> None:
+        client.answer(200, [(b"content-type", JSON)], await in_slices(self._table()))
+
+    def _table(self) -> Generator[None, None, bytes]:
         view, replicas = self._state.index, self._state.balancer.replicas
-        groups = [
-            {"namespace": group.namespace, "name": group.name, **encode_group(group)} for group in view.table.groups
-        ]
+        groups = []
+        for group in view.table.groups:
+            groups.append({"namespace": group.namespace, "name": group.name, **encode_group(group)})
+            yield
         now = self._clock()
-        shown = {
-            id_: {
+        shown = {}
+        for id_, replica in list(replicas.items()):
+            shown[id_] = {
                 "inFlight": replica.in_flight,
                 "inFlightOfPeers": replica.peer_in_flight,
                 "waitSeconds": round(replica.wait(now) + replica.late(now), 3),
@@ -187,8 +192,7 @@ class Admin:
                 "kvTokens": replica.costs.kv_tokens,
                 "prefillTokensPerSecond": round(replica.costs.rate),
             }
-            for id_, replica in replicas.items()
-        }
+            yield
         return orjson.dumps(
             {
                 "version": view.table.version,

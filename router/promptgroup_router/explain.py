@@ -263,11 +263,12 @@ def _case(state: RouterState, found: Route, now: float) -> _Case:
     choice = balancer.preview(found.candidates, demand, now)
     candidates, allowed, chosen = choice.candidates, choice.allowed, choice.member
     costs = balancer.costs_by_member(candidates, demand, allowed, now)
+    open_to = {member.id for member in allowed}
     ranked = []
     for member in candidates.members if costs else candidates.ready or candidates.members:
         cost, room = costs.get(member.id, (None, None))
         requests = balancer.replicas[member.id].load
-        ranked.append(_Candidate(member, requests, member not in allowed, cost, room))
+        ranked.append(_Candidate(member, requests, member.id not in open_to, cost, room))
     return _Case(
         found=found,
         place=balancer.locations.get_by_origin(demand.record, demand.origin, now),
@@ -289,10 +290,11 @@ def _key(found: Route) -> int:
 
 def _placement(case: _Case, revision: RevisionEntry | None) -> dict[str, Any]:
     candidates = case.found.candidates
+    own = {member.id for member in candidates.ready}
     return {
         "policy": candidates.policy.value,
         "ring": list(_ring(case.found, revision)),
-        "candidates": [_shown(each, lent=each.member not in candidates.ready) for each in case.ranked],
+        "candidates": [_shown(each, lent=each.member.id not in own) for each in case.ranked],
         "choice": case.chosen.label if case.chosen is not None else None,
         "why": _why(case),
     }

@@ -1,4 +1,6 @@
+import time
 from dataclasses import replace
+from math import inf
 
 import orjson
 import pytest
@@ -478,3 +480,17 @@ def test_long_text_is_explained_whatever_characters_it_has():
 def test_headers_of_more_bytes_than_a_request_may_have_are_refused():
     with pytest.raises(ApiError, match="65536 bytes"):
         parse_explain_request(orjson.dumps({"body": "{}", "headers": {"a": "b" * 70_000}}))
+
+
+def test_a_group_with_many_replicas_is_explained_in_time_that_grows_as_they_do():
+    def cost(slots):
+        state = serving(table(group("support", revision(slots=slots))))
+        asked, least = question(), inf
+        for _ in range(3):
+            began = time.thread_time()
+            explain(state, asked, 0.0)
+            least = min(least, time.thread_time() - began)
+        return least
+
+    few, many = cost(300), cost(2400)
+    assert many < 24 * few  # eight times as many take 8 times as long, and 64 times if each is compared with all

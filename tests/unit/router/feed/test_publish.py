@@ -146,6 +146,7 @@ def test_a_large_table_is_installed_in_slices(tmp_path, monkeypatch):
     assert turns > 100
 
 
+@pytest.mark.interpreted
 def test_many_new_replicas_are_made_in_slices(monkeypatch):
     made, case = [], Case()
     prepare = case.state.balancer.prepare

@@ -430,12 +430,10 @@ def test_nothing_is_looked_for_again_at_once_where_nobody_gives_way(monkeypatch)
 
 
 class Turns(Case):
-    """Connections of a port that refuses `/no`, in turns that a test gives."""
+    """Connections of a port that refuses `/no`, on a loop whose turns a test gives."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.turns = []
-        self.clients.call_soon = self.turns.append
         self.others = []
         for _ in range(3 * REFUSED_AT_ONCE):
             self.others.append(self.clients.accept())
@@ -448,43 +446,48 @@ class Turns(Case):
             return None
         return super().handle(client, request)
 
-    def turn(self) -> int:
+    async def turn(self) -> int:
         """Give everything that waits its turn. Return the number of requests that were handled."""
-        before, waiting = len(self.seen), self.turns[:]
-        self.turns.clear()
-        for callback in waiting:
-            callback()
+        before = len(self.seen)
+        await asyncio.sleep(0)
         return len(self.seen) - before
 
 
 def test_a_burst_of_those_who_are_refused_does_not_keep_others_waiting():
-    case = Turns()
-    for connection in case.others:
-        connection.data_received(get("/no"))  # nobody knows of them yet
-    assert len(case.seen) == len(case.others)
-    for connection in case.others:
-        connection.data_received(get("/no"))
-    case.receive(get("/now"))
-    assert case.seen[-1] == b"/now"
-    assert [case.turn() for _ in range(4)] == [REFUSED_AT_ONCE] * 3 + [0]
-    assert not case.turns
+    async def check():
+        case = Turns()
+        for connection in case.others:
+            connection.data_received(get("/no"))  # nobody knows of them yet
+        assert len(case.seen) == len(case.others)
+        for connection in case.others:
+            connection.data_received(get("/no"))
+        case.receive(get("/now"))
+        assert case.seen[-1] == b"/now"
+        assert [await case.turn() for _ in range(4)] == [REFUSED_AT_ONCE] * 3 + [0]
+
+    asyncio.run(check())
 
 
 def test_requests_sent_ahead_by_one_who_is_refused_wait_too_and_come_in_order():
-    case = Turns()
-    case.receive(get("/no") * 3 + get("/now") * 2)
-    assert case.seen == [b"/no"]
-    handled = [case.turn() for _ in range(5)]
-    assert handled == [1, 1, 2, 0, 0]  # once it is served it waits no more
-    assert case.seen == [b"/no"] * 3 + [b"/now"] * 2
+    async def check():
+        case = Turns()
+        case.receive(get("/no") * 3 + get("/now") * 2)
+        assert case.seen == [b"/no"]
+        # once it is served it waits no more
+        assert [await case.turn() for _ in range(5)] == [1, 1, 2, 0, 0]
+        assert case.seen == [b"/no"] * 3 + [b"/now"] * 2
+
+    asyncio.run(check())
 
 
-def test_whoever_waits_behind_others_and_leaves_is_passed_over(case):
-    case = Turns()
-    first, second = case.others[:2]
-    for connection in (first, second):
-        connection.data_received(get("/no"))
-    for connection in (first, second):
-        connection.data_received(get("/no"))
-    first.connection_lost(None)
-    assert case.turn() == 1
+def test_whoever_waits_behind_others_and_leaves_is_passed_over():
+    async def check():
+        case = Turns()
+        first, second = case.others[:2]
+        for _ in range(2):
+            for connection in (first, second):
+                connection.data_received(get("/no"))
+        first.connection_lost(None)
+        assert await case.turn() == 1
+
+    asyncio.run(check())
