@@ -24,6 +24,7 @@ from promptgroup_research.experiments import (
     tiers,
 )
 from promptgroup_research.experiments.catalogue import (
+    GATED,
     JUDGING,
     POLICIES,
     SESSIONS,
@@ -62,7 +63,7 @@ def options() -> argparse.ArgumentParser:
     what.add_argument("--noise", action="store_true", help="engines whose speed varies, and that tell late")
     what.add_argument("--sizes", action="store_true", help="caches half and twice as large, 32 and 100 replicas")
     what.add_argument("--capacity", action="store_true", help="recompute what 100 %% load is")
-    parser.add_argument("--workload", nargs="+", choices=WORKLOADS, default=list(WORKLOADS))
+    parser.add_argument("--workload", nargs="+", choices=WORKLOADS, default=list(GATED))
     parser.add_argument("--policy", nargs="+", choices=sorted(POLICIES), default=list(POLICIES), metavar="NAME",
                         help=", ".join(POLICIES))  # fmt: skip
     parser.add_argument("--load", nargs="+", type=_load, default=list(LOADS), help="shares of the capacity: 0.75 0.85")

@@ -24,7 +24,9 @@ U32 = st.integers(0, 2**32 - 1)
 TIMES = st.floats(0, 2**32)
 NOTES = st.builds(PlacementReport, U64, U64, U64, st.integers(0, 2**16 - 1), U32, U32)
 MICROS = st.integers(0, 2**32 - 1).map(lambda micros: micros / 1e6)
-LOADS = st.builds(LoadReport, U64, st.integers(0, 2**16 - 1), U32, MICROS, MICROS, U64, U32)
+LOADS = st.builds(
+    LoadReport, U64, st.integers(0, 2**16 - 1), U32, MICROS, MICROS, U64, U32, st.integers(0, 2**16 - 1), MICROS
+)
 
 SPENT = st.builds(SpendReport, U64, U64, st.integers(-(2**63), 2**63 - 1), U32, U32, U64, st.integers(0, 2**16 - 1))
 

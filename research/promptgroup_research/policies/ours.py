@@ -102,7 +102,7 @@ class Ours:
             Slot(
                 index,
                 SlotState.READY if index in self._world.up else SlotState.ABSENT,
-                address="e:1" if index in self._world.up else "",
+                address=f"e{index}:1" if index in self._world.up else "",
                 incarnation=str(self._lives.get(index, 0)),
             )
             for index in indexes

@@ -46,9 +46,13 @@ class Author:
         """64 bits."""
         return self.draw.getrandbits(64)
 
+    def node(self) -> int:
+        """A stretch of a prompt that nothing else shares yet."""
+        return next(self._nodes)
+
     def root(self, tokens: int, group: int) -> Root:
         """A Tier-1 prefix that nothing else shares."""
-        return Root(next(self._nodes), tokens, self.key(), group)
+        return Root(self.node(), tokens, self.key(), group)
 
     def lone(self) -> Root:
         """No shared prefix."""
@@ -61,7 +65,7 @@ class Author:
         sizes: tuple[int, ...] = (root.tokens,) if root.tokens else ()
         for number in range(turns):
             new, output = talk.message(), talk.answer()
-            nodes = (*nodes, next(self._nodes))
+            nodes = (*nodes, self.node())
             think = talk.think() if number else 0.0
             session.turns.append(Turn(session, nodes, (*sizes, new), output, number, think=think))
             sizes = (*sizes, new + output)

@@ -7,6 +7,7 @@ import pytest
 from promptgroup_research.policies.cache_aware import CacheAware
 from promptgroup_research.policies.dynamo import BELIEF, Dynamo
 from promptgroup_research.policies.oracle import Oracle
+from promptgroup_research.policies.ours import Ours
 from promptgroup_research.policies.random_choice import PowerOfTwo, RandomChoice
 from promptgroup_research.policies.scorer import INDEX_TOKENS, Scorer
 from promptgroup_research.policies.session_ring import BoundedRing, SessionRing
@@ -193,3 +194,9 @@ def test_models_with_little_memory_run_too():
     world = World(Scorer(), chat(5, 20, seed=2), 2, Model(kv_tokens=60_000))
     world.run(HOUR)
     assert all(turn.ended > 0 for turn in world.turns)
+
+
+def test_each_engine_has_an_address_of_its_own_by_which_a_router_knows_it():
+    router = Ours()
+    World(router, [], 8)
+    assert len({member.address for member in router._pool.members}) == 8

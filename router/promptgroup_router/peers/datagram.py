@@ -1,7 +1,7 @@
 """Packs and seals the datagrams that routers send each other. Does no I/O and reads no clock.
 
-    magic 3 · version 1 · kind 1 · sender 8 · sequence 8 · sent 8 · placements 1 · loads 1 | loads, placements, 34 each
-        | tag 16
+    magic 3 · version 1 · kind 1 · sender 8 · sequence 8 · sent 8 · placements 1 · loads 1 | loads, 40 each
+        | placements, 34 each | tag 16
 
 Datagrams of what callers have used have reports of 42 bytes in place of placements, and those of prefixes have reports
 of 18 bytes; both count them there.
@@ -29,18 +29,18 @@ MAX_SKEW_SECONDS = 30.0
 more."""
 
 _MAGIC = b"PGP"
-_VERSION = 2
+_VERSION = 3
 _BEGIN = _MAGIC + bytes([_VERSION])
 _HEADER = Struct(">3sBBQQdBB")
 _PLACEMENT = Struct(">QQQHII")
-_LOAD = Struct(">QHIIIQI")
+_LOAD = Struct(">QHIIIQIHI")
 _SPEND = Struct(">QQqIIQH")
 _PREFIX = Struct(">QQH")
 _TAG_BYTES = 16
 _PURPOSE = b"pg-peers"
 
-RECORDS = (MAX_BYTES - _HEADER.size - _TAG_BYTES) // _PLACEMENT.size
-"""Placements and loads that one datagram holds; both take 34 bytes."""
+RECORDS = (MAX_BYTES - _HEADER.size - _TAG_BYTES) // _LOAD.size
+"""Placements and loads that one datagram holds: loads are the larger ones."""
 SPENDS = (MAX_BYTES - _HEADER.size - _TAG_BYTES) // _SPEND.size
 """Reports of what callers have used that one datagram holds."""
 PREFIXES = (MAX_BYTES - _HEADER.size - _TAG_BYTES) // _PREFIX.size
@@ -122,12 +122,11 @@ def encode(datagram: Datagram, key: bytes) -> bytes:
     if len(placements) + len(loads) > RECORDS:
         raise ValueError(f"{len(placements)} placements and {len(loads)} loads, but a datagram holds {RECORDS}")
     parts = [_HEADER.pack(_MAGIC, _VERSION, kind, sender, sequence, sent, len(placements), len(loads))]
-    for member, in_flight, context, pending, age, written, unplaced in loads:
-        micros, age_micros = min(_U32, int(pending * _MICRO)), min(_U32, int(age * _MICRO))
+    for member, in_flight, context, pending, age, written, unplaced, waiting, late in loads:
         parts.append(
             _LOAD.pack(
-                member, min(_U16, in_flight), min(_U32, context), micros, age_micros, min(_U64, written),
-                min(_U32, unplaced),
+                member, min(_U16, in_flight), min(_U32, context), _micros(pending), _micros(age), min(_U64, written),
+                min(_U32, unplaced), min(_U16, waiting), _micros(late),
             )
         )  # fmt: skip
     for session, member, prefix, turn, tokens, shared in placements:
@@ -195,12 +194,18 @@ def decode(data: bytes, key: bytes, wall: float) -> Datagram | Refusal:
         sent,
         [PlacementReport._make(fields) for fields in _PLACEMENT.iter_unpack(body[middle:])],
         [
-            LoadReport(member, in_flight, context, pending / _MICRO, age / _MICRO, written, unplaced)
-            for member, in_flight, context, pending, age, written, unplaced in _LOAD.iter_unpack(
+            LoadReport(
+                member, in_flight, context, pending / _MICRO, age / _MICRO, written, unplaced, waiting, late / _MICRO
+            )
+            for member, in_flight, context, pending, age, written, unplaced, waiting, late in _LOAD.iter_unpack(
                 body[_HEADER.size : middle]
             )
         ],
     )
+
+
+def _micros(seconds: float) -> int:
+    return min(_U32, int(seconds * _MICRO))
 
 
 def _tag(body: bytes, key: bytes) -> bytes:

@@ -23,7 +23,7 @@ HELLO_SECONDS = 1.0
 """Seconds between heartbeats to every address where a router may be. A peer is given up after five are missed."""
 DATAGRAMS_A_TICK = 16
 """Most datagrams that a peer is sent in one tick beside a copy, half of them for loads, half for placements. At 20
-ticks a second that is 5,000 placements a second, more than a router serves. With more than 260 busy replicas each load
+ticks a second that is 4,400 placements a second, more than a router serves. With more than 220 busy replicas each load
 is sent every few ticks."""
 WAITING_PLACEMENTS = 20_000
 """Most placements kept for later ticks when a tick has too many; then the oldest are dropped."""

@@ -9,6 +9,8 @@ should be cached there. `step` is the time of one step with everything that runs
 the first token and tells idle replicas from busy ones when nothing else does. PRICE stands for the requests that will
 queue behind this one: work that a cache saves is saved for all of them.
 
+Where requests queue on all replicas PRICE grows by their number: see FEW.
+
 The idea of a cost of queue plus uncached prefill is NVIDIA Dynamo's. The home on the ring, the price, the terms for
 decoding and for a cold prefix, and how far a record is believed come from simulation: docs/research/policy.md.
 
@@ -23,7 +25,7 @@ from promptgroup_router.policy.costs import EngineCosts
 from promptgroup_router.policy.demand import Demand
 from promptgroup_router.policy.replica_load import ReplicaLoad
 from promptgroup_router.policy.session_locations import Placement, SessionLocations
-from promptgroup_router.policy.working_set import LARGEST_SHARE, LIVE_SHARE, NEW_SHARE, RETURNING_SHARE
+from promptgroup_router.policy.working_set import KEPT_SHARE, LARGEST_SHARE, LIVE_SHARE, NEW_SHARE, RETURNING_SHARE
 from promptgroup_router.rings.ids import MemberId
 from promptgroup_router.rings.index import Candidates, Member, preferred
 
@@ -50,6 +52,10 @@ SAMPLE = 16
 _FIRST, _LEAST_TRUST_STEP = 0.5, 0.02
 _INFINITE = float("inf")
 _WEIGHT = 1 + PRICE
+FEW = 2
+"""Requests without a first token that busy replicas have anyway. Each one beyond them, where all replicas have as many,
+adds 1 to the weight of prefill: they all wait for it. Otherwise waits of seconds would differ by more than a prefix
+costs, requests would leave their caches for it, and the overload would grow by what they compute anew."""
 _NO_COSTS = EngineCosts()
 
 
@@ -99,6 +105,20 @@ def _home_key(demand: Demand) -> int:
     return demand.marks[middle - 1]
 
 
+def _weight(replicas: Mapping[MemberId, ReplicaLoad], anchor: Member, allowed: Sequence[Member]) -> float:
+    """Return the weight of prefill: more where requests queue on every replica, even the one with the fewest.
+
+    Where one of them is idle, work that is done there delays nobody. Of the mean queue a single replica with a long one
+    would raise the weight, and so keep the requests that should leave it.
+    """
+    least = replicas[anchor.id].queue
+    for member in allowed:
+        if least <= FEW:
+            return _WEIGHT
+        least = min(least, replicas[member.id].queue)
+    return _WEIGHT + max(0, least - FEW)
+
+
 def has_been(place: Placement | None, id_: MemberId) -> bool:
     """Return True if a session with this record was served by a member lately."""
     return place is not None and id_ in (place.member, place.before)
@@ -143,19 +163,20 @@ class ExpectedTtft:
         place = self._locations.get_by_origin(demand.record, demand.origin, now)
         anchor, before = _anchor(candidates, demand, allowed, place)
         own, share = _need(demand)
+        weight = _weight(replicas, anchor, allowed)
         best, least = None, _INFINITE
         for member in (anchor, before):
             if member is None:
                 continue
             replica = replicas[member.id]
             if self._fits(replica, demand, own, share, now, been=has_been(place, member.id)):
-                cost = self._cost(demand, member, replica, place, now, stays=member is anchor).total
+                cost = self._cost(demand, member, replica, place, now, weight=weight, stays=member is anchor).total
                 if cost < least:
                     best, least = member, cost
         costs = replicas[anchor.id].costs
         copied = costs.copied(demand.tier1, held(demand, place)) if costs.copy_rate else 0.0
         most = max(demand.tier1, demand.lengths[-1]) if demand.marks else demand.tier1
-        bound = costs.overhead + _WEIGHT * costs.prefill(most + copied, demand.prompt)
+        bound = costs.overhead + weight * costs.prefill(most + copied, demand.prompt)
         if copied:
             bound += costs.copy(copied)
         if least <= bound:
@@ -167,15 +188,15 @@ class ExpectedTtft:
             for member in rest:
                 replica = replicas[member.id]
                 if self._fits(replica, demand, own, share, now):
-                    cost = self._cost(demand, member, replica, place, now, stays=False).total
+                    cost = self._cost(demand, member, replica, place, now, weight=weight, stays=False).total
                     if cost < least:
                         best, least = member, cost
             return best
-        return self._cheapest(demand, rest, replicas, now, own=own, share=share, best=best, least=least)
+        return self._cheapest(demand, rest, replicas, now, own=own, share=share, weight=weight, best=best, least=least)
 
     def _cheapest(
         self, demand: Demand, rest: Sequence[Member], replicas: Mapping[MemberId, ReplicaLoad], now: float, *,
-        own: float, share: float, best: Member | None, least: float,
+        own: float, share: float, weight: float, best: Member | None, least: float,
     ) -> Member | None:  # fmt: skip
         """Return the cheapest of `rest`, or `best` if none costs less than `least`. No session state is in `rest`."""
         prefix, marks, costs = demand.prefix, demand.marks, _NO_COSTS
@@ -199,9 +220,9 @@ class ExpectedTtft:
             if wait < 0:
                 wait = 0.0
             answers = replica.answers
-            if answers and answers[0].due < now:
+            if replica.peer_late or (answers and answers[0].due < now):
                 wait += replica.late(now)
-            cost = wait + replica.step * (1 + (wait + prefill) * steps) + _WEIGHT * prefill
+            cost = wait + replica.step * (1 + (wait + prefill) * steps) + weight * prefill
             if cost < least:
                 best, least = member, cost
         return best
@@ -218,17 +239,19 @@ class ExpectedTtft:
         place = self._locations.get_by_origin(demand.record, demand.origin, now)
         anchor, _ = _anchor(candidates, demand, allowed, place)
         own, share = _need(demand)
+        weight = _weight(replicas, anchor, allowed)
         return {
             member.id: (
-                self._cost(demand, member, replicas[member.id], place, now, stays=member is anchor),
+                self._cost(demand, member, replicas[member.id], place, now, weight=weight, stays=member is anchor),
                 self._fits(replicas[member.id], demand, own, share, now, been=has_been(place, member.id)),
             )
             for member in allowed
         }
 
     def _cost(
-        self, demand: Demand, member: Member, replica: ReplicaLoad, place: Placement | None, now: float, *, stays: bool
-    ) -> ReplicaCost:
+        self, demand: Demand, member: Member, replica: ReplicaLoad, place: Placement | None, now: float, *,
+        weight: float, stays: bool,
+    ) -> ReplicaCost:  # fmt: skip
         """Return the cost of any member.
 
         For members that hold nothing of the session, `_cheapest` computes the same in fewer steps.
@@ -248,7 +271,7 @@ class ExpectedTtft:
         margin = 0.0
         if stays:
             margin = MARGIN if place is None or place.seen > replica.inherited else INHERITED_MARGIN
-        return ReplicaCost(cached, copied, wait, prefill, step, margin, wait + step + _WEIGHT * prefill - margin)
+        return ReplicaCost(cached, copied, wait, prefill, step, margin, wait + step + weight * prefill - margin)
 
     @staticmethod
     def _fits(
@@ -261,10 +284,12 @@ class ExpectedTtft:
         live.expire(now)
         if not live or live.in_flight(demand.record):
             return True
+        cache = replica.costs.cache_tokens
+        if live.seldom_returns(later=demand.history > 0) and live.kept <= KEPT_SHARE * cache:
+            return True  # it takes room only while it runs, and for that engines have a queue of their own
         shared = replica.shared(demand, been=been)
         if shared > demand.tier1 or demand.record in live:
             share = LIVE_SHARE  # what it shares is there already
-        cache = replica.costs.cache_tokens
         own += demand.tier1 - shared
         need = min(live.need(demand.record, demand.prefix, demand.tier1, own), LARGEST_SHARE * cache)
         return replica.admitted + need <= share * cache

@@ -62,3 +62,7 @@ class LoadReport(NamedTuple):
     unplaced: int = 0
     """Tokens of their own of sessions that were sent there and of which no placement is told yet: their first token is
     still to come."""
+    waiting: int = 0
+    """Requests whose first token is still to come."""
+    late: float = 0.0
+    """Seconds by which the oldest first token is overdue, as the sender sees it."""

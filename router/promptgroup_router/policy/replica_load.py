@@ -55,8 +55,10 @@ class ReplicaLoad:
         "live",
         "peer_context",
         "peer_in_flight",
+        "peer_late",
         "peer_pending",
         "peer_unplaced",
+        "peer_waiting",
         "peer_written",
         "peers",
         "pending",
@@ -67,6 +69,7 @@ class ReplicaLoad:
         "ticks",
         "unheard",
         "unplaced",
+        "waiting",
         "written",
     )  # fmt: skip
 
@@ -99,6 +102,8 @@ class ReplicaLoad:
         self.peers: dict[int, tuple[LoadReport, float, float]] = {}
         """Peer → its latest report, the tokens that it is believed to have written since it was first heard, and the
         time of the report."""
+        self.waiting = 0
+        """Streamed requests of this router whose first token is still to come."""
         self.unplaced = 0.0
         """Tokens of their own of this router's sessions of which no placement is recorded, as their first token is
         still to come. `live` has them; of those of peers it has not heard."""
@@ -107,6 +112,8 @@ class ReplicaLoad:
         """Tokens of prefixes that were heard of and that their senders have not counted as written yet."""
         self.peer_in_flight = 0
         self.peer_context = 0
+        self.peer_late = 0.0
+        self.peer_waiting = 0
         self.peer_pending = 0.0
         self.peer_written = 0.0
         self.pending = 0.0
@@ -124,6 +131,11 @@ class ReplicaLoad:
     def load(self) -> int:
         """Requests in flight, of all routers."""
         return self.in_flight + self.peer_in_flight
+
+    @property
+    def queue(self) -> int:
+        """Requests of all routers whose first token is still to come."""
+        return self.waiting + self.peer_waiting
 
     @property
     def admitted(self) -> float:
@@ -146,6 +158,10 @@ class ReplicaLoad:
         Its delay holds up everything behind it for about as long again. A delay that is usual says nothing of this
         replica: predictions are wrong for all of them, and to leave a cache for it would be to leave it for noise.
         """
+        return max(self.overdue(now), self.peer_late)
+
+    def overdue(self, now: float) -> float:
+        """Return the same of this router's requests alone."""
         answers = self.answers
         while answers and answers[0].settled:
             answers.popleft()
@@ -167,6 +183,7 @@ class ReplicaLoad:
         sent = PendingPrefill(seconds, tokens, self.queued, now + max(wait, copy) + seconds + steps * self.step)
         if streamed:
             self.answers.append(sent)
+            self.waiting += 1
         else:
             sent.settled = True  # its first byte will say nothing about its first token
         self.in_flight += 1
@@ -179,6 +196,7 @@ class ReplicaLoad:
         if sent.settled:
             return
         sent.settled = True
+        self.waiting -= 1
         self.costs.observe_delay(now - sent.due)
         self.done = max(self.done, min(sent.mark, self.queued))
         self.since = now
@@ -188,6 +206,7 @@ class ReplicaLoad:
         """Remove a request that is over, with a first token or without."""
         if not sent.settled:
             sent.settled = True
+            self.waiting -= 1
             if sent.mark > self.done:
                 self.queued = max(self.done, self.queued - sent.seconds)
         self.in_flight -= 1
@@ -236,7 +255,7 @@ class ReplicaLoad:
         """Return this router's part of the load, for peers."""
         return LoadReport(
             self.key, self.in_flight, int(self.context), self.queued - self.done, now - self.since, int(self.written),
-            int(self.unplaced),
+            int(self.unplaced), self.waiting, self.overdue(now),
         )  # fmt: skip
 
     def merge(self, peer: int, load: LoadReport, now: float) -> None:
@@ -267,18 +286,24 @@ class ReplicaLoad:
         """Drop the requests of peers that have not told of them again; what they wrote into the cache still counts."""
         for peer, (load, written, heard) in self.peers.items():
             if now - heard > REPORT_SECONDS:
-                self.peers[peer] = (load._replace(in_flight=0, context=0, pending=0.0, unplaced=0), written, heard)
+                self.peers[peer] = (
+                    load._replace(in_flight=0, context=0, pending=0.0, unplaced=0, waiting=0, late=0.0),
+                    written,
+                    heard,
+                )
         self._add_up_peers()
 
     def _add_up_peers(self) -> None:
-        self.peer_in_flight = self.peer_context = self.peer_unplaced = 0
-        self.peer_pending = self.peer_written = 0.0
+        self.peer_in_flight = self.peer_context = self.peer_unplaced = self.peer_waiting = 0
+        self.peer_pending = self.peer_written = self.peer_late = 0.0
         for load, written, _ in self.peers.values():
             self.peer_in_flight += load.in_flight
             self.peer_context += load.context
             self.peer_pending += load.pending
             self.peer_unplaced += min(load.unplaced, self.costs.kv_tokens)
             self.peer_written += written
+            self.peer_waiting += load.waiting
+            self.peer_late = max(self.peer_late, load.late)
         self._add_up()
 
     def _add_up(self) -> None:

@@ -36,6 +36,11 @@ RETURNING_SHARE = 0.85
 LIVE_SHARE = 0.95
 """The same share for a session that lives there. Beyond it the sessions that come back are evicted one by one."""
 
+UNLIKELY = 0.5
+"""Share of sessions that come back in time below which none of them is kept waiting for room."""
+KEPT_SHARE = 0.5
+"""Share of a cache up to which that holds. Where sessions that do come back have more, room is kept for them."""
+
 LARGEST_SHARE = 0.25
 """Largest share of a cache that a session is taken to need. A long prompt that waited for most of the cache to be idle
 would wait for ever under traffic; admitted, it evicts once."""
@@ -77,12 +82,14 @@ class _Prefix:
 class WorkingSet:
     """The sessions that live on one replica. Times must not decrease."""
 
-    __slots__ = ("_ends", "_prefixes", "_seen", "_sessions", "returning", "tokens")
+    __slots__ = ("_ends", "_prefixes", "_seen", "_sessions", "kept", "returning", "tokens")
 
     def __init__(self) -> None:
         self.tokens = 0.0
         """Tokens of all live sessions: a shared prefix counts once, a session between two turns by the share that comes
         back."""
+        self.kept = 0.0
+        """Tokens of their own of the live sessions that have come back."""
         self.returning = [0.0, 1.0]
         """Share of the sessions that come back in time: after their first turn, and after a later one. Those that do
         are seen at once and those that do not after seconds, in which a flood of single questions would keep itself
@@ -132,7 +139,7 @@ class WorkingSet:
         known.shared = shared
         self._resume(known)
         if returned:
-            known.returned = 1
+            self._has_returned(known)
         known.in_flight += 1
 
     def leave(self, session: SessionKey, now: float) -> None:
@@ -188,12 +195,17 @@ class WorkingSet:
         if known is None:
             return
         self._weigh(known, 1.0)
+        self.kept -= known.tokens * known.returned
         prefix = self._prefixes[known.prefix]
         prefix.sessions -= 1
         if not prefix.sessions:
             del self._prefixes[known.prefix]
         if not self._sessions:
-            self.tokens = 0.0  # sums of floats drift
+            self.tokens = self.kept = 0.0  # sums of floats drift
+
+    def seldom_returns(self, *, later: bool) -> bool:
+        """Return True if sessions are expected to end with their first turn, or with a later one."""
+        return self.returning[later] < UNLIKELY
 
     def in_flight(self, session: SessionKey) -> bool:
         """Return True if a request of the session runs there."""
@@ -206,7 +218,9 @@ class WorkingSet:
             running, returned, back, until = known.in_flight, known.returned, known.back, known.until
             self.drop(session)
             known = self._add(session, prefix, tier1, tokens)
-            known.in_flight, known.returned, known.back = running, returned, back
+            known.in_flight, known.back = running, back
+            if returned:
+                self._has_returned(known)
             self._keep(session, known, until)
             return known
         if known is None:
@@ -223,6 +237,7 @@ class WorkingSet:
     def _grow(self, known: _Session, tokens: float) -> None:
         if tokens > known.tokens:
             self.tokens += (tokens - known.tokens) * (1 - known.discount)
+            self.kept += (tokens - known.tokens) * known.returned
             known.tokens = tokens
 
     def _weigh(self, known: _Session, discount: float) -> None:
@@ -248,7 +263,11 @@ class WorkingSet:
         if not known.back:
             known.back = True
             self._learn(known, 1.0)
-            known.returned = 1
+            self._has_returned(known)
+
+    def _has_returned(self, known: _Session) -> None:
+        self.kept += known.tokens * (1 - known.returned)
+        known.returned = 1
 
     def _learn(self, known: _Session, back: float) -> None:
         """Learn from a session that came back in time (1), or did not (0)."""

@@ -241,7 +241,7 @@ def test_a_tick_is_bounded_and_what_is_left_follows():
     assert heard == (DATAGRAMS_A_TICK // 2 * RECORDS,) * 2
     # the newest figures, and every load in its turn
     one.listener.loads = [load(each, written=1) for each in range(2000)]
-    net.step(7 * TICK)
+    net.step(8 * TICK)
     assert len(two.listener.peers[1]) == len(two.listener.locations) == 2000
     assert two.listener.peers[1][1999].written == 1
 

@@ -650,11 +650,11 @@ def test_a_busy_canary_keeps_its_requests_while_it_has_room():
 def test_a_canary_without_room_overflows_to_the_revision_that_serves():
     balancer, old, new = releasing()
     new_replica = balancer.replicas[new.ready[0].id]
-    new_replica.live.enter(1000, 12, 0, 0.99 * ENGINE.kv_tokens)
+    new_replica.live.enter(1000, 12, 0, 0.99 * ENGINE.kv_tokens, returned=True)
     assert balancer.preview(new, DEMAND, 0.0).member in old.ready
     assert balancer.pick(new, DEMAND, 0.0).member in old.ready
     for member in old.ready:
-        balancer.replicas[member.id].live.enter(1000, 12, 0, 0.99 * ENGINE.kv_tokens)
+        balancer.replicas[member.id].live.enter(1000, 12, 0, 0.99 * ENGINE.kv_tokens, returned=True)
     assert balancer.pick(new, Demand(session=8, prefix=11, prompt=3000, tier1=2000), 0.0) is None
 
 

@@ -4,7 +4,16 @@ import xxhash
 from promptgroup_router.contract.table import Engine, Sharing
 from promptgroup_router.policy.costs import EngineCosts
 from promptgroup_router.policy.demand import Demand
-from promptgroup_router.policy.expected_ttft import INHERITED_MARGIN, MARGIN, SAMPLE, SCANNED, TRUST, ExpectedTtft, held
+from promptgroup_router.policy.expected_ttft import (
+    FEW,
+    INHERITED_MARGIN,
+    MARGIN,
+    SAMPLE,
+    SCANNED,
+    TRUST,
+    ExpectedTtft,
+    held,
+)
 from promptgroup_router.policy.replica_load import ReplicaLoad
 from promptgroup_router.policy.session_locations import Placement, SessionLocations
 from promptgroup_router.rings.index import build_index
@@ -180,9 +189,9 @@ def test_what_a_session_left_behind_is_found_again():
 def test_a_full_replica_is_passed_by_and_when_all_are_full_there_is_none():
     case = Case(slots=2, kv=10_000)
     first, second = case.order
-    case.books(first).live.enter(100, 12, 0, 9000)
+    case.books(first).live.enter(100, 12, 0, 9000, returned=True)
     assert case.choose() is second
-    case.books(second).live.enter(101, 13, 0, 9000)
+    case.books(second).live.enter(101, 13, 0, 9000, returned=True)
     assert case.choose() is None
 
 
@@ -195,9 +204,9 @@ def test_a_session_that_runs_there_is_let_in_whatever_the_others_hold():
 
 def test_a_prompt_that_fills_most_of_a_cache_is_not_kept_out_for_ever():
     case = Case(slots=1, kv=10_000)
-    case.books(case.order[0]).live.enter(100, 12, 0, 4500)
+    case.books(case.order[0]).live.enter(100, 12, 0, 4500, returned=True)
     assert case.choose(Demand(session=7, prefix=11, prompt=9000)) is case.order[0]
-    case.books(case.order[0]).live.enter(101, 12, 0, 1000)
+    case.books(case.order[0]).live.enter(101, 12, 0, 1000, returned=True)
     assert case.choose(Demand(session=7, prefix=11, prompt=9000)) is None
 
 
@@ -305,3 +314,39 @@ def test_a_pool_makes_an_idle_replica_nearly_as_good_as_home():
     assert pooled.choose(NEXT).id != there.id
     next(iter(pooled.replicas.values())).costs.set_copies(2_000, 1000)
     assert pooled.choose(NEXT).id == there.id, "the copy takes longer than the wait"
+
+
+def overloaded(case, requests):
+    """Each replica has requests that wait; the one with the prefix has two seconds more of them."""
+    for member in case.candidates.members:
+        for _ in range(requests):
+            case.books(member).send(0.1, 1000, 0.0, streamed=True)
+    case.books(case.order[0]).touch(11, 8000)
+    case.books(case.order[0]).send(2.5, 1000, 0.0, streamed=True)
+
+
+def test_requests_leave_a_cache_for_a_shorter_queue_but_not_where_queues_are_long_everywhere():
+    wanted = Demand(session=7, prefix=11, prompt=8200, tier1=8000)
+    case = Case(kv=1_000_000)
+    case.books(case.order[0]).costs.in_use.capacity = 0  # a cold prefix has its whole price
+    overloaded(case, FEW)
+    assert case.choose(wanted) is not case.order[0]
+    case = Case(kv=1_000_000)
+    case.books(case.order[0]).costs.in_use.capacity = 0
+    overloaded(case, FEW + 10)
+    assert case.choose(wanted) is case.order[0]
+
+
+def test_a_session_that_will_not_come_back_is_kept_waiting_by_no_full_cache():
+    case = Case(slots=1, kv=10_000)
+    (member,) = case.order
+    books = case.books(member)
+    books.costs.set_capacity(10_000)
+    for session in range(10):
+        books.live.enter(session, 5, 0, 100)
+        books.live.leave(session, 0.0)
+    books.live.expire(100.0)
+    books.live.enter(1, 5, 0, 9_900)
+    assert case.choose(NEW, 100.0) is member
+    books.live.enter(2, 5, 0, 5_100, returned=True)
+    assert case.choose(NEW, 100.0) is None  # most of the cache is of sessions that do come back

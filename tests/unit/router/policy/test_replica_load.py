@@ -157,3 +157,26 @@ def test_what_is_told_is_what_is_heard():
     other.merge(1, books.export(5.5), now=7.0)
     assert other.wait(7.0) == pytest.approx(0.5)
     assert other.load == 1
+
+
+def test_a_first_token_that_a_peer_waits_for_in_vain_speaks_against_the_replica_until_it_came():
+    books = replica()
+    books.merge(8, load(late=0.4, waiting=3), now=0.2)
+    books.merge(9, load(late=0.1, waiting=1), now=0.2)
+    assert (books.late(0.2), books.queue) == (0.4, 4)
+    assert books.overdue(0.2) == 0  # each router tells what it has seen itself
+    books.merge(8, load(waiting=0), now=0.3)
+    assert (books.late(0.3), books.queue) == (0.1, 1)
+    books.expire_peers(100.0)
+    assert (books.late(100.0), books.queue) == (0, 0)
+
+
+def test_what_waits_is_what_was_sent_and_has_no_first_token_yet():
+    books = replica()
+    answered, given_up, whole = (books.send(0.1, 1000, 0.0, streamed=streamed) for streamed in (True, True, False))
+    assert books.queue == 2
+    books.progress(answered, 0.1)
+    books.leave(answered)
+    books.leave(given_up)
+    books.leave(whole)
+    assert (books.queue, books.export(0.2).waiting) == (0, 0)

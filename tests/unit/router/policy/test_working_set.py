@@ -129,3 +129,17 @@ def test_a_session_that_came_back_and_found_no_room_did_come_back():
         live.arrive(session)
     live.expire(LIVE_SECONDS)
     assert (live.returning, live.tokens, len(live)) == (live.returning, 0, 0)
+
+
+def test_what_is_kept_is_that_of_the_sessions_that_have_come_back():
+    live = WorkingSet()
+    live.enter(1, 7, 2000, 100)
+    live.enter(2, 7, 2000, 300, returned=True)
+    assert live.kept == 300
+    live.leave(1, 0.0)
+    live.enter(1, 8, 500, 150)
+    assert live.kept == 450
+    live.drop(2)
+    assert live.kept == 150
+    live.drop(1)
+    assert live.kept == 0
