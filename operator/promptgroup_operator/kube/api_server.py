@@ -256,15 +256,19 @@ def list_objects(
         The objects, or what is kept of them, and the resourceVersion of the list.
 
     Raises:
-        ClusterError: there was no answer, or a refusal.
+        ClusterError: there was no answer, a refusal, or an answer that is not a list of objects.
     """
     items: list[Any] = []
     page = {**query, "limit": str(PAGE)}
     while True:
         answer = kube.request("GET", path, query=page, accept=accept)
-        items.extend(keep(each) for each in answer["items"] or ())
-        if not (following := answer["metadata"].get("continue")):
-            return items, answer["metadata"]["resourceVersion"]
+        try:
+            items.extend(keep(each) for each in answer["items"] or ())
+            version, following = answer["metadata"]["resourceVersion"], answer["metadata"].get("continue")
+        except (KeyError, TypeError, ValueError, AttributeError) as error:  # something answered for the API server
+            raise ClusterError(f"GET {path}: the answer is not a list of objects") from error
+        if not following:
+            return items, version
         page["continue"] = following
 
 
