@@ -5,7 +5,7 @@ Controllers and kubelets act at once: a Deployment has its pods, whose container
 
 from collections import Counter
 from collections.abc import Mapping
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -26,7 +26,7 @@ from promptgroup_operator.telemetry.pass_spans import PassSpans
 from promptgroup_operator.world.kept import kept
 from promptgroup_operator.world.snapshot import Key, Reading
 from promptgroup_operator.world.warming import Outcome, WarmReason, Warmup
-from support.builders import CREATED, NOW
+from support.builders import CREATED
 
 SPACE = "chat"
 
@@ -54,6 +54,7 @@ class CountedFleet:
         self.calls: Counter[str] = Counter()
         """Verb → requests."""
         self.passes: Counter[Key] = Counter()
+        self.began = datetime.now(UTC)  # warm-ups note when they end
         self.now = 0.0
         self.version = 0
         self.queue = WorkQueue(lambda: self.now, workers=8)
@@ -83,7 +84,7 @@ class CountedFleet:
     def create(self, groups: int, replicas: int, prompt: str = "You are {}.") -> None:
         """Create groups, each with a prompt of its own; the youngest has its first pass first."""
         for number in range(groups):
-            created = rfc3339(NOW - timedelta(seconds=number))
+            created = rfc3339(self.began - timedelta(seconds=number))
             spec = {"model": "llama", "prompt": {"system": prompt.format(number)}, "replicas": replicas}
             metadata = {"namespace": SPACE, "name": f"g{number:03}", "creationTimestamp": created}
             self.put({"kind": "PromptGroup", "metadata": metadata, "spec": {**spec, "engine": {"image": "vllm"}}})
@@ -95,7 +96,7 @@ class CountedFleet:
             key = self.queue.take()
             if key is not None:
                 self.passes[key] += 1
-                self.queue.done(key, self.reconciler.run(key, NOW + timedelta(seconds=self.now)))
+                self.queue.done(key, self.reconciler.run(key, self.began + timedelta(seconds=self.now)))
                 ran.append(key)
                 continue
             self.queue._closed = False

@@ -30,7 +30,6 @@ REQUEST_SECONDS = 15.0
 """Longest wait for the API server. Its own limit for a request is 60 s, which is too long for a pass."""
 RETRY_AFTER = 300.0
 """Longest pause in seconds that a server may ask for."""
-_MISSING = object()
 PAGE = 100
 """Objects in a page of a list: users write objects of up to 1.5 MiB."""
 
@@ -257,18 +256,19 @@ def list_objects(
         The objects, or what is kept of them, and the resourceVersion of the list.
 
     Raises:
-        ClusterError: there was no answer, a refusal, or no list.
+        ClusterError: there was no answer, a refusal, or an answer that is not a list of objects.
     """
     items: list[Any] = []
     page = {**query, "limit": str(PAGE)}
     while True:
         answer = kube.request("GET", path, query=page, accept=accept)
-        listed, about = answer.get("items", _MISSING), answer.get("metadata")
-        if listed is _MISSING or not isinstance(about, dict):
-            raise ClusterError(f"GET {path}: the answer is no list: what answers there is no API server of Kubernetes")
-        items.extend(keep(item) for item in listed or ())
-        if not (following := about.get("continue")):
-            return items, about["resourceVersion"]
+        try:
+            items.extend(keep(each) for each in answer["items"] or ())
+            version, following = answer["metadata"]["resourceVersion"], answer["metadata"].get("continue")
+        except (KeyError, TypeError, ValueError, AttributeError) as error:  # something answered for the API server
+            raise ClusterError(f"GET {path}: the answer is not a list of objects") from error
+        if not following:
+            return items, version
         page["continue"] = following
 
 

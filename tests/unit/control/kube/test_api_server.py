@@ -205,3 +205,10 @@ def test_a_list_is_read_page_by_page(kube, server):
     kube.serve = serve
     assert api_server.list_objects(server, "/x", {"labelSelector": "a in (b)"}) == (objects, "7")
     assert asked == 3 * [([str(api_server.PAGE)], ["a in (b)"])]
+
+
+@pytest.mark.parametrize("body", [b"{}", b'{"items": 7}', b'{"items": [], "metadata": {}}'])
+def test_an_answer_that_is_no_list_of_objects_is_an_error(kube, server, body):
+    kube.answers = [Answer(200, body)]
+    with pytest.raises(ClusterError, match="the answer is not a list of objects"):
+        api_server.list_objects(server, "/x", {})

@@ -69,6 +69,7 @@ def test_a_fleet_at_rest_asks_the_api_server_for_nothing(fleet_of):
     fleet.calls.clear()
     fleet.passes.clear()
     fleet.run(120)
+    assert set(fleet.passes.values()) <= {2, 3}
     assert len(fleet.passes) == groups
     assert fleet.calls == {}
 
