@@ -1,7 +1,7 @@
 """Read what the API server holds for one group: watched kinds from the stores, all others by name through the cache."""
 
 import base64
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from time import monotonic
@@ -34,6 +34,7 @@ from promptgroup_operator.world.snapshot import (
     NO_POOLS,
     ContainerId,
     GroupObject,
+    GuestSubject,
     Host,
     Key,
     Manifest,
@@ -46,7 +47,7 @@ from promptgroup_operator.world.snapshot import (
     Sibling,
 )
 from promptgroup_router.contract import names
-from promptgroup_router.contract.fingerprint import Fingerprint
+from promptgroup_router.contract.fingerprint import Fingerprint, short
 from promptgroup_router.contract.table import MESSAGES_KEY, SYSTEM_KEY, TOOLS_KEY, Prompt, PromptRef, SlotState
 
 _TEMPLATE_HASH = "pod-template-hash"
@@ -78,6 +79,8 @@ class ClusterState:
     """The other groups of the namespace; empty where the group's model has no aliases."""
     host: Host | None = None
     """The group whose replicas serve it; None for one with an engine of its own."""
+    guests: tuple[GuestSubject, ...] = ()
+    """The revisions of its guests that are routed to its replicas."""
     prompts: Mapping[str, int] = field(default_factory=dict)
     """Group → tokens of its prompts on one replica, of a host that has guests and of them; else empty."""
     guests_routed: frozenset[str] = frozenset()
@@ -175,6 +178,7 @@ class ClusterReader:
             live,
             self._inference_pools(group),
             self._others(group),
+            guests=tuple(_subjects(guests)),
             prompts=room.by_group,
             guests_routed=frozenset().union(*map(prompt_route.sends_to, guests)),
         )
@@ -472,6 +476,15 @@ class ClusterReader:
             if error.status == HTTPStatus.NOT_FOUND:
                 return None
             raise
+
+
+def _subjects(routes: Iterable[Manifest]) -> Iterator[GuestSubject]:
+    """Yield the revisions of guests that have slots, by their PromptRoutes."""
+    for route in routes:
+        key = Key(route["metadata"]["namespace"], route["metadata"]["name"])
+        for revision in route.get("spec", {}).get("revisions", []):
+            if revision.get("slots"):
+                yield GuestSubject(key, short(Fingerprint(revision["fingerprint"])), revision.get("tokens", 0))
 
 
 def _sibling(found: Manifest, read: Fingerprint | None) -> Sibling:

@@ -3,7 +3,7 @@
 Both give the same values, in the same units, for the same window, and set `stale` if they know nothing recent.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Protocol
@@ -12,8 +12,8 @@ from promptgroup_operator.engines.dialects.metric_names import MetricNames
 from promptgroup_operator.load.engine_history import EngineHistory
 from promptgroup_operator.load.router_history import RouterHistory
 from promptgroup_operator.world.engine_facts import Measured, together
-from promptgroup_operator.world.load import GroupLoad
-from promptgroup_operator.world.snapshot import ContainerId, Key, RevisionState
+from promptgroup_operator.world.load import GroupLoad, summed
+from promptgroup_operator.world.snapshot import ContainerId, GuestSubject, Key, RevisionState
 from promptgroup_router.contract.fingerprint import Fingerprint, ShortFingerprint, short
 from promptgroup_router.contract.table import Prompt
 
@@ -33,7 +33,9 @@ class LoadSubject:
     """The same by container."""
     known: Measured
     """Measurements of their engines."""
-    declared_bytes: int
+    guests: Sequence[GuestSubject] = ()
+    """Revisions of other groups that the same engines serve."""
+    declared_bytes: int = 0
     """Length of the declared system prompt; 0 when it is not known."""
 
     @property
@@ -80,8 +82,10 @@ class ScrapedLoad:
         """Return the load; see `LoadSource`."""
         load = self._engines.load((subject.key, subject.fingerprint), subject.serving, subject.known, now)
         tokens = subject.known.prefix_tokens
+        own = GuestSubject(subject.key, subject.revision, tokens)
+        clients = (self._routers.clients(*each, now) for each in (own, *subject.guests))
         return replace(
             load,
-            clients=self._routers.clients(subject.key, subject.revision, tokens, now),
+            clients=summed([each for each in clients if each is not None]),
             departure=self._routers.departure(subject.key, subject.declared_bytes, now),
         )

@@ -452,7 +452,8 @@ class Reconciler:
         if serving is None or not serving.ready:
             return None
         metric_names = DIALECTS[state.group.spec.engine.type].metrics
-        load = self._source.load(load_subject(state.group.key, serving, metric_names), now)
+        subject = replace(load_subject(state.group.key, serving, metric_names), guests=state.guests)
+        load = self._source.load(subject, now)
         return replace(load, tiers=tiers.reach(state.group.spec))
 
     def _observes(self, state: ClusterState) -> bool:

@@ -8,8 +8,10 @@ Does no I/O and reads no clock.
 """
 
 import enum
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from itertools import zip_longest
 
 from promptgroup_operator.world.samples import Histogram
 
@@ -106,6 +108,36 @@ class ClientLoad:
     """Requests that wait in routers for room, at the end of the window."""
     evicted: tuple[float, ...] = ()
     """Prompt tokens that replicas had evicted and computed again, by the bands of EVICTED_WITHIN."""
+
+
+def summed(loads: Sequence[ClientLoad]) -> ClientLoad | None:
+    """Return what the clients of several revisions on the same engines had together; None of none.
+
+    The declared prefix is that of a mean request, and what is unknown of one is unknown of all.
+    """
+    if len(loads) < 2:
+        return loads[0] if loads else None
+    opening = [(load.requests, load.opening) for load in loads if load.opening is not None]
+    known = [each for each in loads if each.sessions is not None and each.session_tokens is not None]
+    whole = len(known) == len(loads)
+    return ClientLoad(
+        requests=sum(load.requests for load in loads),
+        errors=sum(load.errors for load in loads),
+        prompt_tokens=sum(load.prompt_tokens for load in loads),
+        sessions=sum(load.sessions or 0.0 for load in known) if whole else None,
+        session_tokens=sum(load.session_tokens or 0.0 for load in known) if whole else None,
+        declared_tokens=round(_mean([(load.requests, load.declared_tokens) for load in loads]) or 0.0),
+        first_token=sum((load.first_token for load in loads), Histogram()),
+        opening=_mean(opening),
+        held=sum(load.held for load in loads),
+        evicted=tuple(map(sum, zip_longest(*(load.evicted for load in loads), fillvalue=0.0))),
+    )
+
+
+def _mean(parts: Sequence[tuple[float, float]]) -> float | None:
+    """Return the mean of values by their weights; None where nothing has a weight."""
+    weight = sum(part for part, _ in parts)
+    return sum(part * value for part, value in parts) / weight if weight else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,14 +3,14 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any, Final, NewType
+from typing import Any, Final, NamedTuple, NewType
 
 from promptgroup_operator.api.prompt_group import PromptGroupSpec
 from promptgroup_operator.world.engine_facts import UNKNOWN, Measured
 from promptgroup_operator.world.load import GroupLoad, PoolMember
 from promptgroup_operator.world.samples import Histogram, SlotUse, Traffic
 from promptgroup_operator.world.sizing_history import NEW, History
-from promptgroup_router.contract.fingerprint import Fingerprint
+from promptgroup_router.contract.fingerprint import Fingerprint, ShortFingerprint
 from promptgroup_router.contract.table import Prompt, PromptRef, SlotState
 
 Manifest = Mapping[str, Any]
@@ -348,6 +348,15 @@ class Host:
     """Its replicas that terminate or drain."""
     problem: Problem | None = None
     """The reason why it can serve no guest."""
+
+
+class GuestSubject(NamedTuple):
+    """A revision of a guest, whose clients are a host's load as well."""
+
+    key: Key
+    revision: ShortFingerprint
+    tokens: int
+    """Length of its prefix; 0 if unknown."""
 
 
 @dataclass(frozen=True, slots=True)

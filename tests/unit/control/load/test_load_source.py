@@ -1,3 +1,4 @@
+from dataclasses import replace
 from datetime import timedelta
 
 from promptgroup_operator.engines.dialects.vllm import METRICS as VLLM
@@ -6,7 +7,7 @@ from promptgroup_operator.load.load_source import ScrapedLoad, load_subject
 from promptgroup_operator.load.router_history import RouterHistory
 from promptgroup_operator.load.router_metrics import RevisionGauges, RouterCounts
 from promptgroup_operator.world.samples import Flow, Stratum, StratumKey
-from promptgroup_operator.world.snapshot import Key
+from promptgroup_operator.world.snapshot import GuestSubject, Key
 from promptgroup_router.contract.fingerprint import short
 from support.builders import FINGERPRINT, NOW, TEXT, ago, cold, pod, reading, revision
 
@@ -38,3 +39,20 @@ def test_engines_and_routers_come_together_in_one_load():
     assert (load.stale, load.seconds, load.engines.queries) == ("", 60, 100)
     assert (load.clients.requests, load.clients.sessions, load.clients.declared_tokens) == (1, 3, 96)
     assert (load.departure.share, load.departure.at, load.departure.length) == (0.5, 7, len(TEXT))
+
+
+def test_the_clients_of_guests_are_a_part_of_their_hosts_load():
+    engines, routers = EngineHistory(), RouterHistory()
+    guest = GuestSubject(Key("chat", "guest"), "0a0a0a0a", 300)
+    here = replace(load_subject(KEY, revision(pods=[pod("p0")]), VLLM), guests=[guest])
+    for seconds, requests in ((0, 0), (60, 60)):
+        now = NOW + timedelta(seconds=seconds)
+        pages = {}
+        for key, short_form, sessions in ((KEY, short(FINGERPRINT), 3), (guest.key, guest.revision, 5)):
+            counted = {short_form: {StratumKey(): Stratum(requests)}}
+            stocks = {short_form: RevisionGauges(sessions=sessions, session_tokens=100, waiting=1)}
+            pages[key] = RouterCounts({short_form: Flow(requests)}, counted, stocks)
+        routers.add("r", pages, now)
+    clients = ScrapedLoad(engines, routers).load(here, now).clients
+    assert (clients.requests, clients.sessions, clients.session_tokens, clients.held) == (2, 8, 200, 2)
+    assert clients.declared_tokens == 198
