@@ -6,8 +6,8 @@ from base64 import b64encode
 
 import pytest
 
-from promptgroup_cli.base.cluster_choice import ClusterChoice
 from promptgroup_cli.base.errors import InputError, ReachError
+from promptgroup_cli.base.flags import ClusterChoice
 from promptgroup_cli.reach.connect import ClusterConnection, router_at, routers_at
 from support.rawobjects import engine, promptgroup, router, serving
 from support.scriptedkube import Answer, refusal
