@@ -32,12 +32,11 @@ from promptgroup_router.contract.caller_rules import (
     CachedTokens,
     EngineField,
     Isolation,
-    Priority,
     is_nameable,
 )
 from promptgroup_router.contract.fingerprint import Fingerprint
 from promptgroup_router.contract.names import HEADER_SESSION
-from promptgroup_router.contract.table import MOST_SLOT, CacheScope, OwnInstructions, Policy, Sharing, SlotState
+from promptgroup_router.contract.table import MAX_ALIASES, MAX_MESSAGES, OwnInstructions, Policy, Sharing
 
 MAX_NAME = 50
 """Longest name of a group: `<group>-<8 hex digits>` must fit a label value (63), as Deployments' names do."""
@@ -45,13 +44,6 @@ MAX_NAME = 50
 MAX_PROMPT = 900_000
 """Most bytes of system text and tools together: an object must fit etcd's 1.5 MiB. The schema, which counts characters,
 refuses longer texts at once; the operator counts bytes."""
-
-
-MAX_ALIASES = 16
-"""Most aliases of a model."""
-
-MAX_MESSAGES = 32
-"""Most messages of a prompt."""
 
 _SURGE = re.compile(r"(0|[1-9][0-9]{0,2})%", re.ASCII)
 
@@ -818,208 +810,6 @@ class PromptGroup(ApiModel):
 
     spec: PromptGroupSpec
     status: PromptGroupStatus = PromptGroupStatus()
-
-
-# --- PromptRoute -------------------------------------------------------------------------------------------
-
-
-class RouteSlot(ApiModel):
-    """A place on a revision's ring and the pod that holds it."""
-
-    slot: Annotated[int, Field(ge=0, le=MOST_SLOT)]
-    state: SlotState
-    address: str | None = None
-    """host:port of the engine."""
-    pod: str | None = None
-    incarnation: str | None = None
-    """Changes when another engine process stands behind the slot."""
-    credential: str | None = None
-    """Secret and key (name/key) of what the engine asks for as a bearer token; absent for nothing."""
-    tls: str | None = None
-    """Object and key with the authorities by which the engine is verified, and the name that its certificate has
-    (ConfigMap/name/key/server-name, the pod's address without the last); absent for plain HTTP."""
-
-
-class RoutePromptRef(ApiModel):
-    """The immutable object that holds a revision's text."""
-
-    kind: Literal["ConfigMap", "Secret"]
-    name: ObjectName
-
-
-class RouteEngine(ApiModel):
-    """Facts about the engines of a revision. A fact that is unknown is absent."""
-
-    settings: str | None = None
-    """Digest of the engine settings. Revisions with the same digest may lend each other replicas."""
-    kv_tokens: Annotated[int, Field(ge=0)] | None = None
-    """Tokens of KV cache that one replica has."""
-    prefill_tokens_per_second: Annotated[int, Field(ge=0)] | None = None
-    """Prompt tokens that one replica computes in a second, as measured cold; a lower bound."""
-    step_tokens: Annotated[int, Field(ge=0)] | None = None
-    """Largest number of tokens that one step of the engine computes."""
-    copy_tokens_per_second: Annotated[int, Field(ge=0)] | None = None
-    """Prompt tokens that one replica copies in a second from a KV tier which all share, as a warm-up measured it with
-    the prefix; a lower bound."""
-
-
-class RouteLimits(ApiModel):
-    """Limits of one caller. What is absent has none."""
-
-    requests_per_minute: int | None = None
-    tokens_per_minute: int | None = None
-    requests_in_flight: int | None = None
-    tokens_per_day: int | None = None
-    weight: int | None = None
-    """Share of replicas that are full; 1 when absent."""
-    priority: Priority | None = None
-    """Class of the requests that wait for room; Normal when absent."""
-
-
-class RouteNamedLimits(RouteLimits):
-    """Limits of a caller by name."""
-
-    caller: str
-
-
-class RouteCallers(ApiModel):
-    """Rules for callers. A rule that is absent has the default of the PromptGroup's field."""
-
-    allowed_engine_fields: list[str] | None = None
-    """Fields of engines' own that clients may set."""
-    allowed_engine_headers: list[str] | None = None
-    """Header fields that pass between clients and engines beside those that pass in every group."""
-    salted: list[str] | None = None
-    """APIs on which requests get the salt of their caller. A group with any serves no other API."""
-    report_cached_tokens: CachedTokens | None = None
-    """Precision in which answers tell how many tokens of a prompt were found in a cache."""
-    default: RouteLimits | None = None
-    """Limits of callers who are not named."""
-    named: list[RouteNamedLimits] | None = None
-    """Limits of callers by name."""
-
-
-class RouteRevision(ApiModel):
-    """One fingerprint of the group and the replicas that are warm for it."""
-
-    fingerprint: Annotated[Fingerprint, Field(pattern="^[0-9a-f]{32}$")]
-    system_bytes: Annotated[int, Field(ge=0)]
-    """Length of the system text in UTF-8."""
-    tools: bool = False
-    """True if the prefix has tools."""
-    messages: Annotated[int, Field(ge=0, le=MAX_MESSAGES)] | None = None
-    """Number of messages of the prefix, behind the system text."""
-    weight: Annotated[int, Field(ge=0, le=100)]
-    """Percentage of the new sessions that name the group which it gets."""
-    tokens: Annotated[int, Field(ge=0)] | None = None
-    """Length of the prefix in tokens, as an engine counted it."""
-    engine: RouteEngine | None = None
-    lends: bool | None = None
-    """False where its replicas take no requests of other revisions: only those of the revision that serves do."""
-    prompt_from: RoutePromptRef | None = None
-    slots: list[RouteSlot] = []
-
-
-class RouteSemantic(ApiModel):
-    """The rules by which routers count questions that are similar to earlier ones."""
-
-    threshold: Annotated[float, Field(gt=0, le=1)]
-    """Least cosine similarity of two questions."""
-    url: str
-    """URL of the endpoint for embeddings."""
-    model: str
-    """Model that it is asked for."""
-    max_entries: Annotated[int, Field(ge=1)]
-    """Most questions that each router process remembers."""
-    credential: str | None = None
-    """Secret and key (name/key) of what the endpoint asks for as a bearer token; absent for nothing."""
-
-
-class RouteResponses(ApiModel):
-    """The answers that routers keep of the group."""
-
-    ttl_seconds: Annotated[int, Field(ge=1)]
-    """Longest time for which an answer is kept."""
-    stale_seconds: Annotated[int, Field(ge=1)] | None = None
-    """Time beyond that for which an answer is given while another is computed; absent for none."""
-    max_bytes: Annotated[int, Field(ge=1)]
-    """Most bytes of answers that each router process keeps in memory."""
-    scope: CacheScope
-    """The callers that share an answer."""
-    trust_seed: bool | None = None
-    """True if requests with a seed are answered the same each time."""
-    semantic: RouteSemantic | None = None
-    """The rules by which similar questions are counted; absent to count none."""
-
-
-class RouteAccess(ApiModel):
-    """The callers who may use the group. What the type does not need is absent."""
-
-    type: AccessType
-    callers: list[str] | None = None
-    """Names of those who may; absent for everybody who is known."""
-    secrets: list[ObjectName] | None = None
-    """Names of Secrets that hold API keys; the keys themselves are in no PromptRoute."""
-    header: str | None = None
-    """Header that has the caller's name."""
-    sources: list[str] | None = None
-    """Networks whose addresses may set the header."""
-    issuer: str | None = None
-    audiences: list[str] | None = None
-    algorithms: list[str] | None = None
-    jwks_uri: Annotated[str | None, Field(alias="jwksURI")] = None
-    """URL of the issuer's keys."""
-    name_claim: str | None = None
-    """Claim of a token that has the caller's name."""
-    pass_credentials: bool | None = None
-    """True where engines get clients' credentials."""
-
-
-class RouteAlias(ApiModel):
-    """Another name of the model."""
-
-    name: str
-    since: str | None = None
-    """Time at which the group first had it, RFC 3339 in UTC. Of two namespaces with one name, the one that had it first
-    gets the requests that name no namespace."""
-
-
-class PromptRouteSpec(ApiModel):
-    """A PromptGroup as routers see it; written by the operator."""
-
-    format: Literal[1, 2]
-    """Version of the encoding. Routers refuse a route of a version that they do not know, and keep the one before."""
-    model: str
-    aliases: Annotated[list[RouteAlias], Field(max_length=MAX_ALIASES)] | None = None
-    """Other names of the model; none when this is absent."""
-    created: str
-    """Creation time of the group. Of two groups that claim one prefix the older keeps it."""
-    policy: Policy
-    sharing: Sharing = Sharing.POOL
-    load_factor_percent: int
-    session_header: str
-    own_instructions: OwnInstructions | None = None
-    """Treatment of instructions that a request by name brings; they are refused when this is absent."""
-    first_token_seconds: Annotated[int, Field(ge=1)] | None = None
-    """Seconds from sending a streamed request to its first visible token, then another replica gets it; absent for no
-    limit."""
-    idle_seconds: Annotated[int, Field(ge=1)] | None = None
-    """Longest pause within a streamed answer in seconds, then it is cut; absent for no limit."""
-    keep_alive_seconds: Annotated[int, Field(ge=1)] | None = None
-    """Silence of a streamed answer in seconds after which the router sends a keep-alive; absent for none."""
-    callers: RouteCallers | None = None
-    """Rules for callers."""
-    access: RouteAccess | None = None
-    """The callers who may use the group; absent for whomever routers let in by default."""
-    responses: RouteResponses | None = None
-    """The answers that routers keep; none are kept when this is absent."""
-    revisions: list[RouteRevision]
-
-
-class PromptRoute(ApiModel):
-    """The object by which the operator programs routers: revisions, weights and slots."""
-
-    spec: PromptRouteSpec
 
 
 def parse_spec(raw: Any) -> PromptGroupSpec:

@@ -256,8 +256,8 @@ class FlagParser:
         help_text = "all request bodies together; the router needs twice that, 8 times --max-body-bytes, and 256 MiB "
         self.add(limits, "body-memory-bytes", str(BODY_MEMORY_BYTES), **size, help=help_text + "(default: %(default)s)")
         help_text = (
-            "keep the first BYTES of unmatched prompts, and of similar questions where a semantic cache is measured, and "
-            "serve them at /unmatched and /responses/samples (admin port); they contain prompt text; 0 to "
+            "keep the first BYTES of unmatched prompts, and of similar questions where a semantic cache is measured, "
+            "and serve them at /unmatched and /responses/samples (admin port); they contain prompt text; 0 to "
             f"{MAX_SAMPLE_BYTES} (default: %(default)s, none)"
         )
         self.add(limits, "keep-samples", "0", type=int, metavar="BYTES", help=help_text)
