@@ -11,9 +11,9 @@ from promptgroup_router.contract.wire import (
     FLAG,
     OBJECT_NAME_SCHEMA,
     TEXT,
+    EnumMember,
     LowerCase,
-    Member,
-    Texts,
+    TextList,
     UnfitError,
     shown,
     wire,
@@ -37,20 +37,20 @@ class AccessType(enum.StrEnum):
 class Access:
     """The access to a group. Fields that the type does not use are empty."""
 
-    type: AccessType = field(default=AccessType.ANONYMOUS, metadata=wire("type", Member(AccessType), needed=True))
-    callers: tuple[str, ...] = field(default=(), metadata=wire("callers", Texts()))
+    type: AccessType = field(default=AccessType.ANONYMOUS, metadata=wire("type", EnumMember(AccessType), needed=True))
+    callers: tuple[str, ...] = field(default=(), metadata=wire("callers", TextList()))
     """Names of those who may use the group; empty for everybody who is known."""
-    secrets: tuple[str, ...] = field(default=(), metadata=wire("secrets", Texts(), items=OBJECT_NAME_SCHEMA))
+    secrets: tuple[str, ...] = field(default=(), metadata=wire("secrets", TextList(), items=OBJECT_NAME_SCHEMA))
     """Names of Secrets in the group's namespace: each of their keys is a caller's name, and its value has API keys."""
     header: str = field(default="", metadata=wire("header", LowerCase()))
     """Header that has the caller's name, in lower case."""
-    sources: tuple[str, ...] = field(default=(), metadata=wire("sources", Texts()))
+    sources: tuple[str, ...] = field(default=(), metadata=wire("sources", TextList()))
     """Networks in CIDR notation whose addresses may set the header."""
     issuer: str = field(default="", metadata=wire("issuer", TEXT))
     """The `iss` of tokens."""
-    audiences: tuple[str, ...] = field(default=(), metadata=wire("audiences", Texts()))
+    audiences: tuple[str, ...] = field(default=(), metadata=wire("audiences", TextList()))
     """One of them must be in the `aud` of a token."""
-    algorithms: tuple[str, ...] = field(default=(), metadata=wire("algorithms", Texts()))
+    algorithms: tuple[str, ...] = field(default=(), metadata=wire("algorithms", TextList()))
     """Algorithms of signatures (RFC 7518 section 3.1) that are taken."""
     jwks_uri: str = field(default="", metadata=wire("jwksURI", TEXT))
     """URL of the issuer's keys (RFC 7517)."""

@@ -8,7 +8,7 @@ import enum
 import re
 from dataclasses import dataclass, field, replace
 
-from promptgroup_router.contract.wire import COUNT, Count, Keyed, Member, Object, TextSet, UnfitError, shown, wire
+from promptgroup_router.contract.wire import COUNT, Count, EnumMember, Keyed, Object, TextSet, UnfitError, shown, wire
 
 
 class EngineField(enum.StrEnum):
@@ -142,7 +142,7 @@ class CallerLimits:
     """Tokens of prompts and answers from midnight to midnight, UTC."""
     weight: int = field(default=1, metadata=wire("weight", Count(least=1)))
     """Share of a full group, relative to the weights of the callers of the same class who wait."""
-    priority: Priority = field(default=Priority.NORMAL, metadata=wire("priority", Member(Priority)))
+    priority: Priority = field(default=Priority.NORMAL, metadata=wire("priority", EnumMember(Priority)))
     """Class of the requests that wait for room."""
 
 
@@ -163,7 +163,7 @@ class CallerRules:
     """The APIs on which the engines take a salt, of a group that isolates its callers and serves no other API; absent
     where callers share caches."""
     cached_tokens: CachedTokens = field(
-        default=CachedTokens.EXACT, metadata=wire("reportCachedTokens", Member(CachedTokens))
+        default=CachedTokens.EXACT, metadata=wire("reportCachedTokens", EnumMember(CachedTokens))
     )
     default: CallerLimits = field(default=NO_LIMITS, metadata=wire("default", Object(CallerLimits)))
     """Limits of a caller that is not named."""

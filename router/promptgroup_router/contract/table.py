@@ -24,10 +24,10 @@ from promptgroup_router.contract.wire import (
     TEXT,
     Converted,
     Count,
+    EnumMember,
     Hidden,
     Inline,
     LowerCase,
-    Member,
     Object,
     Objects,
     UnfitError,
@@ -140,7 +140,7 @@ class Slot:
 
     index: int = field(metadata=wire("slot", Count(most=MOST_SLOT)))
     """Number of the slot."""
-    state: SlotState = field(metadata=wire("state", Member(SlotState)))
+    state: SlotState = field(metadata=wire("state", EnumMember(SlotState)))
     address: str = field(default="", metadata=wire("address", TEXT))
     """`host:port` of the engine, empty when Absent."""
     pod: str = field(default="", metadata=wire("pod", TEXT))
@@ -240,7 +240,7 @@ class ResponseCaching:
     """Most seconds for which an answer is kept."""
     max_bytes: int = field(metadata=wire("maxBytes", COUNT, minimum=1))
     """Most bytes of answers that one router process keeps in memory."""
-    scope: CacheScope = field(default=CacheScope.GROUP, metadata=wire("scope", Member(CacheScope), always=True))
+    scope: CacheScope = field(default=CacheScope.GROUP, metadata=wire("scope", EnumMember(CacheScope), always=True))
     trust_seed: bool = field(default=False, metadata=wire("trustSeed", FLAG))
     """True if the group's engines answer a request with a seed the same each time."""
     stale: int = field(default=0, metadata=wire("staleSeconds", COUNT))
@@ -270,8 +270,8 @@ class Group:
     created: str = field(metadata=wire("created", TEXT, absent=""))
     """RFC 3339 time in UTC. Of two groups that claim one prefix, the older one keeps it."""
     revisions: tuple[Revision, ...] = field(metadata=wire("revisions", Objects(Revision, "fingerprint"), absent=()))
-    policy: Policy = field(default=Policy.EXPECTED_TTFT, metadata=wire("policy", Member(Policy), always=True))
-    sharing: Sharing = field(default=Sharing.POOL, metadata=wire("sharing", Member(Sharing), always=True))
+    policy: Policy = field(default=Policy.EXPECTED_TTFT, metadata=wire("policy", EnumMember(Policy), always=True))
+    sharing: Sharing = field(default=Sharing.POOL, metadata=wire("sharing", EnumMember(Sharing), always=True))
     load_factor_percent: int = field(
         default=LOAD_FACTOR_PERCENT, metadata=wire("loadFactorPercent", Count(least=100, most=10_000), always=True)
     )
@@ -279,7 +279,7 @@ class Group:
     session_header: str = field(default=HEADER_SESSION, metadata=wire("sessionHeader", LowerCase(), always=True))
     """Header of requests that names their session."""
     own_instructions: OwnInstructions = field(
-        default=OwnInstructions.REFUSE, metadata=wire("ownInstructions", Member(OwnInstructions))
+        default=OwnInstructions.REFUSE, metadata=wire("ownInstructions", EnumMember(OwnInstructions))
     )
     """The treatment of a request that names the group and brings instructions of its own."""
     time_limits: TimeLimits = field(default=NO_TIME_LIMITS, metadata=wire("", Inline(TimeLimits)))

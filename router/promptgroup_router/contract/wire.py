@@ -62,7 +62,7 @@ class UnfitError(ValueError):
 
 
 class Kind:
-    """How a value stands in JSON: a text, unless a subclass says otherwise."""
+    """The form of a value in JSON: a text, unless a subclass says otherwise."""
 
     expected = "a string"
     quoted = True
@@ -193,7 +193,7 @@ class Flag(Kind):
         return {"type": "boolean"}
 
 
-class Member(Kind):
+class EnumMember(Kind):
     """A member of an enumeration of texts."""
 
     plain = False
@@ -220,7 +220,7 @@ class Member(Kind):
         return {"type": "string", "enum": list(self._members), **nested(self._cls)}
 
 
-class Texts(Kind):
+class TextList(Kind):
     """A list of texts, none of them empty."""
 
     plain = False
@@ -247,7 +247,7 @@ class Texts(Kind):
         return {"type": "array", "items": {"type": "string", "minLength": 1}}
 
 
-class TextSet(Texts):
+class TextSet(TextList):
     """A set of texts, or of those members of an enumeration that this version knows: the others are left out."""
 
     def __init__(self, cls: type[enum.StrEnum] | None = None) -> None:
