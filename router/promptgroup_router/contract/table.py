@@ -199,10 +199,10 @@ class Revision:
     tokens: int = field(default=0, metadata=wire("tokens", COUNT))
     """Length of the prefix in tokens, as an engine counted it; 0 while unknown."""
     engine: Engine = field(default=Engine(), metadata=wire("engine", Object(Engine)))
-    prompt_from: PromptRef | None = field(default=None, metadata=wire("promptFrom", Object(PromptRef)))
     lends: bool = field(default=True, metadata=wire("lends", FLAG))
     """True if its replicas may take requests of other revisions. Only the revision that serves lends: a canary would be
     judged by work that is not its own, and a superseded revision could not retire."""
+    prompt_from: PromptRef | None = field(default=None, metadata=wire("promptFrom", Object(PromptRef)))
     prompt: Prompt | None = field(default=None, metadata=wire("prompt", Object(Prompt), inline_only=True))
     """The text, once it is known. Requests by name need it, matching by content does not."""
 
