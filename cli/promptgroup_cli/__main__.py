@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from promptgroup_cli.base.errors import CommandError, ExitStatus, exit_statuses
+from promptgroup_cli.base.flags import VersionAction
 from promptgroup_cli.base.terminal import plain_streams
-from promptgroup_cli.base.version import VersionAction
 from promptgroup_router.contract.command_line import Parser
 
 PLUGIN = "kubectl-promptgroup"
@@ -35,7 +35,7 @@ COMMANDS = {
     "fingerprint": "print the fingerprint of a prompt, a request or a PromptGroup",
     "completion": "print a shell's completion script",
 }
-"""Command, which is also its module in `flags` and in `commands`, and its line in `--help`."""
+"""Command, which is also its module or its folder in `commands`, and its line in `--help`."""
 
 
 def main() -> int:
@@ -94,12 +94,12 @@ def build_parser(prog: str, words: Sequence[str]) -> argparse.ArgumentParser:
 
     Args:
         prog: name of the program in messages.
-        words: of the command line; only the command that they name has its flags imported.
+        words: of the command line; only the command that they name is imported.
     """
     parser = Parser(
         prog=prog,
         description="Plan, size and inspect PromptGroups, and find what breaks prefix caching.",
-        epilog=exit_statuses("the command ran, and there is nothing to object to", "the command's answer is no"),
+        epilog=exit_statuses("success", "a check failed"),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action=VersionAction)
@@ -109,7 +109,7 @@ def build_parser(prog: str, words: Sequence[str]) -> argparse.ArgumentParser:
         command = commands.add_parser(name, help=summary, formatter_class=argparse.RawDescriptionHelpFormatter)
         command.add_argument("--version", action=VersionAction)
         if name == named:
-            importlib.import_module(f"promptgroup_cli.flags.{name}").add(command)
+            importlib.import_module(f"promptgroup_cli.commands.{name}").add(command)
     return parser
 
 

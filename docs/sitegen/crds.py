@@ -33,7 +33,11 @@ def paths(plural: str, top: str) -> list[str]:
 
 def fields(plural: str, top: str) -> str:
     """Return the fields below `spec` or `status`: a table of those at the top, then a section for each object."""
-    root = _schema(plural)["properties"][top]
+    return page_of(_schema(plural)["properties"][top], top)
+
+
+def page_of(root: Schema, top: str) -> str:
+    """Return the same of a schema: it is the one of the field `top`."""
     rows = list(_walk(root, top))
     direct = [row for row in rows if row[0].count(".") == 1]
     parts = [_table(direct)]

@@ -10,9 +10,10 @@ from rich._export_format import CONSOLE_SVG_FORMAT
 from rich.console import Console
 from rich.text import Text
 
+from promptgroup_cli.commands import status as status_command
+from promptgroup_cli.commands import top as top_command
 from promptgroup_cli.reach.group_status import group_status
 from promptgroup_cli.reach.top_rates import ReplicaRate, TopRates
-from promptgroup_cli.render import status_output, top_output
 from promptgroup_router.contract.fingerprint import Fingerprint, short
 
 ASSETS = Path(__file__).parents[1] / "assets"
@@ -101,7 +102,7 @@ def status() -> str:
         pod("support-9f2c61d0-6b9c7-8tqwz", "True", "PrefixCached", "96 of 96 prefix tokens in cache"),
         pod("support-9f2c61d0-6b9c7-m7vqd", "False", "Warming", "the prefix is being computed"),
     ]
-    return status_output.table([group_status(group(), route(), pods)], namespaces=False)
+    return status_command.table([group_status(group(), route(), pods)], namespaces=False)
 
 
 def top() -> str:
@@ -113,15 +114,15 @@ def top() -> str:
         for slot, running, wait, sessions, filled in ((0, 3, 0.0, 14, 0.31), (1, 5, 0.18, 17, 0.38))
     )
     rates = TopRates(requests=21.3, hit_rate=0.927, median=0.023, late=0.051, in_flight=8, waiting=0, replicas=replicas)
-    frame = top_output.TopFrame(
+    frame = top_command.TopFrame(
         now=NOW,
         seconds=3.0,
         routers=2,
         silent=(),
-        states={"chat/support": top_output.TopState(ready=False, warm="2/3")},
+        states={"chat/support": top_command.TopState(ready=False, warm="2/3")},
         rates={"chat/support": rates},
     )
-    return top_output.table(frame)
+    return top_command.table(frame)
 
 
 def recording(command: str, output: str) -> str:

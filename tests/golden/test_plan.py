@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from promptgroup_cli.commands import plan
-from promptgroup_cli.flags import plan as flags
 from support import builders
 from support.yamlfiles import documents
 
@@ -25,7 +24,7 @@ BLOCK = re.compile(r"^```\n(" + re.escape(COMMAND) + r".*?)^```$", re.MULTILINE 
 
 def output(line: str) -> str:
     parser = argparse.ArgumentParser()
-    flags.add(parser)
+    plan.add(parser)
     lines = plan.lines(parser.parse_args(shlex.split(line.removeprefix(COMMAND))), builders.NOW)
     return "\n".join([line, *lines, ""])
 

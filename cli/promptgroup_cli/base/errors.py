@@ -7,9 +7,9 @@ class ExitStatus(enum.IntEnum):
     """The meaning of an exit status, the same for every command."""
 
     OK = 0
-    """The command ran, and there is nothing to object to."""
+    """Success."""
     NEGATIVE = 1
-    """The command ran, and its answer is no: a group is not Ready, a request would be refused or would wait, the API
+    """A check failed: a group is not Ready, a request would be refused or would wait, the API
     server would refuse the PromptGroup, no number of replicas keeps the target, there are findings, a pin is wrong, or
     a prompt is empty."""
     USAGE = 2

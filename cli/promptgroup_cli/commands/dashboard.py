@@ -1,5 +1,7 @@
 """`promptgroup dashboard`: serve a page on this machine that shows the groups of a namespace, live."""
 
+from __future__ import annotations
+
 import argparse
 import signal
 import threading
@@ -7,19 +9,67 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
-from promptgroup_cli.base.cluster_choice import cluster_choice
-from promptgroup_cli.base.errors import ExitStatus, InputError
-from promptgroup_cli.dashboard.observer import DashboardObserver
-from promptgroup_cli.dashboard.past import DashboardPast, asking
-from promptgroup_cli.dashboard.server import serving
+from promptgroup_cli.base.errors import ExitStatus, InputError, exit_statuses
+from promptgroup_cli.base.flags import (
+    add_cluster,
+    add_interval,
+    add_prometheus_files,
+    add_router,
+    cluster_choice,
+    server_address,
+    whole_number,
+)
 from promptgroup_cli.reach.connect import ClusterConnection, routers_at
 from promptgroup_operator.base.settings import Settings
-from promptgroup_operator.load.prometheus_api import PrometheusApi
+
+if TYPE_CHECKING:
+    from promptgroup_cli.dashboard.past import DashboardPast
+
+SECONDS = 2.0
+"""Default interval: a session that moves is seen to move, and a cluster hardly notices."""
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Add the command's description and flags."""
+    parser.description = (
+        "Serve a page on this machine that shows the groups of a namespace, live: their rings, hit rates and first\n"
+        "tokens, releases, the reason for each number of replicas, prompts without a group, and where your own\n"
+        "requests would go. It reads with the rights of your kubeconfig, and changes nothing."
+    )
+    parser.epilog = exit_statuses(
+        "the page was served, until Ctrl-C",
+        "",
+        "  promptgroup dashboard -n chat\n  promptgroup dashboard -n chat --router http://127.0.0.1:9090\n",
+    )
+    add_cluster(parser)
+    add_router(parser, several=True)
+    parser.add_argument(
+        "--no-cluster", action="store_true", help="query only the routers given with --router, and no cluster"
+    )
+    parser.add_argument(
+        "--prometheus",
+        type=server_address,
+        metavar="URL",
+        help="also show the hour before, from this Prometheus",
+    )
+    add_prometheus_files(parser)
+    parser.add_argument(
+        "--port",
+        type=whole_number(0, 65535),
+        default=0,
+        metavar="PORT",
+        help="port of the page on 127.0.0.1 (default: any that is free)",
+    )
+    add_interval(parser, SECONDS, 0.5, "seconds between two updates of the page")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the command and return its exit status."""
+    from promptgroup_cli.dashboard.observer import DashboardObserver  # noqa: PLC0415 - brings models and a server
+    from promptgroup_cli.dashboard.server import serving  # noqa: PLC0415
+
     routers = routers_at(arguments.router) if arguments.router else None
     if arguments.no_cluster and routers is None:
         raise InputError("--no-cluster: there is nothing to look at; name a router with --router URL")
@@ -54,6 +104,9 @@ def _terminated() -> Iterator[threading.Event]:
 def _past(arguments: argparse.Namespace) -> DashboardPast | None:
     if arguments.prometheus is None:
         return None
+    from promptgroup_cli.dashboard.past import DashboardPast, asking  # noqa: PLC0415 - as above
+    from promptgroup_operator.load.prometheus_api import PrometheusApi  # noqa: PLC0415
+
     settings = Settings(
         prometheus_url=arguments.prometheus,
         prometheus_token_file=arguments.prometheus_token_file,

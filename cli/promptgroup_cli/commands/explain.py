@@ -2,21 +2,64 @@
 
 import argparse
 import json
+from pathlib import Path
 
-from promptgroup_cli.base.cluster_choice import cluster_choice
-from promptgroup_cli.base.errors import ExitStatus, InputError
+from promptgroup_cli.base.errors import ExitStatus, InputError, exit_statuses
+from promptgroup_cli.base.flags import add_cluster, add_output, add_router, cluster_choice
+from promptgroup_cli.base.text import columns, fact
 from promptgroup_cli.reach.each_router import ODD, no_router
-from promptgroup_cli.reach.explained import explain_question, parse_explanation
-from promptgroup_cli.reach.files import read_bytes, read_text
-from promptgroup_cli.render import explain_output
+from promptgroup_cli.reach.explained import Told, candidates, explain_question, facts, parse_explanation
+from promptgroup_cli.reach.files import STDIN, read_bytes, read_text
 from promptgroup_router.contract.table import TableError
-from promptgroup_router.explain import explain_with_table, parse_explain_request
-from promptgroup_router.feed import table_file
 
 MOST_BYTES = 64 << 20
 """Limit of a request's body: above what routers take."""
 TABLE_BYTES = 256 << 20
 """Limit of a table file: a thousand groups with prompts of 256 KiB each."""
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Add the command's description and flags."""
+    parser.description = (
+        "Show the group, session, revision and replica that a request would get, and why. A router of the namespace\n"
+        "answers; it places, counts and logs nothing."
+    )
+    parser.epilog = exit_statuses(
+        "a replica would get the request",
+        "the request would be refused, or would wait for room",
+        "  promptgroup explain request.json -n chat -H 'x-session-id: 7'\n",
+    )
+    parser.add_argument(
+        "file",
+        nargs="?",
+        default=STDIN,
+        metavar="FILE",
+        help="body of the request (OpenAI's chat and text completions and responses, Anthropic's messages); - for "
+        "standard input (default)",
+    )
+    add_cluster(parser)
+    source = parser.add_mutually_exclusive_group()
+    add_router(source)
+    source.add_argument(
+        "--table", type=Path, metavar="FILE", help="answer from a table file, as routers take it, without a cluster"
+    )
+    parser.add_argument(
+        "-H",
+        "--header",
+        action="append",
+        default=[],
+        type=_header,
+        metavar="'NAME: VALUE'",
+        help="header of the request",
+    )
+    add_output(parser)
+
+
+def _header(text: str) -> tuple[str, str]:
+    name, colon, value = text.partition(":")
+    if not colon or not name.strip():
+        raise argparse.ArgumentTypeError("not a header, expected 'NAME: VALUE'")  # not repeated: it may be a password
+    return name.strip().lower(), value.strip()
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -25,7 +68,7 @@ def run(arguments: argparse.Namespace) -> int:
     by, answer = _ask(arguments, question)
     told = parse_explanation(by, answer)
     try:
-        text = explain_output.table(told)
+        text = table(told)
     except ODD:
         raise no_router(by) from None
     print(json.dumps(told, indent=2) if arguments.output == "json" else text)
@@ -35,13 +78,16 @@ def run(arguments: argparse.Namespace) -> int:
 def _ask(arguments: argparse.Namespace, question: bytes) -> tuple[str, bytes]:
     """Return who answers, and the answer."""
     if arguments.table is not None:
+        from promptgroup_router.explain import explain_with_table, parse_explain_request  # noqa: PLC0415
+        from promptgroup_router.feed import table_file  # noqa: PLC0415
+
         try:
-            table = table_file.parse(read_bytes(str(arguments.table), TABLE_BYTES), "the file")
+            groups = table_file.parse(read_bytes(str(arguments.table), TABLE_BYTES), "the file")
         except TableError as error:
             raise InputError(f"--table {arguments.table}: {error}") from None
         except RecursionError:
             raise InputError(f"{arguments.table}: nested too deeply for a table") from None
-        return f"table {arguments.table}", explain_with_table(table, parse_explain_request(question))
+        return f"table {arguments.table}", explain_with_table(groups, parse_explain_request(question))
     # these bring the clients of clusters and routers, which a table does without
     from promptgroup_cli.reach.connect import ClusterConnection, routers_at  # noqa: PLC0415
 
@@ -51,3 +97,10 @@ def _ask(arguments: argparse.Namespace, question: bytes) -> tuple[str, bytes]:
     with ClusterConnection(cluster_choice(arguments)) as cluster:
         name, ask = min(cluster.routers(cluster.namespace).items())  # any: they agree
         return f"router {cluster.namespace}/{name}", ask("/explain", question)
+
+
+def table(told: Told) -> str:
+    """Return the text for people."""
+    lines = [line for name, text in facts(told) for line in fact(name, text)]
+    rows = candidates(told)
+    return "\n".join([*lines, "", *columns(rows)] if rows else lines)

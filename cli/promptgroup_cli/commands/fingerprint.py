@@ -8,13 +8,47 @@ from dataclasses import dataclass
 
 from promptgroup_cli.base import bounded_json
 from promptgroup_cli.base.bounded_json import JsonError
-from promptgroup_cli.base.errors import ExitStatus, InputError
+from promptgroup_cli.base.errors import ExitStatus, InputError, exit_statuses
+from promptgroup_cli.base.flags import add_output
 from promptgroup_cli.lint.subject import late_system
 from promptgroup_cli.reach import inputs
-from promptgroup_cli.reach.files import read_bytes, shown
+from promptgroup_cli.reach.files import STDIN, read_bytes, shown
 from promptgroup_cli.reach.inputs import MOST_BYTES, InputFormat, InputRequest, InputText
 from promptgroup_router.apis.request import ApiKind
 from promptgroup_router.contract.fingerprint import Fingerprint, canonical_tools, hash_prefix
+
+EXAMPLES = """\
+  promptgroup fingerprint prompt.txt --tools tools.json
+  promptgroup fingerprint --check deploy/*.yaml        # in CI: does each pin match its prompt?
+"""
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Add the command's description and flags."""
+    parser.description = "Print the fingerprint of each prompt, which a PromptGroup may pin as spec.prompt.fingerprint."
+    parser.epilog = exit_statuses(
+        "every prompt has a fingerprint, and with --check every pin is right",
+        "a prompt is empty or not the first message, or --check finds a wrong pin",
+        EXAMPLES,
+    )
+    parser.add_argument(
+        "files",
+        nargs="*",
+        default=[STDIN],
+        metavar="FILE",
+        help="a prompt, a request body (OpenAI's chat and text completions and responses, Anthropic's messages), a log "
+        "of bodies (JSON Lines), or PromptGroups; - for standard input (default)",
+    )
+    parser.add_argument(
+        "--as",
+        dest="format",
+        type=InputFormat,
+        choices=tuple(InputFormat),
+        help="format of the files (default: by name)",
+    )
+    parser.add_argument("--tools", metavar="FILE", help="tool definitions of a prompt: a JSON list")
+    parser.add_argument("--check", action="store_true", help="compare with spec.prompt.fingerprint of PromptGroups")
+    add_output(parser, "text", "json")
 
 
 @dataclass(frozen=True, slots=True)

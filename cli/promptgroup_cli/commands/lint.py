@@ -1,15 +1,79 @@
 """`promptgroup lint`: find what breaks prefix caching in prompts, requests, PromptGroups and logs."""
 
 import argparse
+import json
+import textwrap
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from promptgroup_cli.base.errors import ExitStatus, InputError
-from promptgroup_cli.lint.finding import Severity
-from promptgroup_cli.lint.linter import Linter
+from promptgroup_cli.base.errors import ExitStatus, InputError, exit_statuses
+from promptgroup_cli.base.flags import add_output, whole_number
+from promptgroup_cli.base.text import columns, counted
+from promptgroup_cli.lint.finding import Finding, Severity
+from promptgroup_cli.lint.length import TOKEN_BYTES
+from promptgroup_cli.lint.linter import RULES, Linter, LintReport
+from promptgroup_cli.lint.prefixes import PromptPrefix
 from promptgroup_cli.lint.subject import LintSubject, Origin, sent_prompt
+from promptgroup_cli.lint.variants import EXAMINED
 from promptgroup_cli.reach import inputs
 from promptgroup_cli.reach.files import shown
 from promptgroup_cli.reach.inputs import InputFormat, InputText
-from promptgroup_cli.render import lint_output
+
+EXAMPLES = """\
+  promptgroup lint prompt.txt deploy/*.yaml                  # in CI
+  promptgroup lint requests.jsonl --fail-on error            # a log shows what differs between requests
+  promptgroup lint requests.jsonl -o sarif > lint.sarif      # for code scanning
+"""
+
+BLOCK_TOKENS = 16
+"""Default block size of vLLM."""
+MOST_SHOWN = 10_000
+"""Most characters of --show, and most tokens of --block-size."""
+WIDTH = 120
+_SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
+
+_SEVERITIES = {each.name.lower(): each for each in Severity}
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Add the command's description and flags."""
+    parser.description = "Find what breaks prefix caching. Prints no text of a prompt unless --show asks for it."
+    parser.epilog = exit_statuses("no finding reaches --fail-on", "there are findings at or above --fail-on", EXAMPLES)
+    parser.add_argument(
+        "files",
+        nargs="+",
+        metavar="FILE",
+        help="a prompt, a request body (OpenAI's chat and text completions and responses, Anthropic's messages), a log "
+        "of bodies (JSON Lines), or PromptGroups; - for standard input",
+    )
+    parser.add_argument(
+        "--as",
+        dest="format",
+        type=InputFormat,
+        choices=tuple(InputFormat),
+        help="format of the files (default: by name)",
+    )
+    parser.add_argument(
+        "--block-size",
+        type=whole_number(1, MOST_SHOWN),
+        default=BLOCK_TOKENS,
+        metavar="TOKENS",
+        help="tokens of a cache block (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--fail-on",
+        choices=tuple(_SEVERITIES),
+        default="warning",
+        help="lowest severity that makes the exit status 1 (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--show",
+        type=whole_number(1, MOST_SHOWN),
+        default=0,
+        metavar="N",
+        help="quote up to N characters of volatile text in a finding (default: none)",
+    )
+    add_output(parser, *FORMS)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -18,7 +82,7 @@ def run(arguments: argparse.Namespace) -> int:
     for name in arguments.files:
         _see(linter, name, arguments.format)
     report = linter.report()
-    print(lint_output.FORMS[arguments.output](report))
+    print(FORMS[arguments.output](report))
     failed = report.worst is not None and report.worst >= Severity[arguments.fail_on.upper()]
     return ExitStatus.NEGATIVE if failed else ExitStatus.OK
 
@@ -64,3 +128,128 @@ def _see_declared(linter: Linter, name: str, content: InputText) -> None:
             )
         faults, nulls = manifest.template_faults(each.template), manifest.template_nulls(each.template)
         linter.template(name, template, faults, nulls)
+
+
+def text(report: LintReport) -> str:
+    """Return the text for people."""
+    return "\n".join(_lines(report))
+
+
+def _lines(report: LintReport) -> Iterator[str]:
+    explained: set[str] = set()
+    for each in report.findings:
+        place = each.place
+        excerpt = f": {each.excerpt!r}" if each.excerpt else ""
+        yield (
+            f"{place.file}:{place.line}: {each.severity.name.lower()} {each.rule.id} at byte {place.offset} "
+            f"of {place.field}: {each.message}{excerpt}"
+        )
+        if each.rule.id not in explained:
+            explained.add(each.rule.id)
+            for said in (f"why: {each.rule.why}", f"fix: {each.rule.way_out}"):
+                yield textwrap.fill(said, WIDTH, initial_indent="    ", subsequent_indent="      ")
+    yield from (f"{count} more findings of {rule}" for rule, count in report.more)
+    if report.unexamined:
+        texts = f"the log has more than {EXAMINED} texts"
+        yield f"{report.unexamined} requests were not examined for volatile text: {texts}"
+    if report.prompts > 1 and report.prefixes:
+        yield from _table(report)
+    counts = Counter(each.severity.name.lower() for each in report.findings)
+    found = ", ".join(counted(count, name) for name, count in counts.items())
+    looked = f"{counted(report.prompts, 'prompt')} examined"
+    yield f"{looked}: {found or 'nothing found'}"
+
+
+_HEADS = ("hash", "bytes", "tokens", "requests", "share", "then")
+
+
+def _table(report: LintReport) -> Iterator[str]:
+    yield f"prefixes that requests share (tokens estimated at {TOKEN_BYTES} bytes each):"
+    rows = [_HEADS, *map(_row, report.prefixes)]
+    yield from (f"  {each}" for each in columns(rows, right=range(1, 5)))
+
+
+def _row(prefix: PromptPrefix) -> Sequence[str]:
+    parts = f"{prefix.prompts} prompts, from byte {prefix.offset} of {prefix.field}"
+    then = "the same prompt" if prefix.prompts == 1 else parts
+    return prefix.hash, f"{prefix.length}", f"{prefix.tokens}", f"{prefix.requests}", f"{prefix.share:.0%}", then
+
+
+def document(report: LintReport) -> str:
+    """Return the JSON for programs; docs/how-to/cli.md describes it."""
+    return json.dumps(
+        {
+            "prompts": report.prompts,
+            "findings": [_finding(each) for each in report.findings],
+            "more": dict(report.more),
+            "prefixes": [_prefix(each) for each in report.prefixes],
+            "unexamined": report.unexamined,
+        },
+        indent=2,
+    )
+
+
+def _finding(finding: Finding) -> dict[str, object]:
+    place = finding.place
+    found: dict[str, object] = {
+        "rule": finding.rule.id,
+        "severity": finding.severity.name.lower(),
+        "file": place.file,
+        "line": place.line,
+        "field": place.field,
+        "offset": place.offset,
+        "message": finding.message,
+        "why": finding.rule.why,
+        "wayOut": finding.rule.way_out,
+        "requests": finding.requests,
+    }
+    return found | ({"excerpt": finding.excerpt} if finding.excerpt else {})
+
+
+def _prefix(prefix: PromptPrefix) -> dict[str, object]:
+    return {
+        "model": prefix.model,
+        "hash": prefix.hash,
+        "bytes": prefix.length,
+        "tokens": prefix.tokens,
+        "requests": prefix.requests,
+        "share": round(prefix.share, 4),
+        "prompts": prefix.prompts,
+        "field": prefix.field,
+        "offset": prefix.offset,
+    }
+
+
+def sarif(report: LintReport) -> str:
+    """Return SARIF for code scanning."""
+    rules = [
+        {
+            "id": each.id,
+            "shortDescription": {"text": each.title},
+            "fullDescription": {"text": f"{each.why}."},
+            "help": {"text": each.way_out},
+            "defaultConfiguration": {"level": each.severity.name.lower()},
+        }
+        for each in RULES
+    ]
+    results = [
+        {
+            "ruleId": each.rule.id,
+            "level": each.severity.name.lower(),
+            "message": {"text": f"{each.message} (byte {each.place.offset} of {each.place.field})"},
+            "locations": [
+                {
+                    "physicalLocation": {
+                        "artifactLocation": {"uri": each.place.file},
+                        "region": {"startLine": each.place.line},
+                    }
+                }
+            ],
+        }
+        for each in report.findings
+    ]
+    run = {"tool": {"driver": {"name": "promptgroup-lint", "rules": rules}}, "results": results}
+    return json.dumps({"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}, indent=2)
+
+
+FORMS: Mapping[str, Callable[[LintReport], str]] = {"text": text, "json": document, "sarif": sarif}

@@ -4,24 +4,40 @@ Each prompt begins with random text, so that no request finds or extends what ot
 take of the replica's KV cache is bounded, and evicted as any other prompt is.
 """
 
+from __future__ import annotations
+
 import argparse
 import contextlib
+import json
+import math
+import re
 import secrets
 import time
 from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from promptgroup_cli.base.errors import ExitStatus, InputError, ReachError, RefusedError
+from promptgroup_cli.base.errors import ExitStatus, InputError, ReachError, RefusedError, exit_statuses
+from promptgroup_cli.base.flags import ENGINES, add_output, whole_number
+from promptgroup_cli.base.text import fact
 from promptgroup_cli.forecast import measured
-from promptgroup_cli.forecast.measured import LEAST_FOUND, ReplicaFigures, Timing
+from promptgroup_cli.forecast.measured import LEAST_FOUND, Between, ReplicaFigures, Timing, bounds, is_sure, span
 from promptgroup_cli.reach.files import read_bytes
-from promptgroup_cli.render import probe_output
-from promptgroup_operator.api.prompt_group import EngineType
 from promptgroup_operator.base.errors import EngineError
-from promptgroup_operator.engines.connections import EngineAccess
-from promptgroup_operator.engines.dialects.dialect import Dialect
-from promptgroup_operator.engines.dialects.registry import DIALECTS
-from promptgroup_operator.engines.engine import EngineClient
 
+if TYPE_CHECKING:
+    from promptgroup_operator.engines.dialects.dialect import Dialect
+    from promptgroup_operator.engines.engine import EngineClient
+
+EXAMPLES = """\
+  kubectl port-forward pod/support-9f2c61d0-abcde 8000 &
+  promptgroup probe 127.0.0.1:8000 --model Qwen/Qwen3-8B -o json > measured.json
+  promptgroup size --measured measured.json --model Qwen/Qwen3-8B --gpu H100-80GB ...
+"""
+FEWEST = 3
+"""Fewest lengths: through two there is always a line, which says nothing of its error."""
+MOST_REPEATS = 20
+LONGEST = 131_072
 MOST_OF_CACHE = 0.1
 """Share of a replica's KV cache that the prompts may take."""
 KEY_BYTES = 1 << 16
@@ -39,8 +55,76 @@ WORDS = (
 """Words of one token each in the vocabularies of today's models."""
 
 
+def add(parser: argparse.ArgumentParser) -> None:
+    """Add the command's description and flags."""
+    parser.description = (
+        "Measure the prefill rate of a replica, and how fast a KV tier copies to it, by a few requests with random "
+        "prompts."
+    )
+    parser.epilog = exit_statuses(
+        "the replica's prefill rate was measured",
+        "its times do not grow with the length of prompts, or it does not say what it found in cache",
+        EXAMPLES,
+    )
+    parser.add_argument("engine", type=_address, metavar="HOST:PORT", help="the replica")
+    parser.add_argument("--model", required=True, metavar="NAME", help="model that it serves")
+    parser.add_argument(
+        "--type", choices=ENGINES, default=ENGINES[0], help="spec.engine.type of its group (default: %(default)s)"
+    )
+    tier = parser.add_mutually_exclusive_group()
+    tier.add_argument(
+        "--copy-to",
+        type=_address,
+        metavar="HOST:PORT",
+        help="another replica of the group, which copies the prompts from the pool that both have",
+    )
+    tier.add_argument(
+        "--reset",
+        action="store_true",
+        help="empty the replica's GPU cache in between, so that its own tier brings the prompts; of a replica in "
+        "service, this evicts the cached prompts of all clients",
+    )
+    parser.add_argument(
+        "--tokens",
+        type=_lengths,
+        default="512,1024,2048,4096",
+        metavar="N,N",
+        help="lengths of prompts, about (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--repeat",
+        type=whole_number(1, MOST_REPEATS),
+        default=3,
+        metavar="N",
+        help="requests of each length (default: %(default)s)",
+    )
+    parser.add_argument("--key-file", type=Path, metavar="FILE", help="file with the API key of the engine")
+    add_output(parser)
+
+
+def _address(text: str) -> str:
+    address = text.removeprefix("http://").rstrip("/")
+    if not re.fullmatch(r"([A-Za-z0-9.-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\]):[1-9][0-9]{0,4}", address, re.ASCII):
+        raise argparse.ArgumentTypeError(f"{text!r} is not an engine's address: write HOST:PORT")
+    return address
+
+
+def _lengths(text: str) -> tuple[int, ...]:
+    parts = text.split(",")
+    if not all(re.fullmatch(r"[1-9][0-9]{0,5}", part, re.ASCII) and int(part) <= LONGEST for part in parts):
+        raise argparse.ArgumentTypeError(f"{text!r} are not lengths up to {LONGEST} tokens: write 512,1024,2048")
+    if not FEWEST <= len(set(parts)) <= MOST_REPEATS:
+        raise argparse.ArgumentTypeError(f"{text!r} has not from {FEWEST} to {MOST_REPEATS} different lengths")
+    return tuple(sorted({int(part) for part in parts}))
+
+
 def run(arguments: argparse.Namespace) -> int:
     """Run the command and return its exit status."""
+    from promptgroup_operator.api.prompt_group import EngineType  # noqa: PLC0415 - `--help` needs no engine
+    from promptgroup_operator.engines.connections import EngineAccess  # noqa: PLC0415
+    from promptgroup_operator.engines.dialects.registry import DIALECTS  # noqa: PLC0415
+    from promptgroup_operator.engines.engine import EngineClient  # noqa: PLC0415
+
     dialect = DIALECTS[EngineType(arguments.type)]
     # the lengths in turn: a machine that gets busier must not look like prompts that get longer
     prompts = {prompt(tokens): tokens for _ in range(arguments.repeat) for tokens in arguments.tokens}
@@ -52,7 +136,7 @@ def run(arguments: argparse.Namespace) -> int:
             found, busy = _measure(client, dialect, arguments, prompts)
         except EngineError as error:
             raise ReachError(f"{arguments.engine}: {error}") from None
-    print({"table": probe_output.table, "json": probe_output.document}[arguments.output](found, busy))
+    print({"table": table, "json": document}[arguments.output](found, busy))
     return ExitStatus.OK
 
 
@@ -120,3 +204,57 @@ def _ask(client: EngineClient, address: str, dialect: Dialect, model: str, promp
             raise RefusedError(f"{address}: the engine does not say how many tokens it found in cache")
         found.append(Timing(*answer, asked))
     return found
+
+
+def table(found: ReplicaFigures, busy: float) -> str:
+    """Return the figures for people.
+
+    Args:
+        found: the figures.
+        busy: requests that the replica worked on before.
+    """
+    lines = [
+        *fact("Prefill", f"{_rate(found.rate, found.between)}, after {found.start * 1000:,.1f} ms of each request"),
+        *fact("KV cache", f"{found.kv_tokens:,} tokens" if found.kv_tokens else "not told by the engine"),
+    ]
+    if found.tier is not None:
+        pays = (
+            "never pays" if math.isinf(found.tier.break_even) else f"pays from {found.tier.break_even:,.0f} tokens on"
+        )
+        latency = f"{found.tier.latency * 1000:,.1f} ms before the first"
+        lines += fact("KV tier", f"{_rate(found.tier.rate, found.tier.between)}, {latency}; a copy {pays}")
+    fits = [(found.error, found.between), *([(found.tier.error, found.tier.between)] if found.tier is not None else [])]
+    far = max(error for error, _ in fits)
+    doubt = "" if all(is_sure(*each) for each in fits) else "; do not rely on it: use longer --tokens, more --repeat"
+    near = f"the fastest request of each length is within {far:.0%} of the line"
+    lines += fact("Fit", f"{near}; the rates in brackets leave one length out{doubt}")
+    if busy:
+        lines += fact("Mind", f"{busy:.0f} requests were running: these are the figures of a busy replica")
+    return "\n".join(lines)
+
+
+def _rate(rate: float, between: Between) -> str:
+    return f"{rate:,.0f} tokens/s ({span(between)})"
+
+
+def document(found: ReplicaFigures, busy: float) -> str:
+    """Return the figures for programs; `promptgroup size --measured` reads them."""
+    tier = found.tier
+    told = {
+        "prefillTokensPerSecond": round(found.rate, 1),
+        "prefillBetween": bounds(found.between),
+        "startSeconds": round(found.start, 6),
+        "kvTokens": found.kv_tokens,
+        "error": round(found.error, 3),
+        "requestsRunning": busy,
+        "tier": None
+        if tier is None
+        else {
+            "tokensPerSecond": round(tier.rate, 1),
+            "between": bounds(tier.between),
+            "latencySeconds": round(tier.latency, 6),
+            "error": round(tier.error, 3),
+            "breakEvenTokens": None if math.isinf(tier.break_even) else round(tier.break_even),
+        },
+    }
+    return json.dumps(told, indent=2)

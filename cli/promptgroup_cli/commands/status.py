@@ -1,37 +1,51 @@
 """`promptgroup status`: show groups, their revisions and slots, and what they wait for."""
 
-import argparse
-import sys
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from __future__ import annotations
 
-from promptgroup_cli.base.cluster_choice import cluster_choice
-from promptgroup_cli.base.errors import ExitStatus, InputError
+import argparse
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from promptgroup_cli.base.errors import ExitStatus, InputError, exit_statuses
+from promptgroup_cli.base.flags import add_cluster, add_output, cluster_choice
+from promptgroup_cli.base.text import columns, counted, fact, facts
 from promptgroup_cli.reach.connect import ClusterConnection, Manifest
 from promptgroup_router.contract import names
+from promptgroup_router.contract.fingerprint import short
 
 if TYPE_CHECKING:
-    from promptgroup_cli.reach.group_status import GroupStatus
+    from promptgroup_cli.reach.group_status import GroupStatus, RevisionRow, SlotRow, Statement
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Add the command's description and flags."""
+    parser.description = "Show one PromptGroup in detail, or all of a namespace with a line each."
+    parser.epilog = exit_statuses("every group shown is Ready for its present spec", "a group shown is not Ready")
+    parser.add_argument("name", nargs="?", metavar="NAME", help="PromptGroup to show (default: all)")
+    where = parser.add_mutually_exclusive_group()
+    add_cluster(parser, where)
+    where.add_argument("-A", "--all-namespaces", action="store_true", help="show the groups of all namespaces")
+    add_output(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the command and return its exit status."""
     with ClusterConnection(cluster_choice(arguments)) as cluster:
-        # pydantic's models take half a second to import, which a kubeconfig that cannot be used need not cost
-        from promptgroup_cli.render import status_output  # noqa: PLC0415
-
         namespace = "" if arguments.all_namespaces else cluster.namespace
         groups = _read(cluster, namespace, arguments.name)
     if arguments.output == "json":
-        print(status_output.document(groups))
+        print(document(groups))
     elif groups:
-        print(status_output.table(groups, namespaces=arguments.all_namespaces))
+        print(table(groups, namespaces=arguments.all_namespaces))
     else:
         print(f"no PromptGroups in {f'namespace {namespace}' if namespace else 'any namespace'}", file=sys.stderr)
     return ExitStatus.OK if all(each.ready for each in groups) else ExitStatus.NEGATIVE
 
 
-def _read(cluster: ClusterConnection, namespace: str, name: str | None) -> "list[GroupStatus]":
+def _read(cluster: ClusterConnection, namespace: str, name: str | None) -> list[GroupStatus]:
     """Return the groups with their routes and pods, by namespace and name.
 
     Raises:
@@ -45,7 +59,8 @@ def _read(cluster: ClusterConnection, namespace: str, name: str | None) -> "list
     routes = {_key(each): each for each in cluster.list("PromptRoute", namespace, name=name or "")}
     labels = f"{names.LABEL_GROUP}={name}" if name is not None else names.LABEL_GROUP
     pods = cluster.list("Pod", namespace, labels=labels) if groups else []
-    from promptgroup_cli.reach.group_status import group_status  # noqa: PLC0415 - as above
+    # pydantic's models take half a second to import, which a kubeconfig that cannot be used need not cost
+    from promptgroup_cli.reach.group_status import group_status  # noqa: PLC0415
 
     now = datetime.now(UTC)
     return [
@@ -66,3 +81,158 @@ def _key(manifest: Manifest) -> tuple[str, str]:
 
 def _belongs(pod: Manifest) -> tuple[str, str]:
     return pod["metadata"]["namespace"], pod["metadata"]["labels"][names.LABEL_GROUP]
+
+
+WHY_SO_MANY = "ScalingActive"
+"""Condition that the text has in a fact of its own."""
+LEAVING = frozenset({"Superseded", "RolledBack", "Retiring"})
+"""Phases of revisions whose replicas nobody sized: a release keeps them for a time."""
+_HEADS = ("NAME", "READY", "REVISION", "WARM", "REPLICAS", "HIT RATE", "STATUS")
+
+
+def table(groups: Sequence[GroupStatus], *, namespaces: bool) -> str:
+    """Return the text for people: one group in detail, several with a line each."""
+    if len(groups) == 1:
+        return "\n".join(_one(groups[0]))
+    rows = [_HEADS, *map(_row, groups)]
+    if namespaces:
+        rows = [
+            ("NAMESPACE", *rows[0]),
+            *((each.key.namespace, *row) for each, row in zip(groups, rows[1:], strict=True)),
+        ]
+    return "\n".join(columns(rows))
+
+
+def document(groups: Sequence[GroupStatus]) -> str:
+    """Return the JSON for programs."""
+    return json.dumps({"groups": [_group(each) for each in groups]}, indent=2)
+
+
+# --- several -----------------------------------------------------------------------------------------------
+
+
+def _row(group: GroupStatus) -> tuple[str, ...]:
+    first = group.said[0] if group.said else None
+    return (
+        group.key.name,
+        "True" if group.ready else "False",
+        group.revision or "-",
+        group.warm or "-",
+        str(group.replicas),
+        group.hit_rate or "-",
+        _brief(first) if first is not None else "Ready" if group.ready else "-",
+    )
+
+
+def _brief(statement: Statement) -> str:
+    return f"{statement.words} ({statement.reason})"
+
+
+# --- one ---------------------------------------------------------------------------------------------------
+
+
+def _one(group: GroupStatus) -> Iterator[str]:
+    aliases = f", also {', '.join(group.aliases)}" if group.aliases else ""
+    yield from fact("Group", f"{group.key.namespace}/{group.key.name} (model {group.model}{aliases}){_served(group)}")
+    held = [each for each in group.said if each.holds]
+    if not held:
+        yield from fact("Ready" if group.ready else "Not ready", "yes" if group.ready else "the reason is not known")
+    yield from facts("Not ready", map(_sentence, held))
+    notes = [each for each in group.said if not each.holds and each.condition != WHY_SO_MANY]
+    yield from facts("Note", (f"{each.words}: {_sentence(each)}" for each in notes))
+    warm = f" ({group.warm} warm)" if group.warm else ""
+    yield from fact("Replicas", f"{group.replicas}{warm}")
+    if group.sizing.message:
+        limits = f" (min {group.sizing.least}, max {group.sizing.most})" if group.sizing.most is not None else ""
+        left = [each for each in group.revisions if each.phase in LEAVING and each.replicas]
+        count = counted(max(group.replicas - sum(each.replicas for each in left), 0), "replica")
+        more = "".join(f"; {each.replicas} more of the old revision {short(each.fingerprint)}" for each in left)
+        yield from fact("Sizing", f"{count}{limits}; {group.sizing.message} ({group.sizing.reason}){more}")
+    yield from fact("Hit rate", group.hit_rate or "not known yet")
+    if group.revisions:
+        yield ""
+        heads = ("REVISION", "PHASE", "WEIGHT", "REPLICAS", "WARM", "READY")
+        yield from columns([heads, *map(_revision, group.revisions)])
+    slots = [(each, slot) for each in group.revisions for slot in each.slots]
+    if slots:
+        yield ""
+        heads = ("REVISION", "SLOT", "POD", "STATE", "PREFIX WARM", "REASON")
+        yield from columns([heads, *(_slot(revision, slot) for revision, slot in slots)])
+
+
+def _served(group: GroupStatus) -> str:
+    """Return who serves, with the share of new sessions, while more than one revision has replicas; else nothing."""
+    if sum(each.replicas > 0 for each in group.revisions) < 2:
+        return ""
+    serving = [each for each in group.revisions if each.weight and each.ready]
+    shares = [f"{short(each.fingerprint)} ({each.weight} %)" for each in serving]
+    return f", served by {' and '.join(shares) or 'nobody'}"
+
+
+def _sentence(statement: Statement) -> str:
+    return f"{statement.message or statement.words} ({statement.reason})"
+
+
+def _revision(revision: RevisionRow) -> tuple[str, ...]:
+    numbers = (revision.weight, revision.replicas, revision.warm, revision.ready)
+    return short(revision.fingerprint), revision.phase or "-", *map(str, numbers)
+
+
+def _slot(revision: RevisionRow, slot: SlotRow) -> tuple[str, ...]:
+    number = str(slot.slot) if slot.slot is not None else "-"
+    # a warm replica's message has figures that say no more than its reason
+    reason = slot.reason if slot.warm == "True" else f"{slot.reason}: {slot.message}" if slot.reason else "-"
+    return short(revision.fingerprint), number, slot.pod or "-", slot.state, slot.warm or "-", reason
+
+
+# --- JSON --------------------------------------------------------------------------------------------------
+
+
+def _group(group: GroupStatus) -> dict[str, Any]:
+    sizing = group.sizing
+    return {
+        "namespace": group.key.namespace,
+        "name": group.key.name,
+        "model": group.model,
+        "modelAliases": list(group.aliases),
+        "ready": group.ready,
+        "revision": group.revision or None,
+        "warm": group.warm or None,
+        "replicas": group.replicas,
+        "hitRate": int(group.hit_rate.removesuffix("%")) / 100 if group.hit_rate else None,
+        "sizing": {"min": sizing.least, "max": sizing.most, "reason": sizing.reason, "message": sizing.message},
+        "waitsFor": [_said(each) for each in group.said if each.holds],
+        "notes": [_said(each) for each in group.said if not each.holds],
+        "revisions": [
+            {
+                "fingerprint": each.fingerprint,
+                "phase": each.phase or None,
+                "weight": each.weight,
+                "replicas": each.replicas,
+                "warm": each.warm,
+                "ready": each.ready,
+                "slots": [_held(slot) for slot in each.slots],
+            }
+            for each in group.revisions
+        ],
+    }
+
+
+def _said(said: Statement) -> dict[str, Any]:
+    return {
+        "condition": said.condition or None,
+        "reason": said.reason,
+        "meaning": said.words,
+        "message": said.message,
+    }
+
+
+def _held(slot: SlotRow) -> dict[str, Any]:
+    return {
+        "slot": slot.slot,
+        "pod": slot.pod or None,
+        "state": slot.state,
+        "warm": slot.warm or None,
+        "reason": slot.reason or None,
+        "message": slot.message or None,
+    }

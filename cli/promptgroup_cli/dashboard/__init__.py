@@ -2,5 +2,5 @@
 
 Everything that a cluster tells is somebody else's text: it is cut here, and the page puts it into text nodes only.
 
-It may not import `flags` or `commands`.
+It may not import `commands`.
 """

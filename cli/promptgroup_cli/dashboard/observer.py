@@ -16,8 +16,7 @@ from promptgroup_cli.dashboard.view import DashboardFrame, cut, view
 from promptgroup_cli.reach.connect import ClusterConnection, Router
 from promptgroup_cli.reach.discovered import ask_one
 from promptgroup_cli.reach.each_router import ask_each
-from promptgroup_cli.reach.explained import explain_question, parse_explanation
-from promptgroup_cli.render import explain_output
+from promptgroup_cli.reach.explained import candidates, explain_question, facts, parse_explanation
 from promptgroup_operator.base.timestamps import rfc3339
 from promptgroup_operator.world.snapshot import Manifest
 from promptgroup_router.contract import names
@@ -139,8 +138,8 @@ class DashboardObserver:
                 "by": told["by"],
                 "choice": told.get("choice"),
                 "refused": told["refusal"] is not None,
-                "facts": [list(each) for each in explain_output.facts(told)],
-                "rows": [list(each) for each in explain_output.candidates(told)],
+                "facts": [list(each) for each in facts(told)],
+                "rows": [list(each) for each in candidates(told)],
             }
         except (KeyError, TypeError, ValueError, IndexError, AttributeError):
             raise ReachError(f"router {name} does not explain as a router of this version does") from None

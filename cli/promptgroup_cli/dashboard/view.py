@@ -13,10 +13,9 @@ from promptgroup_cli.dashboard.history import DashboardHistory, TimePoint
 from promptgroup_cli.dashboard.past import Columns, DashboardPast, before
 from promptgroup_cli.dashboard.reading import ClusterReading, DashboardReading
 from promptgroup_cli.dashboard.release_view import release_view
-from promptgroup_cli.reach.discovered import together
+from promptgroup_cli.reach.discovered import note, saves, together
 from promptgroup_cli.reach.group_status import GroupStatus, RevisionRow, SlotRow, Statement, group_status
 from promptgroup_cli.reach.top_rates import ReplicaRate, TopRates
-from promptgroup_cli.render.discover_output import note, saves
 from promptgroup_operator.base.timestamps import rfc3339
 from promptgroup_operator.plan.status import RELEASING
 from promptgroup_operator.warmth.warmup import SELF_MENDING

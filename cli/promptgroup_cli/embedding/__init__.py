@@ -1,4 +1,4 @@
 """Embeddings of texts, from an endpoint or from a model on this machine.
 
-It may not import `reach`, `render`, or a folder above them.
+It may not import `reach`, `dashboard` or `commands`.
 """

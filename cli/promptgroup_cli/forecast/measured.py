@@ -11,7 +11,7 @@ line through these is that of least squares; the lines that leave one length out
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import inf
+from math import inf, isinf
 from typing import Any, NamedTuple, TypeAlias
 
 from promptgroup_cli.forecast import tiers
@@ -222,3 +222,14 @@ def _between(found: Mapping[str, Any], name: str) -> Between:
 def _number(found: Mapping[str, Any], name: str) -> float:
     value = found.get(name, 0)
     return float(value) if type(value) in (int, float) and 0 < value <= LARGEST else 0.0
+
+
+def span(between: Between) -> str:
+    """Return the lowest and the highest rate for people."""
+    low, high = between
+    return f"at least {low:,.0f}" if isinf(high) else f"{low:,.0f} to {high:,.0f}"
+
+
+def bounds(between: Between) -> list[float | None]:
+    """Return the lowest and the highest rate for programs; None for a highest without bound."""
+    return [None if isinf(each) else round(each, 1) for each in between]

@@ -19,7 +19,7 @@ UNREADABLE = Rule(
     "unreadable-request",
     Severity.WARNING,
     "a line of a log that is not a request",
-    "it is not looked at, so nothing is known of it",
+    "the line is skipped",
     "one JSON body a line, or a record with the body under a key such as `body` or `request`",
 )
 

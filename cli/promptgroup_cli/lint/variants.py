@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import xxhash
 
-from promptgroup_cli.base.plural import counted
+from promptgroup_cli.base.text import counted
 from promptgroup_cli.lint import keyorder, spelling, volatile
 from promptgroup_cli.lint.finding import Finding, FindingPlace, Rule, Severity
 from promptgroup_cli.lint.subject import LintSubject

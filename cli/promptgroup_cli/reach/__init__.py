@@ -1,4 +1,4 @@
-"""The sources of the commands' values: flags, files, the cluster, Prometheus.
+"""The sources of the commands' values: files, the cluster, its routers.
 
-It may not import `embedding`, `render`, or a folder above them.
+It may not import `embedding`, `dashboard` or `commands`.
 """

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple, Self
 
 from promptgroup_cli.base import bounded_json
 from promptgroup_cli.base.bounded_json import JsonError
-from promptgroup_cli.base.cluster_choice import ClusterChoice
 from promptgroup_cli.base.errors import InputError, ReachError
+from promptgroup_cli.base.flags import ClusterChoice
 from promptgroup_cli.reach.kubeconfig import FoundKubeconfig, default_namespace, find_kubeconfig
 from promptgroup_operator.base.errors import ClusterError
 from promptgroup_operator.base.redacted_url import redacted_url

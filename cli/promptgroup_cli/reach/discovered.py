@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from promptgroup_cli.base import bounded_json
 from promptgroup_cli.base.errors import InputError
+from promptgroup_cli.lint.volatile import BY_ID
 from promptgroup_cli.reach import inputs
 from promptgroup_cli.reach.connect import Router
 from promptgroup_cli.reach.each_router import ask_each, heard
@@ -245,3 +246,21 @@ def chosen(listed: Iterable[Document], sample: Mapping[str, SamplePrompt], wante
             return each
     what = f"the prefix {wanted}" if wanted is not None else "a prefix of the list"
     raise InputError(f"there is no text of {what}: give requests of today with --sample FILE, as clients send them")
+
+
+def note(each: Document) -> str:
+    """Return what is known of how a prefix varies; empty where nothing is."""
+    said = []
+    if "near" in each:
+        said.append(f"drift of {each['near']['group']} at byte {each['near']['atByte']:.0f}")
+    if "varies" in each:
+        rule = BY_ID.get(each["varies"]["rule"])  # a router of another version may have more rules
+        what = rule.title if rule is not None else each["varies"]["rule"]
+        said.append(f"{what} at byte {each['varies']['atByte']:.0f} differs")
+    return "; ".join(said)
+
+
+def saves(each: Document) -> float | None:
+    """Return the replicas that computing a prefix for each of its requests keeps busy; None where no rate is known."""
+    rate = each.get("prefillTokensPerSecond", 0.0)
+    return float(each["tokensPerSecond"]) / rate if rate else None

@@ -1,7 +1,7 @@
-"""Makes the question to a router where a request would go, and reads the answer. Does no I/O."""
+"""Makes the question to a router where a request would go, and says in words what it answers. Does no I/O."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from promptgroup_cli.base import bounded_json
@@ -11,6 +11,20 @@ from promptgroup_cli.reach.each_router import no_router
 from promptgroup_cli.reach.inputs import path_of
 from promptgroup_router.apis.endpoints import ENDPOINTS
 from promptgroup_router.apis.request import CHAT_PATH
+from promptgroup_router.contract.fingerprint import short
+
+Told = Mapping[str, Any]
+"""The answer to `POST /explain`; `promptgroup_router.explain` lists its fields."""
+
+_HEADS = ("REPLICA", "RING", "STATE", "REQUESTS", "CACHED", "WAIT", "PREFILL", "STEP", "MARGIN", "COST")
+_WEIGHED = 4
+"""Number of the columns that every policy fills; ExpectedTTFT fills the others too."""
+_HOW = {"content": "by its system prompt", "name": "by its name"}
+_WHY = {"content": "its prompt is the one in the request", "session": "the session began with it"}
+_UNKNOWN = (
+    "not known here, so that the session has another key than that of a request to a router, and often another home"
+)
+_UNGROUPED = "no group declares the beginning of the prompt"
 
 
 def explain_question(body: str, headers: Mapping[str, str]) -> bytes:
@@ -42,3 +56,97 @@ def parse_explanation(by: str, answer: bytes) -> dict[str, Any]:
         return {"by": by, **bounded_json.parse(answer)}
     except (JsonError, TypeError):
         raise no_router(by) from None
+
+
+def facts(told: Told) -> Iterator[tuple[str, str]]:
+    """Yield the named texts: what the request is, and where it goes or why it is refused."""
+    if "match" in told:
+        yield from _request(told)
+    refusal = told["refusal"]
+    if refusal is not None:
+        yield "Refused", f"{refusal['status']} {refusal['code'] or ''}".rstrip() + f": {refusal['message']}"
+        return
+    home = told["ring"][0]
+    yield "Home", home["replica"] + (f" ({home['state']})" if home["state"] != "Ready" else "")
+    yield "Goes to", f"{told['choice'] or 'no replica yet'}: {told['why']} ({told['policy']})"
+
+
+def candidates(told: Told) -> list[Sequence[str]]:
+    """Return the table of the replicas, its heads first; empty for a request that is refused."""
+    if told["refusal"] is not None:
+        return []
+    weighed = any(each["cost"] is not None for each in told["candidates"])
+    return [row if weighed else row[:_WEIGHED] for row in (_HEADS, *_rows(told))]
+
+
+def _request(told: Told) -> Iterator[tuple[str, str]]:
+    yield "Group", _group(told["match"])
+    if (caller := told.get("caller")) is not None:  # earlier routers do not tell it
+        yield "Caller", caller["name"] or _UNKNOWN
+    yield "Session", _session(told["session"])
+    if told["revision"] is not None:
+        yield "Revision", _revision(told["revision"])
+    tokens = told["tokens"]
+    parts = f"{tokens['prefix']:,} of the prefix and {tokens['history']:,} of the history up to the last answer"
+    yield "Tokens", f"about {tokens['prompt']:,}, with {parts}"
+
+
+def _group(match: Told) -> str:
+    if match["group"] is not None:
+        return f"{match['group']} ({_model(match)}), matched {_HOW[match['how']]}"
+    missed = match["departed"]
+    near = (
+        f"; it departs from the prompt of {missed['group']} at byte {missed['atByte']:,}" if missed is not None else ""
+    )
+    return f"none ({_model(match)}): {_UNGROUPED}{near}"
+
+
+def _model(match: Told) -> str:
+    alias = match.get("alias")  # earlier routers do not tell it
+    return f"model {match['model']}" + (f" by its alias {alias}" if alias else "")
+
+
+def _session(session: Told) -> str:
+    source = session["source"]
+    if session["named"]:
+        key = f"named by {source}"
+    else:
+        start = "recognised by the start of the conversation"
+        key = f"{start}, within {source}" if source else start
+    last = session["last"]
+    where = "not seen before"
+    if last:
+        where = f"served {last['secondsAgo']:g} s ago by {last['replica']}, with {last['tokens']:,} tokens"
+    return f"{session['key']}, {key}; {where}"
+
+
+def _revision(revision: Told) -> str:
+    share = f"weight {revision['weight']} of {revision['weights']}"
+    reason = _WHY.get(revision["why"], "drawn by weight for a new session")
+    return f"{short(revision['fingerprint'])} ({share}): {reason}"
+
+
+def _rows(told: Told) -> Iterator[Sequence[str]]:
+    """Yield the candidates in the order of the router, then the slots that get no requests."""
+    ring = {each["replica"]: (str(place), each["state"]) for place, each in enumerate(told["ring"])}
+    for each in told["candidates"]:
+        place, state = ring.pop(each["replica"])
+        yield each["replica"], place, _state(each, state), str(each["requests"]), *_cost(each["cost"])
+    for replica, (place, state) in ring.items():
+        yield replica, place, state
+
+
+def _state(candidate: Told, state: str) -> str:
+    if candidate["ejected"]:
+        return "Ejected"
+    if candidate["room"] is False:
+        return "Full"
+    return "Lent" if candidate["lent"] else state
+
+
+def _cost(cost: Told | None) -> Iterator[str]:
+    if cost is None:
+        return
+    yield f"{cost['cachedTokens']:,}"
+    for name in ("wait", "prefill", "step", "margin", "total"):
+        yield f"{cost[name] * 1000:,.1f} ms"

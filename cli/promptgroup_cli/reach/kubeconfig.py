@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from promptgroup_cli.base.cluster_choice import ClusterChoice
 from promptgroup_cli.base.errors import InputError
+from promptgroup_cli.base.flags import ClusterChoice
 from promptgroup_cli.reach.files import read_text
 from promptgroup_operator.base.settings import Settings
 from promptgroup_router.contract.command_line import did_you_mean

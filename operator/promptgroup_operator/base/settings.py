@@ -172,7 +172,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         type=float,
         default=_env("gpu_hour_price", str(defaults.gpu_hour_price)),
         metavar="PRICE",
-        help="price of an hour of a GPU, in a currency of yours, by which misses are told in money (default: none)",
+        help="GPU price per hour, in any currency; if set, misses are also reported as cost (default: none)",
     )
     group.add_argument(
         "--service-account-dir",
@@ -184,7 +184,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         "--log-level",
         default=_env("log_level", defaults.log_level),
         choices=["DEBUG", "INFO", "WARNING", "ERROR"],
-        help="least level to log (default: %(default)s)",
+        help="minimum log level (default: %(default)s)",
     )
 
 

@@ -12,7 +12,6 @@ from typing import Any
 from promptgroup_operator.api.model import KeyRef
 from promptgroup_operator.api.prompt_group import (
     FREE_LEVELS,
-    MAX_MESSAGES,
     MAX_PROMPT,
     PromptSpec,
     TextSource,
@@ -24,7 +23,7 @@ from promptgroup_operator.world.snapshot import GroupObject, Problem, PromptText
 from promptgroup_router.contract import names
 from promptgroup_router.contract.fingerprint import Fingerprint, canonical_tools
 from promptgroup_router.contract.messages import canonical_messages
-from promptgroup_router.contract.table import Prompt
+from promptgroup_router.contract.table import MAX_MESSAGES, Prompt
 
 BINARY = "is in binaryData, where kubectl puts what is not UTF-8 text: write it in UTF-8, under data"
 NOT_TEXT = "is not UTF-8 text"

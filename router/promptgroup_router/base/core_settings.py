@@ -235,7 +235,7 @@ class FlagParser:
             "INFO",
             type=levels,
             metavar="LEVEL",
-            help="least level to log; DEBUG logs each decision (default: %(default)s)",
+            help="minimum log level; DEBUG logs each decision (default: %(default)s)",
         )
         forms = _one_of("plain", "json")
         self.add(log, "log-format", "plain", type=forms, metavar="FORM", help="plain or json (default: %(default)s)")
@@ -256,10 +256,9 @@ class FlagParser:
         help_text = "all request bodies together; the router needs twice that, 8 times --max-body-bytes, and 256 MiB "
         self.add(limits, "body-memory-bytes", str(BODY_MEMORY_BYTES), **size, help=help_text + "(default: %(default)s)")
         help_text = (
-            "keep so many bytes of each prompt that no group declares, and tell them at /unmatched to whoever reaches "
-            "the admin port; a router keeps similar questions of that length, too, of groups that measure a semantic "
-            f"cache, and tells them at /responses/samples; 0 to {MAX_SAMPLE_BYTES}; they are text of clients' "
-            "prompts (default: %(default)s, none)"
+            "keep the first BYTES of unmatched prompts, and of similar questions where a semantic cache is measured, "
+            "and serve them at /unmatched and /responses/samples (admin port); they contain prompt text; 0 to "
+            f"{MAX_SAMPLE_BYTES} (default: %(default)s, none)"
         )
         self.add(limits, "keep-samples", "0", type=int, metavar="BYTES", help=help_text)
         help_text = (

@@ -4,7 +4,20 @@ It names the Secrets that hold keys, and never holds a key itself.
 """
 
 import enum
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from ipaddress import ip_network
+
+from promptgroup_router.contract.wire import (
+    FLAG,
+    OBJECT_NAME_SCHEMA,
+    TEXT,
+    EnumMember,
+    LowerCase,
+    TextList,
+    UnfitError,
+    shown,
+    wire,
+)
 
 
 class AccessType(enum.StrEnum):
@@ -24,27 +37,48 @@ class AccessType(enum.StrEnum):
 class Access:
     """The access to a group. Fields that the type does not use are empty."""
 
-    type: AccessType = AccessType.ANONYMOUS
-    callers: tuple[str, ...] = ()
+    type: AccessType = field(default=AccessType.ANONYMOUS, metadata=wire("type", EnumMember(AccessType), needed=True))
+    callers: tuple[str, ...] = field(default=(), metadata=wire("callers", TextList()))
     """Names of those who may use the group; empty for everybody who is known."""
-    secrets: tuple[str, ...] = ()
+    secrets: tuple[str, ...] = field(default=(), metadata=wire("secrets", TextList(), items=OBJECT_NAME_SCHEMA))
     """Names of Secrets in the group's namespace: each of their keys is a caller's name, and its value has API keys."""
-    header: str = ""
+    header: str = field(default="", metadata=wire("header", LowerCase()))
     """Header that has the caller's name, in lower case."""
-    sources: tuple[str, ...] = ()
+    sources: tuple[str, ...] = field(default=(), metadata=wire("sources", TextList()))
     """Networks in CIDR notation whose addresses may set the header."""
-    issuer: str = ""
+    issuer: str = field(default="", metadata=wire("issuer", TEXT))
     """The `iss` of tokens."""
-    audiences: tuple[str, ...] = ()
+    audiences: tuple[str, ...] = field(default=(), metadata=wire("audiences", TextList()))
     """One of them must be in the `aud` of a token."""
-    algorithms: tuple[str, ...] = ()
+    algorithms: tuple[str, ...] = field(default=(), metadata=wire("algorithms", TextList()))
     """Algorithms of signatures (RFC 7518 section 3.1) that are taken."""
-    jwks_uri: str = ""
+    jwks_uri: str = field(default="", metadata=wire("jwksURI", TEXT))
     """URL of the issuer's keys (RFC 7517)."""
-    name_claim: str = ""
+    name_claim: str = field(default="", metadata=wire("nameClaim", TEXT))
     """The claim that has the caller's name."""
-    passes_credentials: bool = False
+    passes_credentials: bool = field(default=False, metadata=wire("passCredentials", FLAG))
     """True if credentials of clients are passed on to engines."""
+
+    def check(self) -> None:
+        """Raise UnfitError if the type needs a field that is empty: who may use a group is never guessed."""
+        for key in NEEDED[self.type]:
+            if not getattr(self, key):
+                names = {"jwks_uri": "jwksURI", "name_claim": "nameClaim"}
+                raise UnfitError(f"is missing, which type {self.type.value} needs", names.get(key, key))
+        for source in self.sources:
+            try:
+                ip_network(source)
+            except ValueError:
+                raise UnfitError(f"has {shown(source)}, expected a network such as 10.0.0.0/8", "sources") from None
+
+
+NEEDED: dict[AccessType, tuple[str, ...]] = {
+    AccessType.ANONYMOUS: (),
+    AccessType.API_KEY: ("secrets",),
+    AccessType.HEADER: ("header", "sources"),
+    AccessType.JWT: ("issuer", "audiences", "algorithms", "jwks_uri", "name_claim"),
+}
+"""Type → fields that it needs."""
 
 
 ANYBODY = Access()

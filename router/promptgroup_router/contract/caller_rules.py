@@ -8,6 +8,8 @@ import enum
 import re
 from dataclasses import dataclass, field, replace
 
+from promptgroup_router.contract.wire import COUNT, Count, EnumMember, Keyed, Object, TextSet, UnfitError, shown, wire
+
 
 class EngineField(enum.StrEnum):
     """A field of a request that speaks to the engine's operator: clients set it only where their group allows it."""
@@ -131,16 +133,16 @@ class Priority(enum.StrEnum):
 class CallerLimits:
     """The limits of one caller in a group; 0 for no limit."""
 
-    requests_per_minute: int = 0
-    tokens_per_minute: int = 0
+    requests_per_minute: int = field(default=0, metadata=wire("requestsPerMinute", COUNT))
+    tokens_per_minute: int = field(default=0, metadata=wire("tokensPerMinute", COUNT))
     """Tokens of prompts and answers."""
-    in_flight: int = 0
+    in_flight: int = field(default=0, metadata=wire("requestsInFlight", COUNT))
     """Requests at a time."""
-    tokens_per_day: int = 0
+    tokens_per_day: int = field(default=0, metadata=wire("tokensPerDay", COUNT))
     """Tokens of prompts and answers from midnight to midnight, UTC."""
-    weight: int = 1
+    weight: int = field(default=1, metadata=wire("weight", Count(least=1)))
     """Share of a full group, relative to the weights of the callers of the same class who wait."""
-    priority: Priority = Priority.NORMAL
+    priority: Priority = field(default=Priority.NORMAL, metadata=wire("priority", EnumMember(Priority)))
     """Class of the requests that wait for room."""
 
 
@@ -151,22 +153,38 @@ NO_LIMITS = CallerLimits()
 class CallerRules:
     """The rules of one group."""
 
-    allowed: frozenset[EngineField] = frozenset()
-    """Fields that clients may set."""
-    headers: frozenset[str] = frozenset()
+    allowed: frozenset[EngineField] = field(
+        default=frozenset(), metadata=wire("allowedEngineFields", TextSet(EngineField))
+    )
+    """Fields of requests that clients may set. Those that a router does not know stay forbidden."""
+    headers: frozenset[str] = field(default=frozenset(), metadata=wire("allowedEngineHeaders", TextSet()))
     """Header fields, in lower case, that pass between clients and engines beside those that pass in every group."""
-    salted: frozenset[str] | None = None
-    """The APIs on which the engines take a salt, of a group that isolates its callers and serves no other API; None
+    salted: frozenset[str] | None = field(default=None, metadata=wire("salted", TextSet()))
+    """The APIs on which the engines take a salt, of a group that isolates its callers and serves no other API; absent
     where callers share caches."""
-    cached_tokens: CachedTokens = CachedTokens.EXACT
-    default: CallerLimits = NO_LIMITS
+    cached_tokens: CachedTokens = field(
+        default=CachedTokens.EXACT, metadata=wire("reportCachedTokens", EnumMember(CachedTokens))
+    )
+    default: CallerLimits = field(default=NO_LIMITS, metadata=wire("default", Object(CallerLimits)))
     """Limits of a caller that is not named."""
-    named: tuple[tuple[str, CallerLimits], ...] = ()
+    named: tuple[tuple[str, CallerLimits], ...] = field(
+        default=(), metadata=wire("named", Keyed(CallerLimits, "caller"))
+    )
     """Limits of callers by name, in the order of names."""
     _by_name: dict[str, CallerLimits] = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_by_name", dict(self.named))
+
+    def check(self) -> None:
+        """Raise UnfitError if header fields are named that no group can let pass."""
+        key = "allowedEngineHeaders"
+        for name in sorted(self.headers):
+            if not is_nameable(name):
+                way = "name fields in lower case that no connection, credential, router or gateway needs"
+                raise UnfitError(f"has {shown(name)}, which no group can let pass: {way}", key)
+        if len(self.headers) > MOST_HEADERS:
+            raise UnfitError(f"has {len(self.headers)} names, at most {MOST_HEADERS}: name fewer", key)
 
     @property
     def isolates(self) -> bool:

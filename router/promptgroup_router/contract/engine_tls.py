@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 CONFIG_MAP, SECRET = "ConfigMap", "Secret"
 
+EXPECTED = "KIND/NAME/KEY and the server name, as in Secret/ca/ca.crt/x"
 _NAME = r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,251}[A-Za-z0-9])?"
 _TEXT = re.compile(rf"({CONFIG_MAP}|{SECRET})/({_NAME})/([A-Za-z0-9._-]{{1,253}})(?:/({_NAME}))?", re.ASCII)
 

@@ -7,14 +7,33 @@ Prompt text is not part of a PromptRoute. A revision names the immutable ConfigM
 """
 
 import enum
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from promptgroup_router.contract import engine_tls
 from promptgroup_router.contract.access import Access
 from promptgroup_router.contract.caller_rules import NO_RULES, CallerRules
 from promptgroup_router.contract.engine_tls import EngineTls
 from promptgroup_router.contract.fingerprint import Fingerprint, hash_prefix
+from promptgroup_router.contract.messages import read_messages
 from promptgroup_router.contract.names import HEADER_SESSION
 from promptgroup_router.contract.semantic import SemanticCaching
+from promptgroup_router.contract.wire import (
+    COUNT,
+    FLAG,
+    OBJECT_NAME_SCHEMA,
+    TEXT,
+    Converted,
+    Count,
+    EnumMember,
+    Hidden,
+    Inline,
+    LowerCase,
+    Object,
+    Objects,
+    UnfitError,
+    shown,
+    wire,
+)
 
 SYSTEM_KEY = "system"
 """Key of the system text in a prompt ConfigMap or Secret."""
@@ -24,6 +43,10 @@ MESSAGES_KEY = "messages"
 """Key of the messages in canonical form; absent without messages."""
 
 
+MAX_ALIASES = 16
+"""Most other names of a group's model."""
+MAX_MESSAGES = 32
+"""Most messages of a prefix."""
 LOAD_FACTOR_PERCENT = 125
 """Default of a group's `load_factor_percent`."""
 
@@ -81,9 +104,9 @@ class SlotState(enum.StrEnum):
 class Prompt:
     """A Tier-1 prefix: system text, and tools and messages in canonical form (`""` for none)."""
 
-    system: str
-    tools: str = ""
-    messages: str = ""
+    system: str = field(metadata=wire(SYSTEM_KEY, Hidden(), absent=""))
+    tools: str = field(default="", metadata=wire(TOOLS_KEY, Hidden(), always=True))
+    messages: str = field(default="", metadata=wire(MESSAGES_KEY, Hidden()))
 
     @property
     def size(self) -> int:
@@ -95,48 +118,67 @@ class Prompt:
         """The fingerprint of all three."""
         return hash_prefix(self.tools, self.system.encode(), self.messages)
 
+    def check(self) -> None:
+        """Raise UnfitError, without the text, if the messages are not in canonical form."""
+        try:
+            read_messages(self.messages)
+        except ValueError as error:
+            raise UnfitError(f"cannot be read: {error}", MESSAGES_KEY) from None
+
 
 @dataclass(frozen=True, slots=True)
 class PromptRef:
     """Where the text of a revision is stored: an immutable object in the group's namespace."""
 
-    kind: str
-    """`ConfigMap` or `Secret`."""
-    name: str
+    kind: str = field(metadata=wire("kind", TEXT, enum=["ConfigMap", "Secret"]))
+    name: str = field(metadata=wire("name", TEXT, **OBJECT_NAME_SCHEMA))
 
 
 @dataclass(frozen=True, slots=True)
 class Slot:
     """A place on a revision's ring, and the pod that holds it."""
 
-    index: int
-    """Its number, from 0 to MOST_SLOT."""
-    state: SlotState
-    address: str = ""
-    """`host:port`, empty when Absent."""
-    pod: str = ""
-    incarnation: str = ""
+    index: int = field(metadata=wire("slot", Count(most=MOST_SLOT)))
+    """Number of the slot."""
+    state: SlotState = field(metadata=wire("state", EnumMember(SlotState)))
+    address: str = field(default="", metadata=wire("address", TEXT))
+    """`host:port` of the engine, empty when Absent."""
+    pod: str = field(default="", metadata=wire("pod", TEXT))
+    incarnation: str = field(default="", metadata=wire("incarnation", TEXT))
     """Changes when another process takes the slot: health records of the old one do not count for it."""
-    credential: str = ""
+    credential: str = field(default="", metadata=wire("credential", TEXT))
     """Secret and key (`name/key`) of what the engine asks for as a bearer token; empty for nothing."""
-    tls: EngineTls | None = None
-    """The rule by which the engine is verified; None where it serves plain HTTP."""
+    tls: EngineTls | None = field(
+        default=None, metadata=wire("tls", Converted(engine_tls.parse, EngineTls.text, engine_tls.EXPECTED))
+    )
+    """Object and key with the authorities by which the engine is verified, and the name that its certificate has
+    (`ConfigMap/name/key/server-name`, the pod's address without the last); absent where it serves plain HTTP."""
+
+    def check(self) -> None:
+        """Raise UnfitError for a slot that takes requests at no address."""
+        if self.state is SlotState.ABSENT:
+            return
+        host, colon, port = self.address.rpartition(":")
+        # a number of thousands of digits is not even read
+        if not (host and colon and port.isascii() and port.isdigit() and len(port) <= 5 and 0 < int(port) < 65536):
+            expected = f"host:port for a slot that is {self.state.value}"
+            raise UnfitError(f"is {shown(self.address)}, expected {expected}", "address")
 
 
 @dataclass(frozen=True, slots=True)
 class Engine:
     """Facts about the engines of a revision. A number is 0 while it is unknown."""
 
-    settings: str = ""
+    settings: str = field(default="", metadata=wire("settings", TEXT))
     """Digest of everything that must be equal for two engines to be interchangeable, apart from the prompt; empty if
     unknown."""
-    kv_tokens: int = 0
+    kv_tokens: int = field(default=0, metadata=wire("kvTokens", COUNT))
     """Tokens of KV cache that one replica has."""
-    prefill_rate: int = 0
+    prefill_rate: int = field(default=0, metadata=wire("prefillTokensPerSecond", COUNT))
     """Measured prompt tokens per second at the start of a context; a lower bound."""
-    step_tokens: int = 0
+    step_tokens: int = field(default=0, metadata=wire("stepTokens", COUNT))
     """Most tokens that one step computes (`max_num_batched_tokens`)."""
-    copy_rate: int = 0
+    copy_rate: int = field(default=0, metadata=wire("copyTokensPerSecond", COUNT))
     """Measured tokens per second of a copy from a KV tier that all replicas share; a lower bound. 0 without one."""
 
 
@@ -144,24 +186,24 @@ class Engine:
 class Revision:
     """One fingerprint of a group and the replicas that are warm for it."""
 
-    fingerprint: Fingerprint
-    system_bytes: int
+    fingerprint: Fingerprint = field(metadata=wire("fingerprint", TEXT, pattern="^[0-9a-f]{32}$"))
+    system_bytes: int = field(metadata=wire("systemBytes", COUNT))
     """Length of the system text in UTF-8."""
-    tools: bool
+    tools: bool = field(metadata=wire("tools", FLAG, absent=False))
     """True if the prefix has tools, whose canonical form is part of the prompt."""
-    weight: int
+    weight: int = field(metadata=wire("weight", COUNT, maximum=100))
     """Share of the new sessions that name the group, relative to the weights of the other revisions."""
-    slots: tuple[Slot, ...]
-    messages: int = 0
+    slots: tuple[Slot, ...] = field(metadata=wire("slots", Objects(Slot, "index", ordered=True), absent=()))
+    messages: int = field(default=0, metadata=wire("messages", COUNT, maximum=MAX_MESSAGES))
     """Number of messages behind the system text that are part of the prefix."""
-    tokens: int = 0
+    tokens: int = field(default=0, metadata=wire("tokens", COUNT))
     """Length of the prefix in tokens, as an engine counted it; 0 while unknown."""
-    engine: Engine = Engine()
-    prompt_from: PromptRef | None = None
-    lends: bool = True
+    engine: Engine = field(default=Engine(), metadata=wire("engine", Object(Engine)))
+    lends: bool = field(default=True, metadata=wire("lends", FLAG))
     """True if its replicas may take requests of other revisions. Only the revision that serves lends: a canary would be
     judged by work that is not its own, and a superseded revision could not retire."""
-    prompt: Prompt | None = None
+    prompt_from: PromptRef | None = field(default=None, metadata=wire("promptFrom", Object(PromptRef)))
+    prompt: Prompt | None = field(default=None, metadata=wire("prompt", Object(Prompt), inline_only=True))
     """The text, once it is known. Requests by name need it, matching by content does not."""
 
 
@@ -169,12 +211,13 @@ class Revision:
 class TimeLimits:
     """The time for which a group's engines may keep a client waiting, in seconds; 0 for no limit."""
 
-    first_token: int = 0
-    """From sending a streamed request to its first visible token; then another replica gets the request."""
-    idle: int = 0
-    """Pause within a streamed answer; then the answer is cut."""
-    keep_alive: int = 0
-    """Silence of a streamed answer; then, and after each further such time, the router sends what keeps it alive."""
+    first_token: int = field(default=0, metadata=wire("firstTokenSeconds", COUNT))
+    """Seconds from sending a streamed request to its first visible token; then another replica gets the request."""
+    idle: int = field(default=0, metadata=wire("idleSeconds", COUNT))
+    """Seconds of a pause within a streamed answer; then the answer is cut."""
+    keep_alive: int = field(default=0, metadata=wire("keepAliveSeconds", COUNT))
+    """Seconds of silence of a streamed answer; then, and after each further such time, the router sends what keeps it
+    alive."""
 
 
 NO_TIME_LIMITS = TimeLimits()
@@ -193,25 +236,25 @@ class CacheScope(enum.StrEnum):
 class ResponseCaching:
     """The answers that routers keep of a group, and for how long."""
 
-    ttl: int
+    ttl: int = field(metadata=wire("ttlSeconds", COUNT, minimum=1))
     """Most seconds for which an answer is kept."""
-    max_bytes: int
+    max_bytes: int = field(metadata=wire("maxBytes", COUNT, minimum=1))
     """Most bytes of answers that one router process keeps in memory."""
-    scope: CacheScope = CacheScope.GROUP
-    trust_seed: bool = False
+    scope: CacheScope = field(default=CacheScope.GROUP, metadata=wire("scope", EnumMember(CacheScope), always=True))
+    trust_seed: bool = field(default=False, metadata=wire("trustSeed", FLAG))
     """True if the group's engines answer a request with a seed the same each time."""
-    stale: int = 0
+    stale: int = field(default=0, metadata=wire("staleSeconds", COUNT))
     """Seconds beyond its lifetime for which an answer is given while another is computed (RFC 5861)."""
-    semantic: SemanticCaching | None = None
-    """The rules by which similar questions are counted; None to count none."""
+    semantic: SemanticCaching | None = field(default=None, metadata=wire("semantic", Object(SemanticCaching)))
+    """The rules by which similar questions are counted; absent to count none."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelAlias:
     """Another name by which clients may ask for a group's model."""
 
-    name: str
-    since: str = ""
+    name: str = field(metadata=wire("name", TEXT))
+    since: str = field(default="", metadata=wire("since", TEXT))
     """RFC 3339 time in UTC at which the group first had it; empty if unknown. Of two namespaces that have one name, the
     one that had it first gets the requests that name no namespace: a spec may be changed at any time, so the age of
     the group says nothing."""
@@ -223,23 +266,32 @@ class Group:
 
     namespace: str
     name: str
-    model: str
-    created: str
+    model: str = field(metadata=wire("model", TEXT))
+    created: str = field(metadata=wire("created", TEXT, absent=""))
     """RFC 3339 time in UTC. Of two groups that claim one prefix, the older one keeps it."""
-    revisions: tuple[Revision, ...]
-    policy: Policy = Policy.EXPECTED_TTFT
-    sharing: Sharing = Sharing.POOL
-    load_factor_percent: int = LOAD_FACTOR_PERCENT
+    revisions: tuple[Revision, ...] = field(metadata=wire("revisions", Objects(Revision, "fingerprint"), absent=()))
+    policy: Policy = field(default=Policy.EXPECTED_TTFT, metadata=wire("policy", EnumMember(Policy), always=True))
+    sharing: Sharing = field(default=Sharing.POOL, metadata=wire("sharing", EnumMember(Sharing), always=True))
+    load_factor_percent: int = field(
+        default=LOAD_FACTOR_PERCENT, metadata=wire("loadFactorPercent", Count(least=100, most=10_000), always=True)
+    )
     """Bound of BoundedLoad: a slot takes at most this percentage of the mean load, rounded up."""
-    session_header: str = HEADER_SESSION
-    own_instructions: OwnInstructions = OwnInstructions.REFUSE
-    time_limits: TimeLimits = NO_TIME_LIMITS
-    access: Access | None = None
-    """The callers who may use the group; None for whoever the router lets in by default."""
-    callers: CallerRules = NO_RULES
-    responses: ResponseCaching | None = None
-    """None if no answer is kept."""
-    aliases: tuple[ModelAlias, ...] = ()
+    session_header: str = field(default=HEADER_SESSION, metadata=wire("sessionHeader", LowerCase(), always=True))
+    """Header of requests that names their session."""
+    own_instructions: OwnInstructions = field(
+        default=OwnInstructions.REFUSE, metadata=wire("ownInstructions", EnumMember(OwnInstructions))
+    )
+    """The treatment of a request that names the group and brings instructions of its own."""
+    time_limits: TimeLimits = field(default=NO_TIME_LIMITS, metadata=wire("", Inline(TimeLimits)))
+    access: Access | None = field(default=None, metadata=wire("access", Object(Access)))
+    """The callers who may use the group; absent for whomever the router lets in by default."""
+    callers: CallerRules = field(default=NO_RULES, metadata=wire("callers", Object(CallerRules)))
+    """The rules for callers."""
+    responses: ResponseCaching | None = field(default=None, metadata=wire("responses", Object(ResponseCaching)))
+    """The answers that routers keep; absent if none is kept."""
+    aliases: tuple[ModelAlias, ...] = field(
+        default=(), metadata=wire("aliases", Objects(ModelAlias, "name"), maxItems=MAX_ALIASES)
+    )
     """Other names of the model in this namespace."""
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from promptgroup_cli.flags import size
+from promptgroup_cli.commands.size.flags import check
 from sitegen import flags
 from support.yamlfiles import documents
 
@@ -154,7 +154,7 @@ def test_a_command_line_of_promptgroup_is_whole(command):
     assert parser is not None, f"there is no command {words[1]}"
     arguments = parser.parse_args(words[2:])
     if words[1] == "size":
-        size.check(arguments)
+        check(arguments)
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Completion: the scripts, a shell's question as argcomplete's protocol asks it, kubectl's question."""
 
+import argparse
 import os
 import subprocess
 import sys
@@ -8,7 +9,19 @@ import pytest
 
 from promptgroup_cli.__main__ import build_parser, kubectl_complete, main
 from promptgroup_cli.commands import completion
-from promptgroup_cli.flags.completion import SHELLS
+from promptgroup_cli.commands.completion import SHELLS, add
+
+
+def parsed(*words):
+    parser = argparse.ArgumentParser()
+    add(parser)
+    return parser.parse_args(words)
+
+
+def test_a_shell_without_a_script_is_refused(capsys):
+    with pytest.raises(SystemExit):
+        parsed("powershell")
+    assert "zsh" in capsys.readouterr().err
 
 
 def answered(*words):

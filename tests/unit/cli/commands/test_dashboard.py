@@ -10,6 +10,27 @@ from promptgroup_router.base.metrics import Metrics
 from support.rawobjects import promptgroup, router, serving
 
 
+def test_help_says_what_it_does(command):
+    code, out, _ = command("dashboard", "--help", exits=True)
+    assert code == 0
+    assert "changes nothing" in " ".join(out.split())
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--port", "70000"), "'70000' is not a whole number from 0 to 65535"),
+        (("--port", "x"), "'x' is not a whole number"),
+        (("--interval", "0.1"), "'0.1' is not a number of seconds from 0.5"),
+        (("--interval", "nan"), "'nan' is not a number of seconds"),
+    ],
+)
+def test_a_wrong_value_is_one_line(command, words, said):
+    code, _, err = command("dashboard", *words, exits=True)
+    assert code == 2
+    assert said in err
+
+
 @pytest.fixture
 def looked_at(monkeypatch, capsys):
     """What the page shows while the command serves it; then Ctrl-C."""

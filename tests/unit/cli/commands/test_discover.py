@@ -1,14 +1,36 @@
+import argparse
 import json
 
 import pytest
 import yaml
 
+from promptgroup_cli.commands.discover import add, manifest, note, table
+from promptgroup_cli.reach.discovered import SamplePrompt
 from promptgroup_operator.api.prompt_group import PromptGroupSpec
 from promptgroup_router.apis.request import ApiKind, parse
 from promptgroup_router.undeclared.leading import leading_of
 from promptgroup_router.undeclared.unmatched import UnmatchedPrefixes, document, sampled
 from support.rawobjects import router, serving
 from support.scriptedkube import Answer
+from support.yamlfiles import document as yaml_document
+
+
+def parsed(*words):
+    parser = argparse.ArgumentParser()
+    add(parser)
+    return parser.parse_args(words)
+
+
+@pytest.mark.parametrize("limit", ["0", "x", "-1", "257"])
+def test_a_number_of_prefixes_that_is_none(limit, capsys):
+    with pytest.raises(SystemExit):
+        parsed("--limit", limit)
+    assert "a whole number from 1 to 256" in capsys.readouterr().err
+
+
+def test_twenty_are_listed_unless_another_number_is_asked_for():
+    assert (parsed().limit, parsed("--limit", "256").limit) == (20, 256)
+
 
 RULES = "You are the support assistant of Example Ltd. " + "Answer briefly and politely. " * 80
 OTHER = "You translate. " * 200
@@ -76,7 +98,7 @@ def test_routers_keep_no_text_of_which_a_group_could_be_made_where_the_top_varie
     routers(kube, r1=saw("12:00:01 " + RULES, "12:00:02 " + RULES, keeps=9000))
     code, _, err = command("discover", "--write", "-")
     assert code == 2
-    assert "give requests of" in err
+    assert "give your own requests with --sample" in err
 
 
 def test_where_every_request_matched_there_is_nothing_to_discover(kube, command):
@@ -134,7 +156,7 @@ def test_a_text_that_routers_have_cut_is_said_to_be_a_part(kube, command):
 
 
 WRONG = {
-    "without a sample": ([], ["--write", "-"], "give requests of yours with --sample"),
+    "without a sample": ([], ["--write", "-"], "give your own requests with --sample"),
     "of a prompt that nobody sends": (
         [body("somebody " * 300)],
         ["--write", "-"],
@@ -176,3 +198,63 @@ def test_a_router_that_answers_something_else_is_named(kube, command, said):
     code, _, err = command("discover")
     assert code == 3
     assert "router r1 does not answer as a router of this version does" in err
+
+
+ENTRY = {
+    "model": "llama", "hash": "00000000000000ab", "prefixTokens": 2000.0, "requestsPerSecond": 1.5,
+    "tokensPerSecond": 3000.0, "sessions": 12.0, "texts": 1.0,
+}  # fmt: skip
+
+
+def test_a_prefix_has_a_line_with_its_share_of_the_tokens():
+    shown = table([ENTRY], 4000.0, None, ())
+    assert shown.splitlines()[1].split() == [
+        "00000000000000ab",
+        "llama",
+        "2000",
+        "1.50",
+        "3000",
+        "75%",
+        "-",
+        "12",
+        "1",
+        "-",
+    ]
+    assert "IN SAMPLE" not in shown
+    assert "changes behind" not in shown
+
+
+def test_what_is_more_than_can_be_counted_and_varies_is_said():
+    shown = table(
+        [ENTRY | {"sessions": 1400.0, "texts": 1400.0}], 3000.0, {ENTRY["hash"]: SamplePrompt("x", "")}, ["r2"]
+    )
+    assert shown.splitlines()[1].split()[-5:] == [">1000", ">1000", "1", "requests", "-"]
+    assert "changes behind its beginning" in shown
+    assert "Router r2 did not answer." in shown
+
+
+def test_a_group_has_the_tools_that_its_requests_have():
+    made = yaml_document(manifest("support", "llama", SamplePrompt("Be brief.", '[{"type":"function"}]')))
+    assert made["spec"]["prompt"] == {"system": "Be brief.", "tools": [{"type": "function"}]}
+    assert "differ" not in manifest("support", "llama", SamplePrompt("Be brief.", ""))
+
+
+def test_a_prefix_says_what_a_group_saves_and_how_it_varies():
+    near = {"group": "chat/support", "atByte": 1024.0}
+    varies = {"rule": "timestamp", "atByte": 0.0}
+    shown = table([ENTRY | {"prefillTokensPerSecond": 6000.0, "near": near, "varies": varies}], 4000.0, None, ())
+    assert shown.splitlines()[1].split()[6] == "0.50"
+    said = "drift of chat/support at byte 1024; a date with a time, or seconds since 1970 at byte 0 differs"
+    assert shown.splitlines()[1].endswith(said)
+    assert "until their clients change" in shown
+
+
+def test_a_rule_of_a_newer_router_is_named_by_its_id():
+    assert note(ENTRY | {"varies": {"rule": "mood", "atByte": 3.0}}) == "mood at byte 3 differs"
+
+
+def test_a_group_of_a_text_behind_a_time_says_that_clients_must_move_it():
+    assert "once their clients move it behind" in manifest(
+        "support", "llama", SamplePrompt("Be brief.", "", moved=True)
+    )
+    assert "once their clients move it" not in manifest("support", "llama", SamplePrompt("Be brief.", ""))

@@ -56,7 +56,7 @@ def test_a_document_in_the_one_user_message_is_proposed_with_what_a_group_would_
         assert made.prompt.system == DOCUMENT + "What does clause "
         assert "have the end of this text in their messages" in written
         code, _, err = command("discover", "--router", url, "--write", "-")
-        assert (code, "give requests of yours with --sample" in err) == (2, True)
+        assert (code, "give your own requests with --sample" in err) == (2, True)
 
     discover(tmp_path, bodies, look)
 

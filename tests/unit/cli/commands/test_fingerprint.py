@@ -1,11 +1,30 @@
 """The command `fingerprint`: of what, and whether pins are right. tests/golden/fingerprints.json has the hashes."""
 
+import argparse
 import json
 
 import pytest
 import yaml
 
+from promptgroup_cli.commands.fingerprint import add
 from promptgroup_router.contract.fingerprint import fingerprint
+
+
+def parsed(*words):
+    parser = argparse.ArgumentParser()
+    add(parser)
+    return parser.parse_args(words)
+
+
+def test_the_standard_input_is_read_unless_files_are_named():
+    assert (parsed().files, parsed("a", "b").files) == (["-"], ["a", "b"])
+
+
+def test_a_format_that_is_none_is_refused(capsys):
+    with pytest.raises(SystemExit):
+        parsed("--as", "yaml")
+    assert "manifest" in capsys.readouterr().err
+
 
 TOOLS = [{"type": "function", "function": {"name": "look"}}]
 TEXT = "You are kind.\n"

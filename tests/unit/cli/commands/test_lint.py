@@ -1,5 +1,6 @@
 """The command `lint`: what it reads, its exit status, and that it prints no text of a prompt."""
 
+import argparse
 import json
 from pathlib import Path
 
@@ -7,8 +8,29 @@ import pytest
 import yaml
 
 from promptgroup_cli.__main__ import main
+from promptgroup_cli.commands.lint import WIDTH, add, document, sarif, text
 from promptgroup_local.load.prompts import system_prompt
-from support.lints import STATIC
+from support.lints import STATIC, chat, declared, report
+
+
+def parsed(*words):
+    parser = argparse.ArgumentParser()
+    add(parser)
+    return parser.parse_args(words)
+
+
+@pytest.mark.parametrize("flag", ["--block-size", "--show"])
+@pytest.mark.parametrize("value", ["0", "-1", "1.5", "²", "10001"])
+def test_a_number_that_is_none_is_refused(flag, value, capsys):
+    with pytest.raises(SystemExit):
+        parsed("prompt.txt", f"{flag}={value}")
+    assert "is not a whole number from 1 to 10000" in capsys.readouterr().err
+
+
+def test_warnings_fail_and_nothing_is_quoted_unless_it_is_said():
+    found = parsed("prompt.txt")
+    assert (found.fail_on, found.show, found.block_size) == ("warning", 0, 16)
+
 
 ROOT = Path(__file__).parents[4]
 
@@ -137,3 +159,50 @@ def test_a_secrets_text_is_never_printed(lint):
 @pytest.mark.parametrize("path", sorted((ROOT / "manifests" / "samples").glob("*.yaml")), ids=lambda path: path.stem)
 def test_our_samples_are_clean(lint, path):
     assert lint(path.read_text(), name=path.name)[0] == 0
+
+
+DATED = report(declared(f"Time: 18:11:05. {STATIC}\n18:11:06", lines=True), show=20)
+LOG = report(*[chat(STATIC)] * 3, chat(f"{STATIC} It is short."))
+
+
+def test_text_explains_each_rule_once():
+    lines = text(DATED).splitlines()
+    assert lines[0] == (
+        f"file:1: warning time at byte 6 of system: a time of day, followed by {len(STATIC) + 11} bytes: '18:11:05'"
+    )
+    assert lines[1].startswith("    why: ")
+    assert lines[2].startswith("    fix: ")
+    assert lines[-2].startswith("file:2: warning time at byte ")
+    assert lines[-1] == "1 prompt examined: 2 warnings"
+    assert [line for line in lines if "why:" in line] == [lines[1]]
+    assert max(map(len, lines)) <= WIDTH
+
+
+def test_text_has_a_table_of_prefixes():
+    lines = text(LOG).splitlines()
+    assert lines[1].split() == ["hash", "bytes", "tokens", "requests", "share", "then"]
+    assert lines[2].split()[1:5] == [str(len(STATIC)), str(len(STATIC) // 4), "4", "100%"]
+    assert lines[2].endswith(f"2 prompts, from byte {len(STATIC)} of system")
+    assert lines[-1] == "4 prompts examined: nothing found"
+
+
+def test_json():
+    found = json.loads(document(DATED))
+    assert found["prompts"] == 1
+    first = found["findings"][0]
+    assert {key: value for key, value in first.items() if key not in ("message", "why", "wayOut")} == {
+        "rule": "time", "severity": "warning", "file": "file", "line": 1, "field": "system", "offset": 6, "requests": 1,
+        "excerpt": "18:11:05",
+    }  # fmt: skip
+    assert json.loads(document(LOG))["prefixes"][0] == {
+        "model": "m", "hash": LOG.prefixes[0].hash, "bytes": len(STATIC), "tokens": len(STATIC) // 4, "requests": 4,
+        "share": 1.0, "prompts": 2, "field": "system", "offset": len(STATIC),
+    }  # fmt: skip
+
+
+def test_sarif():
+    (run,) = json.loads(sarif(DATED))["runs"]
+    known = {rule["id"] for rule in run["tool"]["driver"]["rules"]}
+    assert {result["ruleId"] for result in run["results"]} <= known
+    assert [result["locations"][0]["physicalLocation"]["region"]["startLine"] for result in run["results"]] == [1, 2]
+    assert {result["level"] for result in run["results"]} == {"warning"}

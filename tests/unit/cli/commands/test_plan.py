@@ -9,9 +9,28 @@ import yaml
 
 from promptgroup_cli.base.errors import CommandError
 from promptgroup_cli.commands import plan
-from promptgroup_cli.flags import plan as flags
+from promptgroup_cli.commands.plan import add
 from promptgroup_cli.rehearsal import simulate
 from support import builders
+
+
+def parsed(*words):
+    parser = argparse.ArgumentParser()
+    add(parser)
+    return parser.parse_args(words)
+
+
+@pytest.mark.parametrize("value", ["0", "-1", "1.5", "a day", "86401", "²"])
+def test_a_start_of_no_length_is_refused(value, capsys):
+    with pytest.raises(SystemExit):
+        parsed("group.yaml", f"--warm-seconds={value}")
+    assert "is not a whole number from 1 to 86400" in capsys.readouterr().err
+
+
+def test_no_revision_is_there_and_the_analysis_passes_unless_it_is_said():
+    found = parsed("group.yaml")
+    assert (found.old, found.judge, found.warm_seconds, found.namespace) == (None, "pass", 60, "default")
+
 
 GROUP = {
     "apiVersion": "promptgroup.dev/v1alpha1",
@@ -28,9 +47,7 @@ def write(tmp_path, name="file.yaml", metadata=None, **spec):
 
 
 def run(*arguments):
-    parser = argparse.ArgumentParser()
-    flags.add(parser)
-    return list(plan.lines(parser.parse_args(arguments), builders.NOW))
+    return list(plan.lines(parsed(*arguments), builders.NOW))
 
 
 def refused(*arguments):
@@ -101,7 +118,5 @@ def test_one_that_does_not_settle_is_an_error(tmp_path, monkeypatch):
 def test_rows_come_before_the_end_is_known(tmp_path, monkeypatch):
     """A long plan is read while it is made."""
     monkeypatch.setattr(simulate, "MOMENTS", 1)
-    parser = argparse.ArgumentParser()
-    flags.add(parser)
-    lines = plan.lines(parser.parse_args([write(tmp_path)]), builders.NOW)
+    lines = plan.lines(parsed(write(tmp_path)), builders.NOW)
     assert any(line.startswith("+0s") for line in lines)

@@ -1,21 +1,61 @@
 """The command against a stand-in engine with a KV tier, over real sockets."""
 
+import argparse
 import asyncio
 import json
+import math
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 import urllib3
 import uvloop
 
 from promptgroup_cli.commands import probe
-from promptgroup_cli.commands.probe import prompt
+from promptgroup_cli.commands.probe import add, document, prompt, table
+from promptgroup_cli.forecast import measured
+from promptgroup_cli.forecast.measured import ReplicaFigures, TierFigures
 from promptgroup_local.engine.flags import Knobs, parse
 from promptgroup_local.engine.scheduler import Cost
 from promptgroup_local.engine.server import serving
 from promptgroup_operator.engines.engine import EngineClient
+
+
+def parsed(*words):
+    parser = argparse.ArgumentParser(exit_on_error=False)
+    add(parser)
+    return parser.parse_args(words)
+
+
+def test_what_is_not_given():
+    found = parsed("127.0.0.1:8000", "--model", "tiny")
+    assert (found.engine, found.type, found.tokens, found.repeat) == (
+        "127.0.0.1:8000",
+        "vLLM",
+        (512, 1024, 2048, 4096),
+        3,
+    )
+    assert (found.copy_to, found.reset, found.key_file) == (None, False, None)
+
+
+def test_addresses_are_written_as_urls_too():
+    assert parsed("http://[::1]:8000/", "--model", "tiny", "--copy-to", "pod:8000").engine == "[::1]:8000"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("https://e:8000",), ("e",), ("e:0",), ("e:8000/v1",), ("e:8000", "--tokens", "512"),
+     ("e:8000", "--tokens", "512,4096"),
+     ("e:8000", "--tokens", "5,x"),
+     ("e:8000", "--tokens", "512,999999"), ("e:8000", "--repeat", "0"), ("e:8000", "--repeat", "21"),
+     ("e:8000", "--reset", "--copy-to", "f:8000")],
+)  # fmt: skip
+def test_what_cannot_be_measured_is_refused(words):
+    with pytest.raises((argparse.ArgumentError, SystemExit)):
+        parsed(*words, "--model", "tiny")
+
 
 FLAGS = (
     "tiny", "--host=127.0.0.1", "--port=0", "--enable-prompt-tokens-details", "--num-gpu-blocks-override=8000",
@@ -129,3 +169,43 @@ def test_no_prompt_begins_as_another():
     texts = [prompt(64) for _ in range(200)]
     assert len({text[:16] for text in texts}) == 200
     assert all(len(text.split()) == 65 for text in texts)
+
+
+COPYING = TierFigures(400_000.0, 0.02, 0.05, 163.3, (380_000.0, 410_000.0))
+FOUND = ReplicaFigures(8000.0, 0.0123, 0.03, 320_000, (7900.0, 8100.0), COPYING)
+NEVER = TierFigures(4.0, 0.02, 0.05, math.inf, (3.9, 4.1))
+
+
+def test_people_read_it():
+    text = " ".join(table(FOUND, 2).split())
+    assert "8,000 tokens/s (7,900 to 8,100), after 12.3 ms of each request" in text
+    assert "400,000 tokens/s (380,000 to 410,000), 20.0 ms before" in text
+    assert "a copy pays from 163 tokens on" in text
+    assert "rely" not in text
+    assert "within 5% of the line" in text
+    assert "2 requests were running" in text
+    never = replace(FOUND, error=0.5, kv_tokens=0, tier=NEVER)
+    said = " ".join(table(never, 0).split())
+    assert "a copy never pays" in said
+    assert "not told by the engine" in said
+    assert "do not rely on it" in said
+    assert "running" not in said
+
+
+def test_size_reads_it():
+    found = measured.read(json.loads(document(FOUND, 0)))
+    assert (found.rate, found.kv_tokens, found.tier.rate, found.tier.latency) == (8000, 320_000, 400_000, 0.02)
+    assert (found.error, found.between) == (FOUND.error, FOUND.between)
+    assert (found.tier.error, found.tier.between) == (COPYING.error, COPYING.between)
+    never = replace(FOUND, tier=NEVER)
+    assert math.isinf(measured.read(json.loads(document(never, 0))).tier.break_even)
+
+
+def test_a_rate_that_other_lengths_do_not_bound_is_not_to_be_relied_on():
+    unsure = replace(FOUND, tier=replace(COPYING, between=(50_000.0, math.inf)))
+    text = " ".join(table(unsure, 0).split())
+    assert "400,000 tokens/s (at least 50,000)" in text
+    assert "do not rely on it" in text
+    assert json.loads(document(unsure, 0))["tier"]["between"] == [50_000.0, None]
+    wide = table(replace(FOUND, between=(6000.0, 9100.0)), 0)
+    assert "do not rely on it" in " ".join(wide.split())

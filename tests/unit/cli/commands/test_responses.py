@@ -2,8 +2,34 @@ import json
 
 import pytest
 
+from promptgroup_cli.__main__ import build_parser
 from promptgroup_cli.commands import responses
+from promptgroup_cli.embedding import endpoint
 from promptgroup_router.semantic.embedding import unit
+
+
+def parsed(*words):
+    return build_parser("promptgroup", ["responses"]).parse_args(["responses", *words])
+
+
+def test_a_purge_says_what_to_forget():
+    found = parsed("purge", "--group", "support", "--revision", "0123abcd", "-n", "chat")
+    assert (found.action, found.group, found.revision, found.namespace) == ("purge", "support", "0123abcd", "chat")
+    assert parsed("purge", "--all").all
+
+
+@pytest.mark.parametrize("words", [("purge", "--all", "--key", "0"), ("forget", "--all")])
+def test_a_purge_of_two_things_is_refused(words, capsys):
+    with pytest.raises(SystemExit) as ended:
+        parsed(*words)
+    assert ended.value.code == 2
+    assert "--help" in capsys.readouterr().err
+
+
+def test_a_calibration_says_what_it_reads_and_wants():
+    found = parsed("calibrate", "pairs.jsonl", "--precision", "0.95", "--minilm")
+    assert (found.action, found.pairs, found.precision, found.minilm) == ("calibrate", "pairs.jsonl", 0.95, True)
+    assert parsed("calibrate", "-").precision == 0.99
 
 
 @pytest.fixture
@@ -99,7 +125,7 @@ def test_a_threshold_is_chosen_where_one_is_proven(command, tmp_path, monkeypatc
     def embed(texts):
         return [unit([1, 0.001 * len(text)]) if "refund" in text else unit([0, 1]) for text in texts]
 
-    monkeypatch.setattr(responses, "from_endpoint", lambda _url, _model, _key: embed)
+    monkeypatch.setattr(endpoint, "from_endpoint", lambda _url, _model, _key: embed)
     pairs = [
         {"a": f"{'x' * (n % 40)} refund {chr(97 + n // 40) * 3}", "b": "my refund", "same": True} for n in range(1000)
     ]
@@ -117,7 +143,7 @@ def test_a_threshold_is_chosen_where_one_is_proven(command, tmp_path, monkeypatc
 
 @pytest.mark.parametrize("precision", ["0.5", "0.9999"])
 def test_the_bounds_of_a_precision_can_be_wanted(command, tmp_path, monkeypatch, precision):
-    monkeypatch.setattr(responses, "from_endpoint", lambda *_: lambda texts: [unit([1, 0])] * len(texts))
+    monkeypatch.setattr(endpoint, "from_endpoint", lambda *_: lambda texts: [unit([1, 0])] * len(texts))
     path = tmp_path / "pairs.jsonl"
     path.write_text('{"a": "x", "b": "y", "same": true}\n{"a": "x", "b": "z", "same": true}\n')
     words = ("--endpoint", "http://x/", "--embedding-model", "m", "--precision", precision)

@@ -1,9 +1,49 @@
+import argparse
 import json
 import threading
+from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+
+from promptgroup_cli.commands.usage import SERIES, CallerUsage, add, document, query, table
+from promptgroup_router.base.metrics import Metrics
+
+
+def parsed(*words):
+    parser = argparse.ArgumentParser()
+    add(parser)
+    return parser.parse_args(["--prometheus", "http://p:9090", *words])
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("90m", 5400), ("24h", 86400), ("30d", 2592000)])
+def test_a_period(text, seconds):
+    assert parsed("--period", text).period == seconds
+
+
+def test_the_period_is_the_last_day_unless_another_is_given():
+    assert (parsed().period, parsed().end) == (86400, None)
+    assert parsed("--end", "2026-11-01T00:00:00Z").end == datetime(2026, 11, 1, tzinfo=UTC)
+    assert parsed("--end", "2026-11-01").end == datetime(2026, 11, 1, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("flag", "value", "said"),
+    [
+        ("--period", "0h", "is no period"),
+        ("--period", "400d", "at most 366d"),
+        ("--period", "1h30m", "write 90m"),
+        ("--end", "today", "is no time"),
+        ("--group", 'a/b"} or x{', "is not a group"),
+        ("--prometheus", "p:9090", "not the address of a server"),
+    ],
+)
+def test_what_cannot_be_used_says_the_way_out(flag, value, said, capsys):
+    with pytest.raises(SystemExit):
+        parsed(flag, value)
+    assert said in capsys.readouterr().err
+
 
 FOUND = [
     ({"group": "chat/support", "caller": "web", "what": "prompt"}, "1000.4"),
@@ -82,3 +122,26 @@ def test_a_prometheus_that_does_not_answer_is_said(command):
     status, _, errors = command("usage", "--prometheus", "http://127.0.0.1:9")
     assert status == 3
     assert "--prometheus http://127.0.0.1:9: the connection was refused" in errors
+
+
+END = datetime(2026, 11, 2, tzinfo=UTC)
+
+
+def test_one_caller_needs_no_total_and_no_prompt_has_no_rate():
+    text = table([CallerUsage("a/b", "c", 1, 0, 0, 0)], END, 60)
+    assert "total" not in text
+    assert text.splitlines()[-1].split() == ["a/b", "c", "1", "0", "0", "-", "0", "0", "0"]
+
+
+def test_the_document_says_the_period():
+    assert json.loads(document([], END, 60)) == {
+        "start": "2026-11-01T23:59:00Z",
+        "end": "2026-11-02T00:00:00Z",
+        "usage": [],
+    }
+
+
+def test_the_query_names_series_that_routers_have():
+    names = {each.name for each in Metrics().all}
+    assert set(SERIES.values()) <= names
+    assert all(series in query(60, "") for series in SERIES.values())

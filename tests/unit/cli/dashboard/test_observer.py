@@ -5,8 +5,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from promptgroup_cli.base.cluster_choice import ClusterChoice
 from promptgroup_cli.base.errors import ReachError
+from promptgroup_cli.base.flags import ClusterChoice
 from promptgroup_cli.dashboard.observer import DashboardObserver
 from promptgroup_cli.dashboard.past import DashboardPast
 from promptgroup_cli.reach.connect import ClusterConnection

@@ -8,8 +8,8 @@ from base64 import b64encode
 
 import pytest
 
-from promptgroup_cli.base.cluster_choice import ClusterChoice
 from promptgroup_cli.base.errors import InputError, ReachError
+from promptgroup_cli.base.flags import ClusterChoice
 from promptgroup_cli.reach import connect
 from promptgroup_cli.reach.connect import AdminPort, ClusterConnection, ask_pod, router_at, routers_at
 from promptgroup_operator.base.errors import ClusterError

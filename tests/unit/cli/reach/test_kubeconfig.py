@@ -7,8 +7,8 @@ import sys
 import pytest
 import yaml
 
-from promptgroup_cli.base.cluster_choice import ClusterChoice
 from promptgroup_cli.base.errors import InputError, ReachError
+from promptgroup_cli.base.flags import ClusterChoice
 from promptgroup_cli.reach.connect import ClusterConnection
 from promptgroup_cli.reach.kubeconfig import default_namespace, find_kubeconfig
 from promptgroup_operator.base.settings import Settings

@@ -1,11 +1,10 @@
 import pytest
 from pydantic import ValidationError
 
-from promptgroup_operator.api.prompt_group import FailurePolicy, PromptGroup, PromptRouteSpec, parse_spec
-from promptgroup_router.contract.encoding import encode_group
+from promptgroup_operator.api.prompt_group import FailurePolicy, PromptGroup, parse_spec
 from promptgroup_router.contract.names import HEADER_SESSION
 from promptgroup_router.contract.table import Policy, Sharing
-from support.builders import FINGERPRINT, NOW, group, pod, revision
+from support.builders import FINGERPRINT
 
 LEAST = {"model": "llama", "prompt": {"system": "x"}, "engine": {"image": "i"}}
 
@@ -126,19 +125,6 @@ def test_a_status_of_before_is_read():
     assert (
         PromptGroup.model_validate({"spec": LEAST, "status": {"observedGeneration": 3}}).status.observed_generation == 3
     )
-
-
-def test_the_route_that_the_contract_encodes_is_what_the_schema_describes():
-    from promptgroup_operator.plan import prompt_route  # noqa: PLC0415 - only this case needs them
-    from promptgroup_operator.rollout import release  # noqa: PLC0415
-
-    rev = revision(pods=[pod("a", 0)])
-    step = release.RevisionStep(rev.fingerprint, release.RevisionPhase.SERVING, 100, frozenset({0, 1}))
-    of = group(modelAliases=["gpt"], responses={"cache": "Exact", "staleWhileRevalidate": "1m", "trustSeed": True})
-    route = prompt_route.route(of, [rev], {rev.fingerprint: step}, {rev.fingerprint: {"a": 0}}, {}, now=NOW)
-    encoded = encode_group(route)
-    parsed = PromptRouteSpec.model_validate(encoded)
-    assert parsed.model_dump(by_alias=True, exclude_none=True, mode="json") == encoded
 
 
 SHOWN = {

@@ -53,8 +53,8 @@ def test_who_may_use_a_group_is_never_guessed(kind, field):
     ("change", "said"),
     [
         ({"type": "Password"}, "type is 'Password', expected one of Anonymous, APIKey, Header, JWT"),
-        ({"secrets": "keys"}, "secrets is a str, expected a list"),
-        ({"secrets": ["keys", ""]}, "secrets has something that is no text"),
+        ({"secrets": "keys"}, "secrets is a string, expected a list of texts"),
+        ({"secrets": ["keys", ""]}, r"secrets\[1\] is '', expected a text that is not empty"),
         ({"sources": ["10.0.0.1/8"]}, "sources has '10.0.0.1/8', expected a network such as 10.0.0.0/8"),
     ],
 )

@@ -207,20 +207,20 @@ REFUSED = {
     ),
     "a load factor below one": (
         changed("loadFactorPercent", 99),
-        "chat/support: loadFactorPercent is 99, expected 100 to 10000",
+        "chat/support: loadFactorPercent is 99, expected a whole number from 100",
     ),
     "a load factor that is no number": (
         changed("loadFactorPercent", "125"),
-        "chat/support: loadFactorPercent is '125', expected a whole number from 0",
+        "chat/support: loadFactorPercent is '125', expected a whole number from 100",
     ),
-    "revisions that are no list": (changed("revisions", {}), "chat/support: revisions is a dict, expected a list"),
+    "revisions that are no list": (changed("revisions", {}), "chat/support: revisions is an object, expected a list"),
     "a revision that is none": (
         changed("revisions", 0, "x"),
-        "chat/support: revisions[0] is a str, expected an object",
+        "chat/support: revisions[0] is a string, expected an object",
     ),
     "two of one fingerprint": (
         changed("revisions", 1, "fingerprint", "a" * 32),
-        f"chat/support: revisions: {'a' * 32} is listed twice",
+        f"chat/support: revisions has '{'a' * 32}' twice",
     ),
     "a negative weight": (
         changed(*FIRST, "weight", -1),
@@ -234,7 +234,7 @@ REFUSED = {
         changed(*FIRST, "systemBytes", KeyError),
         "chat/support: revisions[0]: systemBytes is missing, expected a whole number from 0",
     ),
-    "two of one slot": (changed(*SLOT, "slot", 1), "chat/support: revisions[0].slots: 1 is listed twice"),
+    "two of one slot": (changed(*SLOT, "slot", 1), "chat/support: revisions[0]: slots has 1 twice"),
     "a slot that no ring has": (
         changed(*SLOT, "slot", 1 << 32),
         "chat/support: revisions[0].slots[0]: slot is 4294967296, expected a whole number of at most 4294967295",
@@ -261,7 +261,7 @@ REFUSED = {
     ),
     "an engine that is none": (
         changed(*FIRST, "engine", "vLLM"),
-        "chat/support: revisions[0].engine is a str, expected an object",
+        "chat/support: revisions[0]: engine is a string, expected an object",
     ),
     "settings that are no digest": (
         changed(*FIRST, "engine", "settings", 7),
@@ -325,12 +325,12 @@ def test_an_absent_slot_needs_none():
 
 
 TABLES = {
-    "not an object": (None, "table is a NoneType, expected an object"),
+    "not an object": (None, "table is null, expected an object"),
     "no format": (
         {"groups": []},
         "table: it has no format, so it is neither a table nor a PromptRoute",
     ),
-    "a group that is none": ({"format": 1, "groups": [1]}, "groups[0] is a int, expected an object"),
+    "a group that is none": ({"format": 1, "groups": [1]}, "groups[0] is a number, expected an object"),
     "a group without a name": (
         {"format": 1, "groups": [{"namespace": "a", "format": 1}]},
         "groups[0]: name is missing, expected a string",

@@ -42,7 +42,7 @@ def test_a_prompt_of_the_wrong_kind_is_refused_without_its_text(tmp_path):
     path, encoded = tmp_path / "table.json", encode_table(table())
     encoded["groups"][0]["revisions"][0]["prompt"]["system"] = ["a secret"]
     path.write_text(json.dumps(encoded))
-    with pytest.raises(TableError, match="prompt: system, tools and messages") as caught:
+    with pytest.raises(TableError, match="prompt: system is a list, expected a string") as caught:
         table_file.read(path)
     assert "secret" not in str(caught.value)
 
