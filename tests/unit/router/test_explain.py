@@ -283,7 +283,7 @@ def test_a_busy_home_is_left_for_a_cheaper_one():
 def test_where_nobody_has_room_it_waits(turns, seconds):
     state = serving()
     for number in range(12):
-        place(state, question(chat(f"{number}" + "y" * 120_000), {"x-session-id": f"other-{number}"}))
+        place(state, question(chat(f"{number}", "b", "y" * 120_000), {"x-session-id": f"other-{number}"}))
     found = told(state, question(chat(*turns)))
     assert found["choice"] is None
     assert not any(each["room"] for each in found["candidates"])
@@ -376,7 +376,7 @@ def test_a_canary_without_room_is_explained_by_the_revision_that_serves():
     canary = revision("You are new.", slots=1, engine=ENGINE, lends=False)
     state = serving(table(group("support", revision(engine=ENGINE), canary)))
     new = next(each for each in state.index.groups[0].revisions if not each.revision.lends)
-    state.balancer.replicas[new.candidates.ready[0].id].live.enter(1000, 12, 0, 0.99 * ENGINE.kv_tokens)
+    state.balancer.replicas[new.candidates.ready[0].id].live.enter(1000, 12, 0, 0.99 * ENGINE.kv_tokens, returned=True)
     found = told(state, question(chat(system="You are new.")))
     assert found["choice"] in {each["replica"] for each in found["candidates"] if each["lent"]}
     assert "the group's other revisions" in found["why"]

@@ -38,6 +38,13 @@ def body(user):
     return chat(f"{user} {LONG}")
 
 
+def returning(user):
+    """A later turn, of a session for which the room in the cache is kept."""
+    asked = chat(f"{user} {LONG}")
+    asked["messages"] += [{"role": "assistant", "content": "Yes."}, {"role": "user", "content": "Go on."}]
+    return asked
+
+
 def test_a_request_waits_for_room_and_goes_on_when_there_is(tmp_path, monkeypatch):
     # a session that has ended counts as live for a while: time alone makes room then
     monkeypatch.setattr(working_set, "LIVE_SECONDS", 0.01)
@@ -45,7 +52,7 @@ def test_a_request_waits_for_room_and_goes_on_when_there_is(tmp_path, monkeypatc
     async def check():
         gate = Gate()
         async with engines(1, gate) as found, routing(tmp_path, table_for(found)) as router:
-            first = asyncio.ensure_future(ask(router.port, post(body("one"))))
+            first = asyncio.ensure_future(ask(router.port, post(returning("one"))))
             await until(lambda: gate.asked == 1, "the first request to arrive")
             second = asyncio.ensure_future(ask(router.port, post(body("two"))))
             await until(lambda: len(router.state.admission_queue) == 1, "the second to wait")
@@ -66,7 +73,7 @@ def test_a_request_that_waits_too_long_is_refused_and_told_to_come_back(tmp_path
     async def check():
         gate = Gate()
         async with engines(1, gate) as found, routing(tmp_path, table_for(found)) as router:
-            first = asyncio.ensure_future(ask(router.port, post(body("one"))))
+            first = asyncio.ensure_future(ask(router.port, post(returning("one"))))
             await until(lambda: gate.asked == 1, "the first request to arrive")
             refused = await ask(router.port, post(body("two")))
             assert refused.status == 503
@@ -84,7 +91,7 @@ def test_a_client_that_leaves_while_it_waits_leaves_nothing_behind(tmp_path):
     async def check():
         gate = Gate()
         async with engines(1, gate) as found, routing(tmp_path, table_for(found)) as router:
-            first = asyncio.ensure_future(ask(router.port, post(body("one"))))
+            first = asyncio.ensure_future(ask(router.port, post(returning("one"))))
             await until(lambda: gate.asked == 1, "the first request to arrive")
             async with connected(router.port) as client:
                 client.send(post(body("two")))
@@ -105,7 +112,7 @@ def test_a_request_past_its_deadline_is_refused_where_it_waits(tmp_path):
     async def check():
         gate = Gate()
         async with engines(1, gate) as found, routing(tmp_path, table_for(found), request_timeout=0.2) as router:
-            first = asyncio.ensure_future(ask(router.port, post(body("one"))))
+            first = asyncio.ensure_future(ask(router.port, post(returning("one"))))
             await until(lambda: gate.asked == 1, "the first request to arrive")
             second = await ask(router.port, post(body("two")))
             assert second.status == 503
