@@ -476,7 +476,7 @@ def _subjects(routes: Iterable[Manifest]) -> Iterator[GuestSubject]:
                 yield GuestSubject(key, short(Fingerprint(revision["fingerprint"])), revision.get("tokens", 0))
 
 
-def _crowded(pods: Iterable[Pod], room: guest_room.Room) -> list[Pod]:
+def _crowded(pods: Iterable[Pod], room: guest_room.PromptRoom) -> list[Pod]:
     """Return pods with the tokens of all prompts that are kept warm on them."""
     return [replace(pod, crowd=room.by_pod.get(pod.name, 0)) for pod in pods]
 
