@@ -111,6 +111,27 @@ def test_a_release_makes_no_pod_and_loses_no_request(hosted: Hosted) -> None:
     assert all(map(unharmed, seen))
 
 
+def test_a_release_in_steps_is_judged_by_what_routers_saw(hosted: Hosted) -> None:
+    kube, before = hosted.kube, hosted.pods()
+    seen_weights: set[int] = set()
+    old = (kube.get("promptgroup", "second") or {})["status"]["fingerprint"]
+    judge = {"minRequests": 10, "maxTtftRisePercent": 1000}
+    with hosted.seen() as seen:
+        kube.apply(guest("second", PROMPTS["f"], rollout={"steps": [{"weight": 50, "pause": "2s"}], "judge": judge}))
+
+        def taken_over() -> bool | None:
+            listed = (kube.get("promptroute", "second") or {})["spec"]["revisions"]
+            weights = {each["fingerprint"]: each["weight"] for each in listed}
+            seen_weights.update(weight for name, weight in weights.items() if name != old)
+            return True if weights.get(old) == 0 else None
+
+        wait_for(taken_over, "the canary to take over", lambda: kube.get("promptgroup", "second"), seconds=90)
+        kube.wait_warm("second", "2/2")
+    assert {50, 100} <= seen_weights
+    assert hosted.pods() == before
+    assert all(map(unharmed, seen))
+
+
 def test_a_lost_replica_is_left_and_its_successor_is_warmed_for_every_guest(hosted: Hosted) -> None:
     kube = hosted.kube
     (victim, *_) = lab.engine_pods(kube, HOST)
@@ -144,10 +165,10 @@ def test_proofs_survive_the_operator(hosted: Hosted, cluster: LocalCluster) -> N
     set_operators(cluster, 0)
     set_operators(cluster, REPLICAS)
     # a change that the new operator must have seen
-    hosted.kube.apply(guest("second", PROMPTS["c"], warmup={"timeout": "6m"}))
-    generation = (hosted.kube.get("promptgroup", "second") or {})["metadata"]["generation"]
+    hosted.kube.apply(guest("third", PROMPTS["d"], warmup={"timeout": "6m"}))
+    generation = (hosted.kube.get("promptgroup", "third") or {})["metadata"]["generation"]
     wait_for(
-        lambda: (hosted.kube.get("promptgroup", "second") or {})["status"]["observedGeneration"] == generation or None,
+        lambda: (hosted.kube.get("promptgroup", "third") or {})["status"]["observedGeneration"] == generation or None,
         "the operator to see the change",
     )
     hosted.all_warm("2/2")

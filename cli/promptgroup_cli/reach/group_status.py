@@ -6,6 +6,8 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from promptgroup_operator.base.timestamps import parse_time
+from promptgroup_operator.guests import record
+from promptgroup_operator.guests.record import Proof
 from promptgroup_operator.kube.decode import pod_of
 from promptgroup_operator.plan.status import why_cold
 from promptgroup_operator.world.snapshot import Key, Manifest, Pod
@@ -109,6 +111,7 @@ MEANINGS: Final[Mapping[str, _Meaning]] = {
     "GatewayProgrammed": _Meaning("True", "No gateway uses the group's InferencePool", holds=False),
     "GatewayLimits": _Meaning("False", "Fields of the group have no effect behind a gateway", holds=False),
     "AliasesServed": _Meaning("True", "An alias of the model stands for something else", holds=False),
+    "PromptsFit": _Meaning("True", "Prompts leave sessions too little of the KV cache", holds=False),
     "Degraded": _Meaning("False", "The group is kept from its wanted state", holds=False),
     "CacheEffective": _Meaning("True", "Caches do not hold what prompts repeat", holds=False),
     "ScalingActive": _Meaning("True", "The load is not known, so the number of replicas is kept", holds=False),
@@ -141,7 +144,7 @@ def group_status(
     sizing, active = spec.get("sizing"), conditions.get("ScalingActive", {})
     return GroupStatus(
         key=Key(metadata["namespace"], metadata["name"]),
-        model=spec["model"],
+        model=spec.get("model", "") or (route["spec"]["model"] if route is not None else ""),  # a guest may name none
         aliases=tuple(spec.get("modelAliases", ())),
         ready=seen and conditions.get("Ready", {}).get("status") == "True",
         revision=status.get("revision", ""),
@@ -217,6 +220,7 @@ def _said(conditions: Mapping[str, Manifest], *, sized: bool) -> Iterator[Statem
 
 def _revisions(status: Mapping[str, Any], route: Manifest | None, pods: Sequence[Pod]) -> Iterator[RevisionRow]:
     routed = {each["fingerprint"]: each for each in route["spec"]["revisions"]} if route is not None else {}
+    proofs = {each.fingerprint: each.proofs for each in record.decode(route)}
     for each in status.get("revisions", []):
         fingerprint = Fingerprint(each["fingerprint"])
         own = [pod for pod in pods if pod.fingerprint == fingerprint]
@@ -227,17 +231,21 @@ def _revisions(status: Mapping[str, Any], route: Manifest | None, pods: Sequence
             replicas=each["replicas"],
             warm=each["warm"],
             ready=each["ready"],
-            slots=tuple(_slots(routed.get(fingerprint, {}).get("slots", []), own)),
+            slots=tuple(_slots(routed.get(fingerprint, {}).get("slots", []), own, proofs.get(fingerprint, {}))),
         )
 
 
-def _slots(routed: Sequence[Mapping[str, Any]], pods: Sequence[Pod]) -> Iterator[SlotRow]:
-    """Yield the slots by number, then the pods that hold none."""
+def _slots(routed: Sequence[Mapping[str, Any]], pods: Sequence[Pod], proofs: Mapping[str, Proof]) -> Iterator[SlotRow]:
+    """Yield the slots by number, then the pods that hold none. A guest has proofs on pods of its host."""
     by_name = {pod.name: pod for pod in pods}
     holders = set()
     for each in sorted(routed, key=lambda slot: int(slot["slot"])):
         pod = by_name.get(each.get("pod", ""))
         holders.add(each.get("pod", ""))
+        if (proof := proofs.get(each.get("pod", ""))) is not None:
+            said = proof.condition
+            yield SlotRow(each["slot"], each["pod"], each["state"], said.status, said.reason, said.message)
+            continue
         yield _slot(each["slot"], each["state"], each.get("pod", ""), pod)
     for pod in sorted(pods, key=lambda pod: pod.name):
         if pod.name not in holders:

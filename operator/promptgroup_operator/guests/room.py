@@ -18,7 +18,7 @@ NAMED = 3
 
 
 @dataclass(frozen=True, slots=True)
-class WarmTokens:
+class PromptRoom:
     """The tokens of the prompts that are kept warm on a host's replicas."""
 
     by_pod: Mapping[str, int]
@@ -27,7 +27,7 @@ class WarmTokens:
     """Group → tokens of its revisions on one replica."""
 
 
-def taken(routes: Iterable[Manifest]) -> WarmTokens:
+def taken(routes: Iterable[Manifest]) -> PromptRoom:
     """Return what prompts take, by the PromptRoutes of a host and of its guests."""
     by_pod, by_group = Counter[str](), Counter[str]()
     for route in routes:
@@ -38,7 +38,7 @@ def taken(routes: Iterable[Manifest]) -> WarmTokens:
             if tokens and pods:
                 by_group[route["metadata"]["name"]] += tokens
                 by_pod.update(dict.fromkeys(pods, tokens))
-    return WarmTokens(by_pod, by_group)
+    return PromptRoom(by_pod, by_group)
 
 
 def is_full(pod: Pod) -> bool:

@@ -500,7 +500,7 @@ def _sibling(found: Manifest, read: Fingerprint | None) -> Sibling:
     )
 
 
-def _crowded(pods: Iterable[Pod], room: guest_room.WarmTokens) -> list[Pod]:
+def _crowded(pods: Iterable[Pod], room: guest_room.PromptRoom) -> list[Pod]:
     """Return pods with the tokens of all prompts that are kept warm on them."""
     return [replace(pod, crowd=room.by_pod.get(pod.name, 0)) for pod in pods]
 

@@ -407,7 +407,7 @@ class Reconciler:
 
     def _ask_pool(self, state: ClusterState) -> PoolAnswers | None:
         cache = state.group.spec.cache
-        if cache is None or cache.pool is None or cache.pool.monitor is None:
+        if state.host is not None or cache is None or cache.pool is None or cache.pool.monitor is None:
             return None
         return self._pools.ask(cache.pool, state.group.key.namespace)
 

@@ -18,11 +18,11 @@ PEM = "-----BEGIN CERTIFICATE-----"
 
 
 def references(spec: PromptGroupSpec) -> list[tuple[str, str]]:
-    """Return (kind, name) of every object that the spec refers to."""
+    """Return (kind, name) of every object that the spec refers to; a guest's host tells of those of the engine."""
     secrets = _key_secrets(spec)
-    if spec.engine.credential_from is not None:
+    if spec.engine.credential_from is not None and not spec.is_guest:
         secrets = [*secrets, spec.engine.credential_from.name]
-    trusted = [tls_of(spec.engine.tls)] if spec.engine.tls is not None else []
+    trusted = [tls_of(spec.engine.tls)] if spec.engine.tls is not None and not spec.is_guest else []
     authorities = ((each.kind, each.name) for each in trusted)
     return sorted({*prompt.references(spec.prompt), *(("Secret", name) for name in secrets), *authorities})
 
@@ -49,7 +49,7 @@ class ReferenceProblem(NamedTuple):
 
 def problems(spec: PromptGroupSpec, values: Values) -> Iterator[ReferenceProblem]:
     """Yield why the group cannot be served, beside its prompt."""
-    for check in (_credential_problem, _tls_problem):
+    for check in (_credential_problem, _tls_problem) if not spec.is_guest else ():
         if (found := check(spec, values)) is not None:
             yield found
     yield from _access_problems(spec, values)

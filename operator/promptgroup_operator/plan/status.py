@@ -214,7 +214,7 @@ def tier(verdict: Diagnosis | None) -> list[Condition]:
 def _pool(world: World) -> list[Condition]:
     """Return whether the KV pool of a group that has one is there; engines serve on without it."""
     pool = world.group.spec.cache.pool if world.group.spec.cache is not None else None
-    if pool is None:
+    if pool is None or world.host is not None:
         return []
     effect = "engines continue to serve and compute what only the pool held; engines that start now wait for the pool"
     found = world.pool_answers

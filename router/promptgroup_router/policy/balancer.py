@@ -103,11 +103,11 @@ class Choice:
     """None if the request must wait for room."""
 
 
-Process = tuple[str, str]
+EngineProcess = tuple[str, str]
 """The address of an engine and its incarnation; the id of a member, and nothing, where it has no incarnation."""
 
 
-def _process(member: Member) -> Process:
+def _process(member: Member) -> EngineProcess:
     return (member.address, member.incarnation) if member.incarnation else (member.id, "")
 
 
@@ -118,7 +118,7 @@ class Balancer:
         self.replicas: dict[MemberId, ReplicaLoad] = {}
         """Member id → its load estimate, for every member of the index. Members of several groups share one where they
         are the same engine process."""
-        self._processes: dict[Process, ReplicaLoad] = {}
+        self._processes: dict[EngineProcess, ReplicaLoad] = {}
         """Process → its load estimate."""
         self._in_flight: dict[MemberId, int] = {}
         """Member id → requests of this router in flight there, for members that have any."""

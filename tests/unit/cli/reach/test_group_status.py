@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from promptgroup_cli.reach.group_status import MEANINGS, group_status
+from support.guestmodel import GuestModel, host_pods
 from support.rawobjects import FULL, SHORT, condition, engine, promptgroup, promptroute
 
 COLD = {"status": "False", "reason": "Warming", "message": "the prefix is being sent"}
@@ -125,3 +126,20 @@ def test_a_warm_condition_of_an_earlier_container_does_not_count():
     pod["metadata"]["annotations"]["promptgroup.dev/warmed-container"] = "containerd://earlier"
     (revision,) = group_status(promptgroup(), promptroute((0, "Absent", "")), [pod]).revisions
     assert [each.reason for each in revision.slots] == ["", "ContainerRestarted"]
+
+
+def test_a_guest_has_its_hosts_pods_and_names_no_model_of_its_own():
+    model = GuestModel(host_pods(["p0", "p1"]))
+    model.settle()
+    group = {
+        "metadata": {"namespace": "chat", "name": "support", "generation": 1},
+        "spec": {"engineFrom": {"promptGroup": "pool"}},
+        "status": model.status,
+    }
+    found = group_status(group, model.route, ())
+    assert (found.model, found.warm, found.ready) == ("llama", "2/2", True)
+    (revision,) = found.revisions
+    assert [(each.slot, each.pod, each.warm, each.reason) for each in revision.slots] == [
+        (0, "p0", "True", "PrefixCached"),
+        (1, "p1", "True", "PrefixCached"),
+    ]

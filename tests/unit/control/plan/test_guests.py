@@ -3,7 +3,7 @@
 from dataclasses import replace
 from datetime import timedelta
 
-from promptgroup_operator.plan import plan
+from promptgroup_operator.plan import plan, references
 from promptgroup_operator.world.samples import Flow, Stratum, StratumKey, Traffic
 from promptgroup_router.contract.fingerprint import short
 from support import builders
@@ -195,3 +195,13 @@ def test_a_guest_on_one_replica_moves_before_that_leaves():
     assert all(served)
     assert served[-1] != {only}
     assert len(served[-1]) == 1
+
+
+def test_what_engines_need_is_told_by_the_host_alone():
+    pool = {"type": "LMCache", "address": "lmcache:65432", "monitor": "lmcache:8080"}
+    engine = {"credentialFrom": {"name": "keys", "key": "engine"}}
+    serving = builders.spec(cache={"pool": pool}, engine=engine)
+    model = GuestModel(host_pods(["p0"]), host_spec=serving)
+    model.settle()
+    assert references.references(model.world().group.spec) == []
+    assert "CachePoolReady" not in {each["type"] for each in model.status["conditions"]}
