@@ -24,8 +24,6 @@ from promptgroup_operator.base.errors import ClusterError
 from promptgroup_operator.base.settings import Settings
 from promptgroup_operator.engines.group_engines import GroupEngines
 from promptgroup_operator.kube.api_server import KubeClient, connect, watched
-from promptgroup_operator.kube.decode import host_of
-from promptgroup_operator.kube.guest_index import SEEN_BY_GUESTS, GuestIndex
 from promptgroup_operator.kube.leader_election import LeaderElector, Term
 from promptgroup_operator.kube.read import ClusterReader
 from promptgroup_operator.kube.resync import Resync
@@ -65,6 +63,10 @@ STUCK = timedelta(minutes=5)
 """A pass that runs longer is reported as stuck: each of its requests has a limit of seconds."""
 
 
+SEEN_BY_GUESTS = frozenset({"PromptGroup", "PromptRoute", "Pod"})
+"""Kinds of a host's objects that a pass over a guest sees."""
+
+
 class Operator:
     """One operator process: the queue, its workers, the watches, and the Lease that allows it to write.
 
@@ -85,7 +87,6 @@ class Operator:
         client.on_return = self.queue.retry_failed
         self.term = Term(until=float("-inf") if settings.lease else float("inf"))
         self.elector = _elector(settings, client, self.term) if settings.lease else None
-        self.guests = GuestIndex()
         self.stores = stores = {kind: Store(kind, partial(self._changed, kind)) for kind in KINDS}
         self.resync = Resync(client, self.queue, stores, settings.namespaces, settings.resync)
         self.session = KopfSession(api, watched(KINDS), client.count, self.resync.relisted)
@@ -119,11 +120,8 @@ class Operator:
     def _changed(self, kind: str, key: Key) -> None:
         """Queue a group of which an object changed, and its guests if they see that object, too."""
         self.queue.add(key)
-        if kind == "PromptGroup":
-            found = self.stores[kind].get(key.namespace, key.name)
-            self.guests.put(key, host_of(found) if found is not None else "")
         if kind in SEEN_BY_GUESTS:
-            for guest in self.guests.of(key):
+            for guest in self.stores["PromptGroup"].list_guests(key):
                 self.queue.add(guest)
 
     def start(self) -> None:

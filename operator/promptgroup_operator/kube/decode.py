@@ -1,4 +1,4 @@
-"""Decode objects of the API server into the frozen values that decisions use. Does no I/O and reads no clock."""
+"""Decode objects of the API server into the frozen values that decisions use."""
 
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
@@ -50,7 +50,7 @@ def group_of(key: Key, raw: Manifest) -> GroupObject:
 
 def host_of(group: Manifest) -> str:
     """Return the name of the group whose replicas serve a PromptGroup; empty for one with an engine of its own."""
-    source = group["spec"].get("engineFrom")
+    source = group.get("spec", {}).get("engineFrom")
     return str(source.get("promptGroup", "")) if isinstance(source, Mapping) else ""
 
 

@@ -6,7 +6,7 @@ decide                      CREATE         TAKE / RENEW     WAIT                
 
 The time for which another process holds it is counted from when this process first saw the present record, by its own
 monotonic clock. The times in the record are by other clocks and are for people only, so no skew between clocks matters;
-clocks must only run at about the same speed. Does no I/O and reads no clock.
+clocks must only run at about the same speed.
 """
 
 import enum

@@ -244,12 +244,8 @@ class ClusterReader:
 
     def _guest_routes(self, key: Key) -> list[Manifest]:
         """Return the PromptRoutes of a group's guests."""
-        guests = (
-            each["metadata"]["name"]
-            for each in self._stores["PromptGroup"].list_namespace(key.namespace)
-            if host_of(each) == key.name
-        )
-        routes = (self._stores["PromptRoute"].get(key.namespace, name) for name in guests)
+        guests = self._stores["PromptGroup"].list_guests(key)
+        routes = (self._stores["PromptRoute"].get(guest.namespace, guest.name) for guest in guests)
         return [route for route in routes if route is not None]
 
     def _text(self, group: GroupObject) -> PromptText | Problem:

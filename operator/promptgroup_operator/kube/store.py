@@ -13,6 +13,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from typing import TypeAlias
 
+from promptgroup_operator.kube.decode import host_of
 from promptgroup_operator.world.snapshot import Key, Manifest
 from promptgroup_router.contract import names
 
@@ -32,6 +33,8 @@ KINDS: Mapping[str, str] = {
 """Watched kind → label selector. The server applies it, so no foreign pod is ever listed."""
 UNOBSERVED = "-"
 """In place of a fingerprint: no pass has written the group's status yet."""
+GUESTS = "guests of"
+"""The beginning of what guests are looked up by; no namespace has this name."""
 DELETED = 10_000
 """Deleted objects of a kind whose last versions are remembered."""
 
@@ -49,7 +52,7 @@ class Store:
         self._changed = changed
         self._objects: dict[ObjectName, Manifest] = {}
         self._index: dict[Hashable, dict[ObjectName, Manifest]] = {}
-        """Group, namespace or prompt (`_looked_up_by`) → its objects, so that a pass looks at no other group's."""
+        """Group, namespace, prompt or host (`_looked_up_by`) → its objects: a pass looks at no other group's."""
         self._deleted: OrderedDict[str, int] = OrderedDict()
         """uid of an object that is gone → resourceVersion of its deletion or later; the latest last."""
         self._lock = threading.Lock()
@@ -105,6 +108,11 @@ class Store:
         with self._lock:
             found = (self._index.get((namespace, model, prompt), {}) for prompt in (fingerprint, UNOBSERVED))
             return [each for group in found for each in group.values()]
+
+    def list_guests(self, host: Key) -> list[Key]:
+        """Return the PromptGroups that are guests of a group, by name."""
+        with self._lock:
+            return [Key(*name) for name in sorted(self._index.get((GUESTS, host.namespace, host.name), {}))]
 
     def list_all(self) -> list[Manifest]:
         """Return every object."""
@@ -190,11 +198,13 @@ def _group(kind: str, found: Manifest) -> Key | None:
 
 
 def _looked_up_by(kind: str, key: Key, found: Manifest) -> list[Hashable]:
-    """Return what an object is looked up by: its group, its namespace, and a PromptGroup by its prompt as well."""
+    """Return what an object is looked up by: its group and its namespace; a PromptGroup by prompt and by host, too."""
     places: list[Hashable] = [key, key.namespace]
     if kind == "PromptGroup":
         status = found.get("status", {})
         observed = status.get("observedGeneration", -1) >= 0
         fingerprint = status.get("fingerprint", "") if observed else UNOBSERVED
         places.append((key.namespace, found.get("spec", {}).get("model"), fingerprint))
+        if host := host_of(found):
+            places.append((GUESTS, key.namespace, host))
     return places

@@ -168,3 +168,21 @@ def test_a_version_that_is_kept_or_older_is_known(store):
     put(store, pod("a", 7))
     assert [store.knows(pod("a", version)) for version in (6, 7, 8)] == [True, True, False]
     assert not store.knows(pod("b", 1))
+
+
+def test_guests_are_looked_up_by_their_host():
+    store = Store("PromptGroup", lambda _: None)
+    host = Key("chat", "pool")
+    for version, (namespace, name, serving) in enumerate(
+        [("chat", "b", "pool"), ("chat", "a", "pool"), ("chat", "pool", ""), ("other", "c", "pool")], 1
+    ):
+        spec = {"engineFrom": {"promptGroup": serving}} if serving else {"engine": {}}
+        metadata = {"namespace": namespace, "name": name, "uid": f"{namespace}-{name}", "resourceVersion": str(version)}
+        store.put({"metadata": metadata, "spec": spec})
+    assert store.list_guests(host) == [Key("chat", "a"), Key("chat", "b")]
+    moved = {"namespace": "chat", "name": "a", "uid": "chat-a", "resourceVersion": "9"}
+    store.put({"metadata": moved, "spec": {"engineFrom": {"promptGroup": "larger"}}})
+    assert store.list_guests(host) == [Key("chat", "b")]
+    store.delete({"metadata": {"namespace": "chat", "name": "b", "uid": "chat-b", "resourceVersion": "10"}})
+    assert store.list_guests(host) == []
+    assert store.list_guests(Key("chat", "larger")) == [Key("chat", "a")]
