@@ -28,10 +28,10 @@ FEATURES = tuple(
         "features.stored_response",
     )
 )  # fmt: skip
-"""What a request has beside a place to go: by package or module."""
+"""The features of the router, by package or module."""
 CORE = (*(_ROUTER + name for name in ("routing", "decision", "proxy", "policy", "rings", "prefixes", "http11")),
         "promptgroup_picker.extproc")  # fmt: skip
-"""What every request passes."""
+"""The packages that every request passes."""
 WIRING = (_ROUTER + "decision.arrival",)
 """The module that knows which features there are."""
 

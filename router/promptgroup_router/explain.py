@@ -12,7 +12,7 @@ The document is JSON:
 | `table`      | version of the table                                                                               |
 | `refusal`    | what the client would get instead: status, code, param, message; then what follows may be missing  |
 | `match`      | how (content, name, none), group (`namespace/name`), model, alias (null: the model was named, or a  |
-|              | group); `departed`: the prompt of a near miss                                                      |
+|              | group); `nearMiss`: the prompt of a near miss                                                      |
 | `caller`     | null where the group asks nobody who they are; name: of the caller, null where that is not known   |
 | `session`    | key, named, source (a header or a field; empty: the start of the conversation), last (where it was; |
 |              | null where the group tells callers apart)                                                          |
@@ -215,7 +215,7 @@ def _request(
             "group": group.label if group is not None else None,
             "model": found.model,
             "alias": asked if found.matched_by is not MatchedBy.NAME and asked != found.model else None,
-            "departed": {"group": missed.group, "atByte": missed.at} if missed is not None else None,
+            "nearMiss": {"group": missed.group, "atByte": missed.at} if missed is not None else None,
         },
         "session": {"key": f"{session.key:016x}", "named": session.named, "source": session.source, "last": last},
         "revision": _arm(found, group, revision) if group is not None and revision is not None else None,

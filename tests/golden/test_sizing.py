@@ -5,7 +5,7 @@
     about       what the case shows
     sizing      spec.sizing
     replicas    what the group wanted at the last look; `serving` of them are warm, all of them unless given
-    engines, clients, departure     fields of the Load, merged over the base; `none` for what could not be observed
+    engines, clients, drift     fields of the Load, merged over the base; `none` for what could not be observed
     firstToken  seconds: 95 of 100 requests had their first token by then, as many by half of it as not
     tiers       who can copy from the KV tiers: Replica or Shared; None unless given
     stale       why nothing newer is known; early: whether reading has just begun
@@ -26,7 +26,7 @@ import pytest
 from promptgroup_operator.api.prompt_group import SizingSpec
 from promptgroup_operator.sizing.diagnosis import diagnose
 from promptgroup_operator.sizing.recommend import SizingInput, decide
-from promptgroup_operator.world.load import ClientLoad, Departure, EngineLoad, GroupLoad, PoolMember, TierReach
+from promptgroup_operator.world.load import ClientLoad, EngineLoad, GroupLoad, PoolMember, PromptDrift, TierReach
 from promptgroup_operator.world.samples import Histogram
 from promptgroup_operator.world.sizing_history import Cause, GroupShape, History, Past, Recommendation, SizeChange, Wave
 from support.yamlfiles import document
@@ -115,7 +115,7 @@ def load_of(case, replicas):
         base["seconds"],
         block(EngineLoad, base, case, "engines", {"replicas": replicas, "first_token": first}),
         block(ClientLoad, base, case, "clients", {"first_token": first}),
-        block(Departure, base, case, "departure", {}),
+        block(PromptDrift, base, case, "drift", {}),
         case.get("stale", ""),
         case.get("early", False),
         TierReach(case.get("tiers", "None")),

@@ -98,7 +98,7 @@ def working(found: Served, file: Path, told: OperatorMetrics) -> Iterator[None]:
                     return
                 asyncio.run(drive(drawn, Target([found.url], "llama", usage=True), concurrency=6, turns=1))
                 tables.leave(turn)
-            found.router.state.metrics.held_seconds.observe("chat/support", value=0.1)
+            found.router.state.metrics.queued_seconds.observe("chat/support", value=0.1)
             told.passes.observe(0.01)
             told.pass_failures.labels(FAULT).inc()
             told.warmups.labels("PrefixCached").inc()

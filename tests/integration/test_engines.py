@@ -109,7 +109,7 @@ def test_an_engine_without_prefix_caching_is_not_warm_and_the_group_says_what_to
 
 
 def test_a_flushed_sglang_is_warmed_again(kube: Kubectl, cluster: LocalCluster, no_operator: None) -> None:
-    with operator_process(cluster, kube.namespace, "--touch-seconds=1"):
+    with operator_process(cluster, kube.namespace, "--refresh-seconds=1"):
         kube.apply(made("flushed", "SGLang", ENGINES["SGLang"].args, replicas=1))
         kube.wait_warm("flushed", "1/1")
         (pod,) = lab.engine_pods(kube, "flushed")

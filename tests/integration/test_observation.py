@@ -241,11 +241,11 @@ def agree(own: GroupLoad, told: GroupLoad) -> None:
     assert told.clients is not None
     for field in ("requests", "prompt_tokens", "sessions", "session_tokens"):
         assert close(getattr(own.clients, field), getattr(told.clients, field), least=3), field
-    assert own.departure is not None
-    assert told.departure is not None
-    assert close(own.departure.share, told.departure.share)
-    assert own.departure.at == told.departure.at == 0
-    assert own.departure.length == told.departure.length == len(SYSTEM.encode())
+    assert own.drift is not None
+    assert told.drift is not None
+    assert close(own.drift.share, told.drift.share)
+    assert own.drift.at == told.drift.at == 0
+    assert own.drift.length == told.drift.length == len(SYSTEM.encode())
 
 
 def test_both_sources_tell_the_same_load_and_a_restart_or_an_outage_is_no_load(

@@ -118,7 +118,7 @@ def pooled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pooled]:
     ):
         kubectl = local.kubectl(GROUP)
         lab.install_operator(kubectl)
-        lab.set_operator(kubectl, touch_seconds=TOUCH_SECONDS)
+        lab.set_operator(kubectl, refresh_seconds=TOUCH_SECONDS)
         kubectl.make_namespace(GROUP)
         lab.install_router(kubectl)
         it = Pooled(local, kubectl, pool)
@@ -261,7 +261,7 @@ def newly_operated(pooled: Pooled) -> Iterator[None]:
 
     The status has no figures of before.
     """
-    lab.set_operator(pooled.kubectl, touch_seconds=3600)
+    lab.set_operator(pooled.kubectl, refresh_seconds=3600)
     operators.set_operators(pooled.local, 0)
     empty = {"hitRate": None, "cache": dict.fromkeys(FIGURES[1:])}
     patch = json.dumps({"status": empty})
@@ -273,7 +273,7 @@ def newly_operated(pooled: Pooled) -> Iterator[None]:
         "each engine to be read",
     )
     yield
-    lab.set_operator(pooled.kubectl, touch_seconds=TOUCH_SECONDS)
+    lab.set_operator(pooled.kubectl, refresh_seconds=TOUCH_SECONDS)
 
 
 @pytest.fixture

@@ -90,7 +90,7 @@ def test_engines_with_tls_and_a_key_are_reached_by_router_and_operator_alone(tmp
     with LocalCluster(tmp_path / "cluster", images=images) as local:
         kubectl = local.kubectl(GROUP)
         lab.install_operator(kubectl)
-        lab.set_operator(kubectl, touch_seconds=TOUCH_SECONDS)
+        lab.set_operator(kubectl, refresh_seconds=TOUCH_SECONDS)
         kubectl.make_namespace(GROUP)
         lab.install_router(kubectl)
         kubectl.run("create", "secret", "generic", "engine-key", f"--from-literal=key={KEY}")

@@ -83,7 +83,7 @@ def test_what_a_tier_brought_is_counted_and_told_to_the_token(engine: str, kube:
 def test_a_prefix_that_only_the_tier_has_left_is_told_as_lost_by_the_gpu(
     cluster: LocalCluster, kube: Kubectl, crds: None, no_operator: None
 ) -> None:
-    with operator_process(cluster, kube.namespace, "--touch-seconds=1"):
+    with operator_process(cluster, kube.namespace, "--refresh-seconds=1"):
         kube.apply(group("copied", replicas=1, cache=MEMORY, env={"VLLM_SERVER_DEV_MODE": "1"}))
         kube.wait_warm("copied", "1/1")
         (pod,) = lab.engine_pods(kube, "copied")

@@ -33,7 +33,7 @@ def _no_open_connections() -> Iterator[None]:
 @contextmanager
 def touching(cluster: LocalCluster, kube: Kubectl) -> Iterator[None]:
     """An operator of the namespace that touches replicas every few seconds."""
-    with operator_process(cluster, kube.namespace, "--touch-seconds=1"):
+    with operator_process(cluster, kube.namespace, "--refresh-seconds=1"):
         yield
 
 

@@ -15,7 +15,7 @@ import pytest
 from promptgroup_operator.plan.plan import decide
 from promptgroup_operator.sizing.diagnosis import HEALTHY, diagnose
 from promptgroup_operator.sizing.recommend import SizingInput, replicas
-from promptgroup_operator.world.load import LOAD_WINDOW, PERIOD, Departure
+from promptgroup_operator.world.load import LOAD_WINDOW, PERIOD, PromptDrift
 from promptgroup_operator.world.sizing_history import NEW
 from promptgroup_operator.world.snapshot import PoolAnswers
 from support.builders import NOW, group, pod, revision, spec, world
@@ -42,7 +42,7 @@ class Fault:
     hit_rate: float
     fields: dict[str, Any] = field(default_factory=dict)
     """Of the load, from the first reading with the fault on: what routers tell as of now."""
-    departing: Departure | None = None
+    departing: PromptDrift | None = None
     scales: bool = False
     releases: bool = False
 
@@ -50,8 +50,8 @@ class Fault:
 FAULTS = {
     "sessions outgrow the caches": Fault("Thrashing", 0.6, {"sessions": 1000.0, "history": 3500.0}),
     "running requests fill the caches": Fault("Thrashing", 0.6, {"usage": 0.97, "preemptions": 2.0}),
-    "the prompt was edited at a byte": Fault("PromptDrift", 0.3, departing=Departure(0.7, 4000, 32_000)),
-    "a time stands on top": Fault("PromptDrift", 0.05, departing=Departure(0.9, 0, 32_000)),
+    "the prompt was edited at a byte": Fault("PromptDrift", 0.3, departing=PromptDrift(0.7, 4000, 32_000)),
+    "a time stands on top": Fault("PromptDrift", 0.05, departing=PromptDrift(0.9, 0, 32_000)),
     "little is shared": Fault("LowSharing", 0.05, {"declared_tokens": 500, "opening": 1.0}),
     "the engines cache nothing": Fault("PrefixCachingDisabled", 0.0),
     "a replica joined": Fault("ScalingWave", 0.4, scales=True),
@@ -80,7 +80,7 @@ class Drill:
         seen = load(
             **({"requests": 16 * self._draw.uniform(0.8, 1.1)} | (fault.fields if fault is not None else {})),
             hit_rate=sum(self._hits) / WINDOW,
-            departure=replace(departing, share=share) if departing is not None else None,
+            drift=replace(departing, share=share) if departing is not None else None,
         )
         current = self._wanted
         if fault is not None and fault.scales:

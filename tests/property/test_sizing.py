@@ -16,7 +16,7 @@ from promptgroup_operator.sizing.model import fit
 from promptgroup_operator.sizing.prefill_rate import prefill_rate
 from promptgroup_operator.sizing.recommend import SizingInput, decide
 from promptgroup_operator.sizing.shared import split
-from promptgroup_operator.world.load import Departure, GroupLoad, TierReach
+from promptgroup_operator.world.load import GroupLoad, PromptDrift, TierReach
 from promptgroup_operator.world.sizing_history import NEW
 from support.examples import examples
 from support.loads import load
@@ -39,7 +39,7 @@ without_tiers = st.builds(
     sessions=st.floats(0, 2000),
     history=st.floats(0, 20_000),
     p95=st.none() | st.floats(0.01, 20),
-    departure=st.none() | st.builds(Departure, st.floats(0, 1), st.integers(0, 32_000), st.just(32_000)),
+    drift=st.none() | st.builds(PromptDrift, st.floats(0, 1), st.integers(0, 32_000), st.just(32_000)),
     stale=st.sampled_from(["", "Prometheus does not answer"]),
     waiting=st.floats(0, 200),
     held=st.floats(0, 100),
@@ -125,7 +125,7 @@ def test_drift_never_adds_replicas(requests, current, share, at, late, waiting, 
     assume(decide(SIZING, SizingInput(current, current, "a", well), NEW, NOW).value <= current)
     drifting = load(
         requests, replicas=current, hit_rate=0.94 * (1 - share), usage=min(1.0, usage * longer), sessions=4 * requests,
-        p95=late, waiting=waiting, departure=Departure(share, at, 32_000),
+        p95=late, waiting=waiting, drift=PromptDrift(share, at, 32_000),
     )  # fmt: skip
     assume(drifting.engines.queries * (1 - 0.94 * (1 - share)) / 10_000 / current > 0.9 or longer < 1.01)
     assert decide(SIZING, SizingInput(current, current, "a", drifting), NEW, NOW).value <= current

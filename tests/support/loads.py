@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from promptgroup_operator.world.load import ClientLoad, Departure, EngineLoad, GroupLoad
+from promptgroup_operator.world.load import ClientLoad, EngineLoad, GroupLoad, PromptDrift
 from promptgroup_operator.world.samples import Histogram
 
 
@@ -22,7 +22,7 @@ def load(
     sessions: float = 120,
     history: float = 2000,
     p95: float | None = 0.2,
-    departure: Departure | None = None,
+    drift: PromptDrift | None = None,
     stale: str = "",
     **fields: object,
 ) -> GroupLoad:
@@ -36,7 +36,7 @@ def load(
         sessions: that are live.
         history: tokens of each beyond the declared ones.
         p95: 95th percentile of the first token in seconds.
-        departure: where prompts leave the declared one.
+        drift: where prompts leave the declared one.
         stale: why nothing newer is known.
         fields: further ones of Engines or of Clients.
     """
@@ -71,4 +71,4 @@ def load(
     )
     theirs = {name: value for name, value in fields.items() if name in ClientLoad.__slots__}
     rest = {name: value for name, value in fields.items() if name not in ClientLoad.__slots__}
-    return GroupLoad(60.0, replace(engines, **rest), replace(clients, **theirs), departure, stale)
+    return GroupLoad(60.0, replace(engines, **rest), replace(clients, **theirs), drift, stale)

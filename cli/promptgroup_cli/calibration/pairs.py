@@ -1,4 +1,4 @@
-"""Reads pairs of questions that somebody has judged, and holds half of them out. Does no I/O."""
+"""Reads pairs of questions that somebody has judged, and holds half of them out."""
 
 from hashlib import blake2b
 from typing import NamedTuple

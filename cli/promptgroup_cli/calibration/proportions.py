@@ -1,4 +1,4 @@
-"""Says how sure a share is that was seen in a sample. Does no I/O."""
+"""Says how sure a share is that was seen in a sample."""
 
 from math import exp, lgamma, log, log1p, sqrt
 

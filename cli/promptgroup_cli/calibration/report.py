@@ -1,4 +1,4 @@
-"""Prints what a sample of pairs says of a semantic cache's threshold. Does no I/O."""
+"""Prints what a sample of pairs says of a semantic cache's threshold."""
 
 from collections.abc import Iterator, Sequence
 

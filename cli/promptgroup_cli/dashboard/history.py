@@ -1,6 +1,6 @@
 """Keeps what the page shows over time: figures of each group, and what revisions did since a step of a release began.
 
-Everything is bounded: points by their age, groups by their number. Does no I/O and reads no clock.
+Everything is bounded: points by their age, groups by their number.
 """
 
 from collections import deque

@@ -1,4 +1,4 @@
-"""Values of what was read of a cluster and its routers at one moment. Does no I/O and reads no clock."""
+"""Values of what was read of a cluster and its routers at one moment."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

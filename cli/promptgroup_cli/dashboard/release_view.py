@@ -1,7 +1,4 @@
-"""Makes the view of a release: its steps, the figures of both revisions, and what the operator says of them.
-
-Does no I/O and reads no clock.
-"""
+"""Makes the view of a release: its steps, the figures of both revisions, and what the operator says of them."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime

@@ -1,4 +1,4 @@
-"""The subject of a lint: one prompt, declared or sent. Does no I/O."""
+"""The subject of a lint: one prompt, declared or sent."""
 
 import enum
 from collections.abc import Iterator, Mapping

@@ -94,7 +94,7 @@ def _request(told: Told) -> Iterator[tuple[str, str]]:
 def _group(match: Told) -> str:
     if match["group"] is not None:
         return f"{match['group']} ({_model(match)}), matched {_HOW[match['how']]}"
-    missed = match["departed"]
+    missed = match["nearMiss"]
     near = (
         f"; it departs from the prompt of {missed['group']} at byte {missed['atByte']:,}" if missed is not None else ""
     )

@@ -1,4 +1,4 @@
-"""Describes what changes from one moment of a rehearsal to the next. Does no I/O."""
+"""Describes what changes from one moment of a rehearsal to the next."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

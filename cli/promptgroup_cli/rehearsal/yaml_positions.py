@@ -1,4 +1,4 @@
-"""Finds the lines of a manifest where prompts and templates of its PromptGroups stand. Does no I/O."""
+"""Finds the lines of a manifest where prompts and templates of its PromptGroups stand."""
 
 from collections.abc import Iterator
 

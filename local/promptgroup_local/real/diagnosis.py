@@ -278,7 +278,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         ):
             kubectl = cluster.kubectl(GROUP)
             lab.install_operator(kubectl)
-            lab.set_operator(kubectl, touch_seconds=TOUCH_SECONDS)
+            lab.set_operator(kubectl, refresh_seconds=TOUCH_SECONDS)
             kubectl.make_namespace(GROUP)
             lab.install_router(kubectl)
             console.print(f"starting {REPLICAS} {engine.name} engines")

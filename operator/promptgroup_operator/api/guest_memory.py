@@ -1,4 +1,4 @@
-"""What an operator remembers of a guest in its PromptRoute, which has no Deployments to keep it on.
+"""The memory of a guest that an operator keeps in its PromptRoute: it has no Deployments to keep it on.
 
 Routers do not read it, so that it is no part of the contract.
 """

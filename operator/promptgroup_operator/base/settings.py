@@ -46,7 +46,7 @@ class Settings:
     """Warm-ups that may run at the same time."""
     observe: str = "all"
     """Groups whose caches are observed and explained: `all`, or only those that are `sized`, which need it."""
-    touch_seconds: float = 300.0
+    refresh_seconds: float = 300.0
     """Longest time between two refreshes of a warm replica: a prefix that was lost is found after it at the latest."""
     lease: str = ""
     """NAMESPACE/NAME of the Lease whose holder acts; if it is empty, this process always acts, alone."""
@@ -119,9 +119,9 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         "(default: %(default)s)",
     )
     group.add_argument(
-        "--touch-seconds",
+        "--refresh-seconds",
         type=float,
-        default=_env("touch_seconds", str(defaults.touch_seconds)),
+        default=_env("refresh_seconds", str(defaults.refresh_seconds)),
         help="seconds within which each warm replica is refreshed at least once (default: %(default)s)",
     )
     group.add_argument(
@@ -200,8 +200,8 @@ def from_flags(arguments: argparse.Namespace) -> Settings:
     if not 0 <= arguments.metrics_port <= MAX_PORT or arguments.metrics_port == arguments.health_port:
         expected = f"expected a port up to {MAX_PORT} other than --health-port, or 0 for none"
         raise ValueError(f"--metrics-port is {arguments.metrics_port}, {expected}")
-    if not 1 <= arguments.touch_seconds <= DAY:
-        raise ValueError(f"--touch-seconds is {arguments.touch_seconds}, expected 1 to {DAY}")
+    if not 1 <= arguments.refresh_seconds <= DAY:
+        raise ValueError(f"--refresh-seconds is {arguments.refresh_seconds}, expected 1 to {DAY}")
     if not 0 <= arguments.gpu_hour_price < math.inf:
         raise ValueError(f"--gpu-hour-price is {arguments.gpu_hour_price}, expected 0 or more")
     if arguments.lease and [bool(part) for part in arguments.lease.split("/")] != [True, True]:
@@ -216,7 +216,7 @@ def from_flags(arguments: argparse.Namespace) -> Settings:
         workers=arguments.workers,
         warmups=arguments.warmups,
         observe=arguments.observe,
-        touch_seconds=arguments.touch_seconds,
+        refresh_seconds=arguments.refresh_seconds,
         lease=arguments.lease,
         identity=arguments.identity,
         resync=arguments.resync,

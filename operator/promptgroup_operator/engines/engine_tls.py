@@ -1,4 +1,4 @@
-"""TLS towards engines: how they are verified by the spec, and what their pods need to serve it. Does no I/O."""
+"""TLS towards engines: how they are verified by the spec, and what their pods need to serve it."""
 
 from typing import Any
 

@@ -3,8 +3,6 @@
 An InferencePool (Gateway API Inference Extension, `inference.networking.k8s.io/v1`) names pods by labels, and a picker
 by its Service. Pods bear the label while they hold a slot and do not drain: gateways never see a replica that nobody
 warmed, nor one that leaves, and a group that joins the pool of another one replaces no pods.
-
-Does no I/O and reads no clock.
 """
 
 from collections.abc import Iterator, Mapping

@@ -2,8 +2,6 @@
 
 A picker names a replica and relays nothing: what a router does because it holds the request and its answer, nobody does
 for a request that a gateway relays. All other fields hold there too, since a picker decides by the router's own code.
-
-Does no I/O and reads no clock.
 """
 
 from collections.abc import Iterator

@@ -4,8 +4,6 @@ A gateway learns of a pod from its EndpointSlices, some time after the kubelet h
 changes at once. Where a picker names a replica that its gateway does not know, the gateway takes any other, which may
 serve another prompt. So a replica of an InferencePool comes into the table once it has been Ready for a while, unless
 no other one could serve.
-
-Does no I/O and reads no clock.
 """
 
 from collections.abc import Sequence

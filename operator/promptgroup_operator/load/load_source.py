@@ -87,5 +87,5 @@ class ScrapedLoad:
         return replace(
             load,
             clients=summed([each for each in clients if each is not None]),
-            departure=self._routers.departure(subject.key, subject.declared_bytes, now),
+            drift=self._routers.drift(subject.key, subject.declared_bytes, now),
         )

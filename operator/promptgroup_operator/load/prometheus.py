@@ -127,7 +127,7 @@ class Prometheus:
             seconds,
             promql.engines(found, subject.pods, own, subject.known, now),
             clients=promql.clients(told, subject.known.prefix_tokens),
-            departure=promql.departure(told, subject.declared_bytes),
+            drift=promql.drift(told, subject.declared_bytes),
         )
 
     def _answers_to(self, queries: list[promql.PromQuery], now: datetime) -> promql.Answer:

@@ -16,7 +16,7 @@ from typing import Any
 from promptgroup_operator.engines.dialects.metric_names import MetricNames, Spellings
 from promptgroup_operator.load.load_window import without_fastest
 from promptgroup_operator.world.engine_facts import Measured
-from promptgroup_operator.world.load import ClientLoad, Departure, EngineLoad
+from promptgroup_operator.world.load import ClientLoad, EngineLoad, PromptDrift
 from promptgroup_operator.world.samples import Histogram, histogram
 from promptgroup_operator.world.snapshot import Key, Spent
 from promptgroup_router.contract import names as router
@@ -139,8 +139,8 @@ def router_queries(
         "session_tokens": f"sum({router.METRIC_REVISION_SESSION_TOKENS}{where})",
         "waiting": f"sum({router.METRIC_REVISION_WAITING}{where})",
         "served": f"sum(rate({router.METRIC_REVISION_REQUESTS}{any_revision}{_range()}))",
-        "departed": f"sum(rate({router.METRIC_DEPARTED}{any_revision}{_range()}))",
-        "departed_at": f"quantile(0.5, {router.METRIC_DEPARTED_AT}{any_revision})",
+        "near_misses": f"sum(rate({router.METRIC_NEAR_MISSES}{any_revision}{_range()}))",
+        "near_miss_offset": f"quantile(0.5, {router.METRIC_NEAR_MISS_OFFSET}{any_revision})",
     }
     first = {"first": f"sum by (le) (increase({router.METRIC_REVISION_FIRST_TOKEN}_bucket{streamed}{_range()}))"}
     evicted = {"evicted": f"sum by (within) (rate({router.METRIC_REVISION_EVICTED}{where}{_range()}))"}
@@ -240,13 +240,13 @@ def _evicted(found: Answer) -> tuple[float, ...]:
     return tuple(bands.get(band, 0.0) for band in router.EVICTED_WITHIN)
 
 
-def departure(found: Answer, declared_bytes: int) -> Departure | None:
+def drift(found: Answer, declared_bytes: int) -> PromptDrift | None:
     """Return where requests differ from the declared prompt, from the same answers; None if none was seen to."""
     values = _values(found)
-    missed, at = values.get("departed", 0.0), values.get("departed_at")
+    missed, at = values.get("near_misses", 0.0), values.get("near_miss_offset")
     if not missed or at is None:
         return None
-    return Departure(missed / (missed + values.get("served", 0.0)), int(at), declared_bytes)
+    return PromptDrift(missed / (missed + values.get("served", 0.0)), int(at), declared_bytes)
 
 
 def _values(found: Answer) -> dict[str, float]:

@@ -18,7 +18,7 @@ from datetime import datetime, timedelta
 
 from promptgroup_operator.base.fair_pool import share
 from promptgroup_operator.load.router_metrics import SLOT, RevisionGauges, RouterCounts
-from promptgroup_operator.world.load import LOAD_WINDOW, ClientLoad, Departure
+from promptgroup_operator.world.load import LOAD_WINDOW, ClientLoad, PromptDrift
 from promptgroup_operator.world.samples import Flow, SlotUse, Stratum, StratumKey, Traffic
 from promptgroup_operator.world.snapshot import ContainerId, Key
 from promptgroup_router.contract import names
@@ -269,10 +269,12 @@ class RouterHistory:
                 found[slot] = found.get(slot, SlotUse()) + use
         return found
 
-    def departure(self, key: Key, declared_bytes: int, now: datetime) -> Departure | None:
+    def drift(self, key: Key, declared_bytes: int, now: datetime) -> PromptDrift | None:
         """Return where requests differ from the declared prompt of so many bytes; None if no router saw any."""
         spans = self._spans(key, now)
-        missed = sorted((last.departed_at, max(0.0, last.departed - first.departed)) for _, first, _, last in spans)
+        missed = sorted(
+            (last.near_miss_offset, max(0.0, last.near_misses - first.near_misses)) for _, first, _, last in spans
+        )
         count = sum(each for _, each in missed)
         if not count:
             return None
@@ -281,7 +283,7 @@ class RouterHistory:
         for at, each in missed:  # the median of all routers' requests, each with its router's median
             passed += each
             if passed >= count / 2:
-                return Departure(count / (count + served), int(at), declared_bytes)
+                return PromptDrift(count / (count + served), int(at), declared_bytes)
         raise AssertionError("the parts add up to the whole")
 
     def _spans(self, key: Key, now: datetime) -> list[tuple[datetime, RouterCounts, datetime, RouterCounts]]:

@@ -30,8 +30,8 @@ MAX_SLOT_DIGITS = 4
 
 _PREFIXES = (
     names.METRIC_REVISION,
-    names.METRIC_DEPARTED,
-    names.METRIC_DEPARTED_AT,
+    names.METRIC_NEAR_MISSES,
+    names.METRIC_NEAR_MISS_OFFSET,
     names.METRIC_INFLIGHT,
     names.METRIC_SLOT_SESSIONS,
     names.METRIC_SLOT_SESSION_TOKENS,
@@ -70,9 +70,9 @@ class RouterCounts:
     """Revision → slot → what the router has there at the moment."""
     evicted: Mapping[ShortFingerprint, Mapping[str, float]] = field(default_factory=dict)
     """Revision → band of EVICTED_WITHIN → evicted tokens."""
-    departed: float = 0
+    near_misses: float = 0
     """Requests that nearly matched the group's prompt."""
-    departed_at: float = 0
+    near_miss_offset: float = 0
     """Median offset in bytes at which they differ from it."""
     memory: int = field(default=0, compare=False)
     """Bytes of memory that it takes at most, slots not counted."""
@@ -170,7 +170,7 @@ class _Group:
             return self._add_slot(revision, labels["slot"], name, value)
         elif name in _STOCKS:
             self._stocks.setdefault(revision, {})[name] = value
-        elif name in (names.METRIC_DEPARTED, names.METRIC_DEPARTED_AT):
+        elif name in (names.METRIC_NEAR_MISSES, names.METRIC_NEAR_MISS_OFFSET):
             self._alone[name] = value
         return 0
 
@@ -227,5 +227,8 @@ class _Group:
             )
             for revision, said in self._stocks.items()
         }
-        departed, at = self._alone.get(names.METRIC_DEPARTED, 0), self._alone.get(names.METRIC_DEPARTED_AT, 0)
-        return RouterCounts(self._flows, samples, stocks, self._slots, self._evicted, departed, at, self._memory)
+        near_misses, at = (
+            self._alone.get(names.METRIC_NEAR_MISSES, 0),
+            self._alone.get(names.METRIC_NEAR_MISS_OFFSET, 0),
+        )
+        return RouterCounts(self._flows, samples, stocks, self._slots, self._evicted, near_misses, at, self._memory)

@@ -158,7 +158,7 @@ class Reconciler:
         self._pools = PoolMonitor(engines.plain.text, self._readers)
         self._warmups = WarmupRunner(engines, settings.warmups, self._report_warmup, self._spend)
         self._refreshes = RefreshRunner(
-            engines, self._report_refresh, self._spend, metrics.touches, self._engine_history.own_queries
+            engines, self._report_refresh, self._spend, metrics.refreshes, self._engine_history.own_queries
         )
         self._guest_proofs = GuestProofs()
         self._router_scraper = RouterScraper(
@@ -172,7 +172,7 @@ class Reconciler:
             lambda key, name: reader.get_cached(key, router_secrets.KIND, name, seconds=0), reader.routes, writer
         )
         self._observes_all = settings.observe == "all"
-        self._refresh_every = timedelta(seconds=settings.touch_seconds)
+        self._refresh_every = timedelta(seconds=settings.refresh_seconds)
         self._lending = Lending()
         self._pool_refusals: dict[Key, Problem] = {}
         self._failed_writes = FailedWrites()
@@ -644,20 +644,20 @@ class Reconciler:
                 self._unsaid.setdefault(key, {})[job.container_id] = change, serves
         self._queue.add(key, ahead=True)  # all that this replica lacks is its slot
 
-    def _report_refresh(self, key: Key, touch: Refresh, outcome: Outcome) -> None:
+    def _report_refresh(self, key: Key, refresh: Refresh, outcome: Outcome) -> None:
         """Write the outcome of a refresh into the pod's condition, which stays True, and queue a pass of the group."""
-        logger.info("pod %s/%s: %s: %s", key.namespace, touch.pod, outcome.reason, outcome.message)
-        if touch.shared:
-            found = touch.container_id, touch.fingerprint
-            since = touch.said.since or datetime.now(UTC)
+        logger.info("pod %s/%s: %s: %s", key.namespace, refresh.pod, outcome.reason, outcome.message)
+        if refresh.shared:
+            found = refresh.container_id, refresh.fingerprint
+            since = refresh.said.since or datetime.now(UTC)
             self._guest_proofs.put(key, *found, outcome, serves=True, now=since)
             self._queue.add(key)
             return
-        change = ConditionChange(touch.pod, touch.uid, outcome)
+        change = ConditionChange(refresh.pod, refresh.uid, outcome)
         try:
-            self._writer.set_condition(key.namespace, change, warm=True, now=touch.said.since or datetime.now(UTC))
+            self._writer.set_condition(key.namespace, change, warm=True, now=refresh.said.since or datetime.now(UTC))
         except ClusterError as error:
-            logger.warning("pod %s/%s: %s", key.namespace, touch.pod, error)
+            logger.warning("pod %s/%s: %s", key.namespace, refresh.pod, error)
         self._queue.add(key)
 
 

@@ -6,8 +6,6 @@ somebody else changed. So a pass over an unchanged world writes nothing.
 
 The API server writes an object its own way, and that is no difference: it adds defaults, drops what is empty, spells
 quantities canonically (`1024Mi` → `1Gi`), and in lists that merge by a key lets others own items beside ours.
-
-Does no I/O and reads no clock.
 """
 
 import hashlib

@@ -2,8 +2,6 @@
 
 Which pods a ReplicaSet deletes is its own to choose: those that are not ready first, then by deletion cost. So the
 marks that carry the cost stand before the number does.
-
-Does no I/O and reads no clock.
 """
 
 from collections.abc import Mapping

@@ -16,8 +16,6 @@ desired       the objects
 prompt_route  what routers see
 inference_pool what gateways see; router_features: what of the spec they do not do
 status        what users see
-
-Does no I/O and reads no clock.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,6 +1,6 @@
 """The objects that a group's spec refers to: which they are, and whether they hold what the group needs.
 
-Messages name objects and fields, never what is in them. Does no I/O and reads no clock.
+Messages name objects and fields, never what is in them.
 """
 
 from collections.abc import Iterator

@@ -9,7 +9,7 @@ Rules, in order:
     4. when none is free, it takes the slot of a holder that is not warm: an update of broken pods must not stick
     5. a pod whose slot left the ring takes a free one only once nothing runs on it; until then it drains
 
-`rollout/kept_slots.py` decides which slots the ring has. Does no I/O and reads no clock.
+`rollout/kept_slots.py` decides which slots the ring has.
 """
 
 from collections.abc import Mapping, Sequence

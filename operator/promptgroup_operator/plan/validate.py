@@ -7,8 +7,6 @@ the names of its objects are free or its own           NameTaken
 its pod template can be merged                         InvalidTemplate
 its KV tiers can work                                  InvalidCache
 its engine can keep callers apart                      IsolationNotSupported
-
-Does no I/O and reads no clock.
 """
 
 from promptgroup_operator.engines.dialects.registry import DIALECTS

@@ -29,7 +29,6 @@ neither the take-over nor the rollback is known to be right, so somebody is told
 Sources: Mantel & Haenszel, J. Natl. Cancer Inst. 22 (1959) 719; Mann & Whitney, Ann. Math. Statist. 18 (1947) 50;
 van Elteren, Bull. Int. Statist. Inst. 37 (1960) 351; Robbins, Ann. Math. Statist. 41 (1970) 1397; Howard, Ramdas,
 McAuliffe & Sekhon, Ann. Statist. 49 (2021) 1055.
-Does no I/O and reads no clock.
 """
 
 import enum

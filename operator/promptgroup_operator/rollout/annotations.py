@@ -1,8 +1,6 @@
 """Encodes and decodes what is remembered of a revision in annotations of its Deployment.
 
 Whatever cannot be read, somebody else wrote: it is as good as not there.
-
-Does no I/O and reads no clock.
 """
 
 import json

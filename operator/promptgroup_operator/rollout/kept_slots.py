@@ -5,8 +5,6 @@ sessions. A free number is taken again by the next replica that comes, the lowes
 
 What leaves is chosen once. A slot that drains in the PromptRoute, or whose pod is marked as draining, was chosen before
 and stays so whatever is known of it since, as long as the ring does not grow.
-
-Does no I/O and reads no clock.
 """
 
 from collections.abc import Sequence

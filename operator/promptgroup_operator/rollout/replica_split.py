@@ -9,8 +9,6 @@ Rules, in order:
        without a surge one fewer serves until one revision is left
     3. a revision keeps one replica until it retires; `retirement` decides who must, so that what serves has all its own
     4. one that shrinks gives up the slots whose loss costs least (`kept_slots`), through draining
-
-Does no I/O and reads no clock.
 """
 
 import math

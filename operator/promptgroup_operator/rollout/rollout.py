@@ -14,8 +14,6 @@ needs every replica that the others' traffic leaves it. What must be remembered 
 it: on the Deployment of a revision that never took over its step and since when, on the old one since when it is
 superseded, in the PromptRoute who has the traffic. The first revision of a group takes over with its first warm
 replica, so that one which served is told from one which never could.
-
-Does no I/O and reads no clock.
 """
 
 import math

@@ -3,8 +3,6 @@
 The words and their meaning are HorizontalPodAutoscaler's (autoscaling/v2 `behavior`; KEP-853; the algorithm as in
 pkg/controller/podautoscaler/horizontal.go). What was recommended and changed before is a value that callers keep and
 pass in; nothing that matters is lost with it: whoever starts without one lets a window pass before it scales down.
-
-Does no I/O and reads no clock.
 """
 
 import math

@@ -15,8 +15,6 @@ none                 -                       PrefixCachingDisabled: an engine th
 not looked for       -                       CachingOffByChoice: the group asks for it
 low                  none of these           Unexplained
 else                                         Healthy
-
-Does no I/O and reads no clock.
 """
 
 from dataclasses import dataclass
@@ -25,7 +23,7 @@ from typing import Final
 from promptgroup_operator.sizing.max_hit_rate import SLACK, ceiling, expected
 from promptgroup_operator.sizing.model import TIERED, fit
 from promptgroup_operator.sizing.prompt_drift import BYTES_A_TOKEN, find_drift
-from promptgroup_operator.world.load import Departure, EngineLoad, GroupLoad, TierReach
+from promptgroup_operator.world.load import EngineLoad, GroupLoad, PromptDrift, TierReach
 from promptgroup_operator.world.sizing_history import Cause
 from promptgroup_operator.world.warming import WarmReason
 
@@ -193,7 +191,7 @@ def _outgrown(load: GroupLoad) -> bool:
     return engines is not None and model is not None and model.resident(engines.replicas) < 1
 
 
-def _idle(drift: Departure | None, before: str) -> Diagnosis:
+def _idle(drift: PromptDrift | None, before: str) -> Diagnosis:
     """Return the diagnosis where no prompt was looked up: the latest one stands, as rare traffic changes nothing."""
     told = "no request reached an engine"
     if drift is not None:
@@ -216,7 +214,7 @@ def _found(engines: EngineLoad, rate: float) -> str:
     return f"{_share(rate)} of prompt tokens were found in cache{brought}"
 
 
-def _where(drift: Departure) -> str:
+def _where(drift: PromptDrift) -> str:
     at, length = drift.at // BYTES_A_TOKEN, drift.length // BYTES_A_TOKEN
     return (
         f"{_share(drift.share)} of the requests differ from the declared prompt from byte {drift.at} of "

@@ -1,7 +1,4 @@
-"""Finds the least number of replicas that keeps every limit of a group.
-
-Does no I/O and reads no clock.
-"""
+"""Finds the least number of replicas that keeps every limit of a group."""
 
 import enum
 from dataclasses import dataclass

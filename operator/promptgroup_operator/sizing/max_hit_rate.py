@@ -9,8 +9,6 @@ which is solved for the message. k is one over the share of requests that open a
 and so may be the answer before it, which all but a session's first request have: generated and sent back it is the same
 text, not always the same tokens. Tokenizers split text as models do not, and templates leave out what a model thought,
 which by this formula is missing from the message.
-
-Does no I/O and reads no clock.
 """
 
 from promptgroup_operator.world.load import GroupLoad

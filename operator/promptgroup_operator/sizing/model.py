@@ -22,8 +22,6 @@ first token   T(n) = own(n) + excess(n): own(n) is the request's uncached prefil
 queue         where one stands, what runs in a replica is all that it can run: (running + waiting) / running m / n
 
 The prefill rate R is the proof of warmth's, lowered where requests' own prefill times say so (`prefill_rate`).
-
-Does no I/O and reads no clock.
 """
 
 import math

@@ -9,8 +9,6 @@ fast   MIN_UNCACHED tokens in the time of one such request: as if it was all ove
 m prefills at once take longer each (processor sharing: T = p / (1 - rho), Kleinrock, "Queueing systems" II, 1976), so
 computed / busy = R (1 - rho) is solved for R. Decisions that add replicas take the fast rate, and those that remove
 some the slow one: what is not known never moves the number.
-
-Does no I/O and reads no clock.
 """
 
 from dataclasses import dataclass, replace

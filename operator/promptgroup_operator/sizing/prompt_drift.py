@@ -1,13 +1,10 @@
-"""Finds prompts that differ from the declared prefix, which no number of replicas can mend.
-
-Does no I/O and reads no clock.
-"""
+"""Finds prompts that differ from the declared prefix, which no number of replicas can mend."""
 
 from dataclasses import replace
 
 from promptgroup_operator.sizing.max_hit_rate import expected
 from promptgroup_operator.sizing.model import credited
-from promptgroup_operator.world.load import Departure, GroupLoad
+from promptgroup_operator.world.load import GroupLoad, PromptDrift
 
 SHARE = 0.1
 """Share of the requests from which prompt drift is reported: below it, it is an old client here and there."""
@@ -17,14 +14,14 @@ LEAST_TOKENS = 64
 """Tokens of a prefix whose loss nobody notices: a few cache blocks."""
 
 
-def find_drift(load: GroupLoad) -> Departure | None:
+def find_drift(load: GroupLoad) -> PromptDrift | None:
     """Return where prompts leave the declared prefix, if enough of them lose enough of it; else None."""
-    found = _departs(load)
+    found = _drifts(load)
     return found if found is not None and found.share >= SHARE else None
 
 
-def _departs(load: GroupLoad) -> Departure | None:
-    found = load.departure
+def _drifts(load: GroupLoad) -> PromptDrift | None:
+    found = load.drift
     return found if found is not None and (found.length - found.at) / BYTES_A_TOKEN >= LEAST_TOKENS else None
 
 
@@ -35,7 +32,7 @@ def without_drift(load: GroupLoad) -> GroupLoad:
     they are few: a drift that begins must add no replica before there is enough of it to speak of. Whether the sessions
     fit shows in hits, and these say nothing of it any more.
     """
-    found, engines, share = _departs(load), load.engines, expected(load)
+    found, engines, share = _drifts(load), load.engines, expected(load)
     if found is None or engines is None or share is None:
         return load
     most = share * engines.queries

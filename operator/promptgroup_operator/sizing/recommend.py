@@ -12,8 +12,6 @@ in again. The decision is made in this order:
    margin, at the hit rate that they would have. Where no proof has measured the prefill rate, the range that requests
    show decides: the number rises by its fast end and falls by its slow one (`prefill_rate`).
 3. Windows and policies (`behavior`), then bounds.
-
-Does no I/O and reads no clock.
 """
 
 from collections.abc import Sequence

@@ -2,8 +2,6 @@
 
 Groups of one namespace with the same engines and `routing.sharing: Pool` take each other's overflow, so what one lacks
 another may have to spare. Sized one by one each would round up, and keep a reserve, for itself.
-
-Does no I/O and reads no clock.
 """
 
 import math

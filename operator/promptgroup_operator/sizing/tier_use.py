@@ -8,8 +8,6 @@ off     else                                                                   T
 
 How soon is a reuse distance, which routers estimate from above (`promptgroup_router.policy.misses`): with eviction of
 what was unused for longest, a memory of that size would have held it (Mattson et al. 1970).
-
-Does no I/O and reads no clock.
 """
 
 from itertools import accumulate

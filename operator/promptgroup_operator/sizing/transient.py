@@ -2,8 +2,6 @@
 
 A replica that joins, leaves or is replaced moves sessions, about 1/(n+1) of them; each is computed anew in its next
 turn. A release does so to every new session. Whoever took that dip for demand would chase a wave of its own making.
-
-Does no I/O and reads no clock.
 """
 
 from datetime import datetime, timedelta

@@ -51,8 +51,8 @@ class OperatorMetrics:
         self.warmups = Counter(
             f"{PREFIX}warmups", "Warm-ups that ended, by what they found.", ["outcome"], registry=registry
         )
-        self.touches = Counter(
-            f"{PREFIX}touches", "Touches of warm replicas, by what they found.", ["outcome"], registry=registry
+        self.refreshes = Counter(
+            f"{PREFIX}refreshes", "Refreshes of warm replicas, by what they found.", ["outcome"], registry=registry
         )
         for cause in (REFUSED, FAULT):
             self.pass_failures.labels(cause)  # from 0 on, so that the first failure is an increase

@@ -20,8 +20,6 @@ counters since the last refresh           refresh
 began anew (another process)              at once
 MARGIN of the bound is reached            at once
 otherwise, or the size is not known       `every` after it, less up to half of that by the container's id
-
-Does no I/O and reads no clock.
 """
 
 import zlib
@@ -77,7 +75,7 @@ def due_at(pod: Pod, every: timedelta) -> datetime | None:
     outgrown = 2 * pod.crowd > seen.then.kv_tokens > 0  # prefixes that evict each other would call for each other
     if not outgrown and pressed(seen.then, seen.last, max(pod.crowd, pod.measured.prefix_tokens)):
         return seen.at
-    # the same share of it for one container always: replicas that were proven together are not touched together
+    # the same share of it for one container always: replicas that were proven together are not refreshed together
     return seen.at + every * (1 - zlib.crc32(pod.container_id.encode()) / 2**33)
 
 
@@ -90,7 +88,7 @@ def pressed(then: Reading, last: Reading, prefix: int) -> bool:
     return taken >= MARGIN * (then.kv_tokens * (1 - then.usage) - prefix)
 
 
-def judge_answer(touch: Refresh, found: RefreshAnswer, now: datetime) -> Outcome | None:
+def judge_answer(refresh: Refresh, found: RefreshAnswer, now: datetime) -> Outcome | None:
     """Return what the replica's condition must say after the refresh; None when it may stand. It stays in service.
 
     found in cache      lost lately   pressed   then          condition
@@ -103,14 +101,14 @@ def judge_answer(touch: Refresh, found: RefreshAnswer, now: datetime) -> Outcome
     """
     if found.cached is None or found.then is None:
         return None
-    lost = _lost_lately(touch, now)
-    if found.cached >= touch.needed:
-        if lost or touch.said.reason == WarmReason.PROVEN:
+    lost = _lost_lately(refresh, now)
+    if found.cached >= refresh.needed:
+        if lost or refresh.said.reason == WarmReason.PROVEN:
             return None
-        return Outcome(WarmReason.PROVEN, f"{found.cached} of {touch.prefix} prefix tokens are in cache")
-    gone = f"{found.cached} of {touch.prefix} prefix tokens were left in cache"
+        return Outcome(WarmReason.PROVEN, f"{found.cached} of {refresh.prefix} prefix tokens are in cache")
+    gone = f"{found.cached} of {refresh.prefix} prefix tokens were left in cache"
     again = f"copied from a KV tier ({found.copied} tokens) or computed again" if found.copied else "computed again"
-    if found.then < touch.needed:
+    if found.then < refresh.needed:
         return Outcome(
             WarmReason.PRESSED,
             f"{gone}; the rest was {again} and evicted at once: the KV cache is too small for what runs",
@@ -119,7 +117,7 @@ def judge_answer(touch: Refresh, found: RefreshAnswer, now: datetime) -> Outcome
         return Outcome(
             WarmReason.EVICTED, f"{gone}; the rest was {again}. The engine does not report the size of its cache"
         )
-    if not pressed(touch.last_seen.then, found.reading, max(touch.crowd, touch.prefix)):
+    if not pressed(refresh.last_seen.then, found.reading, max(refresh.crowd, refresh.prefix)):
         return Outcome(
             WarmReason.EVICTED,
             f"{gone} without pressure (the cache was reset); the rest was {again}",
@@ -133,11 +131,11 @@ def judge_answer(touch: Refresh, found: RefreshAnswer, now: datetime) -> Outcome
     )
 
 
-def seen_after(touch: Refresh, found: RefreshAnswer, took: timedelta, now: datetime) -> LastSeen:
+def seen_after(refresh: Refresh, found: RefreshAnswer, took: timedelta, now: datetime) -> LastSeen:
     """Return what is known of the prefix after the refresh, which took so long."""
-    if _is_lost(touch, found):
+    if _is_lost(refresh, found):
         return LastSeen(now, found.reading, found.reading, now, took.total_seconds())
-    return LastSeen(now, found.reading, found.reading, touch.last_seen.lost, touch.last_seen.rewarmed_in)
+    return LastSeen(now, found.reading, found.reading, refresh.last_seen.lost, refresh.last_seen.rewarmed_in)
 
 
 def first_seen(pod: Pod, reading: Reading, now: datetime) -> LastSeen:
@@ -146,12 +144,12 @@ def first_seen(pod: Pod, reading: Reading, now: datetime) -> LastSeen:
     return LastSeen(now, reading, reading, now if told else None)
 
 
-def _is_lost(touch: Refresh, found: RefreshAnswer) -> bool:
-    return found.cached is not None and found.cached < touch.needed
+def _is_lost(refresh: Refresh, found: RefreshAnswer) -> bool:
+    return found.cached is not None and found.cached < refresh.needed
 
 
-def _lost_lately(touch: Refresh, now: datetime) -> bool:
-    return touch.last_seen.lost is not None and now - touch.last_seen.lost < REMEMBERED
+def _lost_lately(refresh: Refresh, now: datetime) -> bool:
+    return refresh.last_seen.lost is not None and now - refresh.last_seen.lost < REMEMBERED
 
 
 def _needed(prefix: int, step: int) -> int:

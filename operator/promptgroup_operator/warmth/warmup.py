@@ -9,8 +9,6 @@ only be the prefix:
 `shared` is the number of tokens that both requests begin with, by the engine's own tokenizer, `step` the granularity at
 which its cache can hit (vLLM: `cache_hit_alignment_tokens`, else the block size). A prefix shorter than one step
 cannot be cached at all: there is nothing to prove, and the message says so.
-
-Does no I/O and reads no clock.
 """
 
 from collections import Counter

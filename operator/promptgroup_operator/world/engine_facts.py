@@ -3,8 +3,6 @@
 It is written with the proof of warmth, so it speaks of the container that the proof names. A number is 0 where nobody
 knows it. Routers share out work by these numbers: too low a rate costs little, too high a one overloads a replica, so
 every doubt makes a number smaller, or unknown.
-
-Does no I/O and reads no clock.
 """
 
 import json

@@ -5,8 +5,6 @@ Anybody who may create objects in a namespace decides how large they are: an ann
 state, and of a Deployment its template as JSON, which takes a fifth of the memory of what it says. What is long is not
 kept: the prompt and the template of a PromptGroup, the template of a Deployment. A pass reads these through a cache of
 bounded size, and the digest of a template tells if the copy there is the one that stands.
-
-Does no I/O and reads no clock.
 """
 
 import hashlib

@@ -3,8 +3,6 @@
 Whoever observes (a scrape of our own, or a query of Prometheus) gives this and nothing else, so that decisions do not
 know where numbers come from. Warm-ups and refreshes, which are the operator's own, are left out of all of it.
 Unknown is not zero: what an engine does not say is None.
-
-Does no I/O and reads no clock.
 """
 
 import enum
@@ -141,7 +139,7 @@ def _mean(parts: Sequence[tuple[float, float]]) -> float | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Departure:
+class PromptDrift:
     """Where the prompts that requests of a group bring leave its declared prefix, as the routers count it."""
 
     share: float
@@ -162,7 +160,7 @@ class GroupLoad:
     """None when too little was read to speak of."""
     clients: ClientLoad | None = None
     """None when no router could be asked."""
-    departure: Departure | None = None
+    drift: PromptDrift | None = None
     """None when no router saw any."""
     stale: str = ""
     """The reason why nothing newer is known, for people ("Prometheus at … has not answered since 12:04"), or empty."""

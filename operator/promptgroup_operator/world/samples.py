@@ -3,7 +3,6 @@
 A stratum holds requests that may be compared. A canary gets young sessions of clients that name the group, and the
 first request of a session is another thing than a later one, which finds its history in cache. Clients that stream
 differ from clients that ask for whole answers, as those that name the group do from those that bring its prompt.
-Does no I/O and reads no clock.
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""The body of a request as a gateway sends it, within the memory that all calls share. Does no I/O."""
+"""The body of a request as a gateway sends it, within the memory that all calls share."""
 
 from promptgroup_router.base.errors import ApiError
 from promptgroup_router.proxy.body_budget import BodyBudget

@@ -1,7 +1,4 @@
-"""An answer as a gateway shows it: watched for its first token and its end, and rewritten where the gateway lets it.
-
-Does no I/O and reads no clock.
-"""
+"""An answer as a gateway shows it: watched for its first token and its end, and rewritten where the gateway lets it."""
 
 from promptgroup_picker.extproc.messages import MODE_FULL_DUPLEX, MODE_NONE, PATH
 from promptgroup_picker.http2.grpc_messages import GrpcError, GrpcStatus

@@ -1,4 +1,4 @@
-"""Header fields of HTTP/2 (RFC 7541): read by a library, written as constants. Does no I/O."""
+"""Header fields of HTTP/2 (RFC 7541): read by a library, written as constants."""
 
 from hpack import Decoder, HPACKError
 

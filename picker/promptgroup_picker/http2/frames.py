@@ -1,4 +1,4 @@
-"""The frames of HTTP/2 as bytes (RFC 9113 section 4 and 6). Does no I/O."""
+"""The frames of HTTP/2 as bytes (RFC 9113 section 4 and 6)."""
 
 import enum
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""gRPC's messages within a stream: each has a length before it (gRPC over HTTP/2). Does no I/O."""
+"""gRPC's messages within a stream: each has a length before it (gRPC over HTTP/2)."""
 
 import enum
 from collections.abc import Callable, Iterator

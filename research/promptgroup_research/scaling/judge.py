@@ -124,8 +124,8 @@ def _thrash(scene: Scene, ours: Standing, fixed: Standing | None) -> list[Gate]:
 def _drift(scene: Scene, ours: Standing) -> list[Gate]:
     began = TURN * scene.length
     added = max(change.wanted - scene.begin for course in ours.courses for change in course.changes)
-    assert scene.departure is not None  # noqa: S101 - that is the scene
-    offset = f"byte {scene.departure.at}"
+    assert scene.drift is not None  # noqa: S101 - that is the scene
+    offset = f"byte {scene.drift.at}"
     named = sum(any(offset in words for when, words in course.said if when >= began) for course in ours.courses)
     return [
         Gate("drift", "replicas more at any time; most of the seeds", added, 0),

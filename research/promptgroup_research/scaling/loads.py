@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from promptgroup_cli.reach.trace import BLOCK, read
-from promptgroup_operator.world.load import Departure
+from promptgroup_operator.world.load import PromptDrift
 from promptgroup_research.simulator import trace
 from promptgroup_research.simulator.draws import geometric, lognormal, modulated, zipf
 from promptgroup_research.simulator.engine import Model
@@ -39,7 +39,7 @@ class Scene:
     least: int = 1
     most: int = 16
     model: Model = field(default_factory=Model)
-    departure: Departure | None = None
+    drift: PromptDrift | None = None
     """What routers say of prompts that leave the declared one, from TURN on."""
 
 
@@ -147,7 +147,7 @@ def scenes(recorded: Path | None = None, *, quick: bool = False) -> dict[str, Sc
         "day": Scene("a day of chat and agents", day, DAY, 1.0, 1),
         "burst": Scene("chat, three times as much for ten minutes", burst, HOUR, 1.0, 2),
         "thrash": Scene("sessions outgrow the caches", thrash, HOUR, 2.0, 1, model=Model(kv_tokens=150_000)),
-        "drift": Scene("a timestamp on top", drift, HOUR, 1.0, 2, least=2, departure=Departure(1.0, 18, 9000)),
+        "drift": Scene("a timestamp on top", drift, HOUR, 1.0, 2, least=2, drift=PromptDrift(1.0, 18, 9000)),
         "trace": Scene(
             f"trace {recorded.stem}" if recorded else "synthetic trace",
             lambda length, seed: [

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 
-from promptgroup_operator.world.load import ClientLoad, Departure, EngineLoad, GroupLoad
+from promptgroup_operator.world.load import ClientLoad, EngineLoad, GroupLoad, PromptDrift
 from promptgroup_operator.world.samples import Histogram
 from promptgroup_research.simulator.turns import Turn
 from promptgroup_research.simulator.world import Router, World
@@ -33,7 +33,7 @@ class Counters:
     """Requests that had their first token."""
     opening: float = 0.0
     """Of these, the first of their session."""
-    departing: float = 0.0
+    near_misses: float = 0.0
     """Of these, those whose prompt leaves the declared one."""
     queries: float = 0.0
     hits: float = 0.0
@@ -80,18 +80,18 @@ class Meter:
         router: the one that places requests.
         declared: tokens of the declared prefix.
         live: of the router, at this moment.
-        departure: where prompts that leave the declared one do so; None where none does. They are told by their first
+        drift: where prompts that leave the declared one do so; None where none does. They are told by their first
             node, which is below zero.
     """
 
     def __init__(
-        self, router: Router, declared: int, live: Callable[[], Live], departure: Departure | None = None
+        self, router: Router, declared: int, live: Callable[[], Live], drift: PromptDrift | None = None
     ) -> None:
         self.name = router.name
         self._router = router
         self._declared = declared
         self._live = live
-        self._departure = departure
+        self._drift = drift
         self._counters = Counters()
         self._engine_first = [0.0] * (len(BOUNDS) + 1)
         self._client_first = [0.0] * (len(BOUNDS) + 1)
@@ -115,7 +115,7 @@ class Meter:
         counters = self._counters
         counters.begun += 1
         counters.opening += not turn.number
-        counters.departing += turn.nodes[0] < 0
+        counters.near_misses += turn.nodes[0] < 0
         counters.queries += turn.prompt
         counters.hits += turn.cached
         self._engine_first[bisect_left(BOUNDS, now - turn.sent)] += 1
@@ -207,12 +207,12 @@ class Meter:
             opening=rates.opening / rates.begun if rates.begun else None,
             held=live.held,
         )
-        return GroupLoad(seconds, engines, clients, self._departed(rates))
+        return GroupLoad(seconds, engines, clients, self._drift(rates))
 
-    def _departed(self, rates: Counters) -> Departure | None:
-        if self._departure is None or not rates.departing:
+    def _drift(self, rates: Counters) -> PromptDrift | None:
+        if self._drift is None or not rates.near_misses:
             return None
-        return replace(self._departure, share=rates.departing / rates.begun)
+        return replace(self._drift, share=rates.near_misses / rates.begun)
 
 
 def _grown(begin: tuple[float, ...], end: tuple[float, ...]) -> Histogram:

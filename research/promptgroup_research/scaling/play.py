@@ -67,7 +67,7 @@ def play(scene: Scene, make: Maker, seed: int) -> Course:
     router = Ours(seed=seed)
     prompts = sorted({(s.turns[0].nodes[0], s.tier1) for s in sessions if s.group >= 0 and s.turns[0].nodes[0] >= 0})
     declared = round(statistics.fmean(tokens for _, tokens in prompts)) if prompts else 0
-    meter = Meter(router, declared, lambda: _live(router), scene.departure)
+    meter = Meter(router, declared, lambda: _live(router), scene.drift)
     world = World(meter, sessions, scene.begin, scene.model)
     fleet = Fleet(world, prompts)
     scaler = make(scene)

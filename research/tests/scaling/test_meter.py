@@ -1,15 +1,15 @@
 import pytest
 
-from promptgroup_operator.world.load import Departure
+from promptgroup_operator.world.load import PromptDrift
 from promptgroup_research.policies.ours import Ours
 from promptgroup_research.scaling.meter import READ_SECONDS, Live, Meter
 from promptgroup_research.simulator.workloads import chat
 from promptgroup_research.simulator.world import World
 
 
-def played(until=300.0, rate=8.0, replicas=2, departure=None, change=list):
+def played(until=300.0, rate=8.0, replicas=2, drift=None, change=list):
     router = Ours()
-    meter = Meter(router, 3000, lambda: Live(5, 1234.0, 2), departure)
+    meter = Meter(router, 3000, lambda: Live(5, 1234.0, 2), drift)
     world = World(meter, change(chat(rate, until, 3)), replicas)
     world.run(until)
     return world, meter
@@ -56,18 +56,18 @@ def test_a_window_that_is_not_filled_yet_covers_less():
     assert meter.load(120).engines.coverage == pytest.approx(0.5)
 
 
-def test_a_departure_is_told_with_the_share_of_requests_that_do():
+def test_a_prompt_drift_is_told_with_the_share_of_requests_that_do():
     def drifting(sessions):
         for session in sessions[::2]:
             for turn in session.turns:
                 turn.nodes = tuple(-1 - node for node in turn.nodes)
         return sessions
 
-    departure = Departure(1.0, 18, 9000)
-    _, none = played(departure=departure)
-    world, meter = played(departure=departure, change=drifting)
-    assert none.load(120).departure is None
+    drift = PromptDrift(1.0, 18, 9000)
+    _, none = played(drift=drift)
+    world, meter = played(drift=drift, change=drifting)
+    assert none.load(120).drift is None
     first = [turn for turn in world.turns if 180 < turn.first <= 300]
     share = sum(turn.nodes[0] < 0 for turn in first) / len(first)
-    assert meter.load(120).departure == Departure(pytest.approx(share), 18, 9000)
+    assert meter.load(120).drift == PromptDrift(pytest.approx(share), 18, 9000)
     assert 0.2 < share < 0.8

@@ -1,4 +1,4 @@
-"""Names whoever sends a request, as far as the router knows. Does no I/O and reads no clock."""
+"""Names whoever sends a request, as far as the router knows."""
 
 from typing import NamedTuple
 

@@ -1,4 +1,4 @@
-"""Finds the credentials in a request's head. Does no I/O and reads no clock."""
+"""Finds the credentials in a request's head."""
 
 from collections.abc import Mapping
 

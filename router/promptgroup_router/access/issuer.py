@@ -1,7 +1,7 @@
 """Checks tokens of issuers: JWTs (RFC 7519) with signatures (RFC 7515) by keys that the issuer publishes (RFC 7517).
 
 PyJWT verifies. This module bounds what it is given, chooses the key, and remembers tokens that were good, since a
-signature costs a hundred times as much as a look-up. Does no I/O and reads no clock.
+signature costs a hundred times as much as a look-up.
 """
 
 import hashlib

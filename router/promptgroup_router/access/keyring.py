@@ -1,7 +1,6 @@
 """Holds the secrets that a router was given: clients' API keys as hashes, and the credentials for engines.
 
-It is replaced key by key while requests are served: what changes holds from the next request on. Does no I/O and reads
-no clock.
+It is replaced key by key while requests are served: what changes holds from the next request on.
 """
 
 import hashlib

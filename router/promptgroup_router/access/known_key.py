@@ -2,7 +2,7 @@
 
 To compare two keys costs a tenth of what it costs to hash one. A key is kept as long as its connection at most, and
 holds for the access, the namespace and the state of all keys for which it was found: once a key is replaced or
-withdrawn, none of those that connections remember counts. Does no I/O and reads no clock.
+withdrawn, none of those that connections remember counts.
 """
 
 from hmac import compare_digest

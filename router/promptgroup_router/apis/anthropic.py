@@ -7,8 +7,6 @@ serves both. What they make of it (vLLM 0.32, SGLang 0.5):
   which Claude Code states what it is billed for, which differs from request to request.
 - A tool becomes a function whose parameters are the `input_schema`, of type `object` unless it names one.
 - `cache_control` is accepted and has no effect. It is forwarded where it stands, and no part of a fingerprint.
-
-Does no I/O and reads no clock.
 """
 
 from collections.abc import Sequence

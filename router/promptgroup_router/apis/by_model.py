@@ -1,7 +1,7 @@
 """Requests that are routed by their model alone: embeddings, scores, tokens, audio.
 
 Their bodies are read for nothing but the model's name, and forwarded as received unless they name a group. A group's
-prompt is not put in front, since it instructs a conversation. Does no I/O and reads no clock.
+prompt is not put in front, since it instructs a conversation.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""Compares the start of a conversation with declared messages, whichever API it comes in. Does no I/O."""
+"""Compares the start of a conversation with declared messages, whichever API it comes in."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

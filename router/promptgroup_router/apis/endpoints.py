@@ -1,7 +1,7 @@
 """The APIs that are served: for each path its method, how its body is read and rewritten, and how it answers.
 
 A path that is not listed is refused: engines serve many that are for their administrators alone, such as those that
-unload a model or empty a cache. Does no I/O and reads no clock.
+unload a model or empty a cache.
 """
 
 from collections.abc import Callable, Mapping

@@ -1,4 +1,4 @@
-"""Errors in the form of the API that a request uses. Does no I/O and reads no clock."""
+"""Errors in the form of the API that a request uses."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

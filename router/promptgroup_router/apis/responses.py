@@ -3,8 +3,6 @@
 Engines render `instructions` as the first system message, and a function tool as a function of chat completions, so
 that one declared prompt serves both APIs. Instructions are not carried over by `previous_response_id`; a client that
 names a group gets the declared ones in each turn.
-
-Does no I/O and reads no clock.
 """
 
 from collections.abc import Sequence

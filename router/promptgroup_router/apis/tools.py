@@ -1,7 +1,7 @@
 """Tool lists in the canonical form that fingerprints cover, remembered by the spelling received.
 
 Applications send the same few lists. Sorting one anew takes 100 µs for a small list, and milliseconds for the hundred
-tools of an agent. Does no I/O and reads no clock.
+tools of an agent.
 """
 
 import sys

@@ -177,10 +177,10 @@ class Metrics:
             "gauge",
         )
         self.near_miss = self._counter(
-            "departed_requests_total", "Requests that match no group but come close to this one's prompt.", ("group",)
+            "near_miss_requests_total", "Requests that match no group but come close to this one's prompt.", ("group",)
         )
-        self.departed_at = self._counter(
-            "departed_at_bytes",
+        self.near_miss_offset = self._counter(
+            "near_miss_offset_bytes",
             "Where such requests lately left the declared prompt: the median, in bytes from its beginning.",
             ("group",),
             "gauge",
@@ -200,16 +200,18 @@ class Metrics:
             ("group", "revision", "slot"),
             "gauge",
         )
-        self.held = self._counter("held_total", "Requests that waited in the router for room on a replica.", ("group",))
-        self.held_seconds = self._histogram(
-            "held_seconds",
+        self.held = self._counter(
+            "queued_total", "Requests that waited in the router for room on a replica.", ("group",)
+        )
+        self.queued_seconds = self._histogram(
+            "queued_seconds",
             "Time for which such requests waited, until a replica had room or they were refused.",
             ("group",),
         )
         self.waiting = self._counter("waiting", "Requests that wait in the router for room now.", kind="gauge")
         self.retries = self._counter("retries_total", "Requests sent again, by what failed.", ("reason",))
         self.retries_held = self._counter(
-            "retries_held_total", "Times that a request was not sent again at once, because too many others were."
+            "retries_queued_total", "Times that a request was not sent again at once, because too many others were."
         )
         self.ejections = self._counter("ejections_total", "Slots left alone for a while after a failure.")
         self.unmatched = self._counter("unmatched_requests_total", "Requests that match no group.", ("model",))

@@ -1,8 +1,7 @@
 """Counts the events of a stream whose caller is known or has limits, since its end may never come.
 
 A client that hangs up before the last event, or an engine that tells no usage, would otherwise leave nothing of the
-answer to count. An event has a token as a rule, and more where an engine sends several at once. Does no I/O, and
-reads no clock.
+answer to count. An event has a token as a rule, and more where an engine sends several at once.
 """
 
 from promptgroup_router.apis.usage import Tail, Usage

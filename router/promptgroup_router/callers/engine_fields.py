@@ -1,7 +1,4 @@
-"""Takes out of a body what only the engine's operator may say, and puts the caller's salt in.
-
-Does no I/O and reads no clock.
-"""
+"""Takes out of a body what only the engine's operator may say, and puts the caller's salt in."""
 
 from collections.abc import Set as AbstractSet
 from copy import copy

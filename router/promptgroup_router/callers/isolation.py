@@ -1,7 +1,4 @@
-"""Keeps the callers of one group from each other's caches: which requests can be isolated, and what engines get.
-
-Does no I/O and reads no clock.
-"""
+"""Keeps the callers of one group from each other's caches: which requests can be isolated, and what engines get."""
 
 from collections.abc import Set as AbstractSet
 

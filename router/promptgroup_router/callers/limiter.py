@@ -14,8 +14,6 @@ what is left, by the number of routers, and one request in any case. Of what is 
 all others were heard `SETTLE_SECONDS` after the first was told. So a limit is exceeded by at most one request for each
 further router. What a router has charged stays charged when it is gone; one that starts takes over what the
 others know.
-
-Does no I/O and reads no clock.
 """
 
 from collections import OrderedDict

@@ -1,7 +1,4 @@
-"""The most tokens that a request's answers may have, as far as its body says: what is reserved of a caller's limit.
-
-Does no I/O and reads no clock.
-"""
+"""The most tokens that a request's answers may have, as far as its body says: what is reserved of a caller's limit."""
 
 from typing import Any
 

@@ -6,8 +6,7 @@ the prompt (OpenAI), of each turn (vLLM's responses), `cache_read_input_tokens` 
 they stand, but for what a client or a model has written.
 
 An answer that cannot be read and has such a name goes to nobody. A name in quotes with a colon behind it cannot be text
-of the model, since quotes inside a JSON string are escaped. All of it takes linear time. Does no I/O, and reads no
-clock.
+of the model, since quotes inside a JSON string are escaped. All of it takes linear time.
 """
 
 import json

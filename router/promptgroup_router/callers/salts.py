@@ -1,8 +1,7 @@
 """Makes the salts that keep callers' caches apart: keyed hashes of callers' names.
 
 A salt must not be guessed, or whoever guesses it reads its caller's cache where engines are reached past a router. So
-it is a keyed BLAKE2b (RFC 7693 section 2.9) of namespace and name. Routers that share the key make the same salts. Does
-no I/O and reads no clock.
+it is a keyed BLAKE2b (RFC 7693 section 2.9) of namespace and name. Routers that share the key make the same salts.
 """
 
 from dataclasses import dataclass

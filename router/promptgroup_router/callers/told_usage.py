@@ -7,7 +7,7 @@ The value is a dictionary of structured fields (RFC 9651 section 3.2), the same 
 | whole  | the header field `x-promptgroup-usage: prompt=1200, cached=1152, answer=16`                     |
 | stream | the last line, `: x-promptgroup-usage: prompt=1200, cached=1152, answer=16`, a comment           |
 
-Trailers would fit both, but clients and proxies drop them; every reader of events skips comments. Does no I/O.
+Trailers would fit both, but clients and proxies drop them; every reader of events skips comments.
 """
 
 from promptgroup_router.apis.usage import Usage

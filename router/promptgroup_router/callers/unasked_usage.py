@@ -2,7 +2,7 @@
 
 A stream of chat or text completions tells its usage only if `stream_options.include_usage` says so, which SDKs leave
 out. Where a caller is known the router asks, so that what the caller has used is counted. The answer is one more event,
-with no choices, before `[DONE]`. Does no I/O and reads no clock.
+with no choices, before `[DONE]`.
 """
 
 from typing import Any

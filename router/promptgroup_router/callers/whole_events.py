@@ -1,4 +1,4 @@
-"""Holds the end of a stream back until its event is whole. Does no I/O and reads no clock."""
+"""Holds the end of a stream back until its event is whole."""
 
 from typing import Final
 

@@ -1,7 +1,6 @@
 """Decides what becomes of a request that has arrived: steps 1 to 4 of a request's life.
 
-The same request gets the same answer whether the router relays it or a picker tells a gateway where to send it. Does
-no I/O and reads no clock.
+The same request gets the same answer whether the router relays it or a picker tells a gateway where to send it.
 """
 
 from dataclasses import dataclass

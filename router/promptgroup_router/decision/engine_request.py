@@ -1,4 +1,4 @@
-"""Decides what an engine gets of a client's request: which header fields, and the body. Does no I/O."""
+"""Decides what an engine gets of a client's request: which header fields, and the body."""
 
 from promptgroup_router.access.authenticator import Authenticator
 from promptgroup_router.contract.access import ANYBODY

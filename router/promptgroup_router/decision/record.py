@@ -221,7 +221,7 @@ class RequestRecord:
     def admitted(self, now: float) -> None:
         """Record that the request waits no longer: a replica has room, or it has waited for too long."""
         if self._held is not None:
-            self._observe(self._state.metrics.held_seconds.series((self._route.group,)), now - self._held, now)
+            self._observe(self._state.metrics.queued_seconds.series((self._route.group,)), now - self._held, now)
             self._held = None
             if self._span is not None:
                 self._span.note("admitted", now, {})

@@ -2,7 +2,7 @@
 
 Engines check bodies with pydantic, whose lax mode takes `"8"`, `8.0` and `true` for a whole number, and `"yes"` for a
 boolean. What the router counts or reserves by such a value has to be read by the same rules, or a request would be
-larger than what is reserved for it. A value that pydantic does not take is refused by the engine. Does no I/O.
+larger than what is reserved for it. A value that pydantic does not take is refused by the engine.
 """
 
 import re

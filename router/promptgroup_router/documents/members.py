@@ -3,7 +3,7 @@
 An answer repeats what its client has written: metadata, instructions, tools. So a name that is looked for in the bytes
 may be the client's own; it counts only as a member of the document itself, or of a member that is named. The text of a
 document may come in any parts. It takes linear time: strings, and what stands deeper, are skipped by patterns that
-never go back. Does no I/O and reads no clock.
+never go back.
 """
 
 import re

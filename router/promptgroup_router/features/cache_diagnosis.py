@@ -8,7 +8,7 @@
 
 Engines need not know of it: the router compares the prompt with the one of the answer that the client names, and knows
 which replica holds the session. An answer is kept from nobody but those who are not told what was cached
-(`cachedTokens`). Does no I/O and reads no clock.
+(`cachedTokens`).
 """
 
 import re

@@ -11,4 +11,4 @@ class KeptRequest(RequestFeature):
 
     def __init__(self, ask: ParsedRequest) -> None:
         self.ask: ParsedRequest | None = ask
-        """What was parsed; None once its key is known, since it takes more memory than the body."""
+        """The request as it was parsed; None once its key is known, since it takes more memory than the body."""

@@ -1,7 +1,4 @@
-"""Routes requests that name a stored response in their path: to read it, to cancel it, to delete it.
-
-Does no I/O and reads no clock.
-"""
+"""Routes requests that name a stored response in their path: to read it, to cancel it, to delete it."""
 
 import enum
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""Reads whole requests from a client's bytes, and answers from an engine's, across reads. Does no I/O."""
+"""Reads whole requests from a client's bytes, and answers from an engine's, across reads."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""Collects a server's whole answer, with a limit on its bytes. Does no I/O."""
+"""Collects a server's whole answer, with a limit on its bytes."""
 
 from promptgroup_router.http11.framing import Chunked
 from promptgroup_router.http11.http1 import Framing

@@ -2,7 +2,7 @@
 
 In every tick a router sends each live peer the placements of sessions and its load on each replica. Any of it may be
 lost: the next turn replaces a placement, the next tick a load, and a load that no tick replaces expires. Nothing is
-acknowledged. Does no I/O and reads no clock.
+acknowledged.
 """
 
 from collections import deque

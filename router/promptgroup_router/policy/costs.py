@@ -2,8 +2,6 @@
 
 A step of a vLLM-like engine (chunked prefill, decodes first) takes `overhead + prefill + interference` seconds. The
 terms follow its scheduler. The first values are those of an 8B model on one data-centre GPU.
-
-Does no I/O and reads no clock.
 """
 
 import math

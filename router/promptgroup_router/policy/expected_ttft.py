@@ -13,8 +13,6 @@ Where requests queue on all replicas PRICE grows by their number: see FEW.
 
 The idea of a cost of queue plus uncached prefill is NVIDIA Dynamo's. The home on the ring, the price, the terms for
 decoding and for a cold prefix, and how far a record is believed come from simulation: docs/research/policy.md.
-
-Does no I/O and reads no clock.
 """
 
 from collections.abc import Mapping, Sequence

@@ -13,8 +13,6 @@ record is kept of, only the declared prefix counts: nobody knows that its histor
 What was evicted has a distance: the tokens that other requests used on its replica since. A memory of that many tokens
 would hold it still. Of these tokens some were written since, which is known, and others were found, which are no more
 than the cache holds: so the distance is at most what was written and one cache.
-
-Does no I/O and reads no clock.
 """
 
 import math

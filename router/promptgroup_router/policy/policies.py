@@ -1,8 +1,7 @@
 """Implements the simple policies: bounded loads, least request, round robin, prefix hash.
 
 Each is given the members that can be sent to, ordered by slot and never empty, and their load estimates. A load counts
-from the pick on, not from the first byte, and includes the requests of peers as far as they are known. Does no I/O and
-reads no clock.
+from the pick on, not from the first byte, and includes the requests of peers as far as they are known.
 """
 
 from collections.abc import Mapping, Sequence

@@ -3,8 +3,7 @@
 Of the requests that live among the same candidates, at most half may be in a second or later try that nobody has
 answered yet; a few always may. A share of live requests is what Envoy's retry budget takes (`budget_percent`, by
 default 20), and Finagle's (20 % of the requests of the last 10 s). It is half here, since a group may have two replicas
-and the loss of one is to cost no answer. A request over the budget waits its turn instead of failing. Does no I/O and
-reads no clock.
+and the loss of one is to cost no answer. A request over the budget waits its turn instead of failing.
 """
 
 SHARE = 0.5

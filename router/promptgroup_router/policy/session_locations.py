@@ -1,6 +1,6 @@
 """Remembers where sessions are cached: the replica that served each one last, and the one before.
 
-The record is bounded. Does no I/O and reads no clock.
+The record is bounded.
 """
 
 from collections import OrderedDict

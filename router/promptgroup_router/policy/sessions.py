@@ -4,7 +4,7 @@ Its sizing needs them by prefix, its choice of the slots that leave by replica.
 
 A session counts from its second request on, because one that came back is likely to come again, for as long as it was
 served lately. It belongs to the router that served it last: another router's placement removes it here, so that routers
-that know each other count no session twice. Does no I/O and reads no clock.
+that know each other count no session twice.
 """
 
 from collections import OrderedDict

@@ -6,8 +6,6 @@ this state serves a quarter of what it could and stays there after the burst tha
 thrashing of virtual memory, and so is the cure (Denning, 1968: a process runs only while its working set fits): a
 session is admitted to a replica only while the sessions that live there fit its cache. Others wait in the router, where
 they hold no cache, or are refused.
-
-Does no I/O and reads no clock.
 """
 
 import heapq

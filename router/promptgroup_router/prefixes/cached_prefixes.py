@@ -2,7 +2,6 @@
 
 Engines evict what was used longest ago, and of one prompt the end first. This does the same with the prefixes that
 requests were sent there with. So it holds as many as their cache does, and what it still has is believed to be cached.
-Does no I/O and reads no clock.
 """
 
 from collections import OrderedDict

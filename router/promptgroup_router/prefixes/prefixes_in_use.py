@@ -2,7 +2,7 @@
 
 A replica that computes a declared prompt can serve all requests with that prompt from then on. That pays as far as such
 requests come, and where the prompts in use fit every cache. Where they do not, copies evict each other, and each
-replica computes everything again and again. Does no I/O and reads no clock.
+replica computes everything again and again.
 """
 
 from collections import OrderedDict

@@ -3,7 +3,6 @@
 A mark is the hash of everything before a place, so two prompts have a mark in common where they are the same up to
 there. Marks stand at fixed distances, which grow with the length, and at the ends of messages and of their parts. They
 depend on nothing behind them. What is cut is the prompt as engines read it: tools, system text, messages in order.
-Does no I/O and reads no clock.
 """
 
 from collections.abc import Callable, Mapping, Sequence

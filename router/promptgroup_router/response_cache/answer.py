@@ -1,4 +1,4 @@
-"""A kept answer. Does no I/O and reads no clock."""
+"""A kept answer."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""Writes what an answer says of the cache: `Cache-Status` (RFC 9211), `Age`, and the key. Does no I/O."""
+"""Writes what an answer says of the cache: `Cache-Status` (RFC 9211), `Age`, and the key."""
 
 from promptgroup_router.contract.names import HEADER_CACHE_KEY
 from promptgroup_router.http11.http1 import Headers

@@ -1,7 +1,4 @@
-"""Reads what a client says of caching: `Cache-Control` (RFC 9111), and LiteLLM's body field `cache`.
-
-Does no I/O and reads no clock.
-"""
+"""Reads what a client says of caching: `Cache-Control` (RFC 9111), and LiteLLM's body field `cache`."""
 
 from collections.abc import Iterable
 from typing import NamedTuple

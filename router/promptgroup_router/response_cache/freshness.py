@@ -1,4 +1,4 @@
-"""Decides how long an answer is kept, and whether a kept one may be given. Does no I/O and reads no clock."""
+"""Decides how long an answer is kept, and whether a kept one may be given."""
 
 from dataclasses import replace
 

@@ -1,7 +1,7 @@
 """Chooses the router that answers for a key, so that equal requests to several routers meet in one.
 
 Each router ranks all routers for a key (rendezvous hashing, Thaler and Ravishankar 1996) and needs no agreement: while
-two of them know different routers, both may compute an answer, and that is all. Does no I/O and reads no clock.
+two of them know different routers, both may compute an answer, and that is all.
 """
 
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""Says which answers a purge is about, and keeps purged ones from coming back. Does no I/O and reads no clock."""
+"""Says which answers a purge is about, and keeps purged ones from coming back."""
 
 import re
 from dataclasses import dataclass, field

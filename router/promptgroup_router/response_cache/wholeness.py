@@ -1,7 +1,4 @@
-"""Decides whether an engine said all that it had to say: some fail within an answer whose status is 200 already.
-
-Does no I/O and reads no clock.
-"""
+"""Decides whether an engine said all that it had to say: some fail within an answer whose status is 200 already."""
 
 import re
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Tells which of two groups came first. Does no I/O and reads no clock."""
+"""Tells which of two groups came first."""
 
 from promptgroup_router.contract.table import Group
 

@@ -12,8 +12,6 @@ A group's aliases are names of its model in its own namespace. There, what has a
 A request that names no namespace gets what the name stands for in the namespace that had it first, whether as a model,
 as a group or as an alias. The age of an alias is its own, not that of its group: a spec can be changed at any time, and
 a team could otherwise give an old group its neighbour's names. See docs/development/decisions/0073.
-
-Does no I/O and reads no clock.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,6 @@
 """The ids by which a router keeps records: of a member, of its hash, and of a Tier-1 prefix.
 
 Each has a type of its own, because all of them are texts or numbers of 64 bits that stand side by side in one record.
-Does no I/O and reads no clock.
 """
 
 from typing import Final, NamedTuple, NewType

@@ -1,7 +1,7 @@
 """Indexes a routing table: names and models, rings, and prompts in the form in which they are sent.
 
 An index is immutable and replaced by one assignment. A request keeps the index that it began with; only the members
-that it may be sent to are those of the table in use (`renewal`). Does no I/O and reads no clock.
+that it may be sent to are those of the table in use (`renewal`).
 """
 
 from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
@@ -91,7 +91,7 @@ class Candidates:
     rules: CallerRules = NO_RULES
     """The rules for those who send the requests."""
     access: Access | None = None
-    """Who may send them, and what of their credentials goes to engines; None for the router's default."""
+    """The access of those who send them, which says if engines get their credentials; None for the default."""
     table: RoutingTable = field(default=_NO_TABLE, compare=False, repr=False)
     """The table that the members are of: in another one they may have left, or have other addresses."""
     members: tuple[Member, ...] = field(init=False, compare=False, repr=False)

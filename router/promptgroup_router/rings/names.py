@@ -4,8 +4,6 @@ A name may be the model of one group, the name of another and the full name (`na
 that have it in one of these ways the oldest keeps it, so that no group which another namespace creates later takes a
 request by that name, and none makes it ambiguous. The namespace that keeps it says what it means there. Aliases are
 as old as themselves: `aliases` decides about them. See docs/development/decisions/0076.
-
-Does no I/O and reads no clock.
 """
 
 from collections.abc import Mapping, Sequence

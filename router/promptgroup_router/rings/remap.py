@@ -1,4 +1,4 @@
-"""Predicts by sampling keys how many sessions a new table moves. Does no I/O and reads no clock."""
+"""Predicts by sampling keys how many sessions a new table moves."""
 
 from collections.abc import Generator
 

@@ -1,7 +1,7 @@
 """Brings the candidates of a request up to the table in use: the request may outlive the table that it began with.
 
 Members that have left are dropped, and a slot that another process has taken over is reached at its new address. No
-member is added, because who may send a request where was decided as it came. Does no I/O and reads no clock.
+member is added, because who may send a request where was decided as it came.
 """
 
 from collections.abc import Mapping, Sequence

@@ -15,7 +15,7 @@ and only finished sessions make room. Then the order is first come, first served
 
 The revisions of groups have replicas of their own, so those that are full say nothing of the others. A look at a
 request costs a decision of the policy, and an `admit` has few of them that may be in vain: some are kept for each
-revision, and the rest follows the order. Does no I/O and reads no clock.
+revision, and the rest follows the order.
 """
 
 import heapq

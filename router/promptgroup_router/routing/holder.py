@@ -1,4 +1,4 @@
-"""The replica that holds a stored response, found by the response's id. Does no I/O and reads no clock."""
+"""The replica that holds a stored response, found by the response's id."""
 
 from dataclasses import replace
 

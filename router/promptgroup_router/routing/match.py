@@ -24,8 +24,6 @@ groups, names and replicas count for it. The namespace of a request is, in this 
 
 So no group that is created later, in another namespace, changes where a request goes, and no alias that a group gets.
 The header selects, it does not authenticate: see docs/development/decisions/0012 and 0076.
-
-Does no I/O and reads no clock.
 """
 
 import enum

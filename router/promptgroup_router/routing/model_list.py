@@ -1,7 +1,7 @@
 """The models and groups that clients may ask for, as OpenAI's and Anthropic's APIs list them.
 
 A group is a model whose parent is the model that its replicas run. An alias is a model without a parent whose root is
-the model that it stands for. Does no I/O and reads no clock.
+the model that it stands for.
 """
 
 from typing import Any

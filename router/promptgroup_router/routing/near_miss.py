@@ -3,7 +3,7 @@
 A request without a group is compared with the prompts declared for its model. It is a near miss of one if its system
 text begins like the declared text for most of it, or ends with its end: an edited line, a date in the middle or on top,
 an old client. A text that shares less is another prompt. Only a number is kept of the text: how many bytes are equal.
-The record is bounded. Does no I/O and reads no clock.
+The record is bounded.
 """
 
 from collections import deque

@@ -14,7 +14,7 @@ which they act, and none for a group that uses none. The router's relay and the 
 | `ended`         | the request is over, however it ended        | close books of its own                          |
 | `withdrawn`     | the request is dropped before it is sent     | give back what was taken for it                 |
 
-The model is the `requestcontrol` interfaces of llm-d's router. Does no I/O and reads no clock.
+The model is the `requestcontrol` interfaces of llm-d's router.
 """
 
 from collections.abc import Callable, Iterable, Sequence

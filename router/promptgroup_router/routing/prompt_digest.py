@@ -1,8 +1,7 @@
 """Compares a prompt with an earlier one of the same conversation: what changed first, and how much was lost by it.
 
 Clients ask for this (`features.cache_diagnosis`); of all other requests nothing is kept. Of a prompt only hashes are
-kept: of its model, tools, system text, and of its messages one behind the other. The record is bounded. Does no I/O
-and reads no clock.
+kept: of its model, tools, system text, and of its messages one behind the other. The record is bounded.
 """
 
 from collections import OrderedDict

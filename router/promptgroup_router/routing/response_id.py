@@ -13,7 +13,7 @@ any session id does.
 Where callers are kept apart an id begins with `resp_pg_c_`, and the last 6 of its random bytes are a tag of the others
 under the caller's salt. So an id says by itself that it is one caller's, and nobody else continues, reads or cancels
 the response, through whichever group they ask: an engine knows its responses by the whole text, so that an id without
-these letters names no response. Does no I/O and reads no clock.
+these letters names no response.
 """
 
 import base64

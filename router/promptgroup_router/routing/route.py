@@ -1,7 +1,4 @@
-"""Decides where a request may go: match, session, revision, demand, and the body for the engine.
-
-Does no I/O and reads no clock.
-"""
+"""Decides where a request may go: match, session, revision, demand, and the body for the engine."""
 
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet

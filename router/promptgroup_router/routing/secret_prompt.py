@@ -10,7 +10,7 @@ or its tokens, is refused of a prompt from a Secret:
 
 Engines' own errors are replaced, whatever they say: FastAPI's validation, which all engines use, repeats the value at
 fault, and for rules about several fields that is the whole body (vLLM's issue 49239 has an example). A model can still
-be talked into saying its instructions; no rule can prevent that. Does no I/O and reads no clock.
+be talked into saying its instructions; no rule can prevent that.
 """
 
 from collections.abc import Mapping

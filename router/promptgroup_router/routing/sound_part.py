@@ -1,7 +1,7 @@
 """Decides what of a table is served where the router fails at some of its groups: all the others.
 
 Decoding refuses what is known to be of no use. What it lets through, and the router fails at, is a fault of the router.
-The teams whose groups stand in the same table must not feel it. Does no I/O and reads no clock.
+The teams whose groups stand in the same table must not feel it.
 """
 
 from collections.abc import Mapping

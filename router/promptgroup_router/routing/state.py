@@ -248,7 +248,7 @@ class RouterState:
             (metrics.revision_waiting, waiting),
             (metrics.slot_sessions, slot_sessions),
             (metrics.slot_session_tokens, slot_tokens),
-            (metrics.departed_at, self.near_misses.medians()),
+            (metrics.near_miss_offset, self.near_misses.medians()),
             (metrics.table_age, {(): now - self.confirmed} if self.loaded else {}),
             (metrics.waiting, {(): len(self.admission_queue)}),
             (metrics.connections, {(): connections}),

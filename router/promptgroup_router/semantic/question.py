@@ -1,4 +1,4 @@
-"""Reads the question of a request, and names all else that its answer follows from. Does no I/O and reads no clock."""
+"""Reads the question of a request, and names all else that its answer follows from."""
 
 from typing import Any, NamedTuple, NewType
 

@@ -1,4 +1,4 @@
-"""The header `traceparent`: the trace that a request belongs to (W3C Trace Context, section 3.2). Does no I/O."""
+"""The header `traceparent`: the trace that a request belongs to (W3C Trace Context, section 3.2)."""
 
 import re
 from typing import NamedTuple

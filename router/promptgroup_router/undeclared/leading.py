@@ -1,7 +1,7 @@
 """Names the beginning of a prompt that no group declares, so that requests which begin alike are counted together.
 
 The name is a hash of the first LEADING_BYTES of the system text. Volatile text on top (`volatile`) is taken away
-before: with a time in front of it each request would be a prompt of its own. Does no I/O and reads no clock.
+before: with a time in front of it each request would be a prompt of its own.
 """
 
 from collections.abc import Callable

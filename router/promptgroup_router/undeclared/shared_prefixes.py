@@ -5,7 +5,7 @@ shared. It is kept here, and each request that begins with it counts: how many t
 cache, and how many it computed. A group computes them once on each replica, when it is warmed.
 
 As many prefixes are kept as by `unmatched`, in the same way: a new one takes the place of the lightest. Prefixes are
-known by their marks alone (`prefixes.prompt_marks`), no text is kept. Does no I/O and reads no clock.
+known by their marks alone (`prefixes.prompt_marks`), no text is kept.
 """
 
 from array import array

@@ -11,8 +11,7 @@ differed in it; and so is the declared prompt that the latest request nearly mat
 
 How many sessions and texts begin with a prefix is counted by linear counting (Whang, Vander-Zanden, Taylor, TODS 1990).
 Its bitmaps are added by a bitwise or, so that the answers of several routers give the figures of all of them. Text of a
-prompt is kept only where whoever runs the router asked for it, up to so many bytes a prefix. Does no I/O and reads no
-clock.
+prompt is kept only where whoever runs the router asked for it, up to so many bytes a prefix.
 """
 
 import functools

@@ -2,7 +2,7 @@
 
 `promptgroup lint` looks for it in all of a prompt. The router looks at the top of prompts that no group declares: all
 that stands behind a time is computed again for each request, and without the time they are one prompt. A text without
-a digit on top, as nearly all have, costs one look for a digit. Does no I/O and reads no clock.
+a digit on top, as nearly all have, costs one look for a digit.
 """
 
 import re

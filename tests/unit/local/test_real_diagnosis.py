@@ -11,7 +11,7 @@ from promptgroup_operator.rollout.release import RevisionPhase, RevisionStep
 from promptgroup_operator.sizing.diagnosis import diagnose
 from promptgroup_operator.sizing.recommend import SizingDecision
 from promptgroup_operator.warmth.refresh import due_refresh, judge_answer
-from promptgroup_operator.world.load import Departure
+from promptgroup_operator.world.load import PromptDrift
 from promptgroup_operator.world.snapshot import LastSeen, PodCondition, Spent
 from promptgroup_operator.world.warming import RefreshAnswer
 from promptgroup_router.contract.table import Prompt
@@ -21,7 +21,7 @@ from support.loads import load
 HEALTHY, DRIFT, THRASH = LOADS
 SEEN = (
     (HEALTHY, load()),
-    (DRIFT, load(hit_rate=0.1, departure=Departure(0.9, 0, DECLARED))),
+    (DRIFT, load(hit_rate=0.1, drift=PromptDrift(0.9, 0, DECLARED))),
     (THRASH, load(hit_rate=0.85, sessions=1000, history=3500)),
 )
 

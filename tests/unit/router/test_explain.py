@@ -111,7 +111,7 @@ def test_by_content():
         "group": "chat/support",
         "model": "llama",
         "alias": None,
-        "departed": None,
+        "nearMiss": None,
     }
     assert found["revision"]["why"] == "content"
     assert found["tokens"]["prefix"] == 2000
@@ -131,7 +131,7 @@ def test_by_an_alias():
 def test_without_a_match_it_is_said_which_prompt_it_misses():
     found = told(serving(), question(chat(system=SYSTEM[:-1] + "!")))
     assert found["match"]["how"] == "none"
-    assert found["match"]["departed"] == {"group": "chat/support", "atByte": len(SYSTEM) - 1}
+    assert found["match"]["nearMiss"] == {"group": "chat/support", "atByte": len(SYSTEM) - 1}
     assert found["revision"] is None
     assert len(found["ring"]) == 3
 

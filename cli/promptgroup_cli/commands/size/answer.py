@@ -1,4 +1,4 @@
-"""Computes how many replicas a described load needs, and the same for other loads. Does no I/O."""
+"""Computes how many replicas a described load needs, and the same for other loads."""
 
 import math
 from collections.abc import Iterator, Sequence

@@ -1,4 +1,4 @@
-"""A sizing as text or as JSON. Does no I/O."""
+"""A sizing as text or as JSON."""
 
 import json
 import math

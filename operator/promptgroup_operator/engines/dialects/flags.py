@@ -1,4 +1,4 @@
-"""Readers of the command lines of engines. Does no I/O."""
+"""Readers of the command lines of engines."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence

@@ -1,4 +1,4 @@
-"""TensorRT-LLM: arguments, metrics, and the KV tier in main memory, which its file of settings sets up. Does no I/O."""
+"""TensorRT-LLM: arguments, metrics, and the KV tier in main memory, which its file of settings sets up."""
 
 import re
 from collections.abc import Mapping

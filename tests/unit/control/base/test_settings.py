@@ -21,7 +21,7 @@ FLAGS = {
     "workers": ("3", 3),
     "warmups": ("4", 4),
     "observe": ("sized", "sized"),
-    "touch_seconds": ("1.5", 1.5),
+    "refresh_seconds": ("1.5", 1.5),
     "lease": ("a/b", "a/b"),
     "identity": ("one", "one"),
     "resync": ("5", 5),
@@ -66,8 +66,8 @@ def test_a_port_that_is_none_or_the_other_one_is_refused(value):
 
 @pytest.mark.parametrize("value", ["0.5", "86401", "nan"])
 def test_a_time_between_looks_that_is_none_is_refused(value):
-    with pytest.raises(ValueError, match=rf"--touch-seconds is {value}.*, expected 1 to 86400"):
-        parse([f"--touch-seconds={value}"])
+    with pytest.raises(ValueError, match=rf"--refresh-seconds is {value}.*, expected 1 to 86400"):
+        parse([f"--refresh-seconds={value}"])
 
 
 @pytest.mark.parametrize("value", ["-1", "nan", "inf"])

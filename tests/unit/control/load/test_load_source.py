@@ -34,11 +34,11 @@ def test_engines_and_routers_come_together_in_one_load():
         counted = {short(FINGERPRINT): {StratumKey(): Stratum(tokens / 100)}}
         flows = {short(FINGERPRINT): Flow(tokens / 100)}
         stocks = {short(FINGERPRINT): RevisionGauges(sessions=3)}
-        routers.add("r", {KEY: RouterCounts(flows, counted, stocks, departed=tokens / 100, departed_at=7)}, now)
+        routers.add("r", {KEY: RouterCounts(flows, counted, stocks, near_misses=tokens / 100, near_miss_offset=7)}, now)
     load = ScrapedLoad(engines, routers).load(here, now)
     assert (load.stale, load.seconds, load.engines.queries) == ("", 60, 100)
     assert (load.clients.requests, load.clients.sessions, load.clients.declared_tokens) == (1, 3, 96)
-    assert (load.departure.share, load.departure.at, load.departure.length) == (0.5, 7, len(TEXT))
+    assert (load.drift.share, load.drift.at, load.drift.length) == (0.5, 7, len(TEXT))
 
 
 def test_the_clients_of_guests_are_a_part_of_their_hosts_load():

@@ -6,7 +6,7 @@ from promptgroup_operator.engines.dialects.sglang import METRICS as SGLANG
 from promptgroup_operator.engines.dialects.vllm import METRICS as VLLM
 from promptgroup_operator.load import promql
 from promptgroup_operator.world.engine_facts import Measured
-from promptgroup_operator.world.load import Departure
+from promptgroup_operator.world.load import PromptDrift
 from promptgroup_operator.world.samples import Histogram
 from promptgroup_operator.world.snapshot import Key, Spent
 from support.builders import NOW, ago
@@ -146,12 +146,12 @@ def test_own_requests_that_prometheus_has_not_seen_yet_make_no_negative_load():
 
 def test_clients_and_where_they_leave_the_prompt():
     values = told(requests=2.0, errors=0.5, opening=0.5, tokens=900.0, sessions=7.0, session_tokens=9000.0, waiting=1.0)
-    found = values + told(served=3.0, departed=1.0, departed_at=120.4)
+    found = values + told(served=3.0, near_misses=1.0, near_miss_offset=120.4)
     clients = promql.clients(found, 96)
     assert (clients.requests, clients.errors, clients.prompt_tokens, clients.sessions) == (2, 0.5, 900, 7)
     assert (clients.session_tokens, clients.held, clients.declared_tokens) == (9000, 1, 96)
     assert clients.opening == 0.25
-    assert promql.departure(found, 4000) == Departure(0.25, 120, 4000)
+    assert promql.drift(found, 4000) == PromptDrift(0.25, 120, 4000)
 
 
 def test_what_was_evicted_by_its_distance():
@@ -159,11 +159,11 @@ def test_what_was_evicted_by_its_distance():
     assert promql.clients(told(sessions=1.0) + bands, 96).evicted == (3.0, 0.0, 0.0, 0.0, 1.0)
 
 
-def test_without_routers_nothing_is_known_of_clients_and_nobody_departs():
+def test_without_routers_nothing_is_known_of_clients_and_nobody_drifts():
     assert promql.clients([], 96) is None
-    assert promql.departure([], 4000) is None
-    assert promql.departure(told(served=3.0, departed=1.0), 4000) is None, "nobody says where"
-    assert promql.departure(told(served=3.0, departed=0.0), 4000) is None
+    assert promql.drift([], 4000) is None
+    assert promql.drift(told(served=3.0, near_misses=1.0), 4000) is None, "nobody says where"
+    assert promql.drift(told(served=3.0, near_misses=0.0), 4000) is None
 
 
 def test_the_newest_sample():

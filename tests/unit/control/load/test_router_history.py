@@ -7,7 +7,7 @@ import pytest
 from promptgroup_operator.load import router_history
 from promptgroup_operator.load.router_history import FORGOTTEN, LATELY, SETTLED, WINDOW, RouterHistory
 from promptgroup_operator.load.router_metrics import RevisionGauges, RouterCounts, parse
-from promptgroup_operator.world.load import LOAD_WINDOW, Departure
+from promptgroup_operator.world.load import LOAD_WINDOW, PromptDrift
 from promptgroup_operator.world.samples import Flow, Histogram, SlotUse, Stratum, StratumKey
 from promptgroup_operator.world.snapshot import Key
 from support.builders import NOW
@@ -124,9 +124,9 @@ def test_a_router_that_is_not_read_lately_says_nothing_of_clients():
 def test_a_group_that_comes_onto_a_page_counted_nothing_before():
     readings = RouterHistory()
     readings.add("r", {}, NOW)
-    readings.add("r", {KEY: counts(30, departed=10, departed_at=7)}, after(15))
+    readings.add("r", {KEY: counts(30, near_misses=10, near_miss_offset=7)}, after(15))
     assert readings.clients(KEY, "aa", 96, after(15)).requests == 2
-    assert readings.departure(KEY, 4000, after(15)) == Departure(10 / 40, 7, 4000)
+    assert readings.drift(KEY, 4000, after(15)) == PromptDrift(10 / 40, 7, 4000)
     assert readings.traffic(KEY, after(15)).samples["aa"][StratumKey()].requests == 30
 
 
@@ -146,14 +146,14 @@ def test_where_requests_leave_the_prompt():
         (0, counts(0), counts(0), counts(0)),
         (
             60,
-            counts(10, departed=10, departed_at=0),
-            counts(20, departed=40, departed_at=120),
-            counts(40, departed=30, departed_at=900),
+            counts(10, near_misses=10, near_miss_offset=0),
+            counts(20, near_misses=40, near_miss_offset=120),
+            counts(40, near_misses=30, near_miss_offset=900),
         ),
         routers="rst",
     )
-    assert readings.departure(KEY, 4000, after(60)) == Departure(80 / 150, 120, 4000)
-    assert read((0, counts(0)), (60, counts(9))).departure(KEY, 4000, after(60)) is None
+    assert readings.drift(KEY, 4000, after(60)) == PromptDrift(80 / 150, 120, 4000)
+    assert read((0, counts(0)), (60, counts(9))).drift(KEY, 4000, after(60)) is None
 
 
 def test_a_revision_is_quiet_since_its_own_requests_ended():

@@ -76,10 +76,10 @@ def test_what_a_router_has_at_the_moment_is_read():
     metrics.revision_session_tokens.replace({("chat/support", "aa"): 9000})
     metrics.revision_waiting.replace({("chat/support", "aa"): 2})
     metrics.near_miss.add("chat/support", amount=5)
-    metrics.departed_at.replace({("chat/support",): 120})
+    metrics.near_miss_offset.replace({("chat/support",): 120})
     found = parse(metrics.text(), everybody)[KEY]
     assert found.stocks == {"aa": RevisionGauges(sessions=3, session_tokens=9000, waiting=2, prompt_tokens=700)}
-    assert (found.departed, found.departed_at) == (5, 120)
+    assert (found.near_misses, found.near_miss_offset) == (5, 120)
 
 
 GAUGES = {

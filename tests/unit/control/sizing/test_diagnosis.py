@@ -3,11 +3,11 @@ from dataclasses import replace
 import pytest
 
 from promptgroup_operator.sizing.diagnosis import HEALTHY, STANDING, diagnose
-from promptgroup_operator.world.load import Departure, TierReach
+from promptgroup_operator.world.load import PromptDrift, TierReach
 from promptgroup_operator.world.sizing_history import Cause
 from support.loads import load
 
-TOP = Departure(0.9, 0, 32_000)
+TOP = PromptDrift(0.9, 0, 32_000)
 FULL = {"sessions": 1000, "history": 3500}
 
 # 96.2 % may be found: hits are low below 87.5 %, and again well from 89.4 % on
@@ -16,7 +16,7 @@ ROWS = {
     "nothing newer is known": (load(stale="gone"), None, "", None, "FailedGetMetrics"),
     "nobody asks": (load(0), None, "", None, "NoTraffic"),
     "nobody asks any more": (load(0), None, "Thrashing", False, "Thrashing"),
-    "nobody asks, and prompts departed": (load(0, departure=TOP), None, HEALTHY, False, "PromptDrift"),
+    "nobody asks, and prompts drift": (load(0, drift=TOP), None, HEALTHY, False, "PromptDrift"),
     "nobody asks after a wave": (load(0), None, "ScalingWave", None, "NoTraffic"),
     "no router was asked": (replace(load(), clients=None), None, "", None, "RoutersUnknown"),
     "no router was asked, and engines preempt": (
@@ -25,9 +25,9 @@ ROWS = {
     "as much as may be": (load(), None, "", True, HEALTHY),
     "low, and full of sessions": (load(hit_rate=0.85, **FULL), None, "", False, "Thrashing"),
     "low, and full of what runs": (load(hit_rate=0.85, usage=0.95), None, "", False, "Thrashing"),
-    "low, and prompts depart": (load(hit_rate=0.1, departure=TOP), None, "", False, "PromptDrift"),
-    "drift before all else": (load(hit_rate=0.1, departure=TOP, **FULL), Cause.SCALING, "", False, "PromptDrift"),
-    "prompts depart and nothing is lost": (load(departure=TOP), None, "", True, HEALTHY),
+    "low, and prompts depart": (load(hit_rate=0.1, drift=TOP), None, "", False, "PromptDrift"),
+    "drift before all else": (load(hit_rate=0.1, drift=TOP, **FULL), Cause.SCALING, "", False, "PromptDrift"),
+    "prompts depart and nothing is lost": (load(drift=TOP), None, "", True, HEALTHY),
     "low after a change of its own": (load(hit_rate=0.7), Cause.SCALING, "", None, "ScalingWave"),
     "full of what runs after a change of its own": (
         load(hit_rate=0.7, usage=0.95), Cause.SCALING, "", None, "ScalingWave",
@@ -42,7 +42,7 @@ ROWS = {
         load(hit_rate=0.81, opening=0.0, **FULL), None, "Thrashing", False, "Thrashing",
     ),
     "no session begins, and prompts depart": (
-        load(hit_rate=0.1, opening=0.0, departure=TOP), None, HEALTHY, False, "PromptDrift",
+        load(hit_rate=0.1, opening=0.0, drift=TOP), None, HEALTHY, False, "PromptDrift",
     ),
     "no session began since it is looked at": (load(hit_rate=0.81, opening=0.0), None, "", True, HEALTHY),
     "low for no cause that is seen": (load(hit_rate=0.7), None, "", None, "Unexplained"),
@@ -63,7 +63,7 @@ ROWS = {
     "nothing is found of what does not repeat": (
         load(hit_rate=0, declared_tokens=500, opening=1.0), None, "", False, "LowSharing",
     ),
-    "nothing is found of prompts that depart": (load(hit_rate=0, departure=TOP), None, "", False, "PromptDrift"),
+    "nothing is found of prompts that depart": (load(hit_rate=0, drift=TOP), None, "", False, "PromptDrift"),
     "between the lines it was well": (load(hit_rate=0.885), None, HEALTHY, True, HEALTHY),
     "between the lines it was low": (load(hit_rate=0.885), None, "Unexplained", None, "Unexplained"),
     "above both it recovered": (load(hit_rate=0.9), None, "Unexplained", True, HEALTHY),
@@ -81,7 +81,7 @@ def test_rows(case):
 
 
 def test_drift_is_told_with_its_place_and_without_text():
-    found = diagnose(load(hit_rate=0.1, departure=Departure(0.9, 120, 32_000)), None, "")
+    found = diagnose(load(hit_rate=0.1, drift=PromptDrift(0.9, 120, 32_000)), None, "")
     assert (
         "90% of the requests differ from the declared prompt from byte 120 of 32000 on (about token 30 of 8000)"
         in found.message

@@ -4,7 +4,7 @@ from datetime import timedelta
 import pytest
 
 from promptgroup_operator.sizing.recommend import SizingInput, least, replicas
-from promptgroup_operator.world.load import PERIOD, Departure
+from promptgroup_operator.world.load import PERIOD, PromptDrift
 from promptgroup_operator.world.sizing_history import NEW, Cause, History, Past, Recommendation, Wave
 from support.builders import NOW, ago, spec
 from support.loads import load
@@ -89,10 +89,10 @@ def test_the_next_look_comes_when_a_window_ends_if_that_is_sooner():
 
 def test_drift_is_the_reason_only_where_the_load_asks_for_more():
     four = spec(replicas=None, sizing={"minReplicas": 2, "maxReplicas": 9})
-    drifts = Departure(0.5, 100, 32_000)
-    calm = replicas(four, group(4, load(4, departure=drifts), releasing=True), NEW, NOW)
+    drifts = PromptDrift(0.5, 100, 32_000)
+    calm = replicas(four, group(4, load(4, drift=drifts), releasing=True), NEW, NOW)
     assert (calm.value, calm.reason) == (4, "WithinTarget")
-    heavy = load(16, hit_rate=0.5, departure=drifts)
+    heavy = load(16, hit_rate=0.5, drift=drifts)
     assert replicas(four, group(4, heavy), NEW, NOW).reason == "PromptDrift"
     own = History(wave=Wave(Cause.SCALING, ago(minutes=1), 0.94))
     dips = replicas(four, group(4, load(16, hit_rate=0.5)), own, NOW)

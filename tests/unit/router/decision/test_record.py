@@ -291,7 +291,7 @@ def test_the_trace_of_a_sampled_request_is_the_exemplar_of_each_of_its_times(sta
     trace = ended[0].context.trace
     assert trace
     assert marked(state) == {
-        "held_seconds": (trace, 0.25, 1100.25),
+        "queued_seconds": (trace, 0.25, 1100.25),
         "time_to_first_byte_seconds": (trace, 0.5, 1100.5),
         "revision_first_token_seconds": (trace, 0.5, 1100.5),
         "time_to_first_token_seconds": (trace, 0.5, 1101.5),
@@ -322,7 +322,7 @@ def test_a_request_that_waits_counts_how_long(state):
     waited.waits(now=100.0)
     waited.admitted(now=102.5)
     waited.admitted(now=109.0)
-    assert observed(state.metrics.held_seconds, GROUP) == (1, 2.5)
+    assert observed(state.metrics.queued_seconds, GROUP) == (1, 2.5)
 
 
 def test_an_error_of_the_engine_is_no_first_token_of_the_revision(state):

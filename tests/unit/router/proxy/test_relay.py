@@ -773,8 +773,8 @@ def test_a_request_that_misses_a_group_by_a_little_is_counted_with_where_it_leav
             await ask(router.port, post(chat(system="Something else.")))
             await ask(router.port, post(chat()))
             text = metrics(router)
-            assert 'departed_requests_total{group="chat/support"} 1' in text
-            assert f'departed_at_bytes{{group="chat/support"}} {at}' in text
+            assert 'near_miss_requests_total{group="chat/support"} 1' in text
+            assert f'near_miss_offset_bytes{{group="chat/support"}} {at}' in text
 
     run(check())
 
@@ -786,7 +786,7 @@ def test_a_request_that_misses_a_group_which_serves_no_other_is_refused_and_coun
             answer = await ask(router.port, post(chat(system=SYSTEM[:-4] + "Inc.")))
             assert (answer.status, answer.json["error"]["code"]) == (503, "no_replica")
             assert "for prompts which no group declares" in answer.json["error"]["message"]
-            assert 'departed_requests_total{group="chat/support"} 1' in metrics(router)
+            assert 'near_miss_requests_total{group="chat/support"} 1' in metrics(router)
 
     run(check())
 

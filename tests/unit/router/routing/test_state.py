@@ -157,13 +157,13 @@ def test_where_prompts_were_left_is_told_as_long_as_the_other_series_of_a_group(
     state.near_misses.add(NearMiss("chat/old", 7))
     state.near_misses.add(NearMiss("chat/new", 8))
     state.install(table(group("new", revision("x"))), "file", 1.0)
-    told = 'departed_at_bytes{group="chat/old"} 7'
+    told = 'near_miss_offset_bytes{group="chat/old"} 7'
     assert told in state.exposition(SERIES_SECONDS, 0)
     assert told not in state.exposition(SERIES_SECONDS + 2.0, 0)
     state.near_misses.add(NearMiss("chat/old", 7))  # by a request that began with the first table
     text = state.exposition(SERIES_SECONDS + 3.0, 0)
     assert told not in text
-    assert 'departed_at_bytes{group="chat/new"} 8' in text
+    assert 'near_miss_offset_bytes{group="chat/new"} 8' in text
 
 
 def test_an_alias_that_something_else_has_is_told_once():

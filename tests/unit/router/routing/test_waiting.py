@@ -61,7 +61,7 @@ def test_a_request_waits_for_room_and_goes_on_when_there_is(tmp_path, monkeypatc
             assert (await first).status == 200
             assert (await second).status == 200
             assert gate.asked == 2
-            assert 'held_total{group="chat/support"} 1' in router.state.exposition(0.0, 0)
+            assert 'queued_total{group="chat/support"} 1' in router.state.exposition(0.0, 0)
             assert len(router.state.admission_queue) == 0
 
     run(check())
