@@ -8,6 +8,7 @@ the watch delivered is noted; if the watch delivers nothing about it until the n
 alone proves nothing, since an event may be on its way.
 """
 
+import contextlib
 import logging
 import queue
 import random
@@ -104,17 +105,19 @@ class Resync:
 
     def _run(self) -> None:
         due = self._next()
+        followed: dict[tuple[str, str], None] = {}
+        """Kinds and namespaces that Kopf has listed, and this process has not since; a set that keeps their order."""
         while True:
-            try:
-                kind, namespace = self._relisted.get(timeout=max(0.0, due - time.monotonic()))
-            except queue.Empty:
-                kind, namespace = NOTHING
+            with contextlib.suppress(queue.Empty):
+                followed[self._relisted.get(timeout=max(0.0, due - time.monotonic()))] = None
             if self._stopped:
                 return
             try:
-                if kind:
+                while followed:
+                    kind, namespace = next(iter(followed))
                     self._after_list(kind, namespace)
-                else:
+                    del followed[kind, namespace]
+                if time.monotonic() >= due:
                     due = self._next()
                     self.step()
             except ClusterError as error:

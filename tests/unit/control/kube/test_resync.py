@@ -184,3 +184,26 @@ def test_an_outage_says_nothing_about_watches(server, queue, stores):
     deliver(stores, "PromptGroup", "ADDED", meta("one", "1"))
     resync.step()
     assert resync.silent == ()
+
+
+def test_the_start_is_complete_though_the_list_behind_kopfs_is_refused_at_first(server, queue, stores, monkeypatch):
+    monkeypatch.setattr("promptgroup_operator.kube.resync.RETRY_SECONDS", 0.01)
+    plain, refused = server.request, ["once", "twice"]
+
+    def request(*arguments, **options):
+        if refused:
+            refused.pop()
+            raise ClusterError("down")
+        return plain(*arguments, **options)
+
+    monkeypatch.setattr(server, "request", request)
+    resync = Resync(server, queue, stores, (), 300)
+    resync.start()
+    for kind in KINDS:
+        resync.relisted(kind, "")
+    filled = threading.Thread(target=resync.wait_until_filled, daemon=True)
+    filled.start()
+    filled.join(10)
+    assert not filled.is_alive()
+    resync.stop()
+    resync._thread.join(10)
