@@ -48,12 +48,6 @@ def group_of(key: Key, raw: Manifest) -> GroupObject:
     )
 
 
-def host_of(group: Manifest) -> str:
-    """Return the name of the group whose replicas serve a PromptGroup; empty for one with an engine of its own."""
-    source = group.get("spec", {}).get("engineFrom")
-    return str(source.get("promptGroup", "")) if isinstance(source, Mapping) else ""
-
-
 def fingerprint_of(deployment: Manifest) -> Fingerprint:
     """Return the revision of a Deployment, from its annotation or else its pod template's; empty if neither has one.
 

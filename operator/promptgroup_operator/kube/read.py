@@ -19,7 +19,6 @@ from promptgroup_operator.kube.api_server import KubeClient, collection_path, li
 from promptgroup_operator.kube.decode import (
     fingerprint_of,
     group_of,
-    host_of,
     pod_of,
     prompt_ref,
     revision_of,
@@ -29,7 +28,7 @@ from promptgroup_operator.kube.get_cache import KEPT_SECONDS, GetCache
 from promptgroup_operator.kube.store import Store
 from promptgroup_operator.plan import desired, prompt_route, references, status, validate
 from promptgroup_operator.plan.prompt import BINARY, NOT_TEXT, Texts
-from promptgroup_operator.world.kept import DIGEST, SHORTENED, WRITTEN, digest, whole, with_template
+from promptgroup_operator.world.kept import DIGEST, SHORTENED, WRITTEN, digest, host_of, whole, with_template
 from promptgroup_operator.world.snapshot import (
     NO_POOLS,
     ContainerId,

@@ -13,7 +13,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from typing import TypeAlias
 
-from promptgroup_operator.kube.decode import host_of
+from promptgroup_operator.world.kept import host_of
 from promptgroup_operator.world.snapshot import Key, Manifest
 from promptgroup_router.contract import names
 

@@ -211,3 +211,9 @@ def _short(value: Any) -> Any:
 def _is_long(text: str) -> bool:
     values = text.count(",") + text.count("[") + text.count("{")  # more in texts, which are then taken for long
     return len(text) > WHOLE_CHARACTERS or values > WHOLE_VALUES
+
+
+def host_of(group: Manifest) -> str:
+    """Return the name of the group whose replicas serve a PromptGroup; empty for one with an engine of its own."""
+    source = group.get("spec", {}).get("engineFrom")
+    return str(source.get("promptGroup", "")) if isinstance(source, Mapping) else ""
