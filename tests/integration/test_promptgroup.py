@@ -474,7 +474,7 @@ def test_a_quota_that_stops_pods_is_told_of(kube: Kubectl, operator: None) -> No
 
 
 BAD = {
-    "no model": ({"model": None}, "spec.model: Required value"),
+    "no model": ({"model": None}, "model is missing: name the model that the engine serves"),
     "empty prompt": ({"prompt": {"system": ""}}, "prompt.system is empty"),
     "no prompt": ({"prompt": {}}, "exactly one of system (inline) and systemFrom"),
     "inline and reference": (

@@ -42,9 +42,7 @@ FAULTS = {
         "            self.resume()\n            self._connections.put",
         "            self._connections.put",
     ),
-    "a cut answer looks whole": Fault(
-        "proxy.relay", "visibly=not told and not (self._plain and self._keep)", "visibly=False"
-    ),
+    "a cut answer looks whole": Fault("proxy.relay", "visibly=not told and not self._body.cut_shows", "visibly=False"),
     "the end of an answer is a close": Fault(
         "proxy.downstream", "self._transport.write_eof()", "self._transport.close()"
     ),
@@ -59,7 +57,7 @@ FAULTS = {
     "HTTP/1.0 gets chunks": Fault(
         "proxy.response", "answer.framing is Framing.CHUNKED and (minor == 0 or rewritten)", "answer.framing is None"
     ),
-    "a request that was left stays counted": Fault("proxy.relay", "self._exchange.abandoned(now)", "pass"),
+    "a request that was left stays counted": Fault("decision.life", "self._exchange.abandoned(now)", "pass"),
     "the body of a request that was left is never given back": Fault(
         "proxy.downstream",
         "        self._release_body()\n        if active is not None:",
