@@ -153,7 +153,7 @@ class Balancer:
     @property
     def loads(self) -> dict[MemberId, int]:
         """Member id → requests of this router in flight there, for members that have any."""
-        return {id_: count for id_, count in self._in_flight.items() if id_ in self.replicas}
+        return dict(self._in_flight)
 
     def live(self, candidates: Candidates) -> int:
         """Return the number of this router's requests that the candidates have."""
@@ -257,11 +257,12 @@ class Balancer:
     def _leave(self, pick: Pick, now: float) -> None:
         pick.counted = False
         pick.replica.leave(pick.sent)
-        left = self._in_flight.get(pick.member.id, 0) - 1
-        if left > 0:
-            self._in_flight[pick.member.id] = left
-        else:
-            self._in_flight.pop(pick.member.id, None)
+        if self.replicas.get(pick.member.id) is pick.replica:  # else its process is gone, and what was counted there
+            left = self._in_flight.get(pick.member.id, 0) - 1
+            if left > 0:
+                self._in_flight[pick.member.id] = left
+            else:
+                self._in_flight.pop(pick.member.id, None)
         if pick.demand.cached:
             if not pick.computed:
                 # requests that are given up must not push out what is cached
@@ -485,6 +486,8 @@ class Balancer:
                     # the operator has warmed it for this prompt, too
                     replica.touch(revision.prefix, revision.revision.tokens)
                 self.replicas[id_] = replica
+        stayed = {id_ for id_ in self._in_flight if id_ in known and known[id_] is self.replicas.get(id_)}
+        self._in_flight = {id_: count for id_, count in self._in_flight.items() if id_ in stayed}
         kinds = Counter(id(replica.costs) for replica in self._processes.values())
         for kind in self._costs.values():
             kind.in_use.replicas = max(1, kinds[id(kind)])
