@@ -30,7 +30,7 @@ from promptgroup_picker.extproc.gateway_fields import to_remove
 from promptgroup_picker.extproc.large_bodies import TURN_SECONDS, LargeBodies
 from promptgroup_picker.extproc.messages import MAX_BESIDE, MODE_BUFFERED, MODE_FULL_DUPLEX, MODE_NONE, MODE_STREAMED
 from promptgroup_picker.extproc.request_side import EndpointChoice, RequestSide
-from promptgroup_picker.extproc.shown_answer import REQUEST_ID, ShownAnswer, path_of
+from promptgroup_picker.extproc.shown_answer import ShownAnswer, path_of
 from promptgroup_picker.http2.connection import FAILED, Stream
 from promptgroup_picker.http2.grpc_messages import GrpcError, GrpcStatus
 from promptgroup_picker.stubs.ext_proc_pb2 import HttpBody, ProcessingRequest
@@ -46,12 +46,13 @@ from promptgroup_router.decision.arrival import ModelsAnswer, arrive, check_head
 from promptgroup_router.decision.engine_headers import from_engine
 from promptgroup_router.decision.engine_query import engine_target
 from promptgroup_router.decision.engine_request import engine_body, engine_fields
-from promptgroup_router.decision.exchange import ERRORS, UNAVAILABLE, Action, Failed, Refuse, Send
+from promptgroup_router.decision.exchange import UNAVAILABLE, Action, Failed, Refuse, Send
 from promptgroup_router.decision.life import RequestLife
 from promptgroup_router.decision.record import refused_at_once
 from promptgroup_router.features.cache_diagnosis import HEADER as DIAGNOSTICS
 from promptgroup_router.proxy.body_budget import BodyBudget
 from promptgroup_router.proxy.key_waits import MOST_WAITING, WAIT_SECONDS
+from promptgroup_router.proxy.response import REQUEST_ID
 from promptgroup_router.rings.index import Member
 from promptgroup_router.routing.points import error_for
 from promptgroup_router.routing.route import Route
@@ -536,7 +537,7 @@ class Processing:
             self._stream.send(messages.response_headers(()))
             self._close()
             return
-        if status >= ERRORS and (error := error_for(route.features, status)) is not None:
+        if (error := error_for(route.features, status)) is not None:
             life.replaced(status, now)
             self._answer_self(*self._written(error))
             return

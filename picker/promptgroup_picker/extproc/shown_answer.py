@@ -9,13 +9,13 @@ from promptgroup_router.base.errors import Failure, cut_short
 from promptgroup_router.callers.reported_usage import NotToldError
 from promptgroup_router.decision.event_guard import EventGuard, broken_body
 from promptgroup_router.decision.life import RequestLife
+from promptgroup_router.proxy.response import REQUEST_ID
 from promptgroup_router.routing.points import Answering, BodyRewriter, tail_of
 from promptgroup_router.routing.route import Route
 
 MOST_ANSWERED = 1 << 20
 """Bytes of a whole answer that are kept to see whether the engine broke it off; of a longer one nobody looks."""
 OK = 200
-REQUEST_ID = b"x-request-id"
 _TARGET = PATH.encode()
 
 

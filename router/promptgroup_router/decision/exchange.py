@@ -35,6 +35,7 @@ from promptgroup_router.rings.ids import NO_MEMBER, MemberId
 from promptgroup_router.rings.index import Candidates, Member
 from promptgroup_router.rings.renewal import renewed
 from promptgroup_router.routing.holder import only
+from promptgroup_router.routing.points import ERRORS
 from promptgroup_router.routing.state import RouterState
 
 MAX_TRIES = 3
@@ -48,8 +49,6 @@ TOGETHER_SECONDS = 1.0
 SETTLE_SECONDS = 0.5
 """Wait before a request that has lost two engines at one time is tried again: by then what dies with them is dead."""
 
-ERRORS = 400
-"""From this status on an answer says nothing about the engine's work: neither its time nor its cache."""
 UNAVAILABLE = frozenset((429, 502, 503, 504))
 """Statuses by which an engine says that it did not work on the request. They come at once: without a back-off it
 would look like the fastest of all, and get most requests."""

@@ -24,11 +24,11 @@ from typing import Protocol
 
 from promptgroup_router.apis.usage import Usage
 from promptgroup_router.base.errors import ApiError, Failure
-from promptgroup_router.decision.exchange import ERRORS, Action, Answered, Begun, Exchange, Failed
+from promptgroup_router.decision.exchange import Action, Answered, Begun, Exchange, Failed
 from promptgroup_router.decision.record import RequestRecord
 from promptgroup_router.policy.balancer import Pick
 from promptgroup_router.rings.index import Member
-from promptgroup_router.routing.points import Answering, RequestEnd
+from promptgroup_router.routing.points import ERRORS, Answering, RequestEnd
 from promptgroup_router.routing.route import Route, share_of
 from promptgroup_router.routing.state import RouterState
 

@@ -17,7 +17,7 @@ from promptgroup_router.callers import told_usage
 from promptgroup_router.decision.engine_query import engine_target
 from promptgroup_router.decision.engine_request import engine_body, engine_fields, lacks_credential
 from promptgroup_router.decision.event_guard import EventGuard, body_suspicious, broken_body, suspicious, words_of
-from promptgroup_router.decision.exchange import ERRORS, UNAVAILABLE, Action, Failed, Refuse, Send
+from promptgroup_router.decision.exchange import UNAVAILABLE, Action, Failed, Refuse, Send
 from promptgroup_router.decision.life import RequestLife
 from promptgroup_router.http11 import http1
 from promptgroup_router.http11.framing import Chunked
@@ -209,7 +209,7 @@ class Relay:
                 self.failed(Failure.ABORTED)
                 return
             status = self._answer.status
-            if status >= ERRORS and (error := error_for(self._route.features, status)) is not None:
+            if (error := error_for(self._route.features, status)) is not None:
                 self._drop_engine()
                 self._answer_for_engine(status, error)
                 return

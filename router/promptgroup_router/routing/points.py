@@ -25,6 +25,9 @@ from promptgroup_router.base.errors import ApiError
 from promptgroup_router.policy.balancer import Pick
 from promptgroup_router.rings.index import Member
 
+ERRORS = 400
+"""From this status on an answer says nothing about the engine's work: neither its time nor its cache."""
+
 
 class BodyRewriter(Protocol):
     """Rewrites the body of an answer on its way."""
@@ -168,7 +171,9 @@ def tail_of(features: Sequence[RequestFeature], tail: Tail, *, streamed: bool) -
 
 
 def error_for(features: Sequence[RequestFeature], status: int) -> ApiError | None:
-    """Return the error that takes the place of an engine's with this status; None to pass on the engine's."""
+    """Return the error that takes the place of an engine's answer with this status; None to pass on the engine's."""
+    if status < ERRORS:
+        return None
     for feature in features:
         if (error := feature.error_for(status)) is not None:
             return error

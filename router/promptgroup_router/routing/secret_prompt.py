@@ -45,8 +45,6 @@ HARMLESS = ("return_tokens_as_token_ids", "return_cached_tokens_details")
 
 _ASKS_FOR_TOKENS = b"x-sglext-"
 """SGLang: `x-sglext-return-input-ids` hands out the tokens of the prompt, and the others are made for it."""
-ERRORS = 400
-"""The first status of an error."""
 _STATUSES = frozenset(map(int, HTTPStatus))
 
 COARSE_BYTES = 256
@@ -62,9 +60,9 @@ class SecretPrompt(RequestFeature):
         """Return the allowed fields without those that ask an engine for the tokens of its prompt."""
         return without_token_fields(allowed)
 
-    def error_for(self, status: int) -> ApiError | None:
+    def error_for(self, status: int) -> ApiError:
         """Return the error in place of the engine's own."""
-        return engine_refused(status) if status >= ERRORS else None
+        return engine_refused(status)
 
 
 @lru_cache(256)
