@@ -105,6 +105,20 @@ def test_a_request_that_waits_goes_on_by_its_driver(state):
 
 
 @pytest.mark.interpreted
+@pytest.mark.parametrize("end", ["ended", "cut", "client_left", "replaced", "unseen"])
+def test_the_end_of_a_request_makes_room_for_one_that_waits(state, end):
+    running, driver = begin(state, Driver()), Driver()
+    running.begin(100.0)
+    _, room = wait_for_room(state, driver)
+    room.append(True)
+    if end in {"ended", "cut"}:
+        running.relaying(200, 100.5)
+    arguments = {"ended": (None,), "replaced": (404,)}.get(end, ())
+    getattr(running, end)(*arguments, 101.0)
+    assert [type(effect) for effect in driver.effects] == [Send]
+
+
+@pytest.mark.interpreted
 def test_a_request_that_has_waited_too_long_is_refused_by_its_driver(state):
     driver = Driver()
     life, _ = wait_for_room(state, driver)
