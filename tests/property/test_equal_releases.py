@@ -20,8 +20,7 @@ from promptgroup_operator.rollout import replica_split, rollout
 from promptgroup_operator.rollout.analysis import AnalysisOutcome, analyse
 from promptgroup_operator.world.samples import Flow, Stratum, StratumKey, Traffic
 from promptgroup_operator.world.snapshot import Progress
-from promptgroup_router.access.caller import ANONYMOUS
-from promptgroup_router.apis.session_key import SessionKey
+from promptgroup_router.apis.session_key import RequestSession, SessionKey
 from promptgroup_router.apis.usage import Usage
 from promptgroup_router.base.metrics import Metrics
 from promptgroup_router.contract.fingerprint import fingerprint, short
@@ -32,7 +31,9 @@ from promptgroup_router.policy.demand import Demand
 from promptgroup_router.policy.health import Health
 from promptgroup_router.rings.ids import PrefixKey
 from promptgroup_router.rings.index import build_index
+from promptgroup_router.routing.match import MatchedBy
 from promptgroup_router.routing.moves import Moves
+from promptgroup_router.routing.route import Rewrite, Route
 from support.builders import NOW, goal, pod
 from support.builders import revision as operated
 from support.tables import group, revision, slot, table
@@ -186,10 +187,10 @@ class Simulation:
         self.free[member] = first
         answer = self.draw.randint(40, 200)
         cache[key] = prompt + answer
-        route = SimpleNamespace(
-            group=pick.member.group, revision=entry.short, how="name" if named else "content", demand=demand, model="m",
-            estimated=prompt, counted=0, caller=ANONYMOUS, pinned=False, charge=None, seen=None, within=None,
-        )  # fmt: skip
+        how = MatchedBy.NAME if named else MatchedBy.CONTENT
+        identity = RequestSession(key, key, named=False, source="")
+        group = pick.member.group
+        route = Route(how, group, "m", entry.candidates, demand, identity, Rewrite(), revision=entry.short)
         exchange = SimpleNamespace(tries=1, moved_from="", new=not history, pick=pick, member=pick.member)
         record = RequestRecord(self.state, route, exchange, b"id", self.now)
         record.sent(self.now)
