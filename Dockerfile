@@ -29,10 +29,10 @@ RUN ./settle operator/promptgroup_operator router/promptgroup_router
 FROM uv AS engine-tree
 ARG REBUILD=
 RUN uv sync --only-group engine
-COPY local local
+COPY lab lab
 COPY router router
 ARG SOURCE_DATE_EPOCH=0
-RUN ./settle local/promptgroup_local router/promptgroup_router
+RUN ./settle lab/promptgroup_local router/promptgroup_router
 
 # --- the images -------------------------------------------------------------------------------------------------------
 FROM ${BASE} AS runtime

@@ -203,7 +203,7 @@ bench-router: setup ## The same beside HAProxy, Envoy and routers of engines, as
 .PHONY: research
 research: setup ## What the simulator and its policies must pass: apart from make check, run nightly
 	$(RUN) mypy -p promptgroup_research
-	$(RUN) pytest research/tests --numprocesses=$(JOBS)
+	$(RUN) pytest lab/tests --numprocesses=$(JOBS)
 
 .PHONY: bench-policy
 bench-policy: setup ## The routing policy beside its peers in a simulation (ARGS="--quick", "--scenario", "--help")

@@ -64,7 +64,7 @@ def test_the_exceptions_are_modules_that_exist_and_have_none(side):
     assert UNTESTED_ALONE[side] <= modules(side) - with_tests(side)
 
 
-@pytest.mark.parametrize("package", [*PACKAGES.values(), ROOT / "research", ROOT / "local"], ids=lambda path: path.name)
+@pytest.mark.parametrize("package", [*PACKAGES.values(), ROOT / "lab"], ids=lambda path: path.name)
 def test_no_folder_is_larger_than_a_look(package):
     folders = {path.parent for path in package.rglob("*.py") if "tests" not in path.parts}
     sizes = {folder.relative_to(ROOT).as_posix(): len(list(folder.glob("[!_]*.py"))) for folder in folders}

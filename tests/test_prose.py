@@ -11,10 +11,19 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PACKAGES = ("operator", "router", "picker", "cli", "local", "charts", "scripts")
-"""Folders that are read. `research`, `tests`, `e2e`, `epp-core` and `docs` are left out: they hold experiments, tests
+PACKAGES = ("operator", "router", "picker", "cli", "lab/promptgroup_local", "charts", "scripts")
+"""Folders that are read. `tests`, `e2e`, `docs` and the rest of `lab` are left out: they hold experiments, tests
 whose names are the sentences, and code that writes tables. Their pages are read as all pages are."""
-PAGES = ("*.md", "docs/**/*.md", ".github/**/*.md", "manifests/**/*.md", "e2e/*.md", "tests/*.md", "local/**/*.md")
+PAGES = (
+    "*.md",
+    "docs/**/*.md",
+    ".github/**/*.md",
+    "manifests/**/*.md",
+    "e2e/*.md",
+    "tests/*.md",
+    "lab/*.md",
+    "lab/promptgroup_local/**/*.md",
+)
 
 RECORDS = "docs/development/decisions"
 """Decisions keep the words of their time: a record is superseded, not rewritten."""

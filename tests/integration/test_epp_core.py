@@ -17,7 +17,7 @@ from support.envoy import PYTHON, needs_grpc
 from support.wire import chat, table_of
 
 pytestmark = [pytest.mark.integration, needs_grpc]
-SUITE = Path(__file__).parents[2] / "epp-core"
+SUITE = Path(__file__).parents[2] / "lab" / "epp-core"
 
 
 def listens(port: int) -> bool:

@@ -366,7 +366,7 @@ def test_tokens_of_tiers_are_exact_under_evictions(pooled: Pooled, nobody_operat
 def test_simulated_engines_find_what_real_ones_found(pooled: Pooled, nobody_operates: None) -> None:
     """Turns of sessions come to either engine by chance, one after the other; caches are smaller than all of them.
 
-    The recording is left in `.cache`; research/tests/simulator/real_pair.jsonl is one.
+    The recording is left in `.cache`; lab/tests/simulator/real_pair.jsonl is one.
     """
     engines, draw = pooled.engines, random.Random(7)
     prefix = int(re.findall(r"of ([0-9]+) prefix tokens", gate(pooled.pods[0])["message"])[0])

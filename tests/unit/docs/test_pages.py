@@ -22,7 +22,7 @@ PACKAGES = (
     "router/promptgroup_router",
     "picker/promptgroup_picker",
     "cli",
-    "local",
+    "lab",
     "tests",
 )
 
@@ -50,7 +50,7 @@ def test_pictures_are_there_and_say_what_they_show(path):
 
 @pytest.mark.parametrize("path", PAGES, ids=named)
 def test_files_of_the_repository_that_a_page_names_exist(path):
-    tops = "operator|router|cli|local|research|tests|manifests|charts|crds|docs|e2e|images"
+    tops = "operator|router|cli|lab|tests|manifests|charts|crds|docs|e2e|images"
     text = CODE.sub("", path.read_text())
     paths = set(re.findall(rf"`((?:{tops})/[\w./-]+\.(?:py|md|yaml|json|txt|lua|svg))`", text))
     assert [each for each in sorted(paths) if not (ROOT / each).exists()] == []

@@ -19,7 +19,7 @@ REFERENCE = (ROOT / "docs/reference/names.md").read_text()
 FENCED = re.compile(r"^( *)```(\w*)\n(.*?)^\1```", re.MULTILINE | re.DOTALL)
 INDENTED = re.compile(r"(?<=\n\n)(?:(?: {4,}|\t)\S.*\n(?:[ \t]*\n(?=(?: {4}|\t))|(?: {4}|\t).*\n)*)")
 SHELL = {"bash", "console", "sh", "shell"}
-TOPS = ("manifests", "charts", "crds", "epp-core", "e2e", "images", "scripts")
+TOPS = ("manifests", "charts", "crds", "lab", "e2e", "images", "scripts")
 """Folders of the repository that commands are given paths in."""
 KINDS = {"deployment": "Deployment", "service": "Service", "svc": "Service", "daemonset": "DaemonSet"}
 LOCAL = {"docs/tutorial/laptop.md", "docs/reference/commands.md", "docs/development/testing.md"}

@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[3]
 FOLDERS = {
     "promptgroup_router": ROOT / "router",
     "promptgroup_picker": ROOT / "picker",
-    "promptgroup_local": ROOT / "local",
+    "promptgroup_local": ROOT / "lab",
 }
 DISTRIBUTIONS = packages_distributions()
 

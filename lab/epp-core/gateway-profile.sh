@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Run the Gateway profile of the Inference Extension's conformance tests with promptgroup-picker as the endpoint picker.
 #
-#   epp-core/gateway-profile.sh GATEWAY_CLASS PICKER_IMAGE [VERSION]
+#   lab/epp-core/gateway-profile.sh GATEWAY_CLASS PICKER_IMAGE [VERSION]
 #
 # It needs a cluster (KUBECONFIG) with a gateway that knows InferencePools and the CRDs of Gateway API and of the Inference
 # Extension; addresses of Gateways that answer here; Go, and Python with PyYAML. The tests come from the Go module proxy,

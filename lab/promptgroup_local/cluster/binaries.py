@@ -5,7 +5,7 @@ The first of these that has them all:
 1. KUBEBUILDER_ASSETS, as other projects' tests use it
 2. the cache that an earlier run filled
 3. the official releases, checked against their published SHA-256
-4. built from their Go modules (local/kube), where only a module proxy can be reached
+4. built from their Go modules (lab/kube), where only a module proxy can be reached
 """
 
 import fcntl
@@ -57,7 +57,7 @@ def cache() -> Path:
 
 
 def version(module: str) -> str:
-    """Release that local/kube/go.mod pins, as in `v1.36.3`."""
+    """Release that lab/kube/go.mod pins, as in `v1.36.3`."""
     match = re.search(rf"^\t{re.escape(module)} (v[0-9.]+)", (GO_MODULE / "go.mod").read_text(), re.MULTILINE)
     if match is None:
         raise MissingPrograms(f"{GO_MODULE / 'go.mod'} pins no {module}")

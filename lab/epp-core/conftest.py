@@ -41,7 +41,7 @@ def subject() -> Iterator[Subject]:
     """Connect to the picker."""
     address = os.environ.get("EPP_ADDRESS")
     if not address:
-        pytest.skip("EPP_ADDRESS is not set: give the host:port of a picker (epp-core/README.md)")
+        pytest.skip("EPP_ADDRESS is not set: give the host:port of a picker (lab/epp-core/README.md)")
     asked = json.loads(Path(os.environ["EPP_REQUESTS"]).read_text())
     options = [("grpc.use_local_subchannel_pool", 1)]
     if os.environ.get("EPP_TLS") == "1":

@@ -7,7 +7,7 @@ cd "$(dirname "$0")"
 kubernetes=$1 etcd=$2 staging=v0.${1#v1.}
 source=$(go mod download -json "k8s.io/kubernetes@$kubernetes" | python3 -c 'import json, sys; print(json.load(sys.stdin)["GoMod"])')
 {
-  printf 'module promptgroup.dev/local/kube\n\n'
+  printf 'module promptgroup.dev/lab/kube\n\n'
   grep -m1 '^go ' "$source"
   grep -m1 '^godebug' "$source" || true
   printf '\nrequire (\n\tk8s.io/kubernetes %s\n\tgo.etcd.io/etcd/server/v3 %s\n)\n\nreplace (\n' "$kubernetes" "$etcd"

@@ -1,4 +1,4 @@
-module promptgroup.dev/local/kube
+module promptgroup.dev/lab/kube
 
 go 1.26.0
 
