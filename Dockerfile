@@ -22,17 +22,17 @@ FROM uv AS operator-tree
 ARG REBUILD=
 RUN uv sync --no-default-groups --group tracing --no-install-project
 COPY operator operator
-COPY router router
+COPY contract contract
 ARG SOURCE_DATE_EPOCH=0
-RUN ./settle operator/promptgroup_operator router/promptgroup_router
+RUN ./settle operator/promptgroup_operator contract/promptgroup_contract
 
 FROM uv AS engine-tree
 ARG REBUILD=
 RUN uv sync --only-group engine
 COPY lab lab
-COPY router router
+COPY contract contract
 ARG SOURCE_DATE_EPOCH=0
-RUN ./settle lab/promptgroup_local router/promptgroup_router
+RUN ./settle lab/promptgroup_local contract/promptgroup_contract
 
 # --- the images -------------------------------------------------------------------------------------------------------
 FROM ${BASE} AS runtime
@@ -65,6 +65,7 @@ RUN if [ "$COMPILE" != no ]; then \
       test -f "$(python3 -c 'import sysconfig; print(sysconfig.get_path("include"))')/Python.h" || headers=python3-dev && \
       apt-get update -q && apt-get install -y -q --no-install-recommends gcc libc6-dev $headers; fi
 COPY scripts/compile_router.py tests/bench/python_part.py scripts/
+COPY contract contract
 COPY router router
 RUN mkdir compiled && if [ "$COMPILE" = profiled ]; then workload="scripts/python_part.py --even --batches=400 --sessions=100"; fi && \
     if [ "$COMPILE" != no ]; then \
@@ -73,6 +74,7 @@ RUN mkdir compiled && if [ "$COMPILE" = profiled ]; then workload="scripts/pytho
 FROM uv AS router-tree
 ARG REBUILD=
 RUN uv sync --only-group router
+COPY contract router
 COPY router router
 COPY --from=compiler /build/compiled router
 ARG SOURCE_DATE_EPOCH=0
@@ -82,6 +84,7 @@ FROM uv AS picker-tree
 ARG REBUILD=
 RUN uv sync --only-group picker
 COPY picker picker
+COPY contract router
 COPY router router
 COPY --from=compiler /build/compiled router
 ARG SOURCE_DATE_EPOCH=0

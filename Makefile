@@ -86,10 +86,10 @@ test-python: $(UV) ## Types, unit and property tests under another Python (PYTHO
 
 # in front of the editable sources on the path, so that this environment alone has the compiled router
 COMPILED := .venv-compiled
-$(COMPILED)/.built: $(shell find router -name '*.py') scripts/compile_router.py uv.lock | $(UV)
+$(COMPILED)/.built: $(shell find contract router -name '*.py') scripts/compile_router.py uv.lock | $(UV)
 	UV_PROJECT_ENVIRONMENT=$(COMPILED) $(UV) sync --frozen --quiet --group compile
-	rm -rf $(COMPILED)/lib/python3*/site-packages/promptgroup_router*
-	cp -r router/promptgroup_router $(COMPILED)/lib/python3*/site-packages/
+	rm -rf $(COMPILED)/lib/python3*/site-packages/promptgroup_router* $(COMPILED)/lib/python3*/site-packages/promptgroup_contract*
+	cp -r router/promptgroup_router contract/promptgroup_contract $(COMPILED)/lib/python3*/site-packages/
 	$(COMPILED)/bin/python scripts/compile_router.py $(COMPILED)/lib/python3*/site-packages
 	@touch $@
 

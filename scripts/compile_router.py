@@ -28,15 +28,16 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-SOURCES = Path(__file__).resolve().parent.parent / "router"
-PACKAGE = "promptgroup_router"
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE, CONTRACT = "promptgroup_router", "promptgroup_contract"
+SOURCES = {PACKAGE: ROOT / "router" / PACKAGE, CONTRACT: ROOT / "contract" / CONTRACT}
 FOLDERS = (
-    "access", "apis", "base", "callers", "contract", "decision", "documents", "features", "http11", "peers", "policy",
+    "access", "apis", "base", "callers", "decision", "documents", "features", "http11", "peers", "policy",
     "prefixes", "proxy", "rings", "routing", "tracing", "undeclared",
 )  # fmt: skip
 """The folders that a request passes through. The others start the process and follow the table."""
 INTERPRETED = frozenset(
-    {f"{PACKAGE}/{path}.py" for path in ("base/core_settings", "base/settings", "contract/command_line")}
+    {f"{PACKAGE}/base/core_settings.py", f"{PACKAGE}/base/settings.py", f"{CONTRACT}/command_line.py"}
 )
 """Modules of them that stay as they are: the picker, which is interpreted, has a subclass of their settings, and an
 interpreted class cannot inherit from a compiled one."""
@@ -96,11 +97,11 @@ def compile_to(folder: Path, workload: Sequence[str] = ()) -> None:
         command.run()
 
     with tempfile.TemporaryDirectory() as work:
-        shutil.copytree(SOURCES, f"{work}/src", ignore=shutil.ignore_patterns("__pycache__"))
+        _copy_sources(Path(work, "src"))
         os.chdir(f"{work}/src")  # names of modules are paths from here
-        packages = [Path(PACKAGE, "__init__.py"), *(Path(PACKAGE, each, "__init__.py") for each in FOLDERS)]
-        found = {path.as_posix() for each in FOLDERS for path in Path(PACKAGE, each).glob("[!_]*.py")}
-        modules = sorted(found - INTERPRETED)
+        folders = [Path(CONTRACT), *(Path(PACKAGE, name) for name in FOLDERS)]
+        packages = [Path(PACKAGE, "__init__.py"), *(folder / "__init__.py" for folder in folders)]
+        modules = sorted({path.as_posix() for folder in folders for path in folder.glob("[!_]*.py")} - INTERPRETED)
         for module in modules:
             text = Path(module).read_text(encoding="utf-8")
             Path(module).write_text(prepared(text), encoding="utf-8")
@@ -120,13 +121,19 @@ def compile_to(folder: Path, workload: Sequence[str] = ()) -> None:
         objects, counts, flags = f"{work}/o", f"{work}/counts", ()
         if workload:
             counting = Path(work, "counting")
-            shutil.copytree(SOURCES / PACKAGE, counting / PACKAGE, ignore=shutil.ignore_patterns("__pycache__"))
+            _copy_sources(counting)
             build(extensions, counting, objects, (*COUNTING, f"-fprofile-dir={counts}"))
             environment = {**os.environ, "PYTHONPATH": str(counting), "PYTHONHASHSEED": "0"}
             subprocess.run([sys.executable, *workload], env=environment, check=True)
             shutil.rmtree(objects)
             flags = (f"-fprofile-use={counts}", *COUNTED)
         build(extensions, folder, objects, flags)
+
+
+def _copy_sources(folder: Path) -> None:
+    """Put the packages beside each other."""
+    for name, sources in SOURCES.items():
+        shutil.copytree(sources, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
 
 
 def prepared(text: str) -> str:

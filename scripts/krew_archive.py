@@ -33,7 +33,12 @@ PLATFORMS = {
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 UNUSED = ("aiohttp", "kopf", "uvloop")
 """Dependencies of the two programs that no command imports: with them an archive is half as large again."""
-PACKAGES = ("cli/promptgroup_cli", "operator/promptgroup_operator", "router/promptgroup_router")
+PACKAGES = (
+    "contract/promptgroup_contract",
+    "cli/promptgroup_cli",
+    "operator/promptgroup_operator",
+    "router/promptgroup_router",
+)
 
 LAUNCHER = """\
 #!/usr/bin/env python3

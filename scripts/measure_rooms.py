@@ -14,6 +14,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = {
+    "promptgroup_contract": ROOT / "contract" / "promptgroup_contract",
     "promptgroup_router": ROOT / "router" / "promptgroup_router",
     "promptgroup_picker": ROOT / "picker" / "promptgroup_picker",
     "promptgroup_operator": ROOT / "operator" / "promptgroup_operator",

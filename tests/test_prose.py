@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PACKAGES = ("operator", "router", "picker", "cli", "lab/promptgroup_local", "charts", "scripts")
+PACKAGES = ("contract", "operator", "router", "picker", "cli", "lab/promptgroup_local", "charts", "scripts")
 """Folders that are read. `tests`, `e2e`, `docs` and the rest of `lab` are left out: they hold experiments, tests
 whose names are the sentences, and code that writes tables. Their pages are read as all pages are."""
 PAGES = (

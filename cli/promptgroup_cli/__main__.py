@@ -11,7 +11,7 @@ from pathlib import Path
 from promptgroup_cli.base.errors import CommandError, ExitStatus, exit_statuses
 from promptgroup_cli.base.flags import VersionAction
 from promptgroup_cli.base.terminal import plain_streams
-from promptgroup_router.contract.command_line import Parser
+from promptgroup_contract.command_line import Parser
 
 PLUGIN = "kubectl-promptgroup"
 """Name of the file that kubectl runs for `kubectl promptgroup`."""

@@ -11,10 +11,10 @@ from promptgroup_router.apis.endpoints import ENDPOINTS
 from sitegen.tables import sentence, table
 
 ROOT = Path(__file__).parents[2]
-NAMES = ROOT / "router" / "promptgroup_router" / "contract" / "names.py"
+NAMES = ROOT / "contract" / "promptgroup_contract" / "names.py"
 EXIT_STATUSES = ROOT / "cli" / "promptgroup_cli" / "base" / "errors.py"
 OBJECTS = ROOT / "operator" / "promptgroup_operator" / "plan" / "desired.py"
-PACKAGES = (ROOT / "operator", ROOT / "router")
+PACKAGES = (ROOT / "operator", ROOT / "router", ROOT / "contract")
 DOMAIN = "promptgroup.dev/"
 
 LABEL_MANAGED_BY = "app.kubernetes.io/managed-by"

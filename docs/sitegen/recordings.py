@@ -14,7 +14,7 @@ from promptgroup_cli.commands import status as status_command
 from promptgroup_cli.commands import top as top_command
 from promptgroup_cli.reach.group_status import group_status
 from promptgroup_cli.reach.top_rates import ReplicaRate, TopRates
-from promptgroup_router.contract.fingerprint import Fingerprint, short
+from promptgroup_contract.fingerprint import Fingerprint, short
 
 ASSETS = Path(__file__).parents[1] / "assets"
 FINGERPRINT = Fingerprint("9f2c61d0" + "0" * 24)

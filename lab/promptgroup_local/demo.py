@@ -22,6 +22,7 @@ import uvloop
 from rich.console import Console
 from rich.table import Table
 
+from promptgroup_contract import names
 from promptgroup_local import lab
 from promptgroup_local.cluster import binaries
 from promptgroup_local.kubectl import DEADLINE, POLL, Kubectl, KubectlError, wait_for
@@ -31,7 +32,6 @@ from promptgroup_local.load.prompts import TASKS, system_prompt
 from promptgroup_local.load.report import comparison
 from promptgroup_local.load.summary import Summary, moved, summarise
 from promptgroup_local.load.workload import conversations, sessions, tasks
-from promptgroup_router.contract import names
 
 NAMESPACE = "demo"
 MODEL = "meta-llama/Llama-3.1-8B-Instruct"

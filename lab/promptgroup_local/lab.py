@@ -7,8 +7,8 @@ The manifests are those of a real cluster, unchanged, its two halves each: `kube
 from pathlib import Path
 from typing import Any
 
+from promptgroup_contract import names
 from promptgroup_local.kubectl import Kubectl, wait_for
-from promptgroup_router.contract import names
 
 ROOT = Path(__file__).parents[2]
 """The project's folder."""

@@ -6,10 +6,10 @@ import os
 import sys
 from pathlib import Path
 
+from promptgroup_contract.command_line import Parser
 from promptgroup_operator import __version__
 from promptgroup_operator.base import settings
 from promptgroup_operator.base.errors import ClusterError
-from promptgroup_router.contract.command_line import Parser
 
 CANNOT_START = 2
 """Exit status where the configuration does not allow a start, as argparse's own for a wrong flag."""

@@ -20,6 +20,7 @@ from typing import Any
 
 import kopf
 
+from promptgroup_contract import names
 from promptgroup_operator.base.errors import ClusterError
 from promptgroup_operator.base.settings import Settings
 from promptgroup_operator.engines.group_engines import GroupEngines
@@ -38,7 +39,6 @@ from promptgroup_operator.telemetry.metrics_server import GroupCollector
 from promptgroup_operator.telemetry.pass_spans import PassSpans
 from promptgroup_operator.world.kept import kept
 from promptgroup_operator.world.snapshot import Key
-from promptgroup_router.contract import names
 
 logger = logging.getLogger(__name__)
 

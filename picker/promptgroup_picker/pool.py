@@ -5,9 +5,9 @@ import logging
 from collections.abc import Callable
 from urllib.parse import quote
 
+from promptgroup_contract.names import INFERENCE_GROUP
 from promptgroup_picker.extproc.conformance import Pool, PoolError, labels, members
 from promptgroup_router.base.logs import fields
-from promptgroup_router.contract.names import INFERENCE_GROUP
 from promptgroup_router.feed.kube_api import KubeApi, KubeError, object_path
 
 log = logging.getLogger("promptgroup.picker")

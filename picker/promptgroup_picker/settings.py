@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from promptgroup_contract import names
 from promptgroup_router.base.core_settings import CoreSettings, FlagParser, check_core, core_values
-from promptgroup_router.contract import names
 
 MAX_ENDPOINTS = 8
 """Most endpoints that one request is told: retries beyond them come too late for anybody."""

@@ -18,8 +18,8 @@ from collections.abc import Collection
 from ipaddress import ip_address
 from pathlib import Path
 
+from promptgroup_contract import names
 from promptgroup_router.base.errors import ApiError, shown
-from promptgroup_router.contract import names
 from promptgroup_router.http11.reader import HttpRequest
 
 MOST_TOKEN_BYTES = 4096

@@ -34,6 +34,8 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from promptgroup_contract.access import Access, AccessType
+from promptgroup_contract.table import Policy, RoutingTable, SlotState
 from promptgroup_router.access.authenticator import NoSender
 from promptgroup_router.access.caller import Caller
 from promptgroup_router.apis import structure
@@ -41,8 +43,6 @@ from promptgroup_router.apis.endpoints import ENDPOINTS, Endpoint
 from promptgroup_router.apis.request import CHAT_PATH, ParsedRequest
 from promptgroup_router.apis.session_key import NO_SESSION
 from promptgroup_router.base.errors import ApiError, shown
-from promptgroup_router.contract.access import Access, AccessType
-from promptgroup_router.contract.table import Policy, RoutingTable, SlotState
 from promptgroup_router.http11.http1 import MAX_HEAD
 from promptgroup_router.policy.expected_ttft import ReplicaCost
 from promptgroup_router.policy.policies import load_cap

@@ -14,8 +14,8 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
+from promptgroup_contract.otel import NOT_INSTALLED, spans_wanted
 from promptgroup_router.base.logs import fields
-from promptgroup_router.contract.otel import NOT_INSTALLED, spans_wanted
 from promptgroup_router.tracing.sampling import Sampling, sampling
 from promptgroup_router.tracing.trace_context import TraceContext
 from promptgroup_router.tracing.tracer import EndedSpan, Tracer

@@ -19,6 +19,8 @@ from typing import NamedTuple
 from rich.console import Console
 from rich.table import Table
 
+from promptgroup_contract.access import Access, AccessType
+from promptgroup_contract.caller_rules import CallerLimits, CallerRules
 from promptgroup_router.access.authenticator import Authenticator, NoSender, Visit
 from promptgroup_router.access.keyring import Keyring, SecretRef
 from promptgroup_router.apis.request import ApiKind
@@ -26,8 +28,6 @@ from promptgroup_router.apis.usage import Usage
 from promptgroup_router.base import build
 from promptgroup_router.callers.limiter import Charge, Limiter
 from promptgroup_router.callers.longest_answer import longest_answer
-from promptgroup_router.contract.access import Access, AccessType
-from promptgroup_router.contract.caller_rules import CallerLimits, CallerRules
 
 BATCH = 64
 """Calls that are timed together."""

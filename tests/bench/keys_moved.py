@@ -14,7 +14,7 @@ import xxhash
 from rich.console import Console
 from rich.table import Table
 
-from promptgroup_router.contract import table
+from promptgroup_contract import table
 from promptgroup_router.rings.index import build_index
 from promptgroup_router.rings.remap import remapped_shares
 from promptgroup_router.rings.ring import Ring

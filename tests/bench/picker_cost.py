@@ -29,9 +29,9 @@ import uvloop
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from bench.answering import ANSWER_BODY, AnsweringEngine
+from promptgroup_contract.table import RoutingTable
 from promptgroup_local.ports import free_ports
 from promptgroup_router.base import build
-from promptgroup_router.contract.table import RoutingTable
 from promptgroup_router.feed import table_file
 from support.gateway import gateway
 from support.wire import table_of

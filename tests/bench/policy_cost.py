@@ -10,8 +10,8 @@ import time
 from rich.console import Console
 from rich.table import Table
 
+from promptgroup_contract import table
 from promptgroup_router.apis.usage import Usage
-from promptgroup_router.contract import table
 from promptgroup_router.policy.balancer import Balancer
 from promptgroup_router.policy.demand import Demand
 from promptgroup_router.policy.health import Health

@@ -24,10 +24,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from promptgroup_contract.encoding import decode_table
+from promptgroup_contract.fingerprint import fingerprint
 from promptgroup_router.access.keyring import SecretRef
 from promptgroup_router.base import build
-from promptgroup_router.contract.encoding import decode_table
-from promptgroup_router.contract.fingerprint import fingerprint
 from promptgroup_router.proxy.api_handler import ApiHandler
 from promptgroup_router.proxy.body_budget import BodyBudget
 from promptgroup_router.proxy.downstream import ClientConnection, ClientListener

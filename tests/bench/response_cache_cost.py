@@ -18,8 +18,8 @@ import uvloop
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from promptgroup_contract.table import Engine, ResponseCaching
 from promptgroup_local.ports import free_ports
-from promptgroup_router.contract.table import Engine, ResponseCaching
 from promptgroup_router.feed import table_file
 from support.fakeengine import until
 from support.redisserver import BINARY, RedisServer

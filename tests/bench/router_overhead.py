@@ -24,8 +24,8 @@ import uvloop
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from bench.answering import ANSWER_BODY, AnsweringEngine
+from promptgroup_contract.fingerprint import fingerprint
 from promptgroup_local.ports import free_ports
-from promptgroup_router.contract.fingerprint import fingerprint
 
 SYSTEM = "You are the support assistant of Example Ltd. " * 120
 EVENT = b"data: " + json.dumps({"id": "chatcmpl-1", "choices": [{"delta": {"content": "word "}}]}).encode() + b"\n\n"

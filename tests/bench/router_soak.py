@@ -29,7 +29,7 @@ import uvloop
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from bench.router_overhead import cpu_seconds, free_ports
-from promptgroup_router.contract.table import SlotState
+from promptgroup_contract.table import SlotState
 from promptgroup_router.feed import table_file
 from support.tables import group, revision, slot, table
 from support.wire import Client, chat, get, post

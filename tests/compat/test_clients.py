@@ -14,8 +14,8 @@ import pytest
 openai = pytest.importorskip("openai", reason="the dependency group compat is not installed")
 anthropic = pytest.importorskip("anthropic", reason="the dependency group compat is not installed")
 
-from promptgroup_router.contract.caller_rules import CallerLimits, CallerRules  # noqa: E402
-from promptgroup_router.contract.fingerprint import canonical_tools  # noqa: E402
+from promptgroup_contract.caller_rules import CallerLimits, CallerRules  # noqa: E402
+from promptgroup_contract.fingerprint import canonical_tools  # noqa: E402
 from support.keys import BY_KEY, KEY_A, KEY_B, write_keys  # noqa: E402
 from support.served import ENGINES, Served, served  # noqa: E402
 from support.tables import SYSTEM as SENTENCE  # noqa: E402

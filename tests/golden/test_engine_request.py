@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from promptgroup_contract.caller_rules import CallerRules
 from promptgroup_picker.stubs.ext_proc_pb2 import ProcessingRequest
-from promptgroup_router.contract.caller_rules import CallerRules
 from promptgroup_router.routing.state import RouterState
 from support.engineheaders import FROM_ENGINES, JUDGED
 from support.fakeengine import Call, engines

@@ -32,15 +32,15 @@ from pathlib import Path
 import pytest
 import yaml
 
+from promptgroup_contract.fingerprint import fingerprint, short
+from promptgroup_contract.names import ANNOTATION_APPLIED
+from promptgroup_contract.table import Prompt, PromptRef
 from promptgroup_operator.api.prompt_group import parse_spec
 from promptgroup_operator.plan import desired, plan, prompt_route, references
 from promptgroup_operator.world.engine_facts import Measured
 from promptgroup_operator.world.load import PERIOD
 from promptgroup_operator.world.samples import Flow, SlotUse, Stratum, StratumKey, Traffic
 from promptgroup_operator.world.snapshot import PodCondition, Progress, Sibling, World
-from promptgroup_router.contract.fingerprint import fingerprint, short
-from promptgroup_router.contract.names import ANNOTATION_APPLIED
-from promptgroup_router.contract.table import Prompt, PromptRef
 from support import builders
 from support.yamlfiles import document
 

@@ -15,7 +15,7 @@ from statistics import median
 import pytest
 import uvloop
 
-from promptgroup_router.contract.caller_rules import CallerLimits, CallerRules
+from promptgroup_contract.caller_rules import CallerLimits, CallerRules
 from promptgroup_router.feed import table_file
 from support.fakeengine import Call, engines
 from support.keys import BY_KEY, write_keys

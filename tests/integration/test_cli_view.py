@@ -14,12 +14,12 @@ import urllib3
 import yaml
 
 from promptgroup_cli.__main__ import main
+from promptgroup_contract import names
 from promptgroup_local import lab
 from promptgroup_local.cluster.local import LocalCluster
 from promptgroup_local.kubectl import Kubectl, wait_for
 from promptgroup_local.load.client import Target
 from promptgroup_local.load.workload import Task
-from promptgroup_router.contract import names
 from support.groups import PROMPTS, group
 from support.load import Load, endless
 from support.routed import routed

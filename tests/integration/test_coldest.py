@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from promptgroup_contract import names
 from promptgroup_local import lab
 from promptgroup_local.kubectl import Kubectl, wait_for
-from promptgroup_router.contract import names
 from support.groups import PROMPTS, group
 
 pytestmark = pytest.mark.integration

@@ -14,6 +14,8 @@ import pytest
 from prometheus_client import start_http_server
 
 from promptgroup_cli.dashboard.past import FRESH_SECONDS, DashboardPast, asking, past_queries
+from promptgroup_contract.fingerprint import ShortFingerprint
+from promptgroup_contract.table import Slot, SlotState
 from promptgroup_local.kubectl import wait_for
 from promptgroup_local.load.client import Target, drive
 from promptgroup_local.load.workload import Task, conversations, sessions
@@ -24,8 +26,6 @@ from promptgroup_operator.sizing.model import fit
 from promptgroup_operator.sizing.recommend import SizingDecision
 from promptgroup_operator.telemetry.collector import PassSummary, ReplicaSummary
 from promptgroup_operator.telemetry.metrics import FAULT, OperatorMetrics
-from promptgroup_router.contract.fingerprint import ShortFingerprint
-from promptgroup_router.contract.table import Slot, SlotState
 from promptgroup_router.feed import table_file
 from support.builders import reading
 from support.loads import load

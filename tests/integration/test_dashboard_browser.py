@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from promptgroup_cli.dashboard.server import serving
-from promptgroup_router.contract.fingerprint import short
+from promptgroup_contract.fingerprint import short
 from support.browser import Page, browse, find_browser
 from support.dashboards import SUPPORT, ScriptedDashboard, cluster
 

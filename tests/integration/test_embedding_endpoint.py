@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from promptgroup_cli.embedding import minilm
-from promptgroup_router.contract.semantic import SemanticCaching
+from promptgroup_contract.semantic import SemanticCaching
 from support.answered import Oracle, exact, keeping, said
 from support.embeddingserver import embedding_server
 from support.fakeengine import engines, until

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import urllib3
 
+from promptgroup_contract.table import Prompt
 from promptgroup_local.kubectl import wait_for
 from promptgroup_local.ports import free_ports
 from promptgroup_operator.engines.dialects.dialect import Dialect
@@ -20,7 +21,6 @@ from promptgroup_operator.engines.engine import EngineClient
 from promptgroup_operator.load.engine_history import EngineHistory
 from promptgroup_operator.warmth.warmup import judge_evidence
 from promptgroup_operator.world.snapshot import ContainerId
-from promptgroup_router.contract.table import Prompt
 from support.groups import PROMPTS
 
 pytestmark = pytest.mark.integration

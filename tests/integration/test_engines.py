@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 import urllib3
 
+from promptgroup_contract import names
 from promptgroup_local import lab
 from promptgroup_local.cluster.local import LocalCluster
 from promptgroup_local.kubectl import Kubectl, wait_for
 from promptgroup_operator.engines.dialects.sglang import SGLANG
 from promptgroup_operator.engines.engine import EngineClient
-from promptgroup_router.contract import names
 from support.groups import PROMPTS, group
 from support.operators import operator_process
 

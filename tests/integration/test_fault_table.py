@@ -23,8 +23,8 @@ import aiohttp
 import pytest
 import uvloop
 
+from promptgroup_contract.table import RoutingTable, SlotState, TimeLimits
 from promptgroup_local.ports import free_ports
-from promptgroup_router.contract.table import RoutingTable, SlotState, TimeLimits
 from promptgroup_router.feed import table_file
 from promptgroup_router.server import Router
 from support.tables import group, revision, slot, table

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+from promptgroup_contract.caller_rules import CallerRules
+from promptgroup_contract.table import SlotState
 from promptgroup_local.ports import free_ports
 from promptgroup_picker.extproc.gateway_fields import OWN
 from promptgroup_picker.server import Picker
-from promptgroup_router.contract.caller_rules import CallerRules
-from promptgroup_router.contract.table import SlotState
 from promptgroup_router.feed import table_file
 from support import routerprocess
 from support.engineheaders import FROM_ENGINES, JUDGED

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 import urllib3
 
+from promptgroup_contract import names
 from promptgroup_local import lab
 from promptgroup_local.cluster.local import LocalCluster
 from promptgroup_local.kubectl import Kubectl, wait_for
 from promptgroup_local.load.client import Target
 from promptgroup_local.load.workload import Task
-from promptgroup_router.contract import names
 from support.groups import PROMPTS, group, guest
 from support.life import cold, unharmed
 from support.load import Load, Seen, endless

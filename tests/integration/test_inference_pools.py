@@ -2,9 +2,9 @@
 
 import pytest
 
+from promptgroup_contract import names
 from promptgroup_local.inferencepools import inference_pools, told_by_a_gateway
 from promptgroup_local.kubectl import Kubectl, wait_for
-from promptgroup_router.contract import names
 from support.groups import PROMPTS, group
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]

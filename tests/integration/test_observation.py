@@ -17,6 +17,7 @@ from typing import Self
 import pytest
 import urllib3
 
+from promptgroup_contract.fingerprint import fingerprint
 from promptgroup_local import lab
 from promptgroup_local.cluster.local import LocalCluster
 from promptgroup_local.kubectl import Kubectl, wait_for
@@ -35,7 +36,6 @@ from promptgroup_operator.telemetry.collector import NUMBERS
 from promptgroup_operator.world.engine_facts import Measured
 from promptgroup_operator.world.load import GroupLoad
 from promptgroup_operator.world.snapshot import Key
-from promptgroup_router.contract.fingerprint import fingerprint
 from promptgroup_router.feed import table_file
 from support.groups import PROMPTS
 from support.groups import group as group_of

@@ -8,8 +8,8 @@ from subprocess import CompletedProcess, run
 
 import pytest
 
+from promptgroup_contract.fingerprint import fingerprint
 from promptgroup_local.cluster import binaries
-from promptgroup_router.contract.fingerprint import fingerprint
 
 pytestmark = pytest.mark.integration
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from promptgroup_contract.fingerprint import fingerprint
 from promptgroup_local import lab
 from promptgroup_local.cluster.local import LocalCluster
 from promptgroup_local.kubectl import Kubectl, wait_for
-from promptgroup_router.contract.fingerprint import fingerprint
 from support.groups import PROMPTS, group
 from support.operators import operator_process
 

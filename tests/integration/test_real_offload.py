@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 import support.hostoffload
+from promptgroup_contract.table import Prompt
 from promptgroup_local.kubectl import wait_for
 from promptgroup_local.load.prompts import system_prompt
 from promptgroup_local.real.engine import TASK
@@ -24,7 +25,6 @@ from promptgroup_operator.engines.dialects.pod_parts import FOLDER
 from promptgroup_operator.engines.dialects.vllm import LEFT_BEHIND
 from promptgroup_operator.engines.engine import EngineClient
 from promptgroup_operator.world.snapshot import Reading
-from promptgroup_router.contract.table import Prompt
 from support.builders import spec
 from support.realengines import SERVED, marks, serving
 from support.realpools import Answer, copied, forget, sent, summed

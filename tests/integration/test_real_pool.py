@@ -20,6 +20,7 @@ from typing import Any
 
 import pytest
 
+from promptgroup_contract import names
 from promptgroup_local import lab
 from promptgroup_local.cluster.local import LocalCluster
 from promptgroup_local.kubectl import Kubectl, wait_for
@@ -30,7 +31,6 @@ from promptgroup_operator.load.engine_history import EngineHistory
 from promptgroup_operator.plan.status import HIT_RATE_STEP
 from promptgroup_operator.world.snapshot import ContainerId, Reading
 from promptgroup_research.simulator.recorded import Asked, Recording, Sizes
-from promptgroup_router.contract import names
 from support import operators
 from support.realengines import named
 from support.realpools import (

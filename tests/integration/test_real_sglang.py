@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import urllib3
 
+from promptgroup_contract.table import Prompt
 from promptgroup_local import lab
 from promptgroup_local.cluster.local import LocalCluster
 from promptgroup_local.kubectl import Kubectl, wait_for
@@ -24,7 +25,6 @@ from promptgroup_local.real.engine import MODEL, START_SECONDS, TASK
 from promptgroup_local.real.sglang import SGLANG
 from promptgroup_operator.engines.engine import EngineClient
 from promptgroup_operator.world.snapshot import Reading
-from promptgroup_router.contract.table import Prompt
 from support.crosscaller import all_learned, within, world
 from support.load import Load, endless
 from support.realengines import SERVED, marks, named, serving

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import urllib3
 
+from promptgroup_contract import names
 from promptgroup_local import lab
 from promptgroup_local.cluster.local import LocalCluster
 from promptgroup_local.kubectl import Kubectl, wait_for
@@ -21,7 +22,6 @@ from promptgroup_local.load.prompts import system_prompt
 from promptgroup_local.real import diagnosis
 from promptgroup_local.real.engine import MODEL, START_SECONDS, TASK
 from promptgroup_local.real.vllm import VLLM
-from promptgroup_router.contract import names
 from support.crosscaller import all_learned, timed_pairs, within, world
 from support.enginecerts import NAME, TLS, EngineCerts, bundle, certificate
 from support.realengines import SERVED, cpu_seconds, marks, named, running, serving

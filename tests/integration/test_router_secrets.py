@@ -5,10 +5,10 @@ import json
 import pytest
 import urllib3
 
+from promptgroup_contract import names
 from promptgroup_local import lab
 from promptgroup_local.cluster.local import LocalCluster
 from promptgroup_local.kubectl import Kubectl, wait_for
-from promptgroup_router.contract import names
 from support.groups import PROMPTS, group
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]

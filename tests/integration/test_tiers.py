@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import urllib3
 
+from promptgroup_contract import names
 from promptgroup_local import lab
 from promptgroup_local.cluster.local import LocalCluster
 from promptgroup_local.kubectl import Kubectl, wait_for
@@ -14,7 +15,6 @@ from promptgroup_operator.engines.dialects.registry import DIALECTS
 from promptgroup_operator.engines.engine import EngineClient
 from promptgroup_operator.load.engine_history import EngineHistory
 from promptgroup_operator.world.snapshot import ContainerId
-from promptgroup_router.contract import names
 from support.groups import PROMPTS, group
 from support.operators import operator_process
 from support.pools import pool_at

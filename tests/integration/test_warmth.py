@@ -7,6 +7,8 @@ from datetime import UTC, datetime
 import pytest
 import urllib3
 
+from promptgroup_contract import names
+from promptgroup_contract.table import Prompt
 from promptgroup_local import lab
 from promptgroup_local.cluster.local import LocalCluster
 from promptgroup_local.kubectl import Kubectl, wait_for
@@ -14,8 +16,6 @@ from promptgroup_operator.engines.dialects.vllm import VLLM
 from promptgroup_operator.engines.engine import EngineClient
 from promptgroup_operator.load.engine_history import EngineHistory
 from promptgroup_operator.world.load import PERIOD
-from promptgroup_router.contract import names
-from promptgroup_router.contract.table import Prompt
 from support.groups import PROMPTS, group
 from support.operators import operator_process
 

@@ -5,9 +5,9 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
+from promptgroup_contract.table import Group, ModelAlias
 from promptgroup_operator.plan.validate import taken_aliases
 from promptgroup_operator.world.snapshot import OtherGroup
-from promptgroup_router.contract.table import Group, ModelAlias
 from support.builders import CREATED, group, world
 from support.tables import settled
 

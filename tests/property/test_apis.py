@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from promptgroup_contract.fingerprint import canonical_tools
+from promptgroup_contract.table import Prompt
 from promptgroup_router.apis import anthropic, responses
 from promptgroup_router.apis.endpoints import BODIES, ENDPOINTS
 from promptgroup_router.apis.request import ParsedRequest, preamble
 from promptgroup_router.apis.session_key import find_session
 from promptgroup_router.apis.usage import MessagesTail, ResponsesTail, Tail
 from promptgroup_router.base.errors import ApiError
-from promptgroup_router.contract.fingerprint import canonical_tools
-from promptgroup_router.contract.table import Prompt
 
 WORDS = st.sampled_from(
     [

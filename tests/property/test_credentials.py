@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from promptgroup_contract.access import Access, AccessType
 from promptgroup_router.access.authenticator import Authenticator, NoSender
 from promptgroup_router.access.issuer import Issuer, IssuerId, TokenError, UnknownKeyError, parse_jwks
 from promptgroup_router.access.keyring import Keyring, SecretRef, is_name
 from promptgroup_router.base.errors import ApiError
-from promptgroup_router.contract.access import Access, AccessType
 from support.keys import BY_KEY, KEY_A
 from support.tokens import NOW, by_token, jwk, jwks, token
 

@@ -14,6 +14,8 @@ from zlib import crc32
 
 import pytest
 
+from promptgroup_contract.fingerprint import fingerprint, short
+from promptgroup_contract.table import Engine, SlotState
 from promptgroup_operator.api.prompt_group import JudgeSpec
 from promptgroup_operator.load.router_metrics import RouterCounts, parse
 from promptgroup_operator.rollout import replica_split, rollout
@@ -23,8 +25,6 @@ from promptgroup_operator.world.snapshot import Progress
 from promptgroup_router.apis.session_key import RequestSession, SessionKey
 from promptgroup_router.apis.usage import Usage
 from promptgroup_router.base.metrics import Metrics
-from promptgroup_router.contract.fingerprint import fingerprint, short
-from promptgroup_router.contract.table import Engine, SlotState
 from promptgroup_router.decision.record import RequestRecord
 from promptgroup_router.policy.balancer import Balancer
 from promptgroup_router.policy.demand import Demand

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from promptgroup_router.contract.fingerprint import canonical_tools, fingerprint
+from promptgroup_contract.fingerprint import canonical_tools, fingerprint
 
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=20)
 VALUES = st.recursive(

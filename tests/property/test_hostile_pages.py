@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from promptgroup_contract import names
 from promptgroup_operator.api.prompt_group import EngineType
 from promptgroup_operator.base.errors import EngineError
 from promptgroup_operator.engines import exposition
@@ -24,7 +25,6 @@ from promptgroup_operator.load.engine_history import EngineHistory
 from promptgroup_operator.plan.plan import decide
 from promptgroup_operator.world.engine_facts import Measured
 from promptgroup_operator.world.snapshot import Key, LastSeen
-from promptgroup_router.contract import names
 from support.builders import NOW, group, pod, revision, world
 from support.examples import examples
 from support.hostile_pages import NAME, QUERIES, ROUTER, SHAPES

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from promptgroup_contract.table import ModelAlias
 from promptgroup_router.apis.request import ApiKind, parse
 from promptgroup_router.apis.tokens import Tokens
 from promptgroup_router.base.errors import ApiError
-from promptgroup_router.contract.table import ModelAlias
 from promptgroup_router.policy.session_locations import SessionLocations
 from promptgroup_router.rings.claims import LONGEST, Claim, Claims, common_length
 from promptgroup_router.rings.index import build_index

@@ -14,6 +14,7 @@ import orjson
 import pytest
 
 from promptgroup_cli.base import bounded_json, bounded_yaml
+from promptgroup_contract.table import TableError
 from promptgroup_operator.api.model import KeyRef
 from promptgroup_operator.base import nesting
 from promptgroup_operator.base.errors import EngineError
@@ -28,7 +29,6 @@ from promptgroup_router.apis import request, structure
 from promptgroup_router.apis.request import ApiKind
 from promptgroup_router.apis.usage import MessagesTail
 from promptgroup_router.base.errors import ApiError
-from promptgroup_router.contract.table import TableError
 from promptgroup_router.feed import table_file
 from promptgroup_router.feed.prompt_routes import Expired, Routes
 from support.hostile_pages import NAME, QUERIES, ROUTER, SHAPES

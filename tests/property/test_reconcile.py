@@ -8,11 +8,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from promptgroup_contract.encoding import decode_group
+from promptgroup_contract.table import Engine, SlotState
 from promptgroup_operator.plan import desired
 from promptgroup_operator.rollout import annotations
 from promptgroup_operator.world.samples import SlotUse
-from promptgroup_router.contract.encoding import decode_group
-from promptgroup_router.contract.table import Engine, SlotState
 from support.clustermodel import KV_TOKENS, PREFILL_RATE, PREFIX_TOKENS, Model, target_of
 from support.examples import examples
 

@@ -8,8 +8,8 @@ import random
 import orjson
 import pytest
 
-from promptgroup_router.contract.fingerprint import short
-from promptgroup_router.contract.table import CacheScope, Engine, ResponseCaching, RoutingTable
+from promptgroup_contract.fingerprint import short
+from promptgroup_contract.table import CacheScope, Engine, ResponseCaching, RoutingTable
 from promptgroup_router.response_cache.purge import Purge
 from support.answered import event, said
 from support.answering_fleet import knowing_each_other

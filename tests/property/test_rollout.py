@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from promptgroup_contract.fingerprint import fingerprint, short
 from promptgroup_operator.rollout import rollout
 from promptgroup_operator.rollout.release import GOING, RevisionPhase
 from promptgroup_operator.rollout.replica_split import allot
 from promptgroup_operator.world.samples import Flow, Stratum, StratumKey, Traffic
 from promptgroup_operator.world.snapshot import Problem, Progress, RolledBack
-from promptgroup_router.contract.fingerprint import fingerprint, short
 from support.builders import SETTINGS, ago, cold, goal, pod, revision
 
 TIMES = st.sampled_from([None, None, ago(minutes=1), ago(minutes=59), ago(hours=1), ago(hours=2)])

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from promptgroup_contract.table import SlotState
 from promptgroup_operator.plan.slots import assign, leaving
 from promptgroup_operator.rollout.kept_slots import keep_order, ring
 from promptgroup_operator.world.samples import SlotUse
 from promptgroup_operator.world.snapshot import holders
-from promptgroup_router.contract.table import SlotState
 from support.builders import ago, cold, pod, restarted, revision
 
 MAKERS = st.sampled_from([pod, pod, pod, cold, restarted])

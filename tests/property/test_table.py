@@ -8,10 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from promptgroup_router.base.steps import at_once
-from promptgroup_router.contract.caller_rules import CachedTokens, CallerLimits, CallerRules, EngineField
-from promptgroup_router.contract.encoding import decode_group, decode_table, encode_group, encode_table
-from promptgroup_router.contract.table import (
+from promptgroup_contract.caller_rules import CachedTokens, CallerLimits, CallerRules, EngineField
+from promptgroup_contract.encoding import decode_group, decode_table, encode_group, encode_table
+from promptgroup_contract.table import (
     Engine,
     Group,
     Policy,
@@ -25,6 +24,7 @@ from promptgroup_router.contract.table import (
     TableError,
     TimeLimits,
 )
+from promptgroup_router.base.steps import at_once
 from promptgroup_router.feed.slot_address import check_steps
 from promptgroup_router.routing.state import RouterState
 from support.tables import group as support_group

@@ -5,9 +5,9 @@ import itertools
 
 import orjson
 
-from promptgroup_router.contract.access import Access
-from promptgroup_router.contract.caller_rules import NO_RULES, CallerRules
-from promptgroup_router.contract.table import CacheScope, Engine, ResponseCaching, RoutingTable
+from promptgroup_contract.access import Access
+from promptgroup_contract.caller_rules import NO_RULES, CallerRules
+from promptgroup_contract.table import CacheScope, Engine, ResponseCaching, RoutingTable
 from support.fakeengine import Call
 from support.tables import SYSTEM, group, revision, slot, table
 from support.wire import chat

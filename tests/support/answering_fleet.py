@@ -5,10 +5,10 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from unittest.mock import patch
 
+from promptgroup_contract.table import RoutingTable
 from promptgroup_local.ports import free_ports
 from promptgroup_router import server
 from promptgroup_router.base.core_settings import PeerName
-from promptgroup_router.contract.table import RoutingTable
 from promptgroup_router.flights import peer_port
 from promptgroup_router.server import Router
 from support.fakeengine import until

@@ -5,6 +5,8 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from promptgroup_contract.fingerprint import fingerprint
+from promptgroup_contract.table import Prompt, PromptRef, SlotState
 from promptgroup_operator.api.prompt_group import PromptGroupSpec, RolloutSpec, parse_spec
 from promptgroup_operator.plan import desired
 from promptgroup_operator.rollout.release import Goal, policy
@@ -23,8 +25,6 @@ from promptgroup_operator.world.snapshot import (
     Sibling,
     World,
 )
-from promptgroup_router.contract.fingerprint import fingerprint
-from promptgroup_router.contract.table import Prompt, PromptRef, SlotState
 
 NOW = datetime(2026, 11, 3, 12, 0, 0, tzinfo=UTC)
 CREATED = "2026-11-03T11:00:00Z"

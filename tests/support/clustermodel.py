@@ -19,6 +19,10 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
+from promptgroup_contract import names
+from promptgroup_contract.encoding import decode_group
+from promptgroup_contract.fingerprint import fingerprint, short
+from promptgroup_contract.table import Group, Prompt, PromptRef, SlotState
 from promptgroup_operator.api.prompt_group import parse_spec
 from promptgroup_operator.plan import draining, prompt, prompt_route
 from promptgroup_operator.plan.plan import Plan, decide, route_unwritten, unwritten
@@ -39,10 +43,6 @@ from promptgroup_operator.world.snapshot import (
     World,
 )
 from promptgroup_operator.world.warming import Outcome, WarmReason, Warmup
-from promptgroup_router.contract import names
-from promptgroup_router.contract.encoding import decode_group
-from promptgroup_router.contract.fingerprint import fingerprint, short
-from promptgroup_router.contract.table import Group, Prompt, PromptRef, SlotState
 
 LEASE = timedelta(seconds=15)
 """A process that lost the lead writes nothing after so long."""

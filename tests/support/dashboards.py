@@ -12,10 +12,10 @@ from promptgroup_cli.dashboard.history import DashboardHistory
 from promptgroup_cli.dashboard.reading import ClusterReading, DashboardReading, RouterReading, SessionMove
 from promptgroup_cli.dashboard.view import DashboardFrame, view
 from promptgroup_cli.reach.top_rates import ReplicaRate, RouterPage
+from promptgroup_contract.fingerprint import Fingerprint, ShortFingerprint, fingerprint, short
 from promptgroup_operator.load.router_metrics import RouterCounts
 from promptgroup_operator.world.samples import Histogram, Stratum, StratumKey
 from promptgroup_operator.world.snapshot import Key
-from promptgroup_router.contract.fingerprint import Fingerprint, ShortFingerprint, fingerprint, short
 from support.rawobjects import condition, engine, promptgroup
 
 BEGAN = datetime(2026, 11, 22, 14, 0, tzinfo=UTC)

@@ -6,9 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from promptgroup_contract.engine_tls import CONFIG_MAP, EngineTls
+from promptgroup_contract.table import RoutingTable
 from promptgroup_local.cluster.certs import Authority, Pair
-from promptgroup_router.contract.engine_tls import CONFIG_MAP, EngineTls
-from promptgroup_router.contract.table import RoutingTable
 from support.tables import group, revision, slot, table
 
 NAME = "engines.chat.svc"

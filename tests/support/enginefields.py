@@ -4,7 +4,7 @@
 that is not here. Those of `EngineField` reach engines only where a group allows them.
 """
 
-from promptgroup_router.contract.caller_rules import EngineField
+from promptgroup_contract.caller_rules import EngineField
 
 REPEATING = "hands out the client's own prompt or what was computed of it: it is refused of a secret one"
 _PASSING = {

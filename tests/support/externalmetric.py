@@ -14,9 +14,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+from promptgroup_contract import names
 from promptgroup_local.cluster.certs import Authority
 from promptgroup_local.kubectl import Kubectl, wait_for
-from promptgroup_router.contract import names
 
 GROUP, VERSION = "external.metrics.k8s.io", "v1beta1"
 METRIC = "requests"

@@ -15,9 +15,9 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from promptgroup_contract.encoding import encode_group
+from promptgroup_contract.table import Group
 from promptgroup_router.base.core_settings import ApiServerAddress
-from promptgroup_router.contract.encoding import encode_group
-from promptgroup_router.contract.table import Group
 from promptgroup_router.http11.reader import HttpRequest, RequestReader
 from support.fakeengine import until
 

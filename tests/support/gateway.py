@@ -9,11 +9,11 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from promptgroup_contract.access import ANYBODY
+from promptgroup_contract.table import RoutingTable
 from promptgroup_local.ports import free_ports
 from promptgroup_picker.server import Picker
 from promptgroup_picker.settings import PickerSettings
-from promptgroup_router.contract.access import ANYBODY
-from promptgroup_router.contract.table import RoutingTable
 from promptgroup_router.feed import table_file
 from support.envoy import ENVOY
 from support.fakeengine import FakeEngine, engines, until

@@ -2,8 +2,8 @@
 
 from typing import Any
 
+from promptgroup_contract import names
 from promptgroup_local import lab
-from promptgroup_router.contract import names
 
 PROMPTS = {
     letter: f"You are assistant {letter}. "

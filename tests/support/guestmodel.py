@@ -5,6 +5,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
+from promptgroup_contract.fingerprint import Fingerprint
+from promptgroup_contract.table import Prompt, PromptRef
 from promptgroup_operator.api.prompt_group import PromptGroupSpec, parse_spec
 from promptgroup_operator.guests import host, record
 from promptgroup_operator.guests import revisions as guest_revisions
@@ -23,8 +25,6 @@ from promptgroup_operator.world.snapshot import (
     PromptText,
     World,
 )
-from promptgroup_router.contract.fingerprint import Fingerprint
-from promptgroup_router.contract.table import Prompt, PromptRef
 from support import builders
 
 

@@ -1,7 +1,7 @@
 """Pages of metrics that no honest process writes."""
 
+from promptgroup_contract import names
 from promptgroup_operator.engines import exposition
-from promptgroup_router.contract import names
 
 NAME = "vllm:cache_config_info"
 QUERIES = "vllm:prefix_cache_queries_total"

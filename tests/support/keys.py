@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from promptgroup_router.contract.access import Access, AccessType
+from promptgroup_contract.access import Access, AccessType
 
 KEY_A, KEY_A2, KEY_B = (f"sk-{each * 24}" for each in ("a", "c", "b"))
 BY_KEY = Access(AccessType.API_KEY, secrets=("keys",))

@@ -10,14 +10,14 @@ from typing import Any
 import urllib3
 
 from promptgroup_cli.reach.explained import explain_question
+from promptgroup_contract import names
+from promptgroup_contract.table import SlotState
 from promptgroup_local import lab
 from promptgroup_local.cluster.local import LocalCluster, log_files
 from promptgroup_local.engine.core import COLD
 from promptgroup_local.kubectl import Kubectl, wait_for
 from promptgroup_local.load.client import Target
 from promptgroup_local.load.workload import Task
-from promptgroup_router.contract import names
-from promptgroup_router.contract.table import SlotState
 from support.groups import PROMPTS, group
 from support.load import Load, Seen, endless
 from support.routed import routed

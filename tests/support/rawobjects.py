@@ -7,7 +7,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import yaml
 
-from promptgroup_router.contract.fingerprint import fingerprint
+from promptgroup_contract.fingerprint import fingerprint
 from support.scriptedkube import Answer, ScriptedKube, refusal
 
 FULL = fingerprint("You are the support assistant of Example Ltd.")

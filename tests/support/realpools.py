@@ -12,12 +12,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple, Self
 
+from promptgroup_contract.names import HEADER_SERVED_BY
 from promptgroup_local.kubectl import wait_for
 from promptgroup_local.load.prompts import system_prompt
 from promptgroup_local.ports import free_ports
 from promptgroup_local.real.engine import MODEL, TASK, RealEngine
 from promptgroup_local.real.vllm import VLLM
-from promptgroup_router.contract.names import HEADER_SERVED_BY
 from support.redisserver import BINARY, UNSAVED, answers
 
 CHUNK = 256

@@ -11,14 +11,14 @@ from pathlib import Path
 
 import uvloop
 
+from promptgroup_contract.access import Access
+from promptgroup_contract.caller_rules import NO_RULES, CallerRules
+from promptgroup_contract.table import RoutingTable
 from promptgroup_local.engine.flags import Knobs, parse
 from promptgroup_local.engine.scheduler import Cost
 from promptgroup_local.engine.server import serving
 from promptgroup_operator.engines.dialects.dialect import Dialect, arguments
 from promptgroup_operator.engines.dialects.vllm import VLLM
-from promptgroup_router.contract.access import Access
-from promptgroup_router.contract.caller_rules import NO_RULES, CallerRules
-from promptgroup_router.contract.table import RoutingTable
 from promptgroup_router.server import Router
 from support.fakeengine import until
 from support.tables import SYSTEM, group, revision, slot, table

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from promptgroup_contract import names
 from promptgroup_local import lab
 from promptgroup_local.cluster.local import LocalCluster
 from promptgroup_local.kubectl import Kubectl
@@ -15,7 +16,6 @@ from promptgroup_local.load.client import Target
 from promptgroup_local.load.workload import Task
 from promptgroup_local.ports import free_ports
 from promptgroup_operator.world.load import PERIOD
-from promptgroup_router.contract import names
 from support import quickoperator
 from support.groups import PROMPTS, group
 from support.life import cold

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
-from promptgroup_router.contract.fingerprint import hash_prefix
-from promptgroup_router.contract.messages import canonical_messages
-from promptgroup_router.contract.table import Group, Prompt, Revision, RoutingTable, Slot, SlotState
+from promptgroup_contract.fingerprint import hash_prefix
+from promptgroup_contract.messages import canonical_messages
+from promptgroup_contract.table import Group, Prompt, Revision, RoutingTable, Slot, SlotState
 from promptgroup_router.rings.aliases import Aliases, settle
 from promptgroup_router.rings.names import NameKeepers
 

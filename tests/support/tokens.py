@@ -12,7 +12,7 @@ from typing import Any
 import jwt
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
-from promptgroup_router.contract.access import Access, AccessType
+from promptgroup_contract.access import Access, AccessType
 from support.fakekube import certificate
 
 NOW = 1_800_000_000

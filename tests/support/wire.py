@@ -11,10 +11,10 @@ from typing import Protocol, TypeVar
 import orjson
 import uvloop
 
+from promptgroup_contract.access import ANYBODY
+from promptgroup_contract.table import RoutingTable
 from promptgroup_router.base.core_settings import PORT_PEERS
 from promptgroup_router.base.settings import Settings
-from promptgroup_router.contract.access import ANYBODY
-from promptgroup_router.contract.table import RoutingTable
 from promptgroup_router.feed import table_file
 from promptgroup_router.http11.framing import Chunked
 from promptgroup_router.http11.http1 import Framing

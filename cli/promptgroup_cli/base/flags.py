@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 from urllib.parse import urlsplit
 
 from promptgroup_cli.base.errors import ExitStatus
-from promptgroup_router.contract.names import is_object_name
+from promptgroup_contract.names import is_object_name
 
 DISTRIBUTION = "promptgroup"
 """Name of the installed package, whose version `--version` prints."""

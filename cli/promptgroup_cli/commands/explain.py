@@ -10,7 +10,7 @@ from promptgroup_cli.base.text import columns, fact
 from promptgroup_cli.reach.each_router import ODD, no_router
 from promptgroup_cli.reach.explained import Told, candidates, explain_question, facts, parse_explanation
 from promptgroup_cli.reach.files import STDIN, read_bytes, read_text
-from promptgroup_router.contract.table import TableError
+from promptgroup_contract.table import TableError
 
 MOST_BYTES = 64 << 20
 """Limit of a request's body: above what routers take."""

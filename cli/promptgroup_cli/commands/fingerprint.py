@@ -14,8 +14,8 @@ from promptgroup_cli.lint.subject import late_system
 from promptgroup_cli.reach import inputs
 from promptgroup_cli.reach.files import STDIN, read_bytes, shown
 from promptgroup_cli.reach.inputs import MOST_BYTES, InputFormat, InputRequest, InputText
+from promptgroup_contract.fingerprint import Fingerprint, canonical_tools, hash_prefix
 from promptgroup_router.apis.request import ApiKind
-from promptgroup_router.contract.fingerprint import Fingerprint, canonical_tools, hash_prefix
 
 EXAMPLES = """\
   promptgroup fingerprint prompt.txt --tools tools.json

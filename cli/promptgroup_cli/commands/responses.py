@@ -17,7 +17,7 @@ from promptgroup_cli.calibration.report import report
 from promptgroup_cli.reach.connect import ClusterConnection, Router, routers_at, token_of
 from promptgroup_cli.reach.each_router import no_router
 from promptgroup_cli.reach.files import read_bytes, shown
-from promptgroup_router.contract import names
+from promptgroup_contract import names
 
 if TYPE_CHECKING:
     from promptgroup_cli.embedding.endpoint import Embed

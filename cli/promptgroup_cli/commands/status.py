@@ -13,8 +13,8 @@ from promptgroup_cli.base.errors import ExitStatus, InputError, exit_statuses
 from promptgroup_cli.base.flags import add_cluster, add_output, cluster_choice
 from promptgroup_cli.base.text import columns, counted, fact, facts
 from promptgroup_cli.reach.connect import ClusterConnection, Manifest
-from promptgroup_router.contract import names
-from promptgroup_router.contract.fingerprint import short
+from promptgroup_contract import names
+from promptgroup_contract.fingerprint import short
 
 if TYPE_CHECKING:
     from promptgroup_cli.reach.group_status import GroupStatus, RevisionRow, SlotRow, Statement

@@ -12,10 +12,10 @@ from promptgroup_cli.dashboard.reading import DashboardReading
 from promptgroup_cli.dashboard.release_view import ReleaseStep, step_of
 from promptgroup_cli.reach import top_rates
 from promptgroup_cli.reach.top_rates import RouterPage, TopRates
+from promptgroup_contract.fingerprint import ShortFingerprint
 from promptgroup_operator.load.router_metrics import RouterCounts
 from promptgroup_operator.world.samples import Stratum
 from promptgroup_operator.world.snapshot import Key
-from promptgroup_router.contract.fingerprint import ShortFingerprint
 
 WINDOW_SECONDS = 10.0
 """Time that a figure covers: the figures of two seconds of a quiet group jump."""

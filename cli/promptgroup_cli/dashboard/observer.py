@@ -17,9 +17,9 @@ from promptgroup_cli.reach.connect import ClusterConnection, Router
 from promptgroup_cli.reach.discovered import ask_one
 from promptgroup_cli.reach.each_router import ask_each
 from promptgroup_cli.reach.explained import candidates, explain_question, facts, parse_explanation
+from promptgroup_contract import names
 from promptgroup_operator.base.timestamps import rfc3339
 from promptgroup_operator.world.snapshot import Manifest
-from promptgroup_router.contract import names
 
 MOST_ROUTERS = 64
 """Routers that are asked at a time."""

@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
+from promptgroup_contract import names
 from promptgroup_operator.load.prometheus_api import PrometheusApi, PrometheusError
-from promptgroup_router.contract import names
 
 SPAN = timedelta(hours=1)
 STEP_SECONDS = 30

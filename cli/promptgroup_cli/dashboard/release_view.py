@@ -4,12 +4,12 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
+from promptgroup_contract.fingerprint import Fingerprint, ShortFingerprint, short
 from promptgroup_operator.base.timestamps import rfc3339
 from promptgroup_operator.rollout import annotations
 from promptgroup_operator.rollout.release import ALL, RevisionPhase, step_at
 from promptgroup_operator.world.samples import Stratum, mean, quantile
 from promptgroup_operator.world.snapshot import Manifest
-from promptgroup_router.contract.fingerprint import Fingerprint, ShortFingerprint, short
 
 UNDER_WAY = (RevisionPhase.COMING, RevisionPhase.CANARY, RevisionPhase.ROLLED_BACK)
 """Phases of a revision that is, or lately was, compared with the one that serves."""

@@ -16,12 +16,12 @@ from promptgroup_cli.dashboard.release_view import release_view
 from promptgroup_cli.reach.discovered import note, saves, together
 from promptgroup_cli.reach.group_status import GroupStatus, RevisionRow, SlotRow, Statement, group_status
 from promptgroup_cli.reach.top_rates import ReplicaRate, TopRates
+from promptgroup_contract import names
+from promptgroup_contract.fingerprint import Fingerprint, ShortFingerprint, short
 from promptgroup_operator.base.timestamps import rfc3339
 from promptgroup_operator.plan.status import RELEASING
 from promptgroup_operator.warmth.warmup import SELF_MENDING
 from promptgroup_operator.world.snapshot import Key, Manifest
-from promptgroup_router.contract import names
-from promptgroup_router.contract.fingerprint import Fingerprint, ShortFingerprint, short
 from promptgroup_router.undeclared.unmatched import LISTED, UNMATCHED
 
 MOST_TEXT = 2000

@@ -13,7 +13,7 @@ from promptgroup_cli.lint.finding import Finding, FindingPlace, Rule, Severity
 from promptgroup_cli.lint.length import TOKEN_BYTES
 from promptgroup_cli.lint.length import tokens as estimated_tokens
 from promptgroup_cli.lint.subject import LintSubject
-from promptgroup_router.contract.fingerprint import Fingerprint, short
+from promptgroup_contract.fingerprint import Fingerprint, short
 
 PREFIX_PARTS = Rule(
     "prefix-parts",

@@ -13,10 +13,10 @@ from promptgroup_cli.base.bounded_json import JsonError
 from promptgroup_cli.base.errors import InputError, ReachError
 from promptgroup_cli.base.flags import ClusterChoice
 from promptgroup_cli.reach.kubeconfig import FoundKubeconfig, default_namespace, find_kubeconfig
+from promptgroup_contract import names
 from promptgroup_operator.base.errors import ClusterError
 from promptgroup_operator.base.redacted_url import redacted_url
 from promptgroup_operator.base.settings import Settings
-from promptgroup_router.contract import names
 
 SECONDS = 15.0
 """Deadline for the whole answer of a router whose address was given."""

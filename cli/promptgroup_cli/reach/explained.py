@@ -9,9 +9,9 @@ from promptgroup_cli.base.bounded_json import JsonError
 from promptgroup_cli.base.errors import InputError
 from promptgroup_cli.reach.each_router import no_router
 from promptgroup_cli.reach.inputs import path_of
+from promptgroup_contract.fingerprint import short
 from promptgroup_router.apis.endpoints import ENDPOINTS
 from promptgroup_router.apis.request import CHAT_PATH
-from promptgroup_router.contract.fingerprint import short
 
 Told = Mapping[str, Any]
 """The answer to `POST /explain`; `promptgroup_router.explain` lists its fields."""

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from promptgroup_cli.base.errors import InputError
-from promptgroup_router.contract.command_line import did_you_mean
+from promptgroup_contract.command_line import did_you_mean
 
 STDIN = "-"
 MANIFEST_BYTES = 4 << 20

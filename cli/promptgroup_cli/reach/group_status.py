@@ -5,14 +5,14 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 
+from promptgroup_contract import names
+from promptgroup_contract.fingerprint import Fingerprint
 from promptgroup_operator.base.timestamps import parse_time
 from promptgroup_operator.guests import record
 from promptgroup_operator.guests.record import Proof
 from promptgroup_operator.kube.decode import pod_of
 from promptgroup_operator.plan.status import why_cold
 from promptgroup_operator.world.snapshot import Key, Manifest, Pod
-from promptgroup_router.contract import names
-from promptgroup_router.contract.fingerprint import Fingerprint
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,8 @@ from typing import Any
 from promptgroup_cli.base.errors import InputError
 from promptgroup_cli.base.flags import ClusterChoice
 from promptgroup_cli.reach.files import read_text
+from promptgroup_contract.command_line import did_you_mean
 from promptgroup_operator.base.settings import Settings
-from promptgroup_router.contract.command_line import did_you_mean
 
 MOST_BYTES = 4 << 20
 """Limit of a kubeconfig; one with certificates for a hundred clusters has 1 MiB."""

@@ -11,9 +11,9 @@ from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from promptgroup_contract import names
+from promptgroup_contract.fingerprint import ShortFingerprint
 from promptgroup_operator.world.samples import Histogram, histogram, quantile
-from promptgroup_router.contract import names
-from promptgroup_router.contract.fingerprint import ShortFingerprint
 from promptgroup_router.rings.ids import MemberId, member_parts
 
 _PREFIX = "promptgroup_router_"

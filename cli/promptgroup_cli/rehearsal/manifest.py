@@ -19,14 +19,14 @@ from promptgroup_cli.base import bounded_yaml, pod_schema
 from promptgroup_cli.base.bounded_yaml import YamlError
 from promptgroup_cli.rehearsal import cel_rules
 from promptgroup_cli.rehearsal.simulated_guest import HOST_REPLICAS
+from promptgroup_contract import names
+from promptgroup_contract.fingerprint import Fingerprint
 from promptgroup_operator.api import crd
 from promptgroup_operator.api.prompt_group import PromptGroup, PromptGroupSpec, PromptSpec
 from promptgroup_operator.base import timestamps
 from promptgroup_operator.guests import host
 from promptgroup_operator.plan import desired, merge, prompt, references
 from promptgroup_operator.world.snapshot import GroupObject, Key, Problem, PromptText
-from promptgroup_router.contract import names
-from promptgroup_router.contract.fingerprint import Fingerprint
 
 API_VERSION = f"{names.API_GROUP}/{names.API_VERSION}"
 

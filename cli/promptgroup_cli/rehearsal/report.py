@@ -16,9 +16,9 @@ from promptgroup_cli.rehearsal.manifest import Wanted
 from promptgroup_cli.rehearsal.simulated_cluster import IDLE_AFTER, SimulatedCluster, SimulatedPace
 from promptgroup_cli.rehearsal.simulated_guest import SimulatedGuest
 from promptgroup_cli.rehearsal.timeline import Chapter
+from promptgroup_contract.fingerprint import Fingerprint, short
+from promptgroup_contract.names import ANNOTATION_APPLIED
 from promptgroup_operator.world.snapshot import Manifest, World
-from promptgroup_router.contract.fingerprint import Fingerprint, short
-from promptgroup_router.contract.names import ANNOTATION_APPLIED
 
 WIDTH = 120
 """Columns of the table."""

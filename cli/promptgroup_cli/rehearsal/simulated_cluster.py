@@ -12,6 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
+from promptgroup_contract import names
+from promptgroup_contract.fingerprint import Fingerprint, short
 from promptgroup_operator.base import timestamps
 from promptgroup_operator.engines.drain_hook import ROUTED_SECONDS
 from promptgroup_operator.kube import decode
@@ -31,8 +33,6 @@ from promptgroup_operator.world.snapshot import (
     World,
 )
 from promptgroup_operator.world.warming import Outcome, WarmReason
-from promptgroup_router.contract import names
-from promptgroup_router.contract.fingerprint import Fingerprint, short
 
 IDLE_AFTER = timedelta(seconds=5)
 """Time for the requests of a draining replica to end."""

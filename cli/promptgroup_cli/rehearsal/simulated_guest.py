@@ -7,14 +7,14 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from promptgroup_cli.rehearsal.simulated_cluster import SimulatedCluster, SimulatedPace
+from promptgroup_contract.fingerprint import Fingerprint
+from promptgroup_contract.table import PromptRef
 from promptgroup_operator.guests import record, revisions
 from promptgroup_operator.guests.record import Proof
 from promptgroup_operator.plan import desired, prompt_route
 from promptgroup_operator.plan.plan import Plan
 from promptgroup_operator.world.snapshot import ContainerId, GroupObject, Host, PodCondition, PromptText, World
 from promptgroup_operator.world.warming import WarmReason
-from promptgroup_router.contract.fingerprint import Fingerprint
-from promptgroup_router.contract.table import PromptRef
 
 HOST_REPLICAS = 2
 """Replicas of a host where the guest is to be on all of them."""

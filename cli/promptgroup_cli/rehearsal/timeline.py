@@ -6,11 +6,11 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from promptgroup_cli.rehearsal.simulate import Moment
+from promptgroup_contract.fingerprint import Fingerprint, short
 from promptgroup_operator.api.prompt_group import StepSpec
 from promptgroup_operator.plan import desired
 from promptgroup_operator.rollout.release import ALL, RevisionPhase, step_at
 from promptgroup_operator.world.snapshot import Manifest, Pod, RevisionState, World
-from promptgroup_router.contract.fingerprint import Fingerprint, short
 
 Live = Mapping[tuple[str, str], Manifest]
 """Objects by kind and name."""

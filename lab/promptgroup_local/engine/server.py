@@ -10,6 +10,7 @@ import orjson
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
+from promptgroup_contract.names import HEADER_WARMUP
 from promptgroup_local.engine import protocol, tls
 from promptgroup_local.engine.agent_apis import AgentApis
 from promptgroup_local.engine.core import Engine, Token
@@ -17,7 +18,6 @@ from promptgroup_local.engine.flags import Flags, Knobs, Speech
 from promptgroup_local.engine.metrics.page import Source
 from promptgroup_local.engine.protocol import ApiError, Completion, Envelope, Usage
 from promptgroup_local.engine.tokenizer import detokenize
-from promptgroup_router.contract.names import HEADER_WARMUP
 
 VERSION = "0.32.0+standin"
 """The vLLM release whose API this is, marked as no vLLM."""

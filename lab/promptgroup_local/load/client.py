@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 import aiohttp
 import orjson
 
+from promptgroup_contract.names import HEADER_SERVED_BY
 from promptgroup_local.load.reference import Exchange
 from promptgroup_local.load.workload import Conversation, Turn
-from promptgroup_router.contract.names import HEADER_SERVED_BY
 
 REQUEST_SECONDS = 120.0
 """A request without an end after this counts as failed: nothing in a trial run takes longer."""

@@ -23,6 +23,7 @@ import uvloop
 from rich.console import Console
 from rich.table import Table
 
+from promptgroup_contract import names
 from promptgroup_local import lab
 from promptgroup_local.cluster import binaries
 from promptgroup_local.cluster.local import LocalCluster
@@ -34,7 +35,6 @@ from promptgroup_local.load.workload import Conversation, conversations, session
 from promptgroup_local.real.engine import MODEL, REPLICAS, START_SECONDS, TASK, RealEngine, chosen
 from promptgroup_local.real.sglang import SGLANG
 from promptgroup_local.real.vllm import VLLM
-from promptgroup_router.contract import names
 
 GROUP = "real-diagnosis"
 TOUCH_SECONDS = 20

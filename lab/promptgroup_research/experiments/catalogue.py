@@ -6,6 +6,7 @@ from functools import cache
 from pathlib import Path
 
 from promptgroup_cli.reach.trace import BLOCK, read
+from promptgroup_contract.table import Policy
 from promptgroup_research.policies.cache_aware import CacheAware
 from promptgroup_research.policies.dynamo import Dynamo
 from promptgroup_research.policies.oracle import Oracle
@@ -17,7 +18,6 @@ from promptgroup_research.simulator import shared_prefixes, trace, workloads
 from promptgroup_research.simulator.engine import Model
 from promptgroup_research.simulator.turns import Session
 from promptgroup_research.simulator.world import Router
-from promptgroup_router.contract.table import Policy
 
 WARM_UP = 120.0
 """Seconds before requests are measured."""

@@ -7,12 +7,12 @@ the router: one home, one record. Once 256 bytes of a conversation are known the
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from promptgroup_contract.table import Policy
 from promptgroup_research.experiments import catalogue
 from promptgroup_research.experiments.report import Sheet, milliseconds
 from promptgroup_research.policies.ours import Ours
 from promptgroup_research.simulator.measure import Figures, figures, mean
 from promptgroup_research.simulator.world import World
-from promptgroup_router.contract.table import Policy
 
 LOAD = 0.75
 SHARES = (0.0, 0.1, 0.3, 0.6)

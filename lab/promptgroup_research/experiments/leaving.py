@@ -8,6 +8,8 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from promptgroup_contract.fingerprint import Fingerprint
+from promptgroup_contract.table import PromptRef, SlotState
 from promptgroup_operator.rollout import kept_slots
 from promptgroup_operator.world.samples import SlotUse
 from promptgroup_operator.world.snapshot import RevisionState
@@ -17,8 +19,6 @@ from promptgroup_research.policies.ours import Ours
 from promptgroup_research.simulator.measure import percentile, ttfts
 from promptgroup_research.simulator.turns import Session, Turn
 from promptgroup_research.simulator.world import World
-from promptgroup_router.contract.fingerprint import Fingerprint
-from promptgroup_router.contract.table import PromptRef, SlotState
 
 LOAD = 0.75
 BEFORE, AFTER, DRAIN = 60.0, 120.0, 60.0

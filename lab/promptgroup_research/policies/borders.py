@@ -6,9 +6,9 @@ Soft (`sharing: Pool`): a group's own slots are warm for it and come first, the 
 
 from collections.abc import Sequence
 
+from promptgroup_contract.table import Engine, Group, Sharing
 from promptgroup_research.policies.ours import MODEL, Ours
 from promptgroup_research.simulator.turns import Session
-from promptgroup_router.contract.table import Engine, Group, Sharing
 from promptgroup_router.rings.index import Candidates, RoutingIndex
 
 REST = -1

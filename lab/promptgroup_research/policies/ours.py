@@ -4,13 +4,13 @@ import math
 import random
 from collections.abc import Iterable
 
+from promptgroup_contract.fingerprint import Fingerprint
+from promptgroup_contract.table import Engine, Group, Policy, Revision, RoutingTable, Sharing, Slot, SlotState
 from promptgroup_research.simulator.tier import TierModel
 from promptgroup_research.simulator.turns import Session, Turn
 from promptgroup_research.simulator.world import HELD, World
 from promptgroup_router.apis.session_key import SessionKey
 from promptgroup_router.apis.usage import Usage
-from promptgroup_router.contract.fingerprint import Fingerprint
-from promptgroup_router.contract.table import Engine, Group, Policy, Revision, RoutingTable, Sharing, Slot, SlotState
 from promptgroup_router.policy.balancer import Balancer, Pick
 from promptgroup_router.policy.demand import Demand
 from promptgroup_router.policy.health import Health

@@ -2,6 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 
+from promptgroup_contract.fingerprint import Fingerprint
 from promptgroup_operator.api.prompt_group import SizingSpec, SizingTargets
 from promptgroup_operator.sizing.diagnosis import diagnose
 from promptgroup_operator.sizing.recommend import SizingInput, decide
@@ -10,7 +11,6 @@ from promptgroup_operator.world.sizing_history import History
 from promptgroup_research.scaling.fleet import Fleet
 from promptgroup_research.scaling.loads import Scene
 from promptgroup_research.scaling.meter import Meter
-from promptgroup_router.contract.fingerprint import Fingerprint
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 """Virtual time zero."""

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from promptgroup_contract.table import ResponseCaching
 from promptgroup_research.semantic.faq import Question, questions
 from promptgroup_router.apis.endpoints import ENDPOINTS
 from promptgroup_router.apis.request import CHAT_PATH, ParsedRequest
-from promptgroup_router.contract.table import ResponseCaching
 from promptgroup_router.response_cache.cacheable import bypass
 from promptgroup_router.response_cache.canonical import CacheKey, cache_key
 from promptgroup_router.semantic import question as questions_of

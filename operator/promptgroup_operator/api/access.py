@@ -4,8 +4,8 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+from promptgroup_contract.access import Access, AccessType
 from promptgroup_operator.api.model import ApiModel, ObjectName, rule, rules
-from promptgroup_router.contract.access import Access, AccessType
 
 CallerName = Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9._@][A-Za-z0-9._@:/+|-]*$")]
 Text = Annotated[str, Field(min_length=1, max_length=512)]

@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from promptgroup_contract.fingerprint import Fingerprint
 from promptgroup_operator.api.model import ApiModel
-from promptgroup_router.contract.fingerprint import Fingerprint
 
 
 class GuestProof(ApiModel):

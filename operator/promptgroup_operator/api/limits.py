@@ -4,9 +4,9 @@ from typing import Annotated
 
 from pydantic import Field
 
+from promptgroup_contract.caller_rules import CallerLimits, Priority
 from promptgroup_operator.api.access import CallerName
 from promptgroup_operator.api.model import ApiModel
-from promptgroup_router.contract.caller_rules import CallerLimits, Priority
 
 _Most = Annotated[int, Field(ge=1, le=1_000_000_000)]
 

@@ -7,8 +7,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 from pydantic.config import JsonDict
 
+from promptgroup_contract import names
 from promptgroup_operator.base import durations
-from promptgroup_router.contract import names
 
 HOLDS: dict[str, Callable[[Any], bool]] = {}
 """CEL rule → its twin: True if a model keeps it. A rule of the whole object gets a value with `name` and `spec`."""

@@ -15,15 +15,8 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, JsonValue
 from pydantic.config import JsonDict
 
-from promptgroup_operator.api.access import AccessSpec, asks_callers
-from promptgroup_operator.api.cache import CacheSpec, CacheStatus, PoolType, PrefixCaching
-from promptgroup_operator.api.gateway import FailureMode, GatewaySpec
-from promptgroup_operator.api.limits import LimitsSpec
-from promptgroup_operator.api.model import ApiModel, Duration, KeyRef, ObjectName, Printed, rule, rule_of_change, rules
-from promptgroup_operator.api.responses import ResponsesSpec
-from promptgroup_operator.base import durations, nesting
-from promptgroup_router.contract.access import AccessType
-from promptgroup_router.contract.caller_rules import (
+from promptgroup_contract.access import AccessType
+from promptgroup_contract.caller_rules import (
     HEADER_NAME,
     MOST_HEADERS,
     SALTS,
@@ -34,9 +27,16 @@ from promptgroup_router.contract.caller_rules import (
     Isolation,
     is_nameable,
 )
-from promptgroup_router.contract.fingerprint import Fingerprint
-from promptgroup_router.contract.names import HEADER_SESSION
-from promptgroup_router.contract.table import MAX_ALIASES, MAX_MESSAGES, OwnInstructions, Policy, Sharing
+from promptgroup_contract.fingerprint import Fingerprint
+from promptgroup_contract.names import HEADER_SESSION
+from promptgroup_contract.table import MAX_ALIASES, MAX_MESSAGES, OwnInstructions, Policy, Sharing
+from promptgroup_operator.api.access import AccessSpec, asks_callers
+from promptgroup_operator.api.cache import CacheSpec, CacheStatus, PoolType, PrefixCaching
+from promptgroup_operator.api.gateway import FailureMode, GatewaySpec
+from promptgroup_operator.api.limits import LimitsSpec
+from promptgroup_operator.api.model import ApiModel, Duration, KeyRef, ObjectName, Printed, rule, rule_of_change, rules
+from promptgroup_operator.api.responses import ResponsesSpec
+from promptgroup_operator.base import durations, nesting
 
 MAX_NAME = 50
 """Longest name of a group: `<group>-<8 hex digits>` must fit a label value (63), as Deployments' names do."""

@@ -7,10 +7,10 @@ from typing import Annotated
 
 from pydantic import Field
 
+from promptgroup_contract.table import CacheScope, ResponseCaching
 from promptgroup_operator.api.model import ApiModel, Duration, rule, rules
 from promptgroup_operator.api.semantic import SemanticSpec, semantic_of
 from promptgroup_operator.base import durations, sizes
-from promptgroup_router.contract.table import CacheScope, ResponseCaching
 
 
 class ResponseCacheMode(enum.StrEnum):

@@ -8,9 +8,9 @@ import sys
 from dataclasses import MISSING
 from typing import Any
 
-from promptgroup_router.contract.encoding import FORMAT, GUARDED_FORMAT
-from promptgroup_router.contract.table import Group
-from promptgroup_router.contract.wire import WireField, codec_of
+from promptgroup_contract.encoding import FORMAT, GUARDED_FORMAT
+from promptgroup_contract.table import Group
+from promptgroup_contract.wire import WireField, codec_of
 
 Schema = dict[str, Any]
 

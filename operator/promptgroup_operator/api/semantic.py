@@ -4,8 +4,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from promptgroup_contract.semantic import SemanticCaching
 from promptgroup_operator.api.model import ApiModel, KeyRef, Printed, rule, rules
-from promptgroup_router.contract.semantic import SemanticCaching
 
 
 class EmbeddingEndpoint(ApiModel):

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
+from promptgroup_contract import names
 from promptgroup_operator.engines.dialects.dialect import Dialect
-from promptgroup_router.contract import names
 
 ROUTED_SECONDS = 5
 """A pod that goes serves for so long at least, until every router has dropped its slot."""

@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 
 import urllib3
 
+from promptgroup_contract.names import HEADER_WARMUP
+from promptgroup_contract.table import Prompt
 from promptgroup_operator.base import deadline, unreachable
 from promptgroup_operator.base.errors import EngineError
 from promptgroup_operator.engines import engine_metrics
@@ -21,8 +23,6 @@ from promptgroup_operator.engines.dialects.dialect import Dialect
 from promptgroup_operator.world.engine_facts import prefill_rate
 from promptgroup_operator.world.snapshot import Reading, Spent
 from promptgroup_operator.world.warming import Evidence, RefreshAnswer
-from promptgroup_router.contract.names import HEADER_WARMUP
-from promptgroup_router.contract.table import Prompt
 
 PREFILL_SECONDS = 120.0
 """Longest time for a chat answer: a prefill of 100,000 tokens at 1,000 a second, with room."""

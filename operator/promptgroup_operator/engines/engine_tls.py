@@ -2,10 +2,10 @@
 
 from typing import Any
 
+from promptgroup_contract import names
+from promptgroup_contract.engine_tls import CONFIG_MAP, SECRET, EngineTls
 from promptgroup_operator.api.prompt_group import EngineSpec, EngineTlsSpec
 from promptgroup_operator.engines.dialects.dialect import TLS_FOLDER
-from promptgroup_router.contract import names
-from promptgroup_router.contract.engine_tls import CONFIG_MAP, SECRET, EngineTls
 
 
 def tls_of(wanted: EngineTlsSpec) -> EngineTls:

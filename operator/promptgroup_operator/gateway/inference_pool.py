@@ -9,10 +9,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from promptgroup_contract import names
 from promptgroup_operator.api.access import asks_callers
 from promptgroup_operator.api.gateway import FailureMode
 from promptgroup_operator.world.snapshot import GroupObject, Manifest, SeenPools
-from promptgroup_router.contract import names
 
 ABSENT = frozenset({"NoCRD", "NotAllowed"})
 """Reasons for which no InferencePool can be seen, and so none is written."""

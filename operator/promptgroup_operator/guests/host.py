@@ -8,9 +8,9 @@ Does no I/O and reads no clock.
 
 from collections.abc import Iterable, Mapping
 
+from promptgroup_contract.table import Sharing, SlotState
 from promptgroup_operator.api.prompt_group import PromptGroupSpec
 from promptgroup_operator.world.snapshot import Host, Pod, Problem
-from promptgroup_router.contract.table import Sharing, SlotState
 
 FIELD = "spec.engineFrom.promptGroup"
 

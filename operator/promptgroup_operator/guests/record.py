@@ -11,10 +11,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from promptgroup_contract.fingerprint import Fingerprint
 from promptgroup_operator.base.timestamps import parse_time, rfc3339
 from promptgroup_operator.world.engine_facts import MAX_NUMBER, UNKNOWN, Measured
 from promptgroup_operator.world.snapshot import ContainerId, Manifest, Pod, PodCondition
-from promptgroup_router.contract.fingerprint import Fingerprint
 
 MOST_REPLICAS = 2000
 """Most replicas that a revision is taken to have: twice what a host may have."""

@@ -9,6 +9,8 @@ Does no I/O and reads no clock.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from promptgroup_contract.fingerprint import Fingerprint
+from promptgroup_contract.table import Prompt, PromptRef, SlotState
 from promptgroup_operator.guests.placement import placed
 from promptgroup_operator.guests.record import Proof, RecordedRevision
 from promptgroup_operator.rollout import annotations
@@ -22,8 +24,6 @@ from promptgroup_operator.world.snapshot import (
     Pod,
     RevisionState,
 )
-from promptgroup_router.contract.fingerprint import Fingerprint
-from promptgroup_router.contract.table import Prompt, PromptRef, SlotState
 
 Outcomes = Mapping[tuple[ContainerId, Fingerprint], Proof]
 """Container and revision → what a warm-up or a refresh of this process found, which the route may not have yet."""

@@ -8,8 +8,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from promptgroup_contract.table import SlotState
 from promptgroup_operator.world.snapshot import Manifest, Pod
-from promptgroup_router.contract.table import SlotState
 
 SHARE = 0.5
 """Largest share of a KV cache that prompts may take: the other half is for the sessions that run."""

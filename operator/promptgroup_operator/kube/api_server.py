@@ -20,11 +20,11 @@ from kubernetes.config.incluster_config import InClusterConfigLoader
 from kubernetes.dynamic import DynamicClient
 from prometheus_client import Counter
 
+from promptgroup_contract import names
 from promptgroup_operator.base import deadline, nesting, unreachable
 from promptgroup_operator.base.errors import ClusterError, ImpossibleNameError
 from promptgroup_operator.base.settings import Settings
 from promptgroup_operator.telemetry.metrics import NO_ANSWER
-from promptgroup_router.contract import names
 
 REQUEST_SECONDS = 15.0
 """Longest wait for the API server. Its own limit for a request is 60 s, which is too long for a pass."""

@@ -4,6 +4,9 @@ from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from typing import Any
 
+from promptgroup_contract import names
+from promptgroup_contract.fingerprint import Fingerprint, short
+from promptgroup_contract.table import Prompt, PromptRef, SlotState
 from promptgroup_operator.api import prompt_group
 from promptgroup_operator.base.timestamps import parse_time
 from promptgroup_operator.rollout.annotations import progress, rolled_back, size, superseded_at
@@ -19,9 +22,6 @@ from promptgroup_operator.world.snapshot import (
     PodCondition,
     RevisionState,
 )
-from promptgroup_router.contract import names
-from promptgroup_router.contract.fingerprint import Fingerprint, short
-from promptgroup_router.contract.table import Prompt, PromptRef, SlotState
 
 MAX_REPLICAS = 2000
 """Most replicas that a Deployment is taken to have: twice what a group may have. Whoever may scale one can write two

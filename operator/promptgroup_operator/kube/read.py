@@ -8,6 +8,9 @@ from time import monotonic
 
 from pydantic import ValidationError
 
+from promptgroup_contract import names
+from promptgroup_contract.fingerprint import Fingerprint, short
+from promptgroup_contract.table import MESSAGES_KEY, SYSTEM_KEY, TOOLS_KEY, Prompt, PromptRef, SlotState
 from promptgroup_operator.api.prompt_group import PromptGroupSpec
 from promptgroup_operator.base.errors import ClusterError, StoredSpecError, UnreadError, UnreadGroupError
 from promptgroup_operator.gateway import inference_pool
@@ -45,9 +48,6 @@ from promptgroup_operator.world.snapshot import (
     SeenPools,
     Sibling,
 )
-from promptgroup_router.contract import names
-from promptgroup_router.contract.fingerprint import Fingerprint, short
-from promptgroup_router.contract.table import MESSAGES_KEY, SYSTEM_KEY, TOOLS_KEY, Prompt, PromptRef, SlotState
 
 _TEMPLATE_HASH = "pod-template-hash"
 """Label that Kubernetes adds to the template of a ReplicaSet."""

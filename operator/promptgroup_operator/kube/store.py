@@ -13,9 +13,9 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from typing import TypeAlias
 
+from promptgroup_contract import names
 from promptgroup_operator.world.kept import host_of
 from promptgroup_operator.world.snapshot import Key, Manifest
-from promptgroup_router.contract import names
 
 ObjectName: TypeAlias = tuple[str, str]
 """Namespace and name."""

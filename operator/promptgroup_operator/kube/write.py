@@ -6,6 +6,7 @@ from datetime import datetime
 from http import HTTPStatus
 from typing import Any
 
+from promptgroup_contract import names
 from promptgroup_operator.base.errors import ClusterError
 from promptgroup_operator.base.printable import in_line
 from promptgroup_operator.base.timestamps import rfc3339
@@ -18,7 +19,6 @@ from promptgroup_operator.world import engine_facts
 from promptgroup_operator.world.effects import ConditionChange, Deletion, Event, PodUpdate
 from promptgroup_operator.world.kept import SHORTENED, kept, whole
 from promptgroup_operator.world.snapshot import NO_CONTAINER, ContainerId, GroupObject, Key, Manifest
-from promptgroup_router.contract import names
 
 FIELD_MANAGER = "promptgroup-operator"
 """The one field manager of everything that the operator writes."""

@@ -11,12 +11,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
+from promptgroup_contract.fingerprint import Fingerprint
 from promptgroup_operator.load import load_window
 from promptgroup_operator.load.load_window import Entry, FoundTokens, OwnRequests, client_hits
 from promptgroup_operator.world.engine_facts import Measured
 from promptgroup_operator.world.load import LOAD_WINDOW, PERIOD, GroupLoad
 from promptgroup_operator.world.snapshot import ContainerId, Key, Reading, Spent
-from promptgroup_router.contract.fingerprint import Fingerprint
 
 WINDOW = timedelta(minutes=5)
 """The window of the hit rate in a status."""

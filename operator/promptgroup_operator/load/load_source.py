@@ -8,14 +8,14 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Protocol
 
+from promptgroup_contract.fingerprint import Fingerprint, ShortFingerprint, short
+from promptgroup_contract.table import Prompt
 from promptgroup_operator.engines.dialects.metric_names import MetricNames
 from promptgroup_operator.load.engine_history import EngineHistory
 from promptgroup_operator.load.router_history import RouterHistory
 from promptgroup_operator.world.engine_facts import Measured, together
 from promptgroup_operator.world.load import GroupLoad, summed
 from promptgroup_operator.world.snapshot import ContainerId, GuestSubject, Key, RevisionState
-from promptgroup_router.contract.fingerprint import Fingerprint, ShortFingerprint, short
-from promptgroup_router.contract.table import Prompt
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+from promptgroup_contract import names as router
+from promptgroup_contract.fingerprint import ShortFingerprint
 from promptgroup_operator.engines.dialects.metric_names import MetricNames, Spellings
 from promptgroup_operator.load.load_window import without_fastest
 from promptgroup_operator.world.engine_facts import Measured
 from promptgroup_operator.world.load import ClientLoad, EngineLoad, PromptDrift
 from promptgroup_operator.world.samples import Histogram, histogram
 from promptgroup_operator.world.snapshot import Key, Spent
-from promptgroup_router.contract import names as router
-from promptgroup_router.contract.fingerprint import ShortFingerprint
 
 WINDOW = timedelta(minutes=2)
 """The window of rates: two samples where Prometheus scrapes once a minute, its default."""

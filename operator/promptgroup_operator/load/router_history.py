@@ -16,13 +16,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
+from promptgroup_contract import names
+from promptgroup_contract.fingerprint import ShortFingerprint
 from promptgroup_operator.base.fair_pool import share
 from promptgroup_operator.load.router_metrics import SLOT, RevisionGauges, RouterCounts
 from promptgroup_operator.world.load import LOAD_WINDOW, ClientLoad, PromptDrift
 from promptgroup_operator.world.samples import Flow, SlotUse, Stratum, StratumKey, Traffic
 from promptgroup_operator.world.snapshot import ContainerId, Key
-from promptgroup_router.contract import names
-from promptgroup_router.contract.fingerprint import ShortFingerprint
 
 WINDOW = timedelta(seconds=30)
 """The window of traffic shares: long enough to average over turns, short against the warm-up of a replica."""

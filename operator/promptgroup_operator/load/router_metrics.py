@@ -7,11 +7,11 @@ for nothing else; and of whatever it says no more is kept than PAGE_MEMORY.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
+from promptgroup_contract import names
+from promptgroup_contract.fingerprint import ShortFingerprint
 from promptgroup_operator.engines import exposition
 from promptgroup_operator.world.samples import Flow, Histogram, Sample, SlotUse, Stratum, StratumKey, histogram
 from promptgroup_operator.world.snapshot import Key
-from promptgroup_router.contract import names
-from promptgroup_router.contract.fingerprint import ShortFingerprint
 
 PAGE_MEMORY = 1 << 20
 """Bytes of memory after which a page is not read on.

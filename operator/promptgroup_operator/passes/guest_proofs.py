@@ -7,12 +7,12 @@ import threading
 from collections.abc import Collection
 from datetime import datetime
 
+from promptgroup_contract.fingerprint import Fingerprint
 from promptgroup_operator.guests.record import Proof
 from promptgroup_operator.guests.revisions import Outcomes
 from promptgroup_operator.world.engine_facts import UNKNOWN, Measured, completed
 from promptgroup_operator.world.snapshot import NO_CONTAINER, ContainerId, Key, PodCondition
 from promptgroup_operator.world.warming import Outcome
-from promptgroup_router.contract.fingerprint import Fingerprint
 
 
 class GuestProofs:

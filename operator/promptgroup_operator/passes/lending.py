@@ -7,6 +7,10 @@ import threading
 from datetime import datetime, timedelta
 from operator import attrgetter
 
+from promptgroup_contract.access import Access
+from promptgroup_contract.caller_rules import NO_RULES, CallerRules
+from promptgroup_contract.fingerprint import Fingerprint
+from promptgroup_contract.table import Sharing
 from promptgroup_operator.api.access import to_contract
 from promptgroup_operator.base import durations
 from promptgroup_operator.plan import desired
@@ -14,10 +18,6 @@ from promptgroup_operator.plan.prompt_route import caller_rules
 from promptgroup_operator.rollout import replica_split
 from promptgroup_operator.world.load import GroupLoad, PoolMember
 from promptgroup_operator.world.snapshot import GroupObject, Key, RevisionState
-from promptgroup_router.contract.access import Access
-from promptgroup_router.contract.caller_rules import NO_RULES, CallerRules
-from promptgroup_router.contract.fingerprint import Fingerprint
-from promptgroup_router.contract.table import Sharing
 
 KEPT = timedelta(minutes=3)
 """Age beyond which a group's figures are dropped: three passes of a group at rest."""

@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
+from promptgroup_contract import engine_tls, names
+from promptgroup_contract.fingerprint import Fingerprint, short
 from promptgroup_operator.base.errors import ClusterError, EngineError, StoredSpecError, UnreadError, UnreadGroupError
 from promptgroup_operator.base.fair_pool import FairPool
 from promptgroup_operator.base.settings import Settings
@@ -59,8 +61,6 @@ from promptgroup_operator.world.snapshot import (
     World,
 )
 from promptgroup_operator.world.warming import Outcome, Refresh, WarmReason, Warmup
-from promptgroup_router.contract import engine_tls, names
-from promptgroup_router.contract.fingerprint import Fingerprint, short
 
 logger = logging.getLogger(__name__)
 

@@ -13,6 +13,7 @@ from functools import partial
 
 from prometheus_client import Counter
 
+from promptgroup_contract.fingerprint import Fingerprint
 from promptgroup_operator.base.errors import EngineError
 from promptgroup_operator.base.fair_pool import FairPool
 from promptgroup_operator.engines.dialects.registry import DIALECTS
@@ -20,7 +21,6 @@ from promptgroup_operator.engines.group_engines import GroupEngines
 from promptgroup_operator.warmth import refresh
 from promptgroup_operator.world.snapshot import ContainerId, Key, LastSeen, Pod, Reading, Spent
 from promptgroup_operator.world.warming import Outcome, Refresh, RefreshAnswer, WarmReason
-from promptgroup_router.contract.fingerprint import Fingerprint
 
 logger = logging.getLogger(__name__)
 

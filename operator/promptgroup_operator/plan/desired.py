@@ -6,6 +6,10 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from promptgroup_contract import names, table
+from promptgroup_contract.encoding import encode_group
+from promptgroup_contract.fingerprint import Fingerprint, short
+from promptgroup_contract.table import Prompt, PromptRef
 from promptgroup_operator.base import durations
 from promptgroup_operator.engines import drain_hook, engine_tls, tiers
 from promptgroup_operator.engines.dialects import dialect, pod_parts
@@ -16,10 +20,6 @@ from promptgroup_operator.plan.merge import merge
 from promptgroup_operator.plan.reserved import reserved
 from promptgroup_operator.world.kept import GPU
 from promptgroup_operator.world.snapshot import CONTAINER, GroupObject, Manifest, Problem
-from promptgroup_router.contract import names, table
-from promptgroup_router.contract.encoding import encode_group
-from promptgroup_router.contract.fingerprint import Fingerprint, short
-from promptgroup_router.contract.table import Prompt, PromptRef
 
 ANNOTATION_CONFIG = pod_parts.CONFIG_ANNOTATION
 """On a pod: the file of settings that its engine reads. A template that sets it gives the engine others."""

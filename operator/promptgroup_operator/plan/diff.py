@@ -15,9 +15,9 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
 
+from promptgroup_contract.names import ANNOTATION_APPLIED
 from promptgroup_operator.plan.merge import MERGE_KEYS
 from promptgroup_operator.world.snapshot import Manifest
-from promptgroup_router.contract.names import ANNOTATION_APPLIED
 
 
 def stamped(manifest: Manifest) -> dict[str, Any]:

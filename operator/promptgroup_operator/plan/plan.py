@@ -23,6 +23,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
+from promptgroup_contract import table
+from promptgroup_contract.fingerprint import Fingerprint
+from promptgroup_contract.table import PromptRef
 from promptgroup_operator.base import durations
 from promptgroup_operator.base.timestamps import rfc3339
 from promptgroup_operator.gateway import inference_pool, router_features, settling
@@ -41,9 +44,6 @@ from promptgroup_operator.warmth import refresh, warmup
 from promptgroup_operator.world.effects import ConditionChange, Deletion, Event, PodUpdate
 from promptgroup_operator.world.snapshot import Manifest, Pod, Problem, PromptText, RevisionState, World
 from promptgroup_operator.world.warming import Refresh, Warmup
-from promptgroup_router.contract import table
-from promptgroup_router.contract.fingerprint import Fingerprint
-from promptgroup_router.contract.table import PromptRef
 
 SETTLED = timedelta(minutes=1)
 """Time to the next pass over a group at rest: watches may miss an event, and the hit rate is read again."""

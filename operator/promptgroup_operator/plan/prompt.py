@@ -9,6 +9,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+from promptgroup_contract import names
+from promptgroup_contract.fingerprint import Fingerprint, canonical_tools
+from promptgroup_contract.messages import canonical_messages
+from promptgroup_contract.table import MAX_MESSAGES, Prompt
 from promptgroup_operator.api.model import KeyRef
 from promptgroup_operator.api.prompt_group import (
     FREE_LEVELS,
@@ -20,10 +24,6 @@ from promptgroup_operator.api.prompt_group import (
 from promptgroup_operator.base import nesting
 from promptgroup_operator.base.timestamps import parse_time
 from promptgroup_operator.world.snapshot import GroupObject, Problem, PromptText, Sibling
-from promptgroup_router.contract import names
-from promptgroup_router.contract.fingerprint import Fingerprint, canonical_tools
-from promptgroup_router.contract.messages import canonical_messages
-from promptgroup_router.contract.table import MAX_MESSAGES, Prompt
 
 BINARY = "is in binaryData, where kubectl puts what is not UTF-8 text: write it in UTF-8, under data"
 NOT_TEXT = "is not UTF-8 text"

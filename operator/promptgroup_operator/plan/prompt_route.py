@@ -6,6 +6,10 @@ from math import ceil
 from operator import itemgetter
 from typing import Any, NamedTuple
 
+from promptgroup_contract import engine_tls, table
+from promptgroup_contract.caller_rules import CallerRules, Isolation
+from promptgroup_contract.fingerprint import Fingerprint
+from promptgroup_contract.messages import read_messages
 from promptgroup_operator.api.access import to_contract
 from promptgroup_operator.api.limits import LimitsSpec, caller_limits
 from promptgroup_operator.api.prompt_group import PromptGroupSpec
@@ -19,10 +23,6 @@ from promptgroup_operator.rollout.release import RevisionPhase, RevisionStep
 from promptgroup_operator.world import engine_facts
 from promptgroup_operator.world.load import TierReach
 from promptgroup_operator.world.snapshot import GroupObject, Manifest, Pod, RevisionState
-from promptgroup_router.contract import engine_tls, table
-from promptgroup_router.contract.caller_rules import CallerRules, Isolation
-from promptgroup_router.contract.fingerprint import Fingerprint
-from promptgroup_router.contract.messages import read_messages
 
 BALANCING = frozenset({table.Policy.LEAST_REQUEST, table.Policy.ROUND_ROBIN})
 """Policies that know no home."""

@@ -8,7 +8,7 @@ be behind their Service, and receive every client's prompts and keys.
 from collections.abc import Container, Mapping
 from typing import Any
 
-from promptgroup_router.contract import names
+from promptgroup_contract import names
 
 LABEL_NAME = "app.kubernetes.io/name"
 """Label by which Services and policies find the routers and the operator."""

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable
 
+from promptgroup_contract import engine_tls, names
 from promptgroup_operator.world.snapshot import Manifest
-from promptgroup_router.contract import engine_tls, names
 
 KIND = "Role"
 ROLES = (names.ROLE_ROUTER_SECRETS, names.ROLE_PICKER_SECRETS)

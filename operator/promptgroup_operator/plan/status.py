@@ -29,6 +29,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from promptgroup_contract import names
+from promptgroup_contract.fingerprint import Fingerprint, short
+from promptgroup_contract.table import Sharing
 from promptgroup_operator.api.cache import TierName, TierStatus
 from promptgroup_operator.base import timestamps
 from promptgroup_operator.base.printable import in_line
@@ -46,9 +49,6 @@ from promptgroup_operator.world import engine_facts
 from promptgroup_operator.world.effects import Event
 from promptgroup_operator.world.snapshot import GroupObject, Pod, Problem, RevisionState, World
 from promptgroup_operator.world.warming import WarmReason
-from promptgroup_router.contract import names
-from promptgroup_router.contract.fingerprint import Fingerprint, short
-from promptgroup_router.contract.table import Sharing
 
 REFUSED, FAILED = "ObjectRefused", "WriteFailed"
 """Reasons of a group of which an object cannot be written: the API server does not take it; it may take it later."""

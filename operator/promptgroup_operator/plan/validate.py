@@ -9,11 +9,11 @@ its KV tiers can work                                  InvalidCache
 its engine can keep callers apart                      IsolationNotSupported
 """
 
+from promptgroup_contract import names
+from promptgroup_contract.caller_rules import Isolation
 from promptgroup_operator.engines.dialects.registry import DIALECTS
 from promptgroup_operator.plan import desired, prompt
 from promptgroup_operator.world.snapshot import GroupObject, Manifest, Problem, PromptText, World
-from promptgroup_router.contract import names
-from promptgroup_router.contract.caller_rules import Isolation
 
 
 def validate(world: World) -> PromptText | Problem:

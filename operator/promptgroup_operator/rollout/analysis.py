@@ -37,9 +37,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
+from promptgroup_contract import names
 from promptgroup_operator.api.prompt_group import JudgeSpec
 from promptgroup_operator.world.samples import Histogram, Sample, Stratum, StratumKey, bucket_of, mean, quantile
-from promptgroup_router.contract import names
 
 COMPARISONS = 4
 """Errors, hit rate, and time to first token twice: each has this part of the error that may be made."""

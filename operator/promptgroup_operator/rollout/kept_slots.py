@@ -10,9 +10,9 @@ and stays so whatever is known of it since, as long as the ring does not grow.
 from collections.abc import Sequence
 from itertools import chain, count, islice
 
+from promptgroup_contract.table import SlotState
 from promptgroup_operator.world.samples import SlotUse
 from promptgroup_operator.world.snapshot import RevisionState, holders
-from promptgroup_router.contract.table import SlotState
 
 NOTHING = SlotUse()
 """The use of a slot that no router tells of."""

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from promptgroup_contract.fingerprint import Fingerprint
 from promptgroup_operator.api.prompt_group import JudgeSpec, RolloutSpec
 from promptgroup_operator.base import durations
 from promptgroup_operator.world.samples import Traffic
 from promptgroup_operator.world.snapshot import Problem, Progress, RolledBack
-from promptgroup_router.contract.fingerprint import Fingerprint
 
 ALL = 100
 """Percent: the weight of a revision that serves alone."""

@@ -15,13 +15,13 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from promptgroup_contract.fingerprint import Fingerprint, short
 from promptgroup_operator.base import timestamps
 from promptgroup_operator.rollout import kept_slots
 from promptgroup_operator.rollout.release import ALL, GOING, Goal, Release, RevisionPhase, RevisionStep
 from promptgroup_operator.warmth.warmup import SELF_MENDING
 from promptgroup_operator.world.samples import Flow
 from promptgroup_operator.world.snapshot import Pod, RevisionState
-from promptgroup_router.contract.fingerprint import Fingerprint, short
 
 FEW = 20
 """Requests in the window under which their shares are chance: then the weights stand for them."""

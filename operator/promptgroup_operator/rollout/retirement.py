@@ -11,9 +11,9 @@ finds it by its name.
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
+from promptgroup_contract.fingerprint import Fingerprint, short
 from promptgroup_operator.rollout.release import Goal, RevisionPhase, RevisionStep
 from promptgroup_operator.world.snapshot import Progress, RevisionState
-from promptgroup_router.contract.fingerprint import Fingerprint, short
 
 ROOM_AFTER = timedelta(minutes=1)
 """A superseded revision makes room for the next release once it was quiet for so long, before `retireAfter` is over."""

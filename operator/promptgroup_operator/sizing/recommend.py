@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
+from promptgroup_contract.fingerprint import Fingerprint
 from promptgroup_operator.api.prompt_group import PromptGroupSpec, SizingSpec
 from promptgroup_operator.base import durations
 from promptgroup_operator.sizing import limits, shared, transient
@@ -29,7 +30,6 @@ from promptgroup_operator.sizing.prompt_drift import find_drift, without_drift
 from promptgroup_operator.world.engine_facts import MIN_UNCACHED
 from promptgroup_operator.world.load import PERIOD, GroupLoad, PoolMember
 from promptgroup_operator.world.sizing_history import NEW, Cause, GroupShape, History, Past, Wave
-from promptgroup_router.contract.fingerprint import Fingerprint
 
 COVERED = 0.5
 """Least share of the window's replica-seconds that readings must cover."""

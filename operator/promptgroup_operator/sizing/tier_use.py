@@ -13,10 +13,10 @@ what was unused for longest, a memory of that size would have held it (Mattson e
 from itertools import accumulate
 from typing import Final
 
+from promptgroup_contract import names
 from promptgroup_operator.sizing.diagnosis import Diagnosis
 from promptgroup_operator.sizing.model import TIERED
 from promptgroup_operator.world.load import ClientLoad, EngineLoad, GroupLoad, TierReach
-from promptgroup_router.contract import names
 
 WORTH = 0.2
 """Share of the computed prompt tokens that a tier must save to be told of: a fifth of the prefill."""

@@ -14,11 +14,11 @@ from typing import Any, Final, TypeAlias
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily
 from prometheus_client.metrics_core import Metric
 
+from promptgroup_contract.fingerprint import ShortFingerprint, short
 from promptgroup_operator.sizing.model import Model
 from promptgroup_operator.sizing.recommend import SizingDecision
 from promptgroup_operator.world.kept import GPU
 from promptgroup_operator.world.snapshot import Key, Manifest, Reading, World, holders
-from promptgroup_router.contract.fingerprint import ShortFingerprint, short
 
 REPLICA_LABELS = ("namespace", "name", "revision", "slot")
 """Labels of a series about a replica: its slot outlives its pod, so that pods that come and go leave no series."""

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from promptgroup_router.contract.otel import NOT_INSTALLED, spans_wanted
+from promptgroup_contract.otel import NOT_INSTALLED, spans_wanted
 
 logger = logging.getLogger(__name__)
 

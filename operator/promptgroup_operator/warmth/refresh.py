@@ -25,10 +25,10 @@ otherwise, or the size is not known       `every` after it, less up to half of t
 import zlib
 from datetime import datetime, timedelta
 
+from promptgroup_contract.table import Prompt
 from promptgroup_operator.api.prompt_group import PromptGroupSpec, WarmTier
 from promptgroup_operator.world.snapshot import LastSeen, Pod, Reading
 from promptgroup_operator.world.warming import Outcome, Refresh, RefreshAnswer, WarmReason
-from promptgroup_router.contract.table import Prompt
 
 MARGIN = 0.5
 """Share of the bound at which a prefix is refreshed: blocks are filled in part, and a reading is seconds old."""

@@ -16,12 +16,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 
+from promptgroup_contract.table import Prompt
 from promptgroup_operator.api.prompt_group import FailurePolicy, PromptGroupSpec, WarmTier
 from promptgroup_operator.base import durations
 from promptgroup_operator.world.engine_facts import Measured, copy_rate
 from promptgroup_operator.world.snapshot import NO_CONTAINER, Pod
 from promptgroup_operator.world.warming import WARM, Evidence, Outcome, WarmReason, Warmup
-from promptgroup_router.contract.table import Prompt
 
 PROBE_TAIL = 64
 """Tokens that a probe may have behind the prefix when the engine cannot tokenize for us: user text and template."""

@@ -12,8 +12,8 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from promptgroup_contract import names
 from promptgroup_operator.world.snapshot import CONTAINER, Manifest
-from promptgroup_router.contract import names
 
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 """kubectl's annotation: the whole object as it was applied."""

@@ -11,8 +11,8 @@ from datetime import datetime
 from itertools import pairwise, zip_longest
 from typing import NamedTuple, Self
 
-from promptgroup_router.contract import names
-from promptgroup_router.contract.fingerprint import ShortFingerprint
+from promptgroup_contract import names
+from promptgroup_contract.fingerprint import ShortFingerprint
 
 
 @dataclass(frozen=True, slots=True)

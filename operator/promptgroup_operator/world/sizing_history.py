@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final
 
-from promptgroup_router.contract.fingerprint import Fingerprint
+from promptgroup_contract.fingerprint import Fingerprint
 
 
 class Cause(enum.StrEnum):

@@ -5,13 +5,13 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple, NewType
 
+from promptgroup_contract.fingerprint import Fingerprint, ShortFingerprint
+from promptgroup_contract.table import Prompt, PromptRef, SlotState
 from promptgroup_operator.api.prompt_group import PromptGroupSpec
 from promptgroup_operator.world.engine_facts import UNKNOWN, Measured
 from promptgroup_operator.world.load import GroupLoad, PoolMember
 from promptgroup_operator.world.samples import Histogram, SlotUse, Traffic
 from promptgroup_operator.world.sizing_history import NEW, History
-from promptgroup_router.contract.fingerprint import Fingerprint, ShortFingerprint
-from promptgroup_router.contract.table import Prompt, PromptRef, SlotState
 
 Manifest = Mapping[str, Any]
 """A Kubernetes object as JSON."""

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
+from promptgroup_contract.fingerprint import Fingerprint
+from promptgroup_contract.table import Prompt
 from promptgroup_operator.api.prompt_group import EngineType
 from promptgroup_operator.world.engine_facts import UNKNOWN, Measured
 from promptgroup_operator.world.snapshot import ContainerId, LastSeen, PodCondition, Reading, Spent
-from promptgroup_router.contract.fingerprint import Fingerprint
-from promptgroup_router.contract.table import Prompt
 
 NO_FINGERPRINT: Final = Fingerprint("")
 """The revision of what is refreshed for none."""

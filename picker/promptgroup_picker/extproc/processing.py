@@ -24,6 +24,8 @@ import os
 from collections.abc import Callable
 from copy import copy
 
+from promptgroup_contract import names
+from promptgroup_contract.caller_rules import CachedTokens
 from promptgroup_picker.extproc import messages
 from promptgroup_picker.extproc.call_body import CallBody
 from promptgroup_picker.extproc.gateway_fields import to_remove
@@ -40,8 +42,6 @@ from promptgroup_router.apis.endpoints import Endpoint, form_of
 from promptgroup_router.apis.request import ParsedRequest
 from promptgroup_router.base.errors import NO_REPLICA_SECONDS, ApiError
 from promptgroup_router.callers.limiter import fields_of
-from promptgroup_router.contract import names
-from promptgroup_router.contract.caller_rules import CachedTokens
 from promptgroup_router.decision.arrival import ModelsAnswer, arrive, check_head, endpoint_of, large_body
 from promptgroup_router.decision.engine_headers import from_engine
 from promptgroup_router.decision.engine_query import engine_target

@@ -16,13 +16,13 @@ from functools import lru_cache
 from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Protocol
 
+from promptgroup_contract.access import ANYBODY, Access, AccessType
 from promptgroup_router.access.caller import ANONYMOUS, Caller
 from promptgroup_router.access.credentials import AUTHORIZATION, X_API_KEY, api_keys, bearer
 from promptgroup_router.access.issuer import Issuer, IssuerId, TokenError, UnknownKeyError
 from promptgroup_router.access.keyring import Keyring, is_name
 from promptgroup_router.access.known_key import KnownKey
 from promptgroup_router.base.errors import ApiError
-from promptgroup_router.contract.access import ANYBODY, Access, AccessType
 
 MISSING, INVALID, NOT_ALLOWED, UNREAD = "missing_credential", "invalid_api_key", "not_allowed", "access_not_available"
 INVALID_TOKEN, UNTRUSTED = "invalid_token", "untrusted_sender"

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import orjson
 
+from promptgroup_contract.access import Access
 from promptgroup_router.access.caller import Caller
 from promptgroup_router.access.keyring import is_name
-from promptgroup_router.contract.access import Access
 
 if TYPE_CHECKING:
     from jwt import PyJWK

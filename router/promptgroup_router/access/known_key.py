@@ -7,8 +7,8 @@ withdrawn, none of those that connections remember counts.
 
 from hmac import compare_digest
 
+from promptgroup_contract.access import Access
 from promptgroup_router.access.caller import Caller
-from promptgroup_router.contract.access import Access
 
 
 class KnownKey:

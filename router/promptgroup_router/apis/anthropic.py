@@ -15,6 +15,7 @@ from typing import Any
 
 import orjson
 
+from promptgroup_contract.fingerprint import canonical_tools
 from promptgroup_router.apis.request import (
     SYSTEM_ROLES,
     ApiKind,
@@ -32,7 +33,6 @@ from promptgroup_router.apis.request import (
 )
 from promptgroup_router.apis.tools import ToolForms
 from promptgroup_router.base.errors import ApiError
-from promptgroup_router.contract.fingerprint import canonical_tools
 
 MESSAGES_PATH: bytes = b"/v1/messages"
 COUNT_PATH: bytes = b"/v1/messages/count_tokens"

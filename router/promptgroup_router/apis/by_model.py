@@ -6,9 +6,9 @@ prompt is not put in front, since it instructs a conversation.
 
 import re
 
+from promptgroup_contract.caller_rules import EngineField
 from promptgroup_router.apis.request import ApiKind, ParsedRequest, Preamble, encoded, parse, read_object, wrong
 from promptgroup_router.base.errors import ApiError, shown
-from promptgroup_router.contract.caller_rules import EngineField
 
 COUNTED_PATHS: tuple[bytes, ...] = (
     b"/v1/embeddings",

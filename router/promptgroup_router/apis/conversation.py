@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from promptgroup_contract.messages import ROLES, canonical_messages
 from promptgroup_router.apis.request import SYSTEM_ROLES, ApiKind, ParsedRequest, size_of
-from promptgroup_router.contract.messages import ROLES, canonical_messages
 
 _TEXTS = frozenset({"text", "input_text", "output_text"})
 """Types of parts that are text in one of the APIs."""

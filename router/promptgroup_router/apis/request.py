@@ -11,11 +11,11 @@ from typing import Any
 
 import orjson
 
+from promptgroup_contract import fingerprint
+from promptgroup_contract.messages import read_messages
+from promptgroup_contract.table import Prompt
 from promptgroup_router.apis.tools import ToolForms
 from promptgroup_router.base.errors import ApiError, shown
-from promptgroup_router.contract import fingerprint
-from promptgroup_router.contract.messages import read_messages
-from promptgroup_router.contract.table import Prompt
 
 CHAT_PATH = b"/v1/chat/completions"
 TEXT_PATH = b"/v1/completions"

@@ -11,6 +11,7 @@ from typing import Any
 
 import orjson
 
+from promptgroup_contract.fingerprint import canonical_tools
 from promptgroup_router.apis.request import (
     SYSTEM_ROLES,
     ApiKind,
@@ -27,7 +28,6 @@ from promptgroup_router.apis.request import (
 )
 from promptgroup_router.apis.tools import ToolForms
 from promptgroup_router.base.errors import ApiError
-from promptgroup_router.contract.fingerprint import canonical_tools
 from promptgroup_router.documents import lax
 
 RESPONSES_PATH = b"/v1/responses"

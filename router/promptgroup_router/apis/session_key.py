@@ -26,8 +26,8 @@ from typing import Any, Final, NewType, cast
 import orjson
 import xxhash
 
+from promptgroup_contract.names import HEADER_SESSION
 from promptgroup_router.apis.request import SYSTEM_ROLES, ApiKind, ParsedRequest, is_media, text_of
-from promptgroup_router.contract.names import HEADER_SESSION
 
 NAMING_FIELDS = (("conversation",), ("conversation", "id"), ("session_id",), ("session_params", "session_id"))
 NAMING_HEADERS = (b"x-dynamo-session-id", b"x-session-affinity", b"x-smg-routing-key")

@@ -7,7 +7,7 @@ what holds now.
 import ssl
 from typing import NamedTuple
 
-from promptgroup_router.contract.engine_tls import EngineTls
+from promptgroup_contract.engine_tls import EngineTls
 
 
 class BundleRef(NamedTuple):

@@ -10,12 +10,12 @@ from typing import Any
 
 import orjson
 
+from promptgroup_contract import names
+from promptgroup_contract.access import ANYBODY, Access
+from promptgroup_contract.command_line import Parser
+from promptgroup_contract.encoding import decode_access
+from promptgroup_contract.table import TableError
 from promptgroup_router import __version__
-from promptgroup_router.contract import names
-from promptgroup_router.contract.access import ANYBODY, Access
-from promptgroup_router.contract.command_line import Parser
-from promptgroup_router.contract.encoding import decode_access
-from promptgroup_router.contract.table import TableError
 
 SERVICE_ACCOUNT_DIR = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 """Folder in which Kubernetes mounts a pod's token, namespace and CA."""

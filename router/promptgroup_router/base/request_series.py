@@ -6,8 +6,8 @@ compiled router does for a request.
 
 from typing import TYPE_CHECKING
 
+from promptgroup_contract import names
 from promptgroup_router.base.series import Series
-from promptgroup_router.contract import names
 
 if TYPE_CHECKING:
     from promptgroup_router.base.metrics import Metrics

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from promptgroup_contract import names
 from promptgroup_router.base.core_settings import (
     CoreSettings,
     FlagParser,
@@ -14,7 +15,6 @@ from promptgroup_router.base.core_settings import (
     core_values,
 )
 from promptgroup_router.base.store_settings import StoreSettings, read_store
-from promptgroup_router.contract import names
 
 RESPONSES_MEMORY_BYTES = 64 * 2**20
 """Some ten thousand answers of a page or two."""

@@ -11,7 +11,7 @@ argument.
 from collections import deque
 from typing import NamedTuple
 
-from promptgroup_router.contract.caller_rules import CallerLimits
+from promptgroup_contract.caller_rules import CallerLimits
 
 WINDOW_SECONDS = 60.0
 SLICE_SECONDS = 0.5

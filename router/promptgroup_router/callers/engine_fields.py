@@ -4,9 +4,9 @@ from collections.abc import Set as AbstractSet
 from copy import copy
 from typing import Any
 
+from promptgroup_contract.caller_rules import EngineField
 from promptgroup_router.apis.request import ApiKind, ParsedRequest, encoded
 from promptgroup_router.base.errors import ApiError
-from promptgroup_router.contract.caller_rules import EngineField
 
 _ALL = frozenset(field.value for field in EngineField)
 _NESTING = EngineField.VLLM_XARGS.value

@@ -23,12 +23,12 @@ from math import ceil, inf
 
 import xxhash
 
+from promptgroup_contract.caller_rules import CallerLimits
 from promptgroup_router.apis.usage import Usage
 from promptgroup_router.base.errors import ApiError
 from promptgroup_router.callers.account import SLICE_SECONDS, WINDOW_SECONDS, Account, Slice, SpendReport
 from promptgroup_router.callers.answer_events import UNSEEN
 from promptgroup_router.callers.parted_peers import PartedPeers, of_last, of_last_minute
-from promptgroup_router.contract.caller_rules import CallerLimits
 
 DAY_SECONDS = 86400
 MOST_ACCOUNTS = 20_000

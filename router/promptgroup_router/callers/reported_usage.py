@@ -14,7 +14,7 @@ from typing import Any
 
 import orjson
 
-from promptgroup_router.contract.caller_rules import CACHED_STEP, CachedTokens
+from promptgroup_contract.caller_rules import CACHED_STEP, CachedTokens
 
 MOST_BYTES = 32 * 2**20
 """Most bytes of a whole answer, or of one line of a stream, that are held to be rewritten."""

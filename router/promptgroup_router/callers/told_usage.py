@@ -10,9 +10,9 @@ The value is a dictionary of structured fields (RFC 9651 section 3.2), the same 
 Trailers would fit both, but clients and proxies drop them; every reader of events skips comments.
 """
 
+from promptgroup_contract import names
+from promptgroup_contract.caller_rules import CACHED_STEP, CachedTokens
 from promptgroup_router.apis.usage import Usage
-from promptgroup_router.contract import names
-from promptgroup_router.contract.caller_rules import CACHED_STEP, CachedTokens
 
 HEADER = names.HEADER_USAGE.encode()
 MOST_HELD = 4 << 20

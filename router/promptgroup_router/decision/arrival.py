@@ -5,6 +5,8 @@ The same request gets the same answer whether the router relays it or a picker t
 
 from dataclasses import dataclass
 
+from promptgroup_contract import names
+from promptgroup_contract.caller_rules import CachedTokens
 from promptgroup_router.access.authenticator import NoSender, Sender, Visit
 from promptgroup_router.apis import structure
 from promptgroup_router.apis.anthropic import VERSION_HEADER
@@ -12,8 +14,6 @@ from promptgroup_router.apis.by_model import FORM_PATHS, check_type
 from promptgroup_router.apis.endpoints import BY_PATH_ALONE, ENDPOINTS, PASSED, Endpoint
 from promptgroup_router.apis.request import ParsedRequest
 from promptgroup_router.base.errors import ApiError, shown
-from promptgroup_router.contract import names
-from promptgroup_router.contract.caller_rules import CachedTokens
 from promptgroup_router.decision.passed_path import keep_unprotected
 from promptgroup_router.features.answer_usage import HiddenUsage, UnaskedUsage
 from promptgroup_router.features.cache_diagnosis import CacheDiagnosis, question, without_question

@@ -8,9 +8,9 @@ those that a group names.
 
 from functools import lru_cache
 
+from promptgroup_contract.access import Access
+from promptgroup_contract.caller_rules import CachedTokens, CallerRules
 from promptgroup_router.access import credentials
-from promptgroup_router.contract.access import Access
-from promptgroup_router.contract.caller_rules import CachedTokens, CallerRules
 from promptgroup_router.tracing.trace_context import HEADER as TRACEPARENT
 
 _CODED = frozenset((b"accept-encoding",))

@@ -1,7 +1,7 @@
 """Decides what an engine gets of a client's request: which header fields, and the body."""
 
+from promptgroup_contract.access import ANYBODY
 from promptgroup_router.access.authenticator import Authenticator
-from promptgroup_router.contract.access import ANYBODY
 from promptgroup_router.decision.engine_headers import to_engine
 from promptgroup_router.rings.index import Member
 from promptgroup_router.routing.points import RandomBytes

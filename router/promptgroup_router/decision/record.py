@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Mapping
 
+from promptgroup_contract import names
 from promptgroup_router.access.authenticator import ACCESS_CODES
 from promptgroup_router.apis.usage import Usage
 from promptgroup_router.base.errors import ApiError, Failure
@@ -10,7 +11,6 @@ from promptgroup_router.base.exposition import Exemplar
 from promptgroup_router.base.logs import ACCESS, FIELDS, fields
 from promptgroup_router.base.request_series import RequestSeries
 from promptgroup_router.base.series import Observations
-from promptgroup_router.contract import names
 from promptgroup_router.decision.exchange import Exchange
 from promptgroup_router.decision.likeness import is_like, own_tokens, shared_tokens
 from promptgroup_router.decision.span_attributes import api_attributes, end_without_engine, placed_by, span_name

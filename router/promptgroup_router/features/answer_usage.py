@@ -1,8 +1,8 @@
 """The usage in an engine's answer: asked for where clients did not, taken out again, hidden where a group says so."""
 
+from promptgroup_contract.caller_rules import CachedTokens
 from promptgroup_router.callers.reported_usage import ReportedUsage
 from promptgroup_router.callers.unasked_usage import UsageEvents
-from promptgroup_router.contract.caller_rules import CachedTokens
 from promptgroup_router.routing.points import Answering, RequestFeature
 
 OK = 200

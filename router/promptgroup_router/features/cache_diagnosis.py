@@ -17,10 +17,10 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from promptgroup_contract import names
+from promptgroup_contract.caller_rules import CachedTokens
 from promptgroup_router.apis.request import ApiKind, ParsedRequest, encoded, wrong
 from promptgroup_router.callers.whole_events import WholeEvents
-from promptgroup_router.contract import names
-from promptgroup_router.contract.caller_rules import CachedTokens
 from promptgroup_router.documents.members import NOWHERE, MemberReader
 from promptgroup_router.policy.balancer import Pick
 from promptgroup_router.policy.misses import expect_miss

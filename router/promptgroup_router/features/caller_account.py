@@ -1,5 +1,6 @@
 """The account of a request's caller: limits that it is charged against, and the tokens that are counted by name."""
 
+from promptgroup_contract.caller_rules import NO_LIMITS, EngineField
 from promptgroup_router.apis.request import ParsedRequest
 from promptgroup_router.apis.responses import BACKGROUND, goes_on
 from promptgroup_router.apis.usage import Tail
@@ -8,7 +9,6 @@ from promptgroup_router.base.errors import ApiError
 from promptgroup_router.callers.answer_events import UNSEEN, SeenEvents, tail_of
 from promptgroup_router.callers.limiter import Charge
 from promptgroup_router.callers.longest_answer import longest_answer
-from promptgroup_router.contract.caller_rules import NO_LIMITS, EngineField
 from promptgroup_router.routing.points import Answering, RequestEnd, RequestFeature
 from promptgroup_router.routing.route import Route
 from promptgroup_router.routing.state import RouterState

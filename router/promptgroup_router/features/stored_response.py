@@ -3,11 +3,11 @@
 import enum
 from dataclasses import dataclass, replace
 
+from promptgroup_contract.table import Policy
 from promptgroup_router.apis.responses import RESPONSES_PATH
 from promptgroup_router.apis.session_key import RequestSession
 from promptgroup_router.base.errors import ApiError, shown
 from promptgroup_router.callers.salts import Salts
-from promptgroup_router.contract.table import Policy
 from promptgroup_router.policy.balancer import Balancer
 from promptgroup_router.policy.demand import Demand
 from promptgroup_router.rings.ids import member_parts

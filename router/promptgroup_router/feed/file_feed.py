@@ -5,8 +5,8 @@ import contextlib
 import logging
 from pathlib import Path
 
+from promptgroup_contract.table import TableError
 from promptgroup_router.base.logs import fields
-from promptgroup_router.contract.table import TableError
 from promptgroup_router.feed import table_file
 from promptgroup_router.feed.publish import Publisher
 

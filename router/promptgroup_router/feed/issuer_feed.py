@@ -10,10 +10,10 @@ import ssl
 from collections.abc import Callable, Sequence
 from math import inf
 
+from promptgroup_contract.access import Access, AccessType
+from promptgroup_contract.table import RoutingTable
 from promptgroup_router.access.issuer import MAX_JWKS_BYTES, Issuer, IssuerId, TokenError
 from promptgroup_router.base.logs import fields
-from promptgroup_router.contract.access import Access, AccessType
-from promptgroup_router.contract.table import RoutingTable
 from promptgroup_router.feed.https_get import DocumentError, get
 from promptgroup_router.feed.slot_address import Network
 from promptgroup_router.routing.state import RouterState

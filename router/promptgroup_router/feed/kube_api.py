@@ -9,9 +9,9 @@ from urllib.parse import quote
 
 import orjson
 
+from promptgroup_contract import names
 from promptgroup_router.base.core_settings import ApiServerAddress
 from promptgroup_router.base.errors import HttpError
-from promptgroup_router.contract import names
 from promptgroup_router.http11.framing import Chunked
 from promptgroup_router.http11.http1 import Framing, encode, lines_of
 from promptgroup_router.http11.reader import ResponseReader

@@ -11,10 +11,10 @@ import random
 from collections.abc import Callable, Sequence
 from urllib.parse import quote
 
+from promptgroup_contract import names
+from promptgroup_contract.messages import read_messages
+from promptgroup_contract.table import MESSAGES_KEY, SYSTEM_KEY, TOOLS_KEY, Prompt, RoutingTable, TableError
 from promptgroup_router.base.logs import fields
-from promptgroup_router.contract import names
-from promptgroup_router.contract.messages import read_messages
-from promptgroup_router.contract.table import MESSAGES_KEY, SYSTEM_KEY, TOOLS_KEY, Prompt, RoutingTable, TableError
 from promptgroup_router.feed.kube_api import KubeApi, KubeError, object_path
 from promptgroup_router.feed.prompt_routes import Expired, RouteChange, Routes, RouteSource
 from promptgroup_router.feed.publish import Publisher, in_slices

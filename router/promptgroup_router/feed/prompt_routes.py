@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 import orjson
 import xxhash
 
+from promptgroup_contract.encoding import decode_steps, encode_table
+from promptgroup_contract.fingerprint import Fingerprint
+from promptgroup_contract.table import Group, Prompt, PromptRef, Revision, RoutingTable, TableError
 from promptgroup_router.base.steps import at_once
-from promptgroup_router.contract.encoding import decode_steps, encode_table
-from promptgroup_router.contract.fingerprint import Fingerprint
-from promptgroup_router.contract.table import Group, Prompt, PromptRef, Revision, RoutingTable, TableError
 from promptgroup_router.feed.slot_address import Network, check_steps
 from promptgroup_router.rings.room import Room, Size, size_of
 

@@ -8,8 +8,8 @@ from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import TypeVar
 
+from promptgroup_contract.table import RoutingTable, TableError
 from promptgroup_router.base.logs import fault, fields
-from promptgroup_router.contract.table import RoutingTable, TableError
 from promptgroup_router.feed import table_file
 from promptgroup_router.rings.aliases import AliasConflict
 from promptgroup_router.rings.index import ClaimConflict

@@ -15,13 +15,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
+from promptgroup_contract.access import Access
+from promptgroup_contract.engine_tls import CONFIG_MAP, SECRET
+from promptgroup_contract.names import is_object_name
+from promptgroup_contract.table import RoutingTable
 from promptgroup_router.access.keyring import SecretRef
 from promptgroup_router.base.authorities import BundleRef, bundle_of
 from promptgroup_router.base.logs import fields
-from promptgroup_router.contract.access import Access
-from promptgroup_router.contract.engine_tls import CONFIG_MAP, SECRET
-from promptgroup_router.contract.names import is_object_name
-from promptgroup_router.contract.table import RoutingTable
 from promptgroup_router.feed.key_copy import KeyCopy
 from promptgroup_router.feed.kube_api import KubeApi, KubeError, object_path
 from promptgroup_router.routing.state import RouterState

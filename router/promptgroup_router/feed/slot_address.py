@@ -8,8 +8,8 @@ import ipaddress
 from collections.abc import Generator, Sequence
 from typing import TypeAlias
 
-from promptgroup_router.contract.fingerprint import short
-from promptgroup_router.contract.table import Group, TableError
+from promptgroup_contract.fingerprint import short
+from promptgroup_contract.table import Group, TableError
 
 Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
 Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address

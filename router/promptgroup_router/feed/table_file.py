@@ -6,8 +6,8 @@ from pathlib import Path
 
 import orjson
 
-from promptgroup_router.contract.encoding import decode_table, encode_table
-from promptgroup_router.contract.table import RoutingTable, TableError
+from promptgroup_contract.encoding import decode_table, encode_table
+from promptgroup_contract.table import RoutingTable, TableError
 
 MAX_BYTES = 64 << 20
 """Most bytes of a table file: seventy prompts of the largest size, or thousands of common ones."""

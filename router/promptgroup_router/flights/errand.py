@@ -5,11 +5,11 @@ from copy import copy
 from functools import partial
 from typing import NamedTuple, Protocol
 
+from promptgroup_contract.caller_rules import CachedTokens
+from promptgroup_contract.table import ResponseCaching
 from promptgroup_router.apis.request import ApiKind
 from promptgroup_router.base.errors import ApiError
 from promptgroup_router.base.metrics import Metrics
-from promptgroup_router.contract.caller_rules import CachedTokens
-from promptgroup_router.contract.table import ResponseCaching
 from promptgroup_router.flights.answer_store import AnswerName, AnswerStore
 from promptgroup_router.flights.flight import CACHE_STATUS, Flight, Receiver
 from promptgroup_router.flights.follower import Follower

@@ -7,8 +7,8 @@ as long as one follower is left.
 
 from typing import Protocol
 
+from promptgroup_contract import names
 from promptgroup_router.apis.request import ApiKind
-from promptgroup_router.contract import names
 from promptgroup_router.decision.engine_headers import UNSIZED
 from promptgroup_router.flights.source import Source, SourceState
 from promptgroup_router.http11 import http1

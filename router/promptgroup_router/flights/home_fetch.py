@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import Protocol
 
+from promptgroup_contract.names import HEADER_CACHE_KEY
 from promptgroup_router.base.errors import Failure
-from promptgroup_router.contract.names import HEADER_CACHE_KEY
 from promptgroup_router.flights.peer_port import PEER
 from promptgroup_router.http11 import http1
 from promptgroup_router.http11.http1 import ResponseHead

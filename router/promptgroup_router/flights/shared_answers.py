@@ -5,6 +5,9 @@ from collections.abc import Callable
 from functools import partial
 from hashlib import blake2b
 
+from promptgroup_contract import names
+from promptgroup_contract.caller_rules import EngineField
+from promptgroup_contract.table import CacheScope, ResponseCaching
 from promptgroup_router.apis.request import ParsedRequest, encoded, read_object
 from promptgroup_router.apis.session_key import CREDENTIALS
 from promptgroup_router.apis.usage import Tail, Usage
@@ -12,9 +15,6 @@ from promptgroup_router.base.errors import ApiError
 from promptgroup_router.base.metrics import Metrics
 from promptgroup_router.callers.engine_fields import CACHE_FIELD
 from promptgroup_router.callers.limiter import Limiter
-from promptgroup_router.contract import names
-from promptgroup_router.contract.caller_rules import EngineField
-from promptgroup_router.contract.table import CacheScope, ResponseCaching
 from promptgroup_router.decision.arrival import endpoint_of
 from promptgroup_router.decision.engine_query import engine_query
 from promptgroup_router.decision.record import access, log_without_engine

@@ -11,9 +11,9 @@ from collections import Counter, deque
 from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from promptgroup_contract import table
 from promptgroup_router.apis.session_key import SessionKey
 from promptgroup_router.apis.usage import Usage
-from promptgroup_router.contract import table
 from promptgroup_router.policy.costs import EngineCosts
 from promptgroup_router.policy.demand import Demand
 from promptgroup_router.policy.expected_ttft import ANSWER, TRUST, ExpectedTtft, ReplicaCost, has_been, held

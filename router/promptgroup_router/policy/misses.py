@@ -18,8 +18,8 @@ than the cache holds: so the distance is at most what was written and one cache.
 import math
 from typing import Final, NamedTuple
 
+from promptgroup_contract import names
 from promptgroup_router.apis.usage import Usage
-from promptgroup_router.contract import names
 from promptgroup_router.policy.balancer import Pick
 
 MOVED: Final = "moved"

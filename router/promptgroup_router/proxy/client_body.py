@@ -2,11 +2,11 @@
 
 from typing import Protocol
 
+from promptgroup_contract.caller_rules import CachedTokens
 from promptgroup_router.apis.usage import Tail, Usage
 from promptgroup_router.base.errors import Failure
 from promptgroup_router.callers import told_usage
 from promptgroup_router.callers.reported_usage import NotToldError
-from promptgroup_router.contract.caller_rules import CachedTokens
 from promptgroup_router.decision.event_guard import EventGuard
 from promptgroup_router.http11.framing import Chunked
 from promptgroup_router.http11.http1 import Headers

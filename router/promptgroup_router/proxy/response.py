@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 
+from promptgroup_contract import names
+from promptgroup_contract.caller_rules import NO_RULES, CallerRules
 from promptgroup_router.apis.errors import OVERLOADED, AnswerForm
-from promptgroup_router.contract import names
-from promptgroup_router.contract.caller_rules import NO_RULES, CallerRules
 from promptgroup_router.decision.engine_headers import from_engine
 from promptgroup_router.http11 import http1
 from promptgroup_router.http11.http1 import Framing, Headers, ResponseHead

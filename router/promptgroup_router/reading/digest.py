@@ -12,6 +12,7 @@ from typing import Any
 
 import xxhash
 
+from promptgroup_contract.caller_rules import EngineField
 from promptgroup_router.apis.request import SYSTEM_ROLES, ApiKind, ParsedRequest, encoded
 from promptgroup_router.apis.responses import BACKGROUND, goes_on
 from promptgroup_router.apis.session_key import (
@@ -26,7 +27,6 @@ from promptgroup_router.apis.structure import LARGE_BYTES
 from promptgroup_router.callers.engine_fields import CACHE_FIELD
 from promptgroup_router.callers.longest_answer import MOST, SAYING
 from promptgroup_router.callers.unasked_usage import options_of
-from promptgroup_router.contract.caller_rules import EngineField
 from promptgroup_router.documents import lax
 from promptgroup_router.features.cache_diagnosis import ANTHROPIC, OPENAI, OPENAI_ID, PREVIOUS, asks
 from promptgroup_router.prefixes.prompt_marks import marks_of

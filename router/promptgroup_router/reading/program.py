@@ -12,14 +12,14 @@ import socket
 import sys
 from typing import Any
 
+from promptgroup_contract.caller_rules import EngineField
+from promptgroup_contract.table import Prompt
 from promptgroup_router.apis import structure
 from promptgroup_router.apis.endpoints import ENDPOINTS, PASSED
 from promptgroup_router.apis.request import ParsedRequest, preamble
 from promptgroup_router.base.errors import ApiError, internal_error
 from promptgroup_router.base.logs import configure, fault
 from promptgroup_router.callers.salts import CacheDomain
-from promptgroup_router.contract.caller_rules import EngineField
-from promptgroup_router.contract.table import Prompt
 from promptgroup_router.features.cache_diagnosis import without_question
 from promptgroup_router.reading import content_coding, digest
 from promptgroup_router.reading.letters import Letter, LetterReader, head

@@ -1,6 +1,6 @@
 """Writes what an answer says of the cache: `Cache-Status` (RFC 9211), `Age`, and the key."""
 
-from promptgroup_router.contract.names import HEADER_CACHE_KEY
+from promptgroup_contract.names import HEADER_CACHE_KEY
 from promptgroup_router.http11.http1 import Headers
 from promptgroup_router.response_cache.answer import KeptAnswer
 from promptgroup_router.response_cache.cacheable import Bypass

@@ -6,9 +6,9 @@ the cache, which is right for any request.
 
 import enum
 
+from promptgroup_contract.caller_rules import EngineField
+from promptgroup_contract.table import ResponseCaching
 from promptgroup_router.apis.request import ApiKind, ParsedRequest
-from promptgroup_router.contract.caller_rules import EngineField
-from promptgroup_router.contract.table import ResponseCaching
 
 
 class Bypass(enum.StrEnum):

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Any, NewType
 
+from promptgroup_contract.caller_rules import EngineField
 from promptgroup_router.apis.request import ApiKind, ParsedRequest, Preamble, encoded
-from promptgroup_router.contract.caller_rules import EngineField
 
 CacheKey = NewType("CacheKey", bytes)
 """Names an answer (32 bytes): long enough that nobody can make two requests with one key."""

@@ -1,6 +1,6 @@
 """Tells which of two groups came first."""
 
-from promptgroup_router.contract.table import Group
+from promptgroup_contract.table import Group
 
 Age = tuple[bool, str]
 """Key by which times are compared (RFC 3339 in UTC): unknown ones come last."""

@@ -17,7 +17,7 @@ a team could otherwise give an old group its neighbour's names. See docs/develop
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from promptgroup_router.contract.table import Group
+from promptgroup_contract.table import Group
 from promptgroup_router.rings.age import Age, age_of, by_age, full_name
 from promptgroup_router.rings.names import NameKeepers
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Generic, NamedTuple, TypeVar
 
-from promptgroup_router.contract.fingerprint import Fingerprint, hashes_with_messages, prefix_hashes
+from promptgroup_contract.fingerprint import Fingerprint, hashes_with_messages, prefix_hashes
 
 MOST_LENGTHS = 256
 """Lengths of unread texts that a request is hashed at, 1 µs each. Of more, the longest ones are taken: the others match

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple, NewType
 
 import xxhash
 
-from promptgroup_router.contract.fingerprint import Fingerprint, ShortFingerprint, short
+from promptgroup_contract.fingerprint import Fingerprint, ShortFingerprint, short
 
 MemberId = NewType("MemberId", str)
 """`namespace/group/fingerprint/slot`: the key of load and health records, which outlives pods and tables."""

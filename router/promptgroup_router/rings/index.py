@@ -9,15 +9,12 @@ from dataclasses import dataclass, field, replace
 
 import xxhash
 
-from promptgroup_router.apis.request import Preamble
-from promptgroup_router.apis.request import preamble as preamble_of
-from promptgroup_router.base.steps import at_once
-from promptgroup_router.contract.access import Access
-from promptgroup_router.contract.caller_rules import NO_RULES, CachedTokens, CallerRules
-from promptgroup_router.contract.engine_tls import EngineTls
-from promptgroup_router.contract.fingerprint import Fingerprint, ShortFingerprint
-from promptgroup_router.contract.fingerprint import short as short_form
-from promptgroup_router.contract.table import (
+from promptgroup_contract.access import Access
+from promptgroup_contract.caller_rules import NO_RULES, CachedTokens, CallerRules
+from promptgroup_contract.engine_tls import EngineTls
+from promptgroup_contract.fingerprint import Fingerprint, ShortFingerprint
+from promptgroup_contract.fingerprint import short as short_form
+from promptgroup_contract.table import (
     LOAD_FACTOR_PERCENT,
     NO_TIME_LIMITS,
     Group,
@@ -30,6 +27,9 @@ from promptgroup_router.contract.table import (
     SlotState,
     TimeLimits,
 )
+from promptgroup_router.apis.request import Preamble
+from promptgroup_router.apis.request import preamble as preamble_of
+from promptgroup_router.base.steps import at_once
 from promptgroup_router.rings.age import Age, by_age
 from promptgroup_router.rings.aliases import AliasConflict, Aliases, settle
 from promptgroup_router.rings.claims import Claim, Claims

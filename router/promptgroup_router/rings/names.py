@@ -9,7 +9,7 @@ as old as themselves: `aliases` decides about them. See docs/development/decisio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from promptgroup_router.contract.table import Group
+from promptgroup_contract.table import Group
 from promptgroup_router.rings.age import by_age, full_name
 
 

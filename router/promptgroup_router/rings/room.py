@@ -6,7 +6,7 @@ Whoever may write PromptRoutes of one namespace must not hold the event loop, or
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from promptgroup_router.contract.table import TableError
+from promptgroup_contract.table import TableError
 
 
 class Size(NamedTuple):

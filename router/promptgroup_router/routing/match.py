@@ -29,10 +29,10 @@ The header selects, it does not authenticate: see docs/development/decisions/001
 import enum
 from dataclasses import dataclass
 
+from promptgroup_contract.names import HEADER_GROUP, HEADER_NAMESPACE
 from promptgroup_router.apis.conversation import first_messages
 from promptgroup_router.apis.request import ParsedRequest
 from promptgroup_router.base.errors import ApiError, shown
-from promptgroup_router.contract.names import HEADER_GROUP, HEADER_NAMESPACE
 from promptgroup_router.rings.index import GroupEntry, RevisionEntry, RoutingIndex, TenantEntry
 
 

@@ -8,6 +8,11 @@ from typing import cast
 
 import xxhash
 
+from promptgroup_contract.access import Access
+from promptgroup_contract.caller_rules import EngineField, Priority
+from promptgroup_contract.fingerprint import Fingerprint
+from promptgroup_contract.names import HEADER_GROUP, HEADER_NAMESPACE, HEADER_SESSION
+from promptgroup_contract.table import Policy
 from promptgroup_router.access.caller import ANONYMOUS, Caller
 from promptgroup_router.apis.by_model import renamed
 from promptgroup_router.apis.conversation import first_bytes
@@ -26,11 +31,6 @@ from promptgroup_router.callers.engine_fields import CUTTING, NONE, TO_ROUTER
 from promptgroup_router.callers.isolation import cache_domain, for_engine, salted_body
 from promptgroup_router.callers.salts import SHARED, CacheDomain, Salts
 from promptgroup_router.callers.unasked_usage import asking, is_unasked
-from promptgroup_router.contract.access import Access
-from promptgroup_router.contract.caller_rules import EngineField, Priority
-from promptgroup_router.contract.fingerprint import Fingerprint
-from promptgroup_router.contract.names import HEADER_GROUP, HEADER_NAMESPACE, HEADER_SESSION
-from promptgroup_router.contract.table import Policy
 from promptgroup_router.policy.demand import Demand
 from promptgroup_router.policy.expected_ttft import ANSWER
 from promptgroup_router.policy.gossip import LAST_TURN

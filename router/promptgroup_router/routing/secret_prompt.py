@@ -18,9 +18,9 @@ from functools import lru_cache
 from http import HTTPStatus
 from typing import Any
 
+from promptgroup_contract.table import Revision
 from promptgroup_router.apis.request import ApiKind, ParsedRequest
 from promptgroup_router.base.errors import SHOWN, ApiError, shown
-from promptgroup_router.contract.table import Revision
 from promptgroup_router.routing.points import RequestFeature
 
 REPEATING_FIELDS = (

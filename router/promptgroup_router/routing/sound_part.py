@@ -7,7 +7,7 @@ The teams whose groups stand in the same table must not feel it.
 from collections.abc import Mapping
 from dataclasses import replace
 
-from promptgroup_router.contract.table import RoutingTable
+from promptgroup_contract.table import RoutingTable
 from promptgroup_router.rings.age import full_name
 from promptgroup_router.routing.state import RouterState
 

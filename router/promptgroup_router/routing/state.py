@@ -5,6 +5,8 @@ from collections.abc import Generator, Sequence
 from math import inf
 from typing import NamedTuple, Protocol, TypeAlias
 
+from promptgroup_contract.access import AccessType
+from promptgroup_contract.table import RoutingTable
 from promptgroup_router.access.authenticator import Authenticator
 from promptgroup_router.access.keyring import Keyring
 from promptgroup_router.apis.tokens import Tokens
@@ -14,8 +16,6 @@ from promptgroup_router.base.metrics import Counter, Metrics
 from promptgroup_router.base.steps import at_once
 from promptgroup_router.callers.limiter import Limiter
 from promptgroup_router.callers.salts import Salts
-from promptgroup_router.contract.access import AccessType
-from promptgroup_router.contract.table import RoutingTable
 from promptgroup_router.policy.balancer import Balancer
 from promptgroup_router.policy.health import Health
 from promptgroup_router.policy.retry_budget import RetryBudget

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 
 import orjson
 
+from promptgroup_contract.semantic import SemanticCaching
 from promptgroup_router.base.metrics import Metrics
-from promptgroup_router.contract.semantic import SemanticCaching
 from promptgroup_router.response_cache.answer import KeptAnswer
 from promptgroup_router.response_cache.canonical import CacheKey
 from promptgroup_router.response_cache.purge import Purge

@@ -11,8 +11,8 @@ from pathlib import Path
 import uvloop
 
 from bench.attacks.hostile import Sent, obey
-from promptgroup_router.contract.caller_rules import CallerLimits, CallerRules
-from promptgroup_router.contract.table import Group, SlotState
+from promptgroup_contract.caller_rules import CallerLimits, CallerRules
+from promptgroup_contract.table import Group, SlotState
 from support.fakekube import FakeKube, fake_kube
 from support.keys import BY_KEY
 from support.tables import group, revision, slot

@@ -11,13 +11,13 @@ from pathlib import Path
 from bench.peers import prose
 from bench.peers.drive import NAME
 from bench.peers.mix import ENGINES, GROUPS, KV_TOKENS, MODEL
+from promptgroup_contract.fingerprint import fingerprint
+from promptgroup_contract.table import Policy
 from promptgroup_research.policies.cache_aware import CacheAware
 from promptgroup_research.policies.ours import Ours
 from promptgroup_research.policies.random_choice import PowerOfTwo
 from promptgroup_research.policies.session_ring import SessionRing
 from promptgroup_research.simulator.world import Router
-from promptgroup_router.contract.fingerprint import fingerprint
-from promptgroup_router.contract.table import Policy
 
 ROOT = Path(__file__).parents[3]
 PINNED = {"sglang-router": "0.3.2", "vllm-router": "0.1.17"}

@@ -3,8 +3,8 @@
 from bench.peers import routers
 from bench.peers.routers import Contestant, Place
 from bench.prefix.shapes import MODEL
-from promptgroup_router.contract.fingerprint import fingerprint
-from promptgroup_router.contract.table import Policy
+from promptgroup_contract.fingerprint import fingerprint
+from promptgroup_contract.table import Policy
 
 ENGINES = 4
 KV_TOKENS = 40_000

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.router.requests import MODEL, SYSTEM
-from promptgroup_router.contract.fingerprint import fingerprint
+from promptgroup_contract.fingerprint import fingerprint
 
 CACHE = Path(__file__).parents[3] / ".cache" / "peers"
 """Where `--install` puts packages from PyPI, each into an environment of its own."""

@@ -4,8 +4,8 @@ import pytest
 
 from bench.peers import mix, prose
 from bench.peers.routers import CONTESTANTS, Place, own_engines
-from promptgroup_router.contract.encoding import decode_table
-from promptgroup_router.contract.table import Policy
+from promptgroup_contract.encoding import decode_table
+from promptgroup_contract.table import Policy
 from promptgroup_router.rings.index import build_index
 
 ENGINES = [f"http://127.0.0.1:{9000 + index}" for index in range(mix.ENGINES)]

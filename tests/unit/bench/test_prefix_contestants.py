@@ -4,7 +4,7 @@ from pathlib import Path
 from bench.peers.routers import Place
 from bench.prefix.contestants import CONTESTANTS, DECLARED, ENGINES, PINNED, package_of
 from bench.prefix.shapes import SHAPES, talks
-from promptgroup_router.contract.encoding import decode_table
+from promptgroup_contract.encoding import decode_table
 
 
 def test_no_request_begins_with_what_the_only_group_declares(tmp_path: Path):

@@ -19,6 +19,7 @@ CODE = re.compile(r"^( *)```(\w*)\n(.*?)^\1```", re.MULTILINE | re.DOTALL)
 PACKAGES = (
     "",
     "operator/promptgroup_operator",
+    "contract/promptgroup_contract",
     "router/promptgroup_router",
     "picker/promptgroup_picker",
     "cli",
@@ -50,7 +51,7 @@ def test_pictures_are_there_and_say_what_they_show(path):
 
 @pytest.mark.parametrize("path", PAGES, ids=named)
 def test_files_of_the_repository_that_a_page_names_exist(path):
-    tops = "operator|router|cli|lab|tests|manifests|charts|crds|docs|e2e|images"
+    tops = "operator|contract|router|cli|lab|tests|manifests|charts|crds|docs|e2e|images"
     text = CODE.sub("", path.read_text())
     paths = set(re.findall(rf"`((?:{tops})/[\w./-]+\.(?:py|md|yaml|json|txt|lua|svg))`", text))
     assert [each for each in sorted(paths) if not (ROOT / each).exists()] == []

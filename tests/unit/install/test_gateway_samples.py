@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from promptgroup_router.contract import names
+from promptgroup_contract import names
 from support.yamlfiles import documents
 
 ROOT = Path(__file__).parents[3]

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from promptgroup_contract import names
 from promptgroup_operator.base.settings import Settings
-from promptgroup_router.contract import names
 from support.netpol import End, allowed
 from support.yamlfiles import documents
 

@@ -4,6 +4,7 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
+from promptgroup_contract.table import Prompt
 from promptgroup_local.load.counters import Measured
 from promptgroup_local.real.diagnosis import DECLARED, LOADS, REPLICAS, RESET, TOUCHED, Row, report
 from promptgroup_operator.plan.status import conditions
@@ -14,7 +15,6 @@ from promptgroup_operator.warmth.refresh import due_refresh, judge_answer
 from promptgroup_operator.world.load import PromptDrift
 from promptgroup_operator.world.snapshot import LastSeen, PodCondition, Spent
 from promptgroup_operator.world.warming import RefreshAnswer
-from promptgroup_router.contract.table import Prompt
 from support.builders import FINGERPRINT, NOW, TEXT, ago, pod, reading, revision, spec, world
 from support.loads import load
 

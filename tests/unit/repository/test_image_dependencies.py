@@ -10,6 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parents[3]
 FOLDERS = {
+    "promptgroup_contract": ROOT / "contract",
     "promptgroup_router": ROOT / "router",
     "promptgroup_picker": ROOT / "picker",
     "promptgroup_local": ROOT / "lab",

@@ -1,7 +1,7 @@
 import json
 import time
 
-from promptgroup_router.contract.table import RoutingTable
+from promptgroup_contract.table import RoutingTable
 from support.asks import answer
 from support.tables import SYSTEM, group, table
 from support.wire import chat, connected, get, post, routing, run

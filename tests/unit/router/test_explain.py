@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from promptgroup_contract.access import Access, AccessType
+from promptgroup_contract.caller_rules import NO_RULES, CallerRules
+from promptgroup_contract.table import Engine, ModelAlias, Policy, SlotState
 from promptgroup_router.access.caller import Caller
 from promptgroup_router.access.keyring import SecretRef
 from promptgroup_router.apis import request
 from promptgroup_router.apis.usage import Usage
 from promptgroup_router.base.errors import ApiError
-from promptgroup_router.contract.access import Access, AccessType
-from promptgroup_router.contract.caller_rules import NO_RULES, CallerRules
-from promptgroup_router.contract.table import Engine, ModelAlias, Policy, SlotState
 from promptgroup_router.explain import explain, explain_with_table, parse_explain_request
 from promptgroup_router.policy.policies import LEAST_CAP
 from promptgroup_router.routing.admission_queue import NEW_SECONDS, WAIT_SECONDS

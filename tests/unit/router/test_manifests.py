@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from promptgroup_contract import names
 from promptgroup_router.base.core_settings import PeerName
 from promptgroup_router.base.settings import parse
-from promptgroup_router.contract import names
 from support.yamlfiles import document, documents
 
 FOLDER = Path(__file__).parents[3] / "manifests" / "router"

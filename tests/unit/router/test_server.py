@@ -11,9 +11,9 @@ import sys
 
 import pytest
 
+from promptgroup_contract.table import RoutingTable
 from promptgroup_router import server
 from promptgroup_router.base import build
-from promptgroup_router.contract.table import RoutingTable
 from promptgroup_router.feed import table_file
 from support.fakeengine import Call, engines, until
 from support.fakekube import fake_kube

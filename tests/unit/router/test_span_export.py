@@ -7,8 +7,8 @@ import threading
 
 import pytest
 
+from promptgroup_contract import otel
 from promptgroup_router import span_export
-from promptgroup_router.contract import otel
 from support.answered import exact, keeping
 from support.collector import collecting, told, wait_for_threads
 from support.fakeengine import Call, engines, until

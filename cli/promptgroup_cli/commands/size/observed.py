@@ -12,6 +12,7 @@ from datetime import datetime
 from promptgroup_cli.base.errors import ReachError
 from promptgroup_cli.base.text import columns, duration, fact
 from promptgroup_cli.commands.size.answer import MOST
+from promptgroup_contract.fingerprint import Fingerprint
 from promptgroup_operator.api.prompt_group import EngineType
 from promptgroup_operator.base.redacted_url import redacted_url
 from promptgroup_operator.base.settings import Settings
@@ -25,7 +26,6 @@ from promptgroup_operator.sizing.model import fit
 from promptgroup_operator.world.engine_facts import Measured
 from promptgroup_operator.world.load import GroupLoad
 from promptgroup_operator.world.snapshot import Key
-from promptgroup_router.contract.fingerprint import Fingerprint
 
 AROUND = 2
 """Numbers of replicas shown above and below the present one."""

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from promptgroup_cli.base.pod_schema import MOST, faults
+from promptgroup_contract.table import PromptRef
 from promptgroup_operator.plan import desired
-from promptgroup_router.contract.table import PromptRef
 from support.builders import FINGERPRINT, group
 
 

@@ -9,7 +9,7 @@ import pytest
 from promptgroup_cli.base.text import INDENT, WIDTH
 from promptgroup_cli.commands.explain import add
 from promptgroup_cli.commands.explain import table as explained
-from promptgroup_router.contract.table import Engine, Policy, SlotState
+from promptgroup_contract.table import Engine, Policy, SlotState
 from promptgroup_router.explain import explain_with_table, parse_explain_request
 from promptgroup_router.feed import table_file
 from support.rawobjects import router, serving

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from promptgroup_cli.commands.fingerprint import add
-from promptgroup_router.contract.fingerprint import fingerprint
+from promptgroup_contract.fingerprint import fingerprint
 
 
 def parsed(*words):

@@ -5,8 +5,8 @@ import pytest
 
 from promptgroup_cli.dashboard import history
 from promptgroup_cli.dashboard.history import KEPT_SECONDS, MOST_POINTS, WINDOW_SECONDS, DashboardHistory
+from promptgroup_contract.fingerprint import short
 from promptgroup_operator.world.snapshot import Key
-from promptgroup_router.contract.fingerprint import short
 from support.dashboards import CODE_NEW, CODE_OLD, INTERVAL, SUPPORT, cluster, move, reading
 
 CODE = Key("chat", "code")

@@ -1,8 +1,8 @@
 import json
 
 from promptgroup_cli.dashboard.release_view import ReleaseStep, release_view, released, step_of
+from promptgroup_contract.fingerprint import short
 from promptgroup_operator.world.samples import Stratum
-from promptgroup_router.contract.fingerprint import short
 from support.dashboards import BEGAN, CODE_NEW, CODE_OLD, cluster, counters
 
 NEW, OLD = short(CODE_NEW), short(CODE_OLD)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from promptgroup_cli.dashboard.past import DashboardPast
 from promptgroup_cli.dashboard.view import MOST_SLOTS, MOST_TEXT, cut, view
-from promptgroup_router.contract.fingerprint import short
+from promptgroup_contract.fingerprint import short
 from support.dashboards import CODE_NEW, CODE_OLD, SUPPORT, WRITE, ScriptedDashboard, cluster, move, reading
 from support.rawobjects import condition
 

@@ -3,7 +3,7 @@
 import pytest
 
 from promptgroup_cli.lint import prefixes
-from promptgroup_router.contract.fingerprint import fingerprint, short
+from promptgroup_contract.fingerprint import fingerprint, short
 from support.lints import STATIC, chat, found, report, tool
 
 OTHER = "Summaries are what you are here for: a reader hands you a report and has two minutes to learn what is in it."

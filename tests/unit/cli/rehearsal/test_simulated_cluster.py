@@ -9,11 +9,11 @@ from promptgroup_cli.rehearsal.simulated_cluster import (
     SimulatedCluster,
     SimulatedPace,
 )
+from promptgroup_contract.fingerprint import short
 from promptgroup_operator.plan import plan
 from promptgroup_operator.rollout.release import RevisionPhase
 from promptgroup_operator.world.effects import Deletion, PodUpdate
 from promptgroup_operator.world.samples import StratumKey
-from promptgroup_router.contract.fingerprint import short
 from support import builders
 from support.builders import NOW
 

@@ -4,8 +4,8 @@ from datetime import timedelta
 
 from promptgroup_cli.rehearsal import timeline
 from promptgroup_cli.rehearsal.simulate import Moment
+from promptgroup_contract.fingerprint import short
 from promptgroup_operator.world.snapshot import Problem, Progress, RolledBack
-from promptgroup_router.contract.fingerprint import short
 from support import builders
 from support.builders import NOW
 

@@ -1,10 +1,10 @@
 import pytest
 from pydantic import ValidationError
 
+from promptgroup_contract.access import Access
+from promptgroup_contract.encoding import decode_access, encode_access
 from promptgroup_operator.api.access import to_contract
 from promptgroup_operator.api.route_schema import schema_of
-from promptgroup_router.contract.access import Access
-from promptgroup_router.contract.encoding import decode_access, encode_access
 from support.builders import spec
 from support.schemas import misfits
 

@@ -4,9 +4,9 @@ from typing import Annotated
 import pytest
 from pydantic import BaseModel, Field
 
+from promptgroup_contract import names
 from promptgroup_operator.api.crd import render, structural
 from promptgroup_operator.api.prompt_group import PromptGroup
-from promptgroup_router.contract import names
 from support.yamlfiles import document
 
 TEXTS = render()

@@ -1,7 +1,7 @@
+from promptgroup_contract.fingerprint import Fingerprint
 from promptgroup_operator.api.crd import render
 from promptgroup_operator.api.guest_memory import GuestProof, GuestRevision, RouteGuest
 from promptgroup_operator.guests import record
-from promptgroup_router.contract.fingerprint import Fingerprint
 
 
 def test_what_is_remembered_of_a_guest_is_what_its_passes_read():

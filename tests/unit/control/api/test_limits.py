@@ -1,8 +1,8 @@
 import pytest
 from pydantic import ValidationError
 
+from promptgroup_contract.caller_rules import NO_LIMITS, CallerLimits, Priority
 from promptgroup_operator.api.limits import CallerLimitsSpec, LimitsSpec, caller_limits
-from promptgroup_router.contract.caller_rules import NO_LIMITS, CallerLimits, Priority
 
 
 def test_limits_that_are_absent_are_none():

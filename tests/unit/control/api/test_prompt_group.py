@@ -1,9 +1,9 @@
 import pytest
 from pydantic import ValidationError
 
+from promptgroup_contract.names import HEADER_SESSION
+from promptgroup_contract.table import Policy, Sharing
 from promptgroup_operator.api.prompt_group import FailurePolicy, PromptGroup, parse_spec
-from promptgroup_router.contract.names import HEADER_SESSION
-from promptgroup_router.contract.table import Policy, Sharing
 from support.builders import FINGERPRINT
 
 LEAST = {"model": "llama", "prompt": {"system": "x"}, "engine": {"image": "i"}}

@@ -3,9 +3,9 @@
 import pytest
 from pydantic import ValidationError
 
+from promptgroup_contract.table import CacheScope, ResponseCaching
 from promptgroup_operator.api.model import HOLDS
 from promptgroup_operator.api.responses import ResponseCacheMode, ResponsesSpec, caching_of
-from promptgroup_router.contract.table import CacheScope, ResponseCaching
 
 TTL_RULE = next(cel for cel in HOLDS if "self.ttl" in cel and "stale" not in cel)
 STALE_RULE = next(cel for cel in HOLDS if "self.staleWhileRevalidate" in cel)

@@ -1,11 +1,11 @@
 import importlib
 
+from promptgroup_contract.encoding import encode_group, encode_table
+from promptgroup_contract.table import Prompt, RoutingTable
+from promptgroup_contract.wire import codec_of
 from promptgroup_operator.api.route_schema import prompt_route, schema_of
 from promptgroup_operator.plan import prompt_route as routes
 from promptgroup_operator.rollout import release
-from promptgroup_router.contract.encoding import encode_group, encode_table
-from promptgroup_router.contract.table import Prompt, RoutingTable
-from promptgroup_router.contract.wire import codec_of
 from sitegen import crds
 from support import tables
 from support.builders import NOW, group, pod, revision
@@ -16,8 +16,8 @@ SPEC = prompt_route()["properties"]["spec"]
 A_VALUE = '''
 from dataclasses import dataclass, field
 
-from promptgroup_router.contract.table import Group
-from promptgroup_router.contract.wire import Count, wire
+from promptgroup_contract.table import Group
+from promptgroup_contract.wire import Count, wire
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,10 +3,10 @@
 import pytest
 from pydantic import ValidationError
 
+from promptgroup_contract.semantic import SemanticCaching
 from promptgroup_operator.api.model import HOLDS
 from promptgroup_operator.api.responses import ResponseCacheMode, ResponsesSpec
 from promptgroup_operator.api.semantic import SemanticSpec, semantic_of
-from promptgroup_router.contract.semantic import SemanticCaching
 
 ENDPOINT = {"url": "https://embedder.example/v1/embeddings", "model": "m"}
 THRESHOLD_RULE = next(cel for cel in HOLDS if "self.threshold" in cel)

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from promptgroup_contract.table import Prompt
 from promptgroup_operator.base.errors import EngineError
 from promptgroup_operator.engines import engine, engine_metrics
 from promptgroup_operator.engines.dialects.sglang import SGLANG
@@ -14,7 +15,6 @@ from promptgroup_operator.engines.dialects.vllm import VLLM
 from promptgroup_operator.engines.engine import EngineClient, _bodies, _cached_tokens, _grown
 from promptgroup_operator.world.snapshot import Spent
 from promptgroup_operator.world.warming import RefreshAnswer
-from promptgroup_router.contract.table import Prompt
 from support.builders import reading
 from support.hostile import HOSTILE, hostile_server
 

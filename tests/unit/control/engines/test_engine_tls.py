@@ -1,8 +1,8 @@
 import pytest
 
+from promptgroup_contract.engine_tls import EngineTls
 from promptgroup_operator.api.prompt_group import AuthoritySource, EngineTlsSpec
 from promptgroup_operator.engines.engine_tls import pod_parts, tls_of
-from promptgroup_router.contract.engine_tls import EngineTls
 from support.builders import spec
 
 REF = {"name": "engine-ca", "key": "ca.crt"}

@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from promptgroup_contract.table import SlotState
 from promptgroup_operator.gateway.settling import SETTLING, mark
 from promptgroup_operator.plan.plan import MOVING, decide
 from promptgroup_operator.world.snapshot import SeenPools
-from promptgroup_router.contract.table import SlotState
 from support.builders import NOW, TEXT, ago, cold, group, pod, revision, text, world
 
 OTHER = f"{TEXT} Be brief."

@@ -2,8 +2,8 @@ from dataclasses import replace
 
 import pytest
 
+from promptgroup_contract.table import Sharing, SlotState
 from promptgroup_operator.guests import host
-from promptgroup_router.contract.table import Sharing, SlotState
 from support import builders
 from support.guestmodel import guest_spec
 

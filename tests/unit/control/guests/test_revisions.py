@@ -1,8 +1,8 @@
+from promptgroup_contract.table import Prompt, PromptRef
 from promptgroup_operator.guests import revisions
 from promptgroup_operator.guests.record import Proof, RecordedRevision
 from promptgroup_operator.world.engine_facts import Measured
 from promptgroup_operator.world.snapshot import Host, PodCondition
-from promptgroup_router.contract.table import Prompt, PromptRef
 from support.builders import CREATED, FINGERPRINT, NOW, TEXT, pod
 
 SAID = PodCondition("True", "PrefixCached", "96 of 96", NOW)

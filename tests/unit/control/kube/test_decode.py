@@ -2,6 +2,8 @@
 
 import pytest
 
+from promptgroup_contract import names
+from promptgroup_contract.table import PromptRef
 from promptgroup_operator.kube.decode import (
     MAX_REPLICAS,
     MAX_SLOT,
@@ -15,8 +17,6 @@ from promptgroup_operator.kube.decode import (
 )
 from promptgroup_operator.world.engine_facts import UNKNOWN, Measured
 from promptgroup_operator.world.snapshot import GroupObject, Key
-from promptgroup_router.contract import names
-from promptgroup_router.contract.table import PromptRef
 
 SPEC = {"model": "m", "prompt": {"system": "x"}, "engine": {"image": "i", "port": 8001}}
 METADATA = {"uid": "u", "generation": 3, "creationTimestamp": "2026-01-01T00:00:00Z"}

@@ -2,13 +2,13 @@ import tracemalloc
 
 import pytest
 
+from promptgroup_contract import names
 from promptgroup_operator.base.errors import ClusterError, StoredSpecError
 from promptgroup_operator.kube.api_server import PAGE
 from promptgroup_operator.kube.read import ClusterReader
 from promptgroup_operator.kube.store import KINDS, Store
 from promptgroup_operator.world.kept import SHORTENED, WHOLE_CHARACTERS, kept
 from promptgroup_operator.world.snapshot import Key
-from promptgroup_router.contract import names
 from support.builders import CREATED
 from support.stores import show, with_uid
 

@@ -3,6 +3,7 @@ from datetime import timedelta
 
 import pytest
 
+from promptgroup_contract.table import SYSTEM_KEY
 from promptgroup_operator.base.errors import ClusterError
 from promptgroup_operator.kube.leader_election import Term
 from promptgroup_operator.kube.read import OWN_SECONDS, ClusterReader
@@ -14,7 +15,6 @@ from promptgroup_operator.world.engine_facts import Measured, decode
 from promptgroup_operator.world.kept import kept
 from promptgroup_operator.world.snapshot import Key
 from promptgroup_operator.world.warming import Outcome, WarmReason
-from promptgroup_router.contract.table import SYSTEM_KEY
 from support.builders import CREATED, NOW, TEXT, group, world
 
 KEY = Key("chat", "support")

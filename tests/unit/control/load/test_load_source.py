@@ -1,6 +1,7 @@
 from dataclasses import replace
 from datetime import timedelta
 
+from promptgroup_contract.fingerprint import short
 from promptgroup_operator.engines.dialects.vllm import METRICS as VLLM
 from promptgroup_operator.load.engine_history import EngineHistory
 from promptgroup_operator.load.load_source import ScrapedLoad, load_subject
@@ -8,7 +9,6 @@ from promptgroup_operator.load.router_history import RouterHistory
 from promptgroup_operator.load.router_metrics import RevisionGauges, RouterCounts
 from promptgroup_operator.world.samples import Flow, Stratum, StratumKey
 from promptgroup_operator.world.snapshot import GuestSubject, Key
-from promptgroup_router.contract.fingerprint import short
 from support.builders import FINGERPRINT, NOW, TEXT, ago, cold, pod, reading, revision
 
 KEY = Key("chat", "support")

@@ -5,6 +5,9 @@ from copy import deepcopy
 
 import pytest
 
+from promptgroup_contract import names
+from promptgroup_contract.fingerprint import fingerprint
+from promptgroup_contract.table import Prompt, PromptRef
 from promptgroup_operator.base.errors import ClusterError, EngineError
 from promptgroup_operator.base.settings import Settings
 from promptgroup_operator.engines.engine import EngineClient
@@ -21,9 +24,6 @@ from promptgroup_operator.world.kept import kept
 from promptgroup_operator.world.load import PERIOD
 from promptgroup_operator.world.snapshot import Key, PodCondition, PromptText
 from promptgroup_operator.world.warming import Outcome, WarmReason, Warmup
-from promptgroup_router.contract import names
-from promptgroup_router.contract.fingerprint import fingerprint
-from promptgroup_router.contract.table import Prompt, PromptRef
 from support.builders import CREATED, FINGERPRINT, NOW, SETTINGS, TEXT, ago, pod, revision
 from support.builders import group as group_object
 from support.stores import show

@@ -6,12 +6,12 @@ from datetime import timedelta
 import pytest
 from prometheus_client import Counter
 
+from promptgroup_contract.table import Prompt
 from promptgroup_operator.base.errors import EngineError
 from promptgroup_operator.passes.refresh_runner import FORGOTTEN, UNKNOWN_SPENT, RefreshRunner
 from promptgroup_operator.warmth import refresh
 from promptgroup_operator.world.snapshot import Key, Spent
 from promptgroup_operator.world.warming import RefreshAnswer
-from promptgroup_router.contract.table import Prompt
 from support.builders import NOW, TEXT, ago, pod, reading, spec
 
 KEY = Key("chat", "support")

@@ -1,10 +1,10 @@
 from datetime import timedelta
 
+from promptgroup_contract.table import Prompt
 from promptgroup_operator.api.prompt_group import EngineType
 from promptgroup_operator.passes.warmup_queue import FIRST_RETRY, LAST_RETRY, WarmupQueue
 from promptgroup_operator.world.snapshot import Key
 from promptgroup_operator.world.warming import Warmup
-from promptgroup_router.contract.table import Prompt
 from support.builders import NOW, TEXT
 
 LARGE, SMALL = Key("chat", "large"), Key("chat", "small")

@@ -4,12 +4,12 @@ import queue
 
 import pytest
 
+from promptgroup_contract.table import Prompt
 from promptgroup_operator.api.prompt_group import EngineType
 from promptgroup_operator.base.errors import EngineError
 from promptgroup_operator.passes.warmup_runner import WarmupRunner
 from promptgroup_operator.world.snapshot import Key
 from promptgroup_operator.world.warming import Evidence, WarmReason, Warmup
-from promptgroup_router.contract.table import Prompt
 from support.builders import NOW, TEXT
 
 KEY = Key("chat", "support")

@@ -2,12 +2,12 @@ import base64
 
 import pytest
 
+from promptgroup_contract import names, table
+from promptgroup_contract.encoding import encode_group
+from promptgroup_contract.fingerprint import fingerprint
+from promptgroup_contract.table import Prompt, PromptRef
 from promptgroup_operator.plan import desired
 from promptgroup_operator.plan.diff import must_write
-from promptgroup_router.contract import names, table
-from promptgroup_router.contract.encoding import encode_group
-from promptgroup_router.contract.fingerprint import fingerprint
-from promptgroup_router.contract.table import Prompt, PromptRef
 from support.builders import FINGERPRINT, TEXT, group
 
 SHORT = FINGERPRINT[:8]

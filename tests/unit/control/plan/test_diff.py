@@ -5,9 +5,9 @@ from operator import getitem
 
 import pytest
 
+from promptgroup_contract.names import ANNOTATION_APPLIED
 from promptgroup_operator.plan.diff import must_write, quantity, stamped
 from promptgroup_operator.plan.plan import decide
-from promptgroup_router.contract.names import ANNOTATION_APPLIED
 from support.builders import NOW, pod, revision, world
 
 LARGEST = 2**63 - 1

@@ -3,9 +3,9 @@
 from dataclasses import replace
 from datetime import timedelta
 
+from promptgroup_contract.fingerprint import short
 from promptgroup_operator.plan import plan, references
 from promptgroup_operator.world.samples import Flow, Stratum, StratumKey, Traffic
-from promptgroup_router.contract.fingerprint import short
 from support import builders
 from support.guestmodel import GuestModel, guest_spec, host_pods
 

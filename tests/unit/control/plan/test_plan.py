@@ -3,13 +3,13 @@ from datetime import timedelta
 
 import pytest
 
+from promptgroup_contract import names
+from promptgroup_contract.table import Prompt, PromptRef
 from promptgroup_operator.plan import desired, plan
 from promptgroup_operator.plan.plan import MOVING, REFERENCED, SETTLED, WAITING, decide, route_unwritten, unwritten
 from promptgroup_operator.world.effects import PodUpdate
 from promptgroup_operator.world.sizing_history import History, Past, Recommendation
 from promptgroup_operator.world.snapshot import LastSeen, PoolAnswers, Problem, Progress, RolledBack, SeenPools
-from promptgroup_router.contract import names
-from promptgroup_router.contract.table import Prompt, PromptRef
 from support.builders import (
     FINGERPRINT,
     NOW,

@@ -4,11 +4,11 @@ from datetime import datetime, timedelta
 
 import pytest
 
+from promptgroup_contract.fingerprint import fingerprint, hash_prefix
+from promptgroup_contract.table import Prompt
 from promptgroup_operator.api.prompt_group import MAX_MESSAGES, MAX_PROMPT, PromptSpec
 from promptgroup_operator.plan.prompt import awaits_sibling, conflict, references, resolve
 from promptgroup_operator.world.snapshot import Problem, PromptText, Sibling
-from promptgroup_router.contract.fingerprint import fingerprint, hash_prefix
-from promptgroup_router.contract.table import Prompt
 from support.builders import FINGERPRINT, NOW, TEXT, group, spec
 
 TOOLS = [{"type": "function", "function": {"name": "look", "parameters": {"b": 1, "a": 2}}}]

@@ -2,18 +2,11 @@ from dataclasses import replace
 
 import pytest
 
-from promptgroup_operator.api.prompt_group import EngineType
-from promptgroup_operator.base.timestamps import rfc3339
-from promptgroup_operator.engines.dialects.registry import DIALECTS
-from promptgroup_operator.plan import desired
-from promptgroup_operator.plan.prompt_route import ready, ring, route, sends_to
-from promptgroup_operator.rollout.release import RevisionPhase, RevisionStep
-from promptgroup_operator.world.engine_facts import UNKNOWN, Measured
-from promptgroup_router.contract.caller_rules import NO_RULES, CachedTokens, CallerLimits, EngineField
-from promptgroup_router.contract.encoding import encode_group
-from promptgroup_router.contract.engine_tls import EngineTls
-from promptgroup_router.contract.semantic import SemanticCaching
-from promptgroup_router.contract.table import (
+from promptgroup_contract.caller_rules import NO_RULES, CachedTokens, CallerLimits, EngineField
+from promptgroup_contract.encoding import encode_group
+from promptgroup_contract.engine_tls import EngineTls
+from promptgroup_contract.semantic import SemanticCaching
+from promptgroup_contract.table import (
     CacheScope,
     Engine,
     Policy,
@@ -24,6 +17,13 @@ from promptgroup_router.contract.table import (
     SlotState,
     TimeLimits,
 )
+from promptgroup_operator.api.prompt_group import EngineType
+from promptgroup_operator.base.timestamps import rfc3339
+from promptgroup_operator.engines.dialects.registry import DIALECTS
+from promptgroup_operator.plan import desired
+from promptgroup_operator.plan.prompt_route import ready, ring, route, sends_to
+from promptgroup_operator.rollout.release import RevisionPhase, RevisionStep
+from promptgroup_operator.world.engine_facts import UNKNOWN, Measured
 from support.builders import CREATED, FINGERPRINT, NOW, SETTINGS, TEXT, ago, cold, group, pod, restarted, revision
 
 READY, DRAINING, ABSENT = SlotState.READY, SlotState.DRAINING, SlotState.ABSENT

@@ -2,9 +2,9 @@
 
 import pytest
 
+from promptgroup_contract import names
 from promptgroup_operator.plan import desired
 from promptgroup_operator.plan.reserved import reserved
-from promptgroup_router.contract import names
 from support.builders import group
 
 

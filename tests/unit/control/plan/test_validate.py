@@ -3,14 +3,14 @@ from datetime import datetime
 
 import pytest
 
+from promptgroup_contract import names
+from promptgroup_contract.encoding import decode_group
+from promptgroup_contract.table import Group, ModelAlias
 from promptgroup_operator.api.prompt_group import EngineType
 from promptgroup_operator.engines.dialects.registry import DIALECTS
 from promptgroup_operator.plan.plan import MOVING, Plan, decide
 from promptgroup_operator.plan.validate import is_owned, may_delete, taken_aliases, validate
 from promptgroup_operator.world.snapshot import OtherGroup, Problem, Progress, PromptText, Sibling
-from promptgroup_router.contract import names
-from promptgroup_router.contract.encoding import decode_group
-from promptgroup_router.contract.table import Group, ModelAlias
 from support.builders import CREATED, FINGERPRINT, NOW, TEXT, group, pod, revision, starting, text, world
 from support.tables import settled
 

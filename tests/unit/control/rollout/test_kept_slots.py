@@ -1,8 +1,8 @@
 import pytest
 
+from promptgroup_contract.table import SlotState
 from promptgroup_operator.rollout.kept_slots import keep_order, ring
 from promptgroup_operator.world.samples import SlotUse
-from promptgroup_router.contract.table import SlotState
 from support.builders import ago, pod, restarted, revision
 
 MARKED = {"draining_since": ago(seconds=3)}

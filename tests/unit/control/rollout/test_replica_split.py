@@ -2,11 +2,11 @@ from dataclasses import replace
 
 import pytest
 
+from promptgroup_contract.fingerprint import fingerprint, short
 from promptgroup_operator.rollout import rollout
 from promptgroup_operator.rollout.replica_split import allot, holders, wanted
 from promptgroup_operator.world.samples import Flow, SlotUse, Traffic
 from promptgroup_operator.world.snapshot import Problem, Progress, RolledBack
-from promptgroup_router.contract.fingerprint import fingerprint, short
 from support.builders import NOW, SETTINGS, ago, cold, goal, pod, restarted, revision
 
 A, B = fingerprint("a"), fingerprint("b")

@@ -1,10 +1,10 @@
 import pytest
 
+from promptgroup_contract.fingerprint import fingerprint, short
 from promptgroup_operator.rollout import retirement
 from promptgroup_operator.rollout.release import RevisionPhase, RevisionStep
 from promptgroup_operator.world.samples import Traffic
 from promptgroup_operator.world.snapshot import Progress
-from promptgroup_router.contract.fingerprint import fingerprint, short
 from support.builders import NOW, ago, goal, pod, restarted, revision, starting
 
 SUPERSEDED, RETIRING = RevisionPhase.SUPERSEDED, RevisionPhase.RETIRING

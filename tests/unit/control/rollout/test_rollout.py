@@ -4,13 +4,13 @@ from datetime import timedelta
 
 import pytest
 
+from promptgroup_contract.fingerprint import fingerprint, short
+from promptgroup_contract.table import SlotState
 from promptgroup_operator.base import timestamps
 from promptgroup_operator.rollout import rollout
 from promptgroup_operator.rollout.release import RevisionPhase
 from promptgroup_operator.world.samples import Flow, Histogram, Stratum, StratumKey, Traffic
 from promptgroup_operator.world.snapshot import Problem, Progress, RolledBack
-from promptgroup_router.contract.fingerprint import fingerprint, short
-from promptgroup_router.contract.table import SlotState
 from support.builders import NOW, SETTINGS, ago, cold, goal, pod, restarted, revision, starting
 
 A, B, C = (fingerprint(text) for text in "abc")

@@ -3,6 +3,7 @@ from datetime import timedelta
 
 import pytest
 
+from promptgroup_contract.table import Prompt
 from promptgroup_operator.warmth.refresh import (
     MARGIN,
     REMEMBERED,
@@ -15,7 +16,6 @@ from promptgroup_operator.warmth.refresh import (
 )
 from promptgroup_operator.world.snapshot import LastSeen, PodCondition, Spent
 from promptgroup_operator.world.warming import RefreshAnswer, WarmReason
-from promptgroup_router.contract.table import Prompt
 from support.builders import NOW, TEXT, ago, cold, pod, reading, spec
 
 EVERY = timedelta(minutes=5)

@@ -2,12 +2,12 @@ from datetime import timedelta
 
 import pytest
 
+from promptgroup_contract.table import Prompt
 from promptgroup_operator.api.prompt_group import EngineType
 from promptgroup_operator.warmth.warmup import FINAL, PROBE_TAIL, judge_evidence, settle, stale_condition, warmups
 from promptgroup_operator.world.engine_facts import Measured
 from promptgroup_operator.world.snapshot import PodCondition
 from promptgroup_operator.world.warming import Evidence, Outcome, WarmReason, Warmup
-from promptgroup_router.contract.table import Prompt
 from support.builders import FINGERPRINT, NOW, SETTINGS, TEXT, ago, cold, pod, restarted, spec, starting
 
 OFF = "--disable-radix-cache"

@@ -3,6 +3,8 @@ import tracemalloc
 
 import pytest
 
+from promptgroup_contract import names
+from promptgroup_contract.table import PromptRef
 from promptgroup_operator.kube.decode import pod_of
 from promptgroup_operator.plan import desired, diff
 from promptgroup_operator.world.kept import (
@@ -22,8 +24,6 @@ from promptgroup_operator.world.kept import (
     whole,
     with_template,
 )
-from promptgroup_router.contract import names
-from promptgroup_router.contract.table import PromptRef
 from support.builders import CREATED, FINGERPRINT, group
 
 KINDS = ("PromptGroup", "Deployment", "PodDisruptionBudget", "Pod")

@@ -1,7 +1,7 @@
 import pytest
 
+from promptgroup_contract.table import SlotState
 from promptgroup_operator.world.snapshot import holders
-from promptgroup_router.contract.table import SlotState
 from support.builders import cold, pod, restarted, revision, starting
 
 WARM = {

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
+from promptgroup_contract.caller_rules import CallerLimits, CallerRules
 from promptgroup_router.access.keyring import SecretRef
-from promptgroup_router.contract.caller_rules import CallerLimits, CallerRules
 from promptgroup_router.routing.state import RouterState
 from support.grpcclient import OneRequest
 from support.keys import BY_KEY, KEY_A

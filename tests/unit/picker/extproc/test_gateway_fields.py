@@ -2,10 +2,10 @@ import json
 
 import pytest
 
+from promptgroup_contract.caller_rules import CallerRules
 from promptgroup_picker.extproc import messages
 from promptgroup_picker.extproc.gateway_fields import OWN, to_remove
 from promptgroup_picker.stubs.ext_proc_pb2 import ProcessingRequest, ProcessingResponse
-from promptgroup_router.contract.caller_rules import CallerRules
 from promptgroup_router.decision.engine_headers import TO_ENGINES
 from promptgroup_router.routing.state import RouterState
 from support.engineheaders import FROM_ENGINES, JUDGED

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
+from promptgroup_contract.caller_rules import CachedTokens, CallerRules
+from promptgroup_contract.table import ModelAlias, SlotState
 from promptgroup_picker.extproc import messages, processing
 from promptgroup_picker.stubs.ext_proc_pb2 import ProcessingRequest
-from promptgroup_router.contract.caller_rules import CachedTokens, CallerRules
-from promptgroup_router.contract.table import ModelAlias, SlotState
 from promptgroup_router.routing.state import RouterState
 from promptgroup_router.tracing.sampling import Sampling
 from promptgroup_router.tracing.tracer import Tracer

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from promptgroup_router.contract.table import PromptRef
+from promptgroup_contract.table import PromptRef
 from promptgroup_router.routing.state import RouterState
 from support.grpcclient import OneRequest
 from support.tables import SYSTEM, group, revision, slot, table

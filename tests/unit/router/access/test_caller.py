@@ -3,11 +3,11 @@ from dataclasses import replace
 import orjson
 import pytest
 
+from promptgroup_contract.access import Access, AccessType
 from promptgroup_router.access.caller import ANONYMOUS, Caller
 from promptgroup_router.apis.request import ApiKind, parse
 from promptgroup_router.apis.tokens import Tokens
 from promptgroup_router.base.errors import ApiError
-from promptgroup_router.contract.access import Access, AccessType
 from promptgroup_router.policy.session_locations import SessionLocations
 from promptgroup_router.rings.index import build_index
 from promptgroup_router.routing.route import route

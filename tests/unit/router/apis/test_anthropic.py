@@ -1,6 +1,9 @@
 import orjson
 import pytest
 
+from promptgroup_contract.fingerprint import canonical_tools
+from promptgroup_contract.messages import canonical_messages
+from promptgroup_contract.table import Prompt
 from promptgroup_router.apis.anthropic import (
     chat_tools,
     messages_tools,
@@ -12,9 +15,6 @@ from promptgroup_router.apis.anthropic import (
 from promptgroup_router.apis.request import preamble
 from promptgroup_router.apis.session_key import find_session
 from promptgroup_router.base.errors import ApiError
-from promptgroup_router.contract.fingerprint import canonical_tools
-from promptgroup_router.contract.messages import canonical_messages
-from promptgroup_router.contract.table import Prompt
 
 SCHEMA = {"type": "object", "properties": {"b": {"type": "string"}, "a": {"type": "number"}}}
 TOOL = {"name": "find", "description": "Finds.", "input_schema": SCHEMA}

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from promptgroup_contract.table import Prompt
 from promptgroup_router.apis.by_model import (
     NAME_BYTES,
     PART_HEAD_BYTES,
@@ -19,7 +20,6 @@ from promptgroup_router.apis.by_model import (
 )
 from promptgroup_router.apis.request import ApiKind, parse, preamble
 from promptgroup_router.base.errors import ApiError
-from promptgroup_router.contract.table import Prompt
 
 PROMPT = preamble(Prompt("Sys", ""))
 

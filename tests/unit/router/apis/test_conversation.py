@@ -1,11 +1,11 @@
 import orjson
 import pytest
 
+from promptgroup_contract.messages import canonical_messages
 from promptgroup_router.apis.anthropic import parse_messages
 from promptgroup_router.apis.conversation import first_bytes, first_messages
 from promptgroup_router.apis.request import ApiKind, parse
 from promptgroup_router.apis.responses import parse_response
-from promptgroup_router.contract.messages import canonical_messages
 
 SAID = [("user", "Hi"), ("assistant", "Grüße")]
 WANTED = canonical_messages(SAID)

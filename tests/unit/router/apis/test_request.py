@@ -4,6 +4,9 @@ import tracemalloc
 import orjson
 import pytest
 
+from promptgroup_contract.fingerprint import canonical_tools
+from promptgroup_contract.messages import canonical_messages
+from promptgroup_contract.table import Prompt
 from promptgroup_router.apis.endpoints import ENDPOINTS
 from promptgroup_router.apis.request import (
     ApiKind,
@@ -13,9 +16,6 @@ from promptgroup_router.apis.request import (
     with_preamble,
 )
 from promptgroup_router.base.errors import ApiError
-from promptgroup_router.contract.fingerprint import canonical_tools
-from promptgroup_router.contract.messages import canonical_messages
-from promptgroup_router.contract.table import Prompt
 
 TOOLS = [{"type": "function", "function": {"name": "find", "parameters": {"b": 1, "a": {"z": 1, "y": 2}}}}]
 

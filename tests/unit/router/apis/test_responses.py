@@ -1,6 +1,9 @@
 import orjson
 import pytest
 
+from promptgroup_contract.fingerprint import canonical_tools
+from promptgroup_contract.messages import canonical_messages
+from promptgroup_contract.table import Prompt
 from promptgroup_router.apis.request import ApiKind, parse, preamble
 from promptgroup_router.apis.responses import (
     chat_tools,
@@ -14,9 +17,6 @@ from promptgroup_router.apis.responses import (
 )
 from promptgroup_router.apis.session_key import find_session
 from promptgroup_router.base.errors import ApiError
-from promptgroup_router.contract.fingerprint import canonical_tools
-from promptgroup_router.contract.messages import canonical_messages
-from promptgroup_router.contract.table import Prompt
 
 PARAMETERS = {"type": "object", "properties": {"b": {}, "a": {}}}
 TOOL = {"type": "function", "name": "find", "description": "Finds.", "parameters": PARAMETERS, "strict": None}

@@ -1,9 +1,9 @@
 import orjson
 import pytest
 
+from promptgroup_contract.fingerprint import canonical_tools
 from promptgroup_router.apis.tools import LARGEST_SHARE, MOST_BYTES, MOST_VALUES, ToolForms
 from promptgroup_router.base.errors import ApiError
-from promptgroup_router.contract.fingerprint import canonical_tools
 
 
 class Counting:

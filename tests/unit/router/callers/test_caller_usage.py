@@ -6,7 +6,7 @@ import contextlib
 import orjson
 import pytest
 
-from promptgroup_router.contract.caller_rules import CallerLimits, CallerRules
+from promptgroup_contract.caller_rules import CallerLimits, CallerRules
 from support.answered import Oracle, event, exact, keeping
 from support.fakeengine import Call, engines, until
 from support.keys import BY_KEY, KEY_A, KEY_B, write_keys

@@ -6,8 +6,8 @@ With that field a vLLM engine ends, or reads what it computed for others.
 import orjson
 import pytest
 
-from promptgroup_router.contract.caller_rules import CallerRules, EngineField
-from promptgroup_router.contract.table import CacheScope, ResponseCaching
+from promptgroup_contract.caller_rules import CallerRules, EngineField
+from promptgroup_contract.table import CacheScope, ResponseCaching
 from promptgroup_router.routing.state import RouterState
 from support.engineheaders import JUDGED
 from support.fakeengine import engines

@@ -1,13 +1,13 @@
 import orjson
 import pytest
 
+from promptgroup_contract.caller_rules import CallerRules, EngineField
 from promptgroup_router.apis.by_model import parse_form
 from promptgroup_router.apis.endpoints import ENDPOINTS
 from promptgroup_router.apis.request import ApiKind, parse
 from promptgroup_router.apis.tokens import Tokens
 from promptgroup_router.base.errors import ApiError
 from promptgroup_router.callers.engine_fields import with_text_field, without_engine_fields, without_media_ids
-from promptgroup_router.contract.caller_rules import CallerRules, EngineField
 from promptgroup_router.policy.session_locations import SessionLocations
 from promptgroup_router.rings.index import build_index
 from promptgroup_router.routing.points import feature_of

@@ -7,9 +7,9 @@ import random
 import orjson
 import pytest
 
+from promptgroup_contract.caller_rules import CallerLimits, CallerRules
 from promptgroup_router.base.errors import ApiError
 from promptgroup_router.callers.limiter import Limiter
-from promptgroup_router.contract.caller_rules import CallerLimits, CallerRules
 from promptgroup_router.routing.admission_queue import AdmissionQueue, Share
 from support.fakeengine import Call, engines, until
 from support.keys import BY_KEY, KEY_A, KEY_B, write_keys

@@ -3,12 +3,12 @@
 import orjson
 import pytest
 
+from promptgroup_contract.caller_rules import CallerRules, EngineField
 from promptgroup_router.access.caller import ANONYMOUS, Caller
 from promptgroup_router.apis.endpoints import ENDPOINTS
 from promptgroup_router.apis.tokens import Tokens
 from promptgroup_router.base.errors import ApiError
 from promptgroup_router.callers.salts import Salts
-from promptgroup_router.contract.caller_rules import CallerRules, EngineField
 from promptgroup_router.policy.session_locations import SessionLocations
 from promptgroup_router.rings.index import build_index
 from promptgroup_router.routing.points import feature_of

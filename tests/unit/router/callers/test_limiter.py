@@ -5,12 +5,12 @@ from bisect import bisect_left
 
 import pytest
 
+from promptgroup_contract.caller_rules import NO_LIMITS, CallerLimits
 from promptgroup_router.apis.usage import Usage
 from promptgroup_router.base.errors import ApiError
 from promptgroup_router.callers.account import MOST_DEBT, SpendReport
 from promptgroup_router.callers.limiter import DAY_SECONDS, MOST_ACCOUNTS, Limiter
 from promptgroup_router.callers.longest_answer import UNSTATED
-from promptgroup_router.contract.caller_rules import NO_LIMITS, CallerLimits
 from promptgroup_router.peers.datagram import Datagram, DatagramKind, encode
 
 TICK = 0.05

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from promptgroup_contract.caller_rules import CachedTokens
 from promptgroup_router.callers import reported_usage
 from promptgroup_router.callers.reported_usage import ReportedUsage, TooLongError, UnreadableError
-from promptgroup_router.contract.caller_rules import CachedTokens
 
 HIDDEN, ROUNDED = CachedTokens.HIDDEN, CachedTokens.ROUNDED
 CHAT = {"prompt_tokens": 3000, "completion_tokens": 5, "prompt_tokens_details": {"cached_tokens": 2900, "audio": 1}}

@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 import orjson
 import pytest
 
+from promptgroup_contract.caller_rules import CachedTokens, CallerLimits, CallerRules, EngineField
+from promptgroup_contract.table import Engine, SlotState
 from promptgroup_picker.stubs.ext_proc_pb2 import ProcessingRequest
-from promptgroup_router.contract.caller_rules import CachedTokens, CallerLimits, CallerRules, EngineField
-from promptgroup_router.contract.table import Engine, SlotState
 from promptgroup_router.http11.http1 import pairs
 from promptgroup_router.rings.index import build_index
 from promptgroup_router.routing.response_id import OWNED

@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from promptgroup_contract.caller_rules import CachedTokens
 from promptgroup_router.callers.reported_usage import ReportedUsage
 from promptgroup_router.callers.unasked_usage import UsageEvents
 from promptgroup_router.callers.whole_events import MOST_HELD, WholeEvents
-from promptgroup_router.contract.caller_rules import CachedTokens
 
 SMALL, LARGE = 64 * 1024, 512 * 1024
 LINEAR = 4.0

@@ -2,10 +2,10 @@ import json
 
 import pytest
 
+from promptgroup_contract.caller_rules import CallerLimits, CallerRules, EngineField
 from promptgroup_router.access.keyring import SecretRef
 from promptgroup_router.apis.request import ApiKind, parse
 from promptgroup_router.base.errors import ApiError
-from promptgroup_router.contract.caller_rules import CallerLimits, CallerRules, EngineField
 from promptgroup_router.decision.arrival import ModelsAnswer, arrive
 from promptgroup_router.features.caller_account import CallerAccount
 from promptgroup_router.reading.digest import digest, from_digest

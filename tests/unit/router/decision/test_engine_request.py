@@ -3,9 +3,9 @@ from dataclasses import replace
 
 import pytest
 
-from promptgroup_router.contract.access import Access
-from promptgroup_router.contract.caller_rules import CallerRules
-from promptgroup_router.contract.table import PromptRef
+from promptgroup_contract.access import Access
+from promptgroup_contract.caller_rules import CallerRules
+from promptgroup_contract.table import PromptRef
 from promptgroup_router.decision.arrival import arrive
 from promptgroup_router.decision.engine_request import engine_body, engine_fields
 from promptgroup_router.rings.ids import member_hash

@@ -3,10 +3,10 @@ import time
 
 import pytest
 
+from promptgroup_contract.table import Policy, Slot, SlotState, TimeLimits
 from promptgroup_router.apis.usage import Usage
 from promptgroup_router.base import build
 from promptgroup_router.base.errors import Failure
-from promptgroup_router.contract.table import Policy, Slot, SlotState, TimeLimits
 from promptgroup_router.decision.arrival import arrive
 from promptgroup_router.decision.exchange import MAX_SLOTS, Action, Exchange, Send
 from promptgroup_router.policy.demand import Demand

@@ -2,8 +2,8 @@
 
 import pytest
 
+from promptgroup_contract.fingerprint import Fingerprint
 from promptgroup_router.apis.session_key import SessionKey
-from promptgroup_router.contract.fingerprint import Fingerprint
 from promptgroup_router.decision.likeness import is_like, own_tokens, shared_tokens
 from promptgroup_router.policy.balancer import Pick
 from promptgroup_router.policy.costs import EngineCosts

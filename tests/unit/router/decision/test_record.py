@@ -5,13 +5,13 @@ from types import SimpleNamespace
 
 import pytest
 
+from promptgroup_contract.fingerprint import Fingerprint
 from promptgroup_router.access.caller import ANONYMOUS, Caller
 from promptgroup_router.apis.session_key import SessionKey
 from promptgroup_router.apis.usage import Usage
 from promptgroup_router.base.errors import ApiError, Failure
 from promptgroup_router.base.logs import ACCESS
 from promptgroup_router.base.metrics import LatencyHistogram, Metrics
-from promptgroup_router.contract.fingerprint import Fingerprint
 from promptgroup_router.decision.record import RequestRecord, quarter
 from promptgroup_router.policy.balancer import Pick
 from promptgroup_router.policy.costs import EngineCosts

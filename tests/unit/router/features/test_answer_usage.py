@@ -3,9 +3,9 @@ from dataclasses import replace
 
 import pytest
 
+from promptgroup_contract.caller_rules import NO_RULES, CachedTokens, CallerRules
 from promptgroup_router.callers.reported_usage import ReportedUsage
 from promptgroup_router.callers.unasked_usage import UsageEvents
-from promptgroup_router.contract.caller_rules import NO_RULES, CachedTokens, CallerRules
 from promptgroup_router.decision.arrival import arrive
 from promptgroup_router.features.answer_usage import HiddenUsage, UnaskedUsage
 from promptgroup_router.features.cache_diagnosis import CACHE_MISS, Diagnosed

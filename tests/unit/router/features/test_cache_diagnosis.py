@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from promptgroup_contract.caller_rules import CachedTokens
 from promptgroup_router.access.caller import ANONYMOUS, Caller
 from promptgroup_router.apis.anthropic import parse_messages
 from promptgroup_router.apis.request import ApiKind, parse
 from promptgroup_router.apis.responses import parse_response
 from promptgroup_router.base.errors import ApiError
 from promptgroup_router.callers.salts import SHARED
-from promptgroup_router.contract.caller_rules import CachedTokens
 from promptgroup_router.features.cache_diagnosis import (
     CacheDiagnosis,
     Diagnosed,

@@ -4,9 +4,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from promptgroup_contract.caller_rules import CallerLimits, CallerRules
 from promptgroup_router.apis.usage import Usage
 from promptgroup_router.base.errors import ApiError
-from promptgroup_router.contract.caller_rules import CallerLimits, CallerRules
 from promptgroup_router.decision.arrival import arrive
 from promptgroup_router.features.caller_account import CallerAccount
 from promptgroup_router.routing.points import Answering, RequestEnd, feature_of

@@ -1,7 +1,7 @@
 import json
 from dataclasses import replace
 
-from promptgroup_router.contract.table import ResponseCaching
+from promptgroup_contract.table import ResponseCaching
 from promptgroup_router.decision.arrival import arrive
 from promptgroup_router.features.kept_request import KeptRequest
 from promptgroup_router.routing.points import feature_of

@@ -1,7 +1,7 @@
 import pytest
 
+from promptgroup_contract.table import SlotState
 from promptgroup_router.base.errors import ApiError
-from promptgroup_router.contract.table import SlotState
 from promptgroup_router.features.stored_response import parse_path, route_by_response
 from promptgroup_router.rings.ids import member_hash
 from promptgroup_router.routing.response_id import RANDOM_BYTES, ResponseId, encode, process_hash

@@ -3,7 +3,7 @@ import errno
 import json
 import os
 
-from promptgroup_router.contract.encoding import encode_table
+from promptgroup_contract.encoding import encode_table
 from promptgroup_router.feed import table_file
 from promptgroup_router.feed.file_feed import FileFeed
 from promptgroup_router.feed.publish import Publisher

@@ -7,7 +7,7 @@ from ipaddress import ip_network
 
 import pytest
 
-from promptgroup_router.contract.access import ANYBODY
+from promptgroup_contract.access import ANYBODY
 from promptgroup_router.feed import issuer_feed, table_file
 from promptgroup_router.feed.issuer_feed import IssuerFeed, issuers
 from promptgroup_router.proxy import key_waits

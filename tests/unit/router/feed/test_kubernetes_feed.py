@@ -4,7 +4,7 @@ import contextlib
 
 import pytest
 
-from promptgroup_router.contract.table import PromptRef, RoutingTable, TableError
+from promptgroup_contract.table import PromptRef, RoutingTable, TableError
 from promptgroup_router.feed import kubernetes_feed
 from promptgroup_router.feed.kube_api import KubeApi
 from promptgroup_router.feed.kubernetes_feed import KubernetesFeed, prompt_of

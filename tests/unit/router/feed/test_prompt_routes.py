@@ -1,7 +1,7 @@
 import pytest
 
-from promptgroup_router.contract.encoding import encode_group
-from promptgroup_router.contract.table import PromptRef, TableError
+from promptgroup_contract.encoding import encode_group
+from promptgroup_contract.table import PromptRef, TableError
 from promptgroup_router.feed import prompt_routes
 from promptgroup_router.feed.prompt_routes import Expired, RouteChange, Routes, RouteSource
 from support.tables import group, revision, table

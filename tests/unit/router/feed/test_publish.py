@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from promptgroup_router.contract.table import ModelAlias, RoutingTable, SlotState
+from promptgroup_contract.table import ModelAlias, RoutingTable, SlotState
 from promptgroup_router.feed import publish, table_file
 from promptgroup_router.feed.publish import Publisher, in_slices
 from promptgroup_router.routing import state as state_module

@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import pytest
 
+from promptgroup_contract.access import ANYBODY
+from promptgroup_contract.semantic import SemanticCaching
+from promptgroup_contract.table import ResponseCaching
 from promptgroup_router.access.keyring import SecretRef
-from promptgroup_router.contract.access import ANYBODY
-from promptgroup_router.contract.semantic import SemanticCaching
-from promptgroup_router.contract.table import ResponseCaching
 from promptgroup_router.feed import secret_feed
 from promptgroup_router.feed.secret_feed import FolderSecrets, SecretError, SecretFeed, credential_secrets, key_secrets
 from promptgroup_router.routing.state import RouterState

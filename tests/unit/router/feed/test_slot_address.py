@@ -4,9 +4,9 @@ import ipaddress
 
 import pytest
 
+from promptgroup_contract.encoding import encode_group
+from promptgroup_contract.table import Slot, SlotState, TableError
 from promptgroup_router.base.steps import at_once
-from promptgroup_router.contract.encoding import encode_group
-from promptgroup_router.contract.table import Slot, SlotState, TableError
 from promptgroup_router.feed.prompt_routes import Routes
 from promptgroup_router.feed.slot_address import check_steps
 from support.tables import group, revision, slot

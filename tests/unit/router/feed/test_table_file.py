@@ -3,8 +3,8 @@ import stat
 
 import pytest
 
-from promptgroup_router.contract.encoding import encode_table
-from promptgroup_router.contract.table import Prompt, TableError
+from promptgroup_contract.encoding import encode_table
+from promptgroup_contract.table import Prompt, TableError
 from promptgroup_router.feed import table_file
 from support.tables import group, revision, table
 

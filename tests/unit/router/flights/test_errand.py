@@ -7,7 +7,7 @@ from dataclasses import replace
 import orjson
 import pytest
 
-from promptgroup_router.contract.caller_rules import CallerLimits, CallerRules
+from promptgroup_contract.caller_rules import CallerLimits, CallerRules
 from promptgroup_router.flights import errand
 from promptgroup_router.response_cache.answer import KeptAnswer
 from promptgroup_router.response_cache.canonical import CacheKey

@@ -7,8 +7,8 @@ from dataclasses import replace
 import orjson
 import pytest
 
-from promptgroup_router.contract.caller_rules import CallerRules, EngineField
-from promptgroup_router.contract.table import CacheScope, Engine, ModelAlias, OwnInstructions
+from promptgroup_contract.caller_rules import CallerRules, EngineField
+from promptgroup_contract.table import CacheScope, Engine, ModelAlias, OwnInstructions
 from promptgroup_router.http11.http1 import MAX_HEAD
 from promptgroup_router.http11.reader import MAX_INTERIM
 from promptgroup_router.response_cache.purge import Purge

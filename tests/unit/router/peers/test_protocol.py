@@ -2,9 +2,9 @@ import contextlib
 
 import pytest
 
+from promptgroup_contract.caller_rules import CallerLimits
 from promptgroup_router.base.errors import ApiError
 from promptgroup_router.callers.limiter import SETTLE_SECONDS, Limiter
-from promptgroup_router.contract.caller_rules import CallerLimits
 from promptgroup_router.peers.catch_up import COPY_DATAGRAMS
 from promptgroup_router.peers.datagram import (
     MAX_BYTES,

@@ -2,8 +2,8 @@ import math
 
 import pytest
 
+from promptgroup_contract.table import Engine, Policy, Sharing, SlotState
 from promptgroup_router.apis.usage import Usage
-from promptgroup_router.contract.table import Engine, Policy, Sharing, SlotState
 from promptgroup_router.peers.datagram import Datagram, DatagramKind, encode
 from promptgroup_router.policy.balancer import Balancer, NoMemberLeftError
 from promptgroup_router.policy.demand import Demand

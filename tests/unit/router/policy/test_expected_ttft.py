@@ -1,7 +1,7 @@
 import pytest
 import xxhash
 
-from promptgroup_router.contract.table import Engine, Sharing
+from promptgroup_contract.table import Engine, Sharing
 from promptgroup_router.policy.costs import EngineCosts
 from promptgroup_router.policy.demand import Demand
 from promptgroup_router.policy.expected_ttft import (

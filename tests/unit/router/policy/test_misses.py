@@ -1,8 +1,8 @@
 import pytest
 
+from promptgroup_contract.fingerprint import Fingerprint
 from promptgroup_router.apis.session_key import SessionKey
 from promptgroup_router.apis.usage import Usage
-from promptgroup_router.contract.fingerprint import Fingerprint
 from promptgroup_router.policy.balancer import Pick
 from promptgroup_router.policy.costs import EngineCosts
 from promptgroup_router.policy.demand import Demand

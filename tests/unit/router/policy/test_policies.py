@@ -3,7 +3,7 @@ from collections import Counter
 import pytest
 import xxhash
 
-from promptgroup_router.contract.table import Engine, Policy
+from promptgroup_contract.table import Engine, Policy
 from promptgroup_router.policy.balancer import Balancer
 from promptgroup_router.policy.demand import Demand
 from promptgroup_router.policy.health import Health

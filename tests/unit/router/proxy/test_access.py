@@ -7,8 +7,8 @@ from dataclasses import replace
 import orjson
 import pytest
 
-from promptgroup_router.contract.access import ANYBODY, Access, AccessType
-from promptgroup_router.contract.table import ModelAlias, Policy
+from promptgroup_contract.access import ANYBODY, Access, AccessType
+from promptgroup_contract.table import ModelAlias, Policy
 from support.fakeengine import engines, until
 from support.keys import BY_KEY, KEY_A, KEY_A2, KEY_B, write_keys
 from support.tables import group, revision, slot, table

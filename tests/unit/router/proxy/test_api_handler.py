@@ -4,7 +4,7 @@ import struct
 
 import pytest
 
-from promptgroup_router.contract.table import SlotState
+from promptgroup_contract.table import SlotState
 from support.accesslog import access_lines
 from support.fakeengine import engines, until
 from support.tables import group, revision, slot, table

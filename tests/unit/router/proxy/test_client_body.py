@@ -1,8 +1,8 @@
 import pytest
 
+from promptgroup_contract.caller_rules import CachedTokens
 from promptgroup_router.apis.endpoints import ENDPOINTS
 from promptgroup_router.base.errors import Failure
-from promptgroup_router.contract.caller_rules import CachedTokens
 from promptgroup_router.decision.event_guard import EventGuard
 from promptgroup_router.features.answer_usage import UsageEvents
 from promptgroup_router.proxy.client_body import ClientBody

@@ -5,8 +5,8 @@ import asyncio
 import orjson
 import pytest
 
+from promptgroup_contract.caller_rules import CachedTokens, CallerRules
 from promptgroup_router.callers import reported_usage
-from promptgroup_router.contract.caller_rules import CachedTokens, CallerRules
 from support.fakeengine import Call, engines
 from support.tables import group, revision, slot, table
 from support.wire import ask, chat, connected, post, routing, run

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from promptgroup_router.contract.table import CacheScope, Engine, ResponseCaching, TimeLimits
+from promptgroup_contract.table import CacheScope, Engine, ResponseCaching, TimeLimits
 from support.fakeengine import engines
 from support.tables import SYSTEM, group, revision, slot, table
 from support.wire import ask, chat, connected, post, routing, run

@@ -8,10 +8,10 @@ from dataclasses import replace
 import orjson
 import pytest
 
+from promptgroup_contract.caller_rules import CallerLimits, CallerRules
+from promptgroup_contract.table import ModelAlias
 from promptgroup_router.apis import structure
 from promptgroup_router.apis.endpoints import ENDPOINTS
-from promptgroup_router.contract.caller_rules import CallerLimits, CallerRules
-from promptgroup_router.contract.table import ModelAlias
 from promptgroup_router.proxy import large_request
 from support.answered import keeping
 from support.fakeengine import Call, engines

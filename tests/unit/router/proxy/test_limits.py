@@ -5,8 +5,8 @@ from dataclasses import replace
 import orjson
 import pytest
 
-from promptgroup_router.contract.caller_rules import CallerLimits, CallerRules
-from promptgroup_router.contract.table import ModelAlias
+from promptgroup_contract.caller_rules import CallerLimits, CallerRules
+from promptgroup_contract.table import ModelAlias
 from support.fakeengine import Call, engines, until
 from support.tables import SYSTEM, group, revision, slot, table
 from support.wire import ask, chat, connected, post, routing, run

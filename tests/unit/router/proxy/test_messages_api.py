@@ -9,8 +9,8 @@ import termios
 import orjson
 import pytest
 
-from promptgroup_router.contract.fingerprint import canonical_tools
-from promptgroup_router.contract.table import SlotState
+from promptgroup_contract.fingerprint import canonical_tools
+from promptgroup_contract.table import SlotState
 from support.fakeengine import Call, engines, until
 from support.tables import SYSTEM, group, revision, slot, table
 from support.wire import ask, chat, connected, get, post, routing, run, table_of

@@ -6,8 +6,8 @@ from dataclasses import replace
 import orjson
 import pytest
 
+from promptgroup_contract.table import ModelAlias
 from promptgroup_router.apis.by_model import COUNTED_PATHS, FORM_PATHS, JSON_PATHS, TOKENIZE_PATH
-from promptgroup_router.contract.table import ModelAlias
 from support.fakeengine import Call, engines, until
 from support.tables import SYSTEM, table
 from support.wire import ask, chat, connected, get, post, routing, run, table_of

@@ -9,11 +9,11 @@ import random
 
 import pytest
 
+from promptgroup_contract import names
+from promptgroup_contract.fingerprint import fingerprint, short
+from promptgroup_contract.table import Engine, RoutingTable, Sharing, SlotState, TimeLimits
 from promptgroup_router.apis.request import ApiKind, parse
 from promptgroup_router.apis.tokens import Tokens
-from promptgroup_router.contract import names
-from promptgroup_router.contract.fingerprint import fingerprint, short
-from promptgroup_router.contract.table import Engine, RoutingTable, Sharing, SlotState, TimeLimits
 from promptgroup_router.policy.session_locations import SessionLocations
 from promptgroup_router.routing.route import route
 from support.fakeengine import Call, FakeEngine, engines, until, well

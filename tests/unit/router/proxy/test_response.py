@@ -2,7 +2,7 @@
 
 import pytest
 
-from promptgroup_router.contract.caller_rules import NO_RULES, CallerRules
+from promptgroup_contract.caller_rules import NO_RULES, CallerRules
 from promptgroup_router.http11.http1 import Framing, parse_response
 from promptgroup_router.proxy.response import REQUEST_ID, connection_lines, interim_head, own_answer, relayed_head
 from support.heads import answer_head

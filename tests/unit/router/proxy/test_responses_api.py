@@ -5,7 +5,7 @@ import re
 import orjson
 import pytest
 
-from promptgroup_router.contract.caller_rules import CallerRules, EngineField
+from promptgroup_contract.caller_rules import CallerRules, EngineField
 from promptgroup_router.feed import table_file
 from promptgroup_router.routing.response_id import RANDOM_BYTES, ResponseId, encode
 from support.fakeengine import Call, engines, until

@@ -5,8 +5,8 @@ import contextlib
 import orjson
 import pytest
 
+from promptgroup_contract.table import PromptRef
 from promptgroup_local.engine.flags import Cost, Knobs
-from promptgroup_router.contract.table import PromptRef
 from support.fakeengine import Call, engines
 from support.served import standing_in
 from support.tables import group, revision, slot, table

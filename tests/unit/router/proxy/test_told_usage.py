@@ -6,9 +6,9 @@ from dataclasses import replace
 import orjson
 import pytest
 
+from promptgroup_contract.caller_rules import CachedTokens, CallerRules
+from promptgroup_contract.table import ResponseCaching
 from promptgroup_router.callers import told_usage
-from promptgroup_router.contract.caller_rules import CachedTokens, CallerRules
-from promptgroup_router.contract.table import ResponseCaching
 from support.fakeengine import Call, engines
 from support.tables import group, revision, slot, table
 from support.wire import ask, chat, connected, post, routing, run, table_of

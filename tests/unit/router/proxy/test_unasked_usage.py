@@ -5,7 +5,7 @@ import contextlib
 import orjson
 import pytest
 
-from promptgroup_router.contract.caller_rules import CachedTokens, CallerLimits, CallerRules
+from promptgroup_contract.caller_rules import CachedTokens, CallerLimits, CallerRules
 from support.answered import event
 from support.fakeengine import Call, engines, until
 from support.keys import BY_KEY, KEY_A, write_keys

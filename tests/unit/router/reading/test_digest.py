@@ -3,6 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from promptgroup_contract.table import PromptRef
 from promptgroup_router.apis.endpoints import ENDPOINTS
 from promptgroup_router.apis.responses import goes_on
 from promptgroup_router.apis.session_key import find_session
@@ -10,7 +11,6 @@ from promptgroup_router.apis.structure import LARGE_BYTES
 from promptgroup_router.apis.tokens import Tokens
 from promptgroup_router.base.errors import ApiError
 from promptgroup_router.callers.longest_answer import SAYING, longest_answer
-from promptgroup_router.contract.table import PromptRef
 from promptgroup_router.features.cache_diagnosis import HEADER, question, without_question
 from promptgroup_router.policy.session_locations import SessionLocations
 from promptgroup_router.reading.digest import digest, from_digest

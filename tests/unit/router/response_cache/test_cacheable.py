@@ -2,8 +2,8 @@
 
 import pytest
 
-from promptgroup_router.contract.caller_rules import EngineField
-from promptgroup_router.contract.table import ResponseCaching
+from promptgroup_contract.caller_rules import EngineField
+from promptgroup_contract.table import ResponseCaching
 from promptgroup_router.response_cache.cacheable import Bypass, bypass
 from support.asks import MESSAGES, TEXT, asked
 

@@ -3,10 +3,10 @@
 import orjson
 import pytest
 
+from promptgroup_contract.caller_rules import EngineField
+from promptgroup_contract.table import Prompt
 from promptgroup_router.apis.endpoints import ENDPOINTS
 from promptgroup_router.apis.request import preamble
-from promptgroup_router.contract.caller_rules import EngineField
-from promptgroup_router.contract.table import Prompt
 from support.asks import CHAT, MESSAGES, TEXT, asked, key_of
 from support.wire import chat
 

@@ -1,6 +1,6 @@
 import pytest
 
-from promptgroup_router.contract.table import ModelAlias
+from promptgroup_contract.table import ModelAlias
 from promptgroup_router.rings.aliases import NO_ALIASES
 from promptgroup_router.rings.index import build_index
 from support.tables import group, revision, settled, table

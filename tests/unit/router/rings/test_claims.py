@@ -1,7 +1,7 @@
 import pytest
 
-from promptgroup_router.contract.fingerprint import hash_prefix
-from promptgroup_router.contract.messages import canonical_messages
+from promptgroup_contract.fingerprint import hash_prefix
+from promptgroup_contract.messages import canonical_messages
 from promptgroup_router.rings.claims import MOST_COUNTS, MOST_LENGTHS, Claim, Claims, common_length
 
 

@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from promptgroup_router.contract.fingerprint import Fingerprint
+from promptgroup_contract.fingerprint import Fingerprint
 from promptgroup_router.rings.ids import member_hash, member_id, member_parts
 
 FULL = Fingerprint("9f2c61d0" + "0" * 24)

@@ -2,9 +2,9 @@ from dataclasses import replace
 
 import pytest
 
-from promptgroup_router.contract.access import ANYBODY
-from promptgroup_router.contract.caller_rules import CallerRules, EngineField
-from promptgroup_router.contract.table import Engine, SlotState
+from promptgroup_contract.access import ANYBODY
+from promptgroup_contract.caller_rules import CallerRules, EngineField
+from promptgroup_contract.table import Engine, SlotState
 from promptgroup_router.rings.index import LENDERS, build_index
 from support.keys import BY_KEY
 from support.tables import SYSTEM, group, revision, slot, table

@@ -1,7 +1,7 @@
 import pytest
 import xxhash
 
-from promptgroup_router.contract.table import Policy, SlotState
+from promptgroup_contract.table import Policy, SlotState
 from promptgroup_router.policy.balancer import Balancer
 from promptgroup_router.policy.demand import Demand
 from promptgroup_router.policy.health import Health

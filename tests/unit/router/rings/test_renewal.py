@@ -1,6 +1,6 @@
 from dataclasses import replace
 
-from promptgroup_router.contract.table import Engine, SlotState
+from promptgroup_contract.table import Engine, SlotState
 from promptgroup_router.rings.index import build_index
 from promptgroup_router.rings.renewal import renewed
 from promptgroup_router.routing.holder import only

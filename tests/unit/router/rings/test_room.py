@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from promptgroup_router.contract.table import TableError
+from promptgroup_contract.table import TableError
 from promptgroup_router.rings.room import MOST, MOST_OF_NAMESPACE, NOTHING, Room, Size, size_of
 
 HALF = Size(1, MOST_OF_NAMESPACE.slots // 2)

@@ -3,10 +3,10 @@ from dataclasses import replace
 import orjson
 import pytest
 
+from promptgroup_contract.fingerprint import canonical_tools
+from promptgroup_contract.table import ModelAlias
 from promptgroup_router.apis.request import ApiKind, parse
 from promptgroup_router.base.errors import ApiError
-from promptgroup_router.contract.fingerprint import canonical_tools
-from promptgroup_router.contract.table import ModelAlias
 from promptgroup_router.rings.index import build_index
 from promptgroup_router.rings.names import NameConflict
 from promptgroup_router.routing.match import ByContent, ByName, NoMatch, match_group

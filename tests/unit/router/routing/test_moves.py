@@ -1,4 +1,4 @@
-from promptgroup_router.contract.fingerprint import fingerprint
+from promptgroup_contract.fingerprint import fingerprint
 from promptgroup_router.rings.ids import member_id
 from promptgroup_router.routing.moves import KEPT, LATELY, Moves
 

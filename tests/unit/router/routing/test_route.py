@@ -8,12 +8,12 @@ import orjson
 import pytest
 import xxhash
 
+from promptgroup_contract.fingerprint import canonical_tools
+from promptgroup_contract.table import ModelAlias, SlotState
 from promptgroup_router.apis.endpoints import ENDPOINTS
 from promptgroup_router.apis.request import ApiKind, parse
 from promptgroup_router.apis.tokens import Tokens
 from promptgroup_router.base.errors import ApiError
-from promptgroup_router.contract.fingerprint import canonical_tools
-from promptgroup_router.contract.table import ModelAlias, SlotState
 from promptgroup_router.policy.gossip import LAST_TURN
 from promptgroup_router.policy.session_locations import QUIET_SECONDS, Placement, SessionLocations
 from promptgroup_router.rings.index import build_index

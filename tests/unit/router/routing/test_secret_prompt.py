@@ -1,12 +1,12 @@
 import orjson
 import pytest
 
+from promptgroup_contract.table import PromptRef
 from promptgroup_router.apis.by_model import parse_json, parse_tokenize
 from promptgroup_router.apis.request import ApiKind, parse
 from promptgroup_router.apis.responses import parse_response
 from promptgroup_router.apis.tokens import Tokens
 from promptgroup_router.base.errors import ApiError
-from promptgroup_router.contract.table import PromptRef
 from promptgroup_router.policy.session_locations import SessionLocations
 from promptgroup_router.rings.index import build_index
 from promptgroup_router.routing.near_miss import find_near_miss

@@ -1,6 +1,6 @@
 import pytest
 
-from promptgroup_router.contract.table import RoutingTable
+from promptgroup_contract.table import RoutingTable
 from promptgroup_router.routing.sound_part import sound_part
 from support.tables import group, revision, slot, table
 

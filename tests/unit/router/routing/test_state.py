@@ -1,6 +1,6 @@
 from dataclasses import replace
 
-from promptgroup_router.contract.table import ModelAlias
+from promptgroup_contract.table import ModelAlias
 from promptgroup_router.policy.demand import Demand
 from promptgroup_router.policy.sessions import SESSION_SECONDS
 from promptgroup_router.routing.near_miss import NearMiss

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from promptgroup_router.contract.table import Engine
+from promptgroup_contract.table import Engine
 from promptgroup_router.policy import working_set
 from promptgroup_router.routing import admission_queue
 from support.fakeengine import Call, engines, until

@@ -6,8 +6,8 @@ import contextlib
 import orjson
 import pytest
 
-from promptgroup_router.contract.semantic import SemanticCaching
-from promptgroup_router.contract.table import CacheScope
+from promptgroup_contract.semantic import SemanticCaching
+from promptgroup_contract.table import CacheScope
 from promptgroup_router.response_cache.purge import Purge
 from support.answered import Oracle, exact, keeping
 from support.fakeengine import Call, engines, until

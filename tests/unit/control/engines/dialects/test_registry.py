@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 import promptgroup_operator
+from promptgroup_contract.table import PromptRef
 from promptgroup_operator.api.prompt_group import EngineType
 from promptgroup_operator.engines import engine_metrics, tiers
 from promptgroup_operator.engines.dialects import registry
@@ -14,7 +15,6 @@ from promptgroup_operator.engines.dialects.metric_names import MetricNames
 from promptgroup_operator.engines.dialects.pod_parts import ManualTier, PodParts
 from promptgroup_operator.plan import desired
 from promptgroup_operator.world.load import TierReach
-from promptgroup_router.contract.table import PromptRef
 from support.builders import FINGERPRINT, group, spec
 
 NAMED_BY = {"api", "engines/dialects/registry.py"}

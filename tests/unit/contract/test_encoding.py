@@ -3,7 +3,7 @@ from dataclasses import replace
 
 import pytest
 
-from promptgroup_router.contract.encoding import (
+from promptgroup_contract.encoding import (
     FORMAT,
     GUARDED_FORMAT,
     decode_group,
@@ -11,9 +11,9 @@ from promptgroup_router.contract.encoding import (
     encode_group,
     encode_table,
 )
-from promptgroup_router.contract.engine_tls import CONFIG_MAP, EngineTls
-from promptgroup_router.contract.semantic import SemanticCaching
-from promptgroup_router.contract.table import (
+from promptgroup_contract.engine_tls import CONFIG_MAP, EngineTls
+from promptgroup_contract.semantic import SemanticCaching
+from promptgroup_contract.table import (
     CacheScope,
     Engine,
     Group,

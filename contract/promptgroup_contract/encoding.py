@@ -7,9 +7,9 @@ A router refuses one that it does not know; the caller then keeps the last good 
 from collections.abc import Generator, Mapping
 from typing import Any
 
-from promptgroup_router.contract.access import Access
-from promptgroup_router.contract.table import Group, RoutingTable, Slot, TableError
-from promptgroup_router.contract.wire import UnfitError, codec_of, kind_of, shown
+from promptgroup_contract.access import Access
+from promptgroup_contract.table import Group, RoutingTable, Slot, TableError
+from promptgroup_contract.wire import UnfitError, codec_of, kind_of, shown
 
 FORMAT = 1
 """Version of the encoding. Additions keep it; a change of meaning raises it."""

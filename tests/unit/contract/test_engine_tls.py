@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from promptgroup_router.contract.engine_tls import CONFIG_MAP, SECRET, EngineTls, parse
+from promptgroup_contract.engine_tls import CONFIG_MAP, SECRET, EngineTls, parse
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,10 @@ from pathlib import Path
 import orjson
 import pytest
 
-from promptgroup_router.contract.fingerprint import FINGERPRINT_LENGTH, canonical_tools, fingerprint, hash_prefix, short
-from promptgroup_router.contract.messages import canonical_messages
+from promptgroup_contract.fingerprint import FINGERPRINT_LENGTH, canonical_tools, fingerprint, hash_prefix, short
+from promptgroup_contract.messages import canonical_messages
 
-VECTORS = json.loads((Path(__file__).parents[3] / "golden" / "fingerprints.json").read_text())
+VECTORS = json.loads((Path(__file__).parents[2] / "golden" / "fingerprints.json").read_text())
 BY_NAME = {each["name"]: each for each in VECTORS}
 
 

@@ -1,6 +1,6 @@
 import pytest
 
-from promptgroup_router.contract.messages import canonical_messages, read_messages
+from promptgroup_contract.messages import canonical_messages, read_messages
 
 SAID = [("user", 'Grüße "x"\n'), ("assistant", "Hello")]
 

@@ -9,15 +9,15 @@ Prompt text is not part of a PromptRoute. A revision names the immutable ConfigM
 import enum
 from dataclasses import dataclass, field
 
-from promptgroup_router.contract import engine_tls
-from promptgroup_router.contract.access import Access
-from promptgroup_router.contract.caller_rules import NO_RULES, CallerRules
-from promptgroup_router.contract.engine_tls import EngineTls
-from promptgroup_router.contract.fingerprint import Fingerprint, hash_prefix
-from promptgroup_router.contract.messages import read_messages
-from promptgroup_router.contract.names import HEADER_SESSION
-from promptgroup_router.contract.semantic import SemanticCaching
-from promptgroup_router.contract.wire import (
+from promptgroup_contract import engine_tls
+from promptgroup_contract.access import Access
+from promptgroup_contract.caller_rules import NO_RULES, CallerRules
+from promptgroup_contract.engine_tls import EngineTls
+from promptgroup_contract.fingerprint import Fingerprint, hash_prefix
+from promptgroup_contract.messages import read_messages
+from promptgroup_contract.names import HEADER_SESSION
+from promptgroup_contract.semantic import SemanticCaching
+from promptgroup_contract.wire import (
     COUNT,
     FLAG,
     OBJECT_NAME_SCHEMA,

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, fields
 from typing import Any
 
-from promptgroup_router.contract.names import LONGEST_NAME, OBJECT_NAME
+from promptgroup_contract.names import LONGEST_NAME, OBJECT_NAME
 
 MOST = (1 << 53) - 1
 """Largest number that is taken where a field has no limit of its own: every program reads it from JSON as it was

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from promptgroup_router.contract.wire import COUNT, TEXT, Ratio, wire
+from promptgroup_contract.wire import COUNT, TEXT, Ratio, wire
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 import pytest
 
-from promptgroup_router.contract.caller_rules import (
+from promptgroup_contract.caller_rules import (
     NO_LIMITS,
     NO_RULES,
     CallerLimits,
@@ -8,8 +8,8 @@ from promptgroup_router.contract.caller_rules import (
     EngineField,
     Priority,
 )
-from promptgroup_router.contract.encoding import FORMAT, GUARDED_FORMAT, encode_group
-from promptgroup_router.contract.wire import UnfitError, codec_of
+from promptgroup_contract.encoding import FORMAT, GUARDED_FORMAT, encode_group
+from promptgroup_contract.wire import UnfitError, codec_of
 from support.tables import group
 
 

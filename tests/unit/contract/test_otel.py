@@ -1,6 +1,6 @@
 import pytest
 
-from promptgroup_router.contract.otel import spans_wanted
+from promptgroup_contract.otel import spans_wanted
 
 ENDPOINT = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318"}
 

@@ -2,7 +2,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from promptgroup_router.contract.wire import COUNT, FLAG, SHOWN, TEXT, Hidden, Object, UnfitError, codec_of, wire
+from promptgroup_contract.wire import COUNT, FLAG, SHOWN, TEXT, Hidden, Object, UnfitError, codec_of, wire
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import enum
 import re
 from dataclasses import dataclass, field, replace
 
-from promptgroup_router.contract.wire import COUNT, Count, EnumMember, Keyed, Object, TextSet, UnfitError, shown, wire
+from promptgroup_contract.wire import COUNT, Count, EnumMember, Keyed, Object, TextSet, UnfitError, shown, wire
 
 
 class EngineField(enum.StrEnum):

@@ -1,6 +1,6 @@
 import pytest
 
-from promptgroup_router.contract.names import is_object_name
+from promptgroup_contract.names import is_object_name
 
 
 @pytest.mark.parametrize("name", ["a", "0", "keys", "kube-root-ca.crt", "a.b-c.d0", "x" * 253])

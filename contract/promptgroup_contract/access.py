@@ -7,7 +7,7 @@ import enum
 from dataclasses import dataclass, field
 from ipaddress import ip_network
 
-from promptgroup_router.contract.wire import (
+from promptgroup_contract.wire import (
     FLAG,
     OBJECT_NAME_SCHEMA,
     TEXT,

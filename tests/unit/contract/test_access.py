@@ -2,9 +2,9 @@ from dataclasses import replace
 
 import pytest
 
-from promptgroup_router.contract.access import ANYBODY, Access, AccessType
-from promptgroup_router.contract.encoding import decode_access, decode_group, encode_access, encode_group
-from promptgroup_router.contract.table import TableError
+from promptgroup_contract.access import ANYBODY, Access, AccessType
+from promptgroup_contract.encoding import decode_access, decode_group, encode_access, encode_group
+from promptgroup_contract.table import TableError
 from support.tables import group, revision, slot
 
 WHOLE = {

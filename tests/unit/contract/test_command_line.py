@@ -5,7 +5,7 @@ import pytest
 import promptgroup_operator.__main__
 import promptgroup_picker.settings
 import promptgroup_router.base.settings
-from promptgroup_router.contract.command_line import did_you_mean
+from promptgroup_contract.command_line import did_you_mean
 
 
 def operator(words):
