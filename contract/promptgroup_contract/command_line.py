@@ -38,7 +38,9 @@ class Parser(argparse.ArgumentParser):
             if word == "--" or (self._subparsers is not None and not word.startswith("-")):
                 break  # the rest are no flags, or those of a command
             flag = word.partition("=")[0]
-            if flag.startswith("--") and not any(each.startswith(flag) for each in self._option_string_actions):
+            if flag.startswith("--") and not any(
+                option_string_action.startswith(flag) for option_string_action in self._option_string_actions
+            ):
                 return self._unknown(word)
         return ""
 
@@ -47,7 +49,7 @@ class Parser(argparse.ArgumentParser):
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is not None and value not in action.choices:
-            choices = [str(each) for each in action.choices]
+            choices = [str(choice) for choice in action.choices]
             meant = did_you_mean(str(value), choices)
             raise argparse.ArgumentError(action, f"{str(value)!r} is not known{meant} (known: {', '.join(choices)})")
 
@@ -56,6 +58,6 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Return `, did you mean X?` for the known word that is closest; empty when none is close."""
     import difflib  # noqa: PLC0415 - needed for mistakes only
 
-    spelled = {each.lower(): each for each in known}
+    spelled = {item.lower(): item for item in known}
     close = difflib.get_close_matches(word.lower(), spelled, n=1)
     return f", did you mean {spelled[close[0]]}?" if close else ""

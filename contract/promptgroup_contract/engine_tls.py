@@ -31,5 +31,5 @@ class EngineTls(NamedTuple):
 
 def parse(text: str) -> EngineTls | None:
     """Return the value of a text; None if it is none, and then the engine must not be reached at all."""
-    found = _TEXT.fullmatch(text)
-    return EngineTls(*(part or "" for part in found.groups())) if found is not None else None
+    result = _TEXT.fullmatch(text)
+    return EngineTls(*(part or "" for part in result.groups())) if result is not None else None

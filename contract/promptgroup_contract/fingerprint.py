@@ -78,8 +78,8 @@ def fingerprint(system: str, tools: Sequence[object] | None = None) -> Fingerpri
 
 def hash_prefix(tools: str, system: bytes, messages: str = "") -> Fingerprint:
     """Return the fingerprint of tools in canonical form, the bytes of a system text, and messages in canonical form."""
-    (found,) = hashes_with_messages(tools, system, (messages,))
-    return found
+    (result,) = hashes_with_messages(tools, system, (messages,))
+    return result
 
 
 def hashes_with_messages(tools: str, system: bytes, starts: Iterable[str]) -> Iterator[Fingerprint]:

@@ -29,9 +29,9 @@ def read_messages(canonical: str) -> list[tuple[str, str]]:
         listed = json.loads(canonical)
     except (ValueError, RecursionError):
         raise ValueError("messages are not JSON") from None
-    objects = [each for each in (listed if isinstance(listed, list) else ()) if isinstance(each, dict)]
-    found = [(each.get("role"), each.get("content")) for each in objects]
-    messages = [(role, text) for role, text in found if role in ROLES and isinstance(text, str)]
+    objects = [item for item in (listed if isinstance(listed, list) else ()) if isinstance(item, dict)]
+    result = [(item.get("role"), item.get("content")) for item in objects]
+    messages = [(role, text) for role, text in result if role in ROLES and isinstance(text, str)]
     if not messages or canonical_messages(messages) != canonical:
         raise ValueError("messages are not a list of texts of user and assistant in canonical form")
     return messages

@@ -126,10 +126,10 @@ class Converted(Kind):
 
     def read(self, value: Any) -> Any:
         """Return the value of a text."""
-        found = self._parse(value) if isinstance(value, str) else None
-        if found is None:
+        result = self._parse(value) if isinstance(value, str) else None
+        if result is None:
             raise self.unfit(value)
-        return found
+        return result
 
     def write(self, value: Any, whole: bool) -> str:
         """Return its text."""
@@ -199,16 +199,16 @@ class EnumMember(Kind):
     plain = False
 
     def __init__(self, cls: type[enum.StrEnum]) -> None:
-        self._members: dict[Any, enum.StrEnum] = {each.value: each for each in cls}
+        self._members: dict[Any, enum.StrEnum] = {item.value: item for item in cls}
         self._cls = cls
         self.expected = f"one of {', '.join(self._members)}"
 
     def read(self, value: Any) -> enum.StrEnum:
         """Return the member."""
-        found = self._members.get(value) if isinstance(value, str) else None
-        if found is None:
+        member = self._members.get(value) if isinstance(value, str) else None
+        if member is None:
             raise self.unfit(value)
-        return found
+        return member
 
     def write(self, value: Any, whole: bool) -> str:
         """Return its text."""
@@ -251,12 +251,12 @@ class TextSet(TextList):
     """A set of texts, or of those members of an enumeration that this version knows: the others are left out."""
 
     def __init__(self, cls: type[enum.StrEnum] | None = None) -> None:
-        self._members: dict[Any, enum.StrEnum] | None = {each.value: each for each in cls} if cls is not None else None
+        self._members: dict[Any, enum.StrEnum] | None = {item.value: item for item in cls} if cls is not None else None
 
     def read(self, value: Any) -> Any:
         """Return the set."""
-        texts, known = super().read(value), self._members
-        return frozenset(texts) if known is None else frozenset(known[text] for text in texts if text in known)
+        texts, members = super().read(value), self._members
+        return frozenset(texts) if members is None else frozenset(members[text] for text in texts if text in members)
 
     def write(self, value: Any, whole: bool) -> list[Any]:
         """Return them in alphabetical order."""
@@ -313,20 +313,20 @@ class Objects(Object):
         codec, made, seen = codec_of(self.cls), [], {}
         for index, item in enumerate(value):
             try:
-                found = item if isinstance(item, self.cls) else codec.read(item)  # read before, in steps
+                result = item if isinstance(item, self.cls) else codec.read(item)  # read before, in steps
             except UnfitError as error:
                 raise error.within(f"[{index}]") from None
-            key = getattr(found, self._unique)
+            key = getattr(result, self._unique)
             if key in seen:
                 raise UnfitError(f"has {shown(key)} twice")
-            seen[key] = found
-            made.append(found)
+            seen[key] = result
+            made.append(result)
         return tuple(seen[key] for key in sorted(seen)) if self._ordered else tuple(made)
 
     def write(self, value: Any, whole: bool) -> Any:
         """Return a list of their fields."""
         codec = codec_of(self.cls)
-        return [codec.write(each, whole) for each in value]
+        return [codec.write(item, whole) for item in value]
 
     def schema(self, nested: Nested) -> Schema:
         """Return the schema of a list."""
@@ -349,19 +349,19 @@ class Keyed(Object):
         made: dict[str, Any] = {}
         for index, item in enumerate(value):
             try:
-                found = codec_of(self.cls).read(item)
+                result = codec_of(self.cls).read(item)
             except UnfitError as error:
                 raise error.within(f"[{index}]") from None
             name = item.get(self._key)
             if not isinstance(name, str):
                 raise UnfitError(f"is {shown(name)}, expected a string", f"[{index}]", self._key)
-            made[name] = found
+            made[name] = result
         return tuple((name, made[name]) for name in sorted(made))
 
     def write(self, value: Any, whole: bool) -> Any:
         """Return a list of their names and fields."""
         codec = codec_of(self.cls)
-        return [{self._key: name} | codec.write(each, whole) for name, each in value]
+        return [{self._key: name} | codec.write(item, whole) for name, item in value]
 
     def schema(self, nested: Nested) -> Schema:
         """Return the schema of a list."""
@@ -426,21 +426,21 @@ class Codec:
         self._check: Callable[[Any], None] | None = getattr(cls, "check", None)
         self.fields: list[WireField] = []
         """The described fields, in their order."""
-        for found in fields(cls):
-            described: WireField | None = found.metadata.get("wire")
+        for field in fields(cls):
+            described: WireField | None = field.metadata.get("wire")
             if described is not None:
-                described.name = found.name
-                described.default = MISSING if described.needed else found.default
+                described.name = field.name
+                described.default = MISSING if described.needed else field.default
                 self.fields.append(described)
         self._written: list[tuple[str, str, Kind | None, Any, bool]] = [
             (
-                each.name,
-                each.key,
-                None if each.kind.plain else each.kind,
-                MISSING if each.always else each.default,
-                each.inline_only,
+                field.name,
+                field.key,
+                None if field.kind.plain else field.kind,
+                MISSING if field.always else field.default,
+                field.inline_only,
             )
-            for each in self.fields
+            for field in self.fields
         ]
 
     def read(self, data: Any, known: Mapping[str, Any] | None = None) -> Any:
@@ -456,20 +456,20 @@ class Codec:
         if not isinstance(data, dict):
             raise UnfitError(f"is {kind_of(data)}, expected an object")
         values: dict[str, Any] = dict(known) if known is not None else {}
-        for each in self.fields:
-            if not each.key:
-                values[each.name] = each.kind.read(data)
+        for field in self.fields:
+            if not field.key:
+                values[field.name] = field.kind.read(data)
                 continue
-            value = data.get(each.key)
+            value = data.get(field.key)
             if value is not None:
                 try:
-                    values[each.name] = each.kind.read(value)
+                    values[field.name] = field.kind.read(value)
                 except UnfitError as error:
-                    raise error.within(each.key) from None
-            elif each.absent is not MISSING:
-                values[each.name] = each.absent
-            elif each.default is MISSING:
-                raise UnfitError(f"is missing, expected {each.kind.expected}", each.key)
+                    raise error.within(field.key) from None
+            elif field.absent is not MISSING:
+                values[field.name] = field.absent
+            elif field.default is MISSING:
+                raise UnfitError(f"is missing, expected {field.kind.expected}", field.key)
         made = self._cls(**values)
         if self._check is not None:
             self._check(made)
@@ -496,10 +496,10 @@ _CODECS: dict[type, Codec] = {}
 
 def codec_of(cls: type) -> Codec:
     """Return the codec of a class."""
-    found = _CODECS.get(cls)
-    if found is None:
-        found = _CODECS[cls] = Codec(cls)
-    return found
+    codec = _CODECS.get(cls)
+    if codec is None:
+        codec = _CODECS[cls] = Codec(cls)
+    return codec
 
 
 def shown(value: object) -> str:

@@ -31,9 +31,9 @@ class PoolFeed:
         while True:
             try:
                 path = object_path(f"/apis/{INFERENCE_GROUP}/v1", self._namespace, "inferencepools", self._name)
-                found = await self._api.get(path)
-                pods = await self._api.get(f"{self._pods}?labelSelector={quote(labels(found))}")
-                self._pool.members = members(found, pods)
+                result = await self._api.get(path)
+                pods = await self._api.get(f"{self._pods}?labelSelector={quote(labels(result))}")
+                self._pool.members = members(result, pods)
                 self._on_read()
             except (KubeError, PoolError) as error:
                 log.warning("the pool cannot be read: its last endpoints stay in use", extra=fields(problem=error))

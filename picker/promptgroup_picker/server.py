@@ -145,10 +145,10 @@ class Picker:
 
     def _secured(self, bound: asyncio.Server) -> TlsPort:
         """Accept gateways on the addresses that a server of the loop is bound to, in its place."""
-        sockets = [copy_of(each.fileno()) for each in bound.sockets]
+        sockets = [copy_of(socket.fileno()) for socket in bound.sockets]
         bound.close()
-        for each in sockets:
-            each.listen(BACKLOG)
+        for socket in sockets:
+            socket.listen(BACKLOG)
         handshakes = Handshakes(max(1, self._settings.max_connections // ADDRESS_SHARE))
         refused = self.core.state.metrics.handshakes_refused.add
         return TlsPort(sockets, self._gateways.accept, self._tls_context, handshakes, refused)
@@ -159,8 +159,8 @@ class Picker:
         self.core.state.draining = True
         log.info("draining", extra=fields(calls=len(self._calls.open)))
         await asyncio.sleep(settings.drain_delay)
-        for each in self._servers:
-            each.close()
+        for server in self._servers:
+            server.close()
         self._gateways.drain()
         try:
             async with asyncio.timeout(settings.drain_timeout):

@@ -46,7 +46,7 @@ def check_request(guard: AdminGuard, client: ClientConnection, request: HttpRequ
     path, method = request.head.path, request.head.method
     guard.check(request, client.peer_address(), changes=path == PURGE_PATH)
     if path not in PATHS:
-        listed = ", ".join(each.decode() for each in PATHS)
+        listed = ", ".join(item.decode() for item in PATHS)
         raise ApiError(404, f"there is nothing at this path: use one of {listed}", code="not_found")
     allowed = (b"POST",) if path in (EXPLAIN_PATH, PURGE_PATH) else (b"GET", b"HEAD")
     if method not in allowed:
@@ -143,11 +143,11 @@ class Admin:
             case b"/unmatched":
                 client.answer(200, [(b"content-type", JSON)], self._unmatched())
             case b"/responses/samples":
-                kept = self._kept_answers
-                if kept is None or kept.samples is None:
+                kept_answers = self._kept_answers
+                if kept_answers is None or kept_answers.samples is None:
                     client.refuse(no_samples())
                 else:
-                    client.answer(200, [(b"content-type", JSON_LINES)], kept.samples())
+                    client.answer(200, [(b"content-type", JSON_LINES)], kept_answers.samples())
             case b"/responses/purge":
                 return PendingAnswer(client, self._purge(client, bytes(request.body)))
             case _:
@@ -166,8 +166,8 @@ class Admin:
             return
         client.answer(200, [(b"content-type", JSON)], answer)
 
-    async def _purge(self, client: ClientConnection, what: bytes) -> None:
-        purged = await self._kept_answers.purge(what) if self._kept_answers is not None else 0
+    async def _purge(self, client: ClientConnection, subject: bytes) -> None:
+        purged = await self._kept_answers.purge(subject) if self._kept_answers is not None else 0
         client.answer(200, [(b"content-type", JSON)], orjson.dumps({"purged": purged}))
 
     async def _tell_table(self, client: ClientConnection) -> None:

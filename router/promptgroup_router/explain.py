@@ -81,12 +81,12 @@ def parse_explain_request(data: bytes) -> ExplainRequest:
     """
     structure.check(data, structure.MOST_VALUES_OF_TEXT)
     try:
-        asked = orjson.loads(data)
+        requested = orjson.loads(data)
     except orjson.JSONDecodeError as error:
         raise ApiError(400, f"the request to explain is not JSON: {error}", code="invalid_json") from None
-    match asked:
+    match requested:
         case {"body": str(body)}:
-            headers, path = asked.get("headers", {}), asked.get("path", CHAT_PATH.decode())
+            headers, path = requested.get("headers", {}), requested.get("path", CHAT_PATH.decode())
         case _:
             raise ApiError(
                 400, "body is missing or no string, expected the body of a request as a string", param="body"
@@ -97,7 +97,7 @@ def parse_explain_request(data: bytes) -> ExplainRequest:
         raise ApiError(400, f"headers have more than {MAX_HEAD} bytes, which no request may have", param="headers")
     endpoint = ENDPOINTS.get(str(path).encode())
     if endpoint is None or not endpoint.cached:
-        expected = ", ".join(each.path.decode() for each in ENDPOINTS.values() if each.cached)
+        expected = ", ".join(item.path.decode() for item in ENDPOINTS.values() if item.cached)
         raise ApiError(400, f"path is {shown(str(path))}, expected one of {expected}", param="path")
     return ExplainRequest(
         endpoint, {name.lower().encode(): value.encode() for name, value in headers.items()}, body.encode()
@@ -141,61 +141,61 @@ def explain(state: RouterState, question: ExplainRequest, now: float) -> bytes:
 
 
 def _explained(state: RouterState, question: ExplainRequest, now: float, identify: Identify) -> bytes:
-    told: dict[str, Any] = {"table": state.index.table.version, "refusal": None}
+    result: dict[str, Any] = {"table": state.index.table.version, "refusal": None}
     try:
         if state.asks_callers:
             check_in(state.index, identify)
-        ask = question.endpoint.parse(question.body)
-        found = _routed(state, ask, question.headers, now, identify)
-        told["caller"] = _caller(state, found)
-        group, revision = _whose(state, found)
-        place = state.balancer.locations.get_by_origin(found.demand.record, found.demand.origin, now)
-        told |= _request(found, group, revision, place, asked=ask.model, now=now)
-        refuse_empty(found)
-        told |= _placement(_case(state, found, now), revision)
+        request = question.endpoint.parse(question.body)
+        routed = _routed(state, request, question.headers, now, identify)
+        result["caller"] = _caller(state, routed)
+        group, revision = _whose(state, routed)
+        place = state.balancer.locations.get_by_origin(routed.demand.record, routed.demand.origin, now)
+        result |= _request(routed, group, revision, place, asked=request.model, now=now)
+        refuse_empty(routed)
+        result |= _placement(_case(state, routed, now), revision)
     except ApiError as error:
-        told["refusal"] = {"status": error.status, "code": error.code, "param": error.param, "message": str(error)}
-    return orjson.dumps(told, option=orjson.OPT_INDENT_2)
+        result["refusal"] = {"status": error.status, "code": error.code, "param": error.param, "message": str(error)}
+    return orjson.dumps(result, option=orjson.OPT_INDENT_2)
 
 
 def _routed(
-    state: RouterState, ask: ParsedRequest, headers: dict[bytes, bytes], now: float, identify: Identify
+    state: RouterState, request: ParsedRequest, headers: dict[bytes, bytes], now: float, identify: Identify
 ) -> Route:
     """Return the route of a request: without regard to what was sent before, where the group tells callers apart.
 
     The names of sessions and of callers are the sender's to choose here, so that any record could be asked for.
     """
     route_by = partial(
-        route, state.index, ask, headers, tokens=state.tokens, now=now, identify=identify, salts=state.salts
+        route, state.index, request, headers, tokens=state.tokens, now=now, identify=identify, salts=state.salts
     )
-    found = route_by(locations=SessionLocations())
-    if state.authenticator.access(found.candidates.access).type is AccessType.ANONYMOUS:
+    result = route_by(locations=SessionLocations())
+    if state.authenticator.access(result.candidates.access).type is AccessType.ANONYMOUS:
         return route_by(locations=state.balancer.locations)
-    demand = found.demand
+    demand = result.demand
     demand.unseen, demand.origin, demand.marks, demand.lengths = True, NO_SESSION, (), ()
-    if (found.group == UNMATCHED or found.rewrite.domain.salt) and found.candidates.policy is not Policy.PREFIX_HASH:
+    if (result.group == UNMATCHED or result.rewrite.domain.salt) and result.candidates.policy is not Policy.PREFIX_HASH:
         demand.prefix = NO_PREFIX  # a prefix that callers have brought to replicas, and not the operator
-    return found
+    return result
 
 
-def _whose(state: RouterState, found: Route) -> tuple[GroupEntry | None, RevisionEntry | None]:
-    if found.group == UNMATCHED:
+def _whose(state: RouterState, result: Route) -> tuple[GroupEntry | None, RevisionEntry | None]:
+    if result.group == UNMATCHED:
         return None, None
-    group = state.index.names[found.group]
-    return group, next(each for each in group.revisions if each.candidates.id == found.candidates.id)
+    group = state.index.names[result.group]
+    return group, next(revision for revision in group.revisions if revision.candidates.id == result.candidates.id)
 
 
-def _caller(state: RouterState, found: Route) -> dict[str, str | None] | None:
-    if state.authenticator.access(found.candidates.access).type is AccessType.ANONYMOUS:
+def _caller(state: RouterState, result: Route) -> dict[str, str | None] | None:
+    if state.authenticator.access(result.candidates.access).type is AccessType.ANONYMOUS:
         return None
-    return {"name": found.caller.name or None}
+    return {"name": result.caller.name or None}
 
 
 # --- group, session, revision ------------------------------------------------------------------------------
 
 
 def _request(
-    found: Route,
+    result: Route,
     group: GroupEntry | None,
     revision: RevisionEntry | None,
     place: Placement | None,
@@ -203,7 +203,7 @@ def _request(
     asked: str,
     now: float,
 ) -> dict[str, Any]:
-    demand, session, unmatched = found.demand, found.session, feature_of(found.features, UnmatchedPrompt)
+    demand, session, unmatched = result.demand, result.session, feature_of(result.features, UnmatchedPrompt)
     missed = unmatched.near_miss if unmatched is not None else None
     last = None
     if place is not None:
@@ -211,24 +211,24 @@ def _request(
         last = {"replica": _label(place.member), "tokens": round(place.tokens), "secondsAgo": ago}
     return {
         "match": {
-            "how": found.matched_by.value,
+            "how": result.matched_by.value,
             "group": group.label if group is not None else None,
-            "model": found.model,
-            "alias": asked if found.matched_by is not MatchedBy.NAME and asked != found.model else None,
+            "model": result.model,
+            "alias": asked if result.matched_by is not MatchedBy.NAME and asked != result.model else None,
             "nearMiss": {"group": missed.group, "atByte": missed.at} if missed is not None else None,
         },
         "session": {"key": f"{session.key:016x}", "named": session.named, "source": session.source, "last": last},
-        "revision": _arm(found, group, revision) if group is not None and revision is not None else None,
+        "revision": _arm(result, group, revision) if group is not None and revision is not None else None,
         "tokens": {"prompt": demand.prompt, "prefix": demand.tier1, "history": demand.history},
     }
 
 
-def _arm(found: Route, group: GroupEntry, revision: RevisionEntry) -> dict[str, Any]:
+def _arm(result: Route, group: GroupEntry, revision: RevisionEntry) -> dict[str, Any]:
     return {
         "fingerprint": revision.revision.fingerprint,
         "weight": revision.revision.weight,
-        "weights": sum(each.revision.weight for each in group.revisions),
-        "why": "session" if found.session.pinned else "weight" if found.matched_by is MatchedBy.NAME else "content",
+        "weights": sum(revision_entry.revision.weight for revision_entry in group.revisions),
+        "why": "session" if result.session.pinned else "weight" if result.matched_by is MatchedBy.NAME else "content",
     }
 
 
@@ -258,9 +258,9 @@ class _Case(NamedTuple):
     """True if only the group's other revisions have room; `ranked` are their members."""
 
 
-def _case(state: RouterState, found: Route, now: float) -> _Case:
-    demand, balancer = found.demand, state.balancer
-    choice = balancer.preview(found.candidates, demand, now)
+def _case(state: RouterState, result: Route, now: float) -> _Case:
+    demand, balancer = result.demand, state.balancer
+    choice = balancer.preview(result.candidates, demand, now)
     candidates, allowed, chosen = choice.candidates, choice.allowed, choice.member
     costs = balancer.costs_by_member(candidates, demand, allowed, now)
     open_to = {member.id for member in allowed}
@@ -270,12 +270,12 @@ def _case(state: RouterState, found: Route, now: float) -> _Case:
         requests = balancer.replicas[member.id].load
         ranked.append(_Candidate(member, requests, member.id not in open_to, cost, room))
     return _Case(
-        found=found,
+        found=result,
         place=balancer.locations.get_by_origin(demand.record, demand.origin, now),
-        home=next(preferred(candidates, _key(found), allowed)),
+        home=next(preferred(candidates, _key(result), allowed)),
         ranked=sorted(ranked, key=_rank),
         chosen=chosen,
-        last_resort=candidates is not found.candidates,
+        last_resort=candidates is not result.candidates,
     )
 
 
@@ -283,9 +283,9 @@ def _rank(candidate: _Candidate) -> tuple[bool, bool, float]:
     return candidate.ejected, candidate.room is False, candidate.cost.total if candidate.cost is not None else 0.0
 
 
-def _key(found: Route) -> int:
+def _key(result: Route) -> int:
     """Return the key that is looked up on the ring."""
-    return found.demand.prefix if found.candidates.policy is Policy.PREFIX_HASH else found.demand.session
+    return result.demand.prefix if result.candidates.policy is Policy.PREFIX_HASH else result.demand.session
 
 
 def _placement(case: _Case, revision: RevisionEntry | None) -> dict[str, Any]:
@@ -294,22 +294,22 @@ def _placement(case: _Case, revision: RevisionEntry | None) -> dict[str, Any]:
     return {
         "policy": candidates.policy.value,
         "ring": list(_ring(case.found, revision)),
-        "candidates": [_shown(each, lent=each.member.id not in own) for each in case.ranked],
+        "candidates": [_shown(item, lent=item.member.id not in own) for item in case.ranked],
         "choice": case.chosen.label if case.chosen is not None else None,
         "why": _why(case),
     }
 
 
-def _ring(found: Route, revision: RevisionEntry | None) -> Iterator[dict[str, str]]:
+def _ring(result: Route, revision: RevisionEntry | None) -> Iterator[dict[str, str]]:
     """Yield every slot of the revision, whatever its state, and then the members that others lend."""
     own = set()
     if revision is not None:
         states = {slot.index: slot.state for slot in revision.revision.slots}
-        for index in ring_of(frozenset(states)).order(_key(found)):
+        for index in ring_of(frozenset(states)).order(_key(result)):
             replica = f"{revision.label}/{revision.short}/{index}"
             own.add(replica)
             yield {"replica": replica, "state": states[index].value}
-    for member in found.candidates.order(_key(found)):
+    for member in result.candidates.order(_key(result)):
         if member.label not in own:
             yield {"replica": member.label, "state": SlotState.READY.value}
 
@@ -337,18 +337,18 @@ def _why(case: _Case) -> str:
     if case.chosen is None:
         seconds = WAIT_SECONDS if case.found.demand.history else NEW_SECONDS
         return f"no replica has room for the session: it waits for {seconds:g} s at most, then it gets 503"
-    open_to = [each for each in case.ranked if not each.ejected]
+    open_to = [item for item in case.ranked if not item.ejected]
     if len(open_to) == 1:
         return "no other replica can be sent to"
     if case.last_resort:
         return "no replica of its revision or of other groups has room: it is the best of the group's other revisions"
-    taken = next(each for each in open_to if each.member is case.chosen)
+    taken = next(item for item in open_to if item.member is case.chosen)
     candidates = case.found.candidates
     match candidates.policy:
         case Policy.EXPECTED_TTFT:
             return _cheapest(case, taken)
         case Policy.BOUNDED_LOAD:
-            cap = load_cap([each.requests for each in open_to], candidates.load_factor_percent)
+            cap = load_cap([item.requests for item in open_to], candidates.load_factor_percent)
             return f"it is the first in the ring's order with fewer than {cap} requests"
         case Policy.LEAST_REQUEST:
             return f"it has the fewest requests, {taken.requests}"
@@ -360,7 +360,7 @@ def _why(case: _Case) -> str:
 
 def _cheapest(case: _Case, taken: _Candidate) -> str:
     was = case.place.member if case.place is not None else case.home.id
-    stay = next((each for each in case.ranked if each.member.id == was), None)
+    stay = next((item for item in case.ranked if item.member.id == was), None)
     if stay is taken:
         if case.place is not None:
             return "the session was there last, and no other is cheaper"

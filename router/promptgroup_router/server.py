@@ -187,8 +187,8 @@ class Router:
         peering = self.core.peering
         return peering is not None and any(address == other for _, other in peering.others())
 
-    async def _purge(self, what: bytes) -> int:
-        return await self.answers.purge_everywhere(parse_purge(what))
+    async def _purge(self, subject: bytes) -> int:
+        return await self.answers.purge_everywhere(parse_purge(subject))
 
     def _samples(self) -> bytes:
         return self._similar.samples()
@@ -286,8 +286,10 @@ class Router:
         index = self.state.index
         if index is not self._followed:
             self._followed = index
-            caching = {each.label: each.group.responses for each in index.groups}
-            self.answers.keep_groups({label: each for label, each in caching.items() if each is not None})
+            caching = {group.label: group.group.responses for group in index.groups}
+            self.answers.keep_groups(
+                {label: response_caching for label, response_caching in caching.items() if response_caching is not None}
+            )
         self.answers.tell()
 
 
@@ -368,10 +370,10 @@ async def serve(server: Server) -> int:
         The exit status.
     """
     loop = asyncio.get_running_loop()
-    asked, hurried = asyncio.Event(), asyncio.Event()
+    event, hurried = asyncio.Event(), asyncio.Event()
 
     def leave() -> None:
-        (hurried if asked.is_set() else asked).set()
+        (hurried if event.is_set() else event).set()
 
     try:
         await server.start()
@@ -385,7 +387,7 @@ async def serve(server: Server) -> int:
     # objects made until here live as long as the process: the collector need not visit them again
     gc.collect()
     gc.freeze()
-    broken = await _first(asked.wait(), server.core.failure())
+    broken = await _first(event.wait(), server.core.failure())
     await _first(hurried.wait(), server.drain())
     await server.stop()
     return 1 if broken else 0

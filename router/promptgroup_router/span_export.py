@@ -101,8 +101,8 @@ def _sdk(service: str) -> tuple[_Send, Callable[[], None]]:
     scope = InstrumentationScope("promptgroup")
     sampled = SpanContext(1, 1, False, TraceFlags(TraceFlags.SAMPLED))
 
-    def context(found: TraceContext, *, remote: bool) -> SpanContext:
-        return SpanContext(found.trace, found.span, remote, TraceFlags(found.flags))
+    def context(trace_context: TraceContext, *, remote: bool) -> SpanContext:
+        return SpanContext(trace_context.trace, trace_context.span, remote, TraceFlags(trace_context.flags))
 
     class Record(ReadableSpan):
         """A span of the SDK's queue that is not made yet."""
@@ -124,7 +124,7 @@ def _sdk(service: str) -> tuple[_Send, Callable[[], None]]:
                 context(ended.parent, remote=True) if ended.parent is not None else None,
                 resource,
                 ended.attributes,
-                [Event(each.name, each.attributes, each.at) for each in ended.events],
+                [Event(event.name, event.attributes, event.at) for event in ended.events],
                 kind=SpanKind.SERVER,
                 status=Status(StatusCode.ERROR, ended.error) if ended.error else Status(StatusCode.UNSET),
                 start_time=ended.began,
@@ -136,7 +136,7 @@ def _sdk(service: str) -> tuple[_Send, Callable[[], None]]:
         """Makes the spans before it sends them."""
 
         def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-            return super().export([each.made() if isinstance(each, Record) else each for each in spans])
+            return super().export([span.made() if isinstance(span, Record) else span for span in spans])
 
     processor = BatchSpanProcessor(Exporter())
 

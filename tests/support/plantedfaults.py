@@ -42,7 +42,9 @@ FAULTS = {
         "            self.resume()\n            self._connections.put",
         "            self._connections.put",
     ),
-    "a cut answer looks whole": Fault("proxy.relay", "visibly=not told and not self._body.cut_shows", "visibly=False"),
+    "a cut answer looks whole": Fault(
+        "proxy.relay", "visibly=not result and not self._body.cut_shows", "visibly=False"
+    ),
     "the end of an answer is a close": Fault(
         "proxy.downstream", "self._transport.write_eof()", "self._transport.close()"
     ),

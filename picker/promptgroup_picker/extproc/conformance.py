@@ -44,9 +44,9 @@ class Pool:
 
     def pick(self, selection: bytes, allowed: frozenset[str] | None) -> list[str]:
         """Return the endpoints for a request; see `choose`."""
-        found = choose(self.members, selection, allowed)
-        first = next(self.turns) % (len(found) or 1)
-        return (found[first:] + found[:first])[: self.endpoints]
+        result = choose(self.members, selection, allowed)
+        first = next(self.turns) % (len(result) or 1)
+        return (result[first:] + result[:first])[: self.endpoints]
 
 
 class ConformanceCall:
@@ -71,9 +71,9 @@ class ConformanceCall:
         message = messages.read(data)
         kind = message.WhichOneof("request")
         if kind == "request_headers":
-            found = messages.fields(message.request_headers.headers)
+            fields = messages.fields(message.request_headers.headers)
             self._endpoints = ",".join(
-                self._pool.pick(found.get(SELECTION, b""), messages.subset(message.metadata_context))
+                self._pool.pick(fields.get(SELECTION, b""), messages.subset(message.metadata_context))
             )
             self._waits = []
             if message.request_headers.end_of_stream:
@@ -87,8 +87,8 @@ class ConformanceCall:
             self._stream.send(messages.response_headers(((TOLD, served),) if served else ()))
         elif kind == "response_body":
             part = message.response_body
-            for each in messages.response_body(part.body, end=part.end_of_stream):
-                self._stream.send(each)
+            for item in messages.response_body(part.body, end=part.end_of_stream):
+                self._stream.send(item)
         elif kind in ("request_trailers", "response_trailers"):
             self._stream.send(messages.UNCHANGED[kind])
         elif kind is None:
@@ -122,9 +122,13 @@ def choose(pool: tuple[PooledPod, ...], selection: bytes, allowed: frozenset[str
         selection: the test header; empty for any.
         allowed: the endpoints of the gateway; None for any.
     """
-    named = {part for each in selection.decode("latin-1").split(",") if (part := each.strip())}
+    named = {part for item in selection.decode("latin-1").split(",") if (part := item.strip())}
     limits = [limit for limit in (named or None, allowed) if limit is not None]
-    return [each.address for each in pool if all(each.host in limit or each.address in limit for limit in limits)]
+    return [
+        pooled_pod.address
+        for pooled_pod in pool
+        if all(pooled_pod.host in limit or pooled_pod.address in limit for limit in limits)
+    ]
 
 
 def labels(pool: object) -> str:
@@ -149,9 +153,11 @@ def members(pool: object, pods: object) -> tuple[PooledPod, ...]:
     match pool, pods:
         case {"spec": {"targetPorts": list(targets)}}, {"items": list(items)}:
             ports = [
-                each["number"] for each in targets if isinstance(each, dict) and isinstance(each.get("number"), int)
+                target["number"]
+                for target in targets
+                if isinstance(target, dict) and isinstance(target.get("number"), int)
             ]
-            hosts = sorted(host for each in items if (host := _ready_host(each)))
+            hosts = sorted(host for item in items if (host := _ready_host(item)))
             return tuple(PooledPod(host, _address(host, port)) for host in hosts for port in ports)
         case _:
             raise PoolError("the InferencePool has no spec.targetPorts, or what the API server lists are no pods")
@@ -164,8 +170,8 @@ def _ready_host(pod: object) -> str:
             return ""
         case {"status": {"podIP": str(host), "conditions": list(conditions)}}:
             ready = any(
-                isinstance(each, dict) and each.get("type") == "Ready" and each.get("status") == "True"
-                for each in conditions
+                isinstance(condition, dict) and condition.get("type") == "Ready" and condition.get("status") == "True"
+                for condition in conditions
             )
             return host if ready and _is_address(host) else ""
         case _:

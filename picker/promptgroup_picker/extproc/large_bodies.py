@@ -61,10 +61,10 @@ class LargeBodies:
                 if call.is_over():
                     return
                 declared, asks = call.declared_messages(), call.asks_by_header()
-                ask = await self._reader.read(endpoint, body, declared, asks_by_header=asks)
-                if call.is_over() or (route := call.arrive(ask)) is None:
+                request = await self._reader.read(endpoint, body, declared, asks_by_header=asks)
+                if call.is_over() or (route := call.arrive(request)) is None:
                     return
-                route.rewrite.body = await self._reader.written(route.rewrite, ask, body)
+                route.rewrite.body = await self._reader.written(route.rewrite, request, body)
         except ApiError as error:
             call.refuse_read(error, route)
         else:

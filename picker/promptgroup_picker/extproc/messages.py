@@ -105,15 +105,15 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 
 def fields(headers: HeaderMap) -> dict[bytes, bytes]:
     """Return header fields by name in lower case; of a repeated field the last value, as the router has it."""
-    return {each.key.lower().encode(): each.raw_value or each.value.encode() for each in headers.headers}
+    return {header.key.lower().encode(): header.raw_value or header.value.encode() for header in headers.headers}
 
 
 def repeated(headers: HeaderMap) -> frozenset[bytes]:
     """Return the names of fields that come more than once, in lower case."""
     seen: set[bytes] = set()
     twice: set[bytes] = set()
-    for each in headers.headers:
-        name = each.key.lower().encode()
+    for header in headers.headers:
+        name = header.key.lower().encode()
         (twice if name in seen else seen).add(name)
     return frozenset(twice)
 
@@ -126,9 +126,9 @@ def subset(metadata: Metadata) -> frozenset[str] | None:
     if SUBSET not in hint:
         return None
     value = hint[SUBSET]
-    texts = [each.string_value for each in value.list_value.values] if value.HasField("list_value") else []
+    texts = [item.string_value for item in value.list_value.values] if value.HasField("list_value") else []
     texts.append(value.string_value)
-    return frozenset(part for text in texts for each in text.split(",") if (part := each.strip()))
+    return frozenset(part for text in texts for item in text.split(",") if (part := item.strip()))
 
 
 def served(message: ProcessingRequest) -> str:
@@ -161,9 +161,9 @@ def _is_long(remove: tuple[str, ...]) -> bool:
 
 
 def _metadata(endpoints: str) -> Struct:
-    found = Struct()
-    found.get_or_create_struct(_LB)[DESTINATION] = endpoints
-    return found
+    struct = Struct()
+    struct.get_or_create_struct(_LB)[DESTINATION] = endpoints
+    return struct
 
 
 def _choice(endpoints: str, remove: tuple[str, ...], more: tuple[tuple[str, bytes], ...]) -> CommonResponse:
@@ -256,9 +256,9 @@ def immediate(status: int, headers: Iterable[tuple[bytes, bytes]], body: bytes) 
 def without_trailers(message: ProcessingRequest) -> bytes:
     """Return the answer to trailers of a request or of an answer, which takes all of them out."""
     if message.HasField("request_trailers"):
-        names = [each.key for each in message.request_trailers.trailers.headers]
+        names = [header.key for header in message.request_trailers.trailers.headers]
         return ProcessingResponse(request_trailers=_bare(names)).SerializeToString()
-    names = [each.key for each in message.response_trailers.trailers.headers]
+    names = [header.key for header in message.response_trailers.trailers.headers]
     return ProcessingResponse(response_trailers=_bare(names)).SerializeToString()
 
 

@@ -105,13 +105,13 @@ class PickerState:
 
     def tick(self, now: float) -> None:
         """Refuse requests whose body does not come; called every second."""
-        for each in [each for each in self.open if each.is_late(now)]:
-            each.time_out_reading()
+        for processing in [item for item in self.open if item.is_late(now)]:
+            processing.time_out_reading()
 
     def _look(self) -> None:
         """Decide requests whose sender can be told now: keys were read, or could not be."""
-        for each in list(self.awaiting):
-            each.look()
+        for processing in list(self.awaiting):
+            processing.look()
 
 
 class Processing:
@@ -253,20 +253,20 @@ class Processing:
         if not self._body.take_head(needs):
             self._refuse(ApiError(503, "the picker has no memory for another request: retry", code="body_memory"))
             return
-        self._fields = found = messages.fields(headers)
-        if len(found) < count:
+        self._fields = fields = messages.fields(headers)
+        if len(fields) < count:
             self._repeated = messages.repeated(headers)
         self._subset = messages.subset(message.metadata_context)
         self._agree(message)
-        self._endpoint = endpoint_of(path_of(found), self._picker.state.pass_paths)
+        self._endpoint = endpoint_of(path_of(fields), self._picker.state.pass_paths)
         if message.request_headers.end_of_stream:
             self._decide()
         elif not self._side.shows_bodies:
             text = "the gateway does not show the body of requests: set its request_body_mode to FULL_DUPLEX_STREAMED"
             self._refuse(ApiError(500, text, code="not_shown"))
         else:
-            for each in self._side.headed():
-                self._stream.send(each)
+            for item in self._side.headed():
+                self._stream.send(item)
 
     def _agree(self, message: ProcessingRequest) -> None:
         """Learn from the first message of a stream how the gateway shows bodies."""
@@ -323,10 +323,10 @@ class Processing:
             awaiting.pop(self, None)
 
     def _judge(self) -> None:
-        found, large_bodies = self._fields or {}, self._picker.large_bodies
+        fields, large_bodies = self._fields or {}, self._picker.large_bodies
         large = None
         if large_bodies is not None:
-            large = large_body(self._picker.state, found.get(b":method", b""), path_of(found), self._body.whole)
+            large = large_body(self._picker.state, fields.get(b":method", b""), path_of(fields), self._body.whole)
         if large is None or large_bodies is None:
             route = self.arrive()
             if route is not None:
@@ -334,7 +334,7 @@ class Processing:
             return
         now = self._picker.clock()
         try:
-            check_head(self._picker.state, found, self, self._came)
+            check_head(self._picker.state, fields, self, self._came)
         except KeysAwaitedError:
             raise
         except ApiError as error:
@@ -377,18 +377,18 @@ class Processing:
         Raises:
             KeysAwaitedError: nobody can tell yet who sends it, and it may wait.
         """
-        picker, found = self._picker, self._fields or {}
+        picker, fields = self._picker, self._fields or {}
         now = picker.clock()
         try:
             route = arrive(
                 picker.state,
-                method=found.get(b":method", b""),
-                path=path_of(found),
-                headers=found,
+                method=fields.get(b":method", b""),
+                path=path_of(fields),
+                headers=fields,
                 body=self._body.whole,
                 now=now,
                 sender=self,
-                ask=ask,
+                request=ask,
                 came=self._came,
                 rewrites=self._answer_mode == MODE_FULL_DUPLEX,
             )
@@ -409,7 +409,7 @@ class Processing:
 
     def begin(self, route: Route) -> None:
         """Choose a replica, or wait for room."""
-        state, now, found = self._picker.state, self._picker.clock(), self._fields or {}
+        state, now, fields = self._picker.state, self._picker.clock(), self._fields or {}
         self._reading = False
         if self._over:
             self._give_back(route, now)
@@ -424,13 +424,13 @@ class Processing:
             state,
             route,
             self,
-            request_id=found.get(REQUEST_ID, b""),
+            request_id=fields.get(REQUEST_ID, b""),
             path=self._endpoint.path,
-            traceparent=found.get(TRACEPARENT, b""),
+            traceparent=fields.get(TRACEPARENT, b""),
             began=now,
             deadline=now + REQUEST_SECONDS,
         )
-        self._answer = ShownAnswer(self._life, route, self._endpoint, found, self._answer_mode)
+        self._answer = ShownAnswer(self._life, route, self._endpoint, fields, self._answer_mode)
         self.perform(self._life.begin(now))
 
     def _give_back(self, route: Route, now: float) -> None:
@@ -466,18 +466,18 @@ class Processing:
         most = 0 if bound else self._picker.endpoints - 1
         fallbacks = life.fallbacks(most, self._picker.clock()) if most else []
         # all get the same header fields, and so the same credential
-        self._fallbacks = [each for each in fallbacks if each.credential == member.credential]
-        endpoints = ",".join([member.address, *(each.address for each in self._fallbacks)])
+        self._fallbacks = [item for item in fallbacks if item.credential == member.credential]
+        endpoints = ",".join([member.address, *(item.address for item in self._fallbacks)])
         choice = EndpointChoice(endpoints, removed, more, once=traced or target != b"")
-        for each in self._side.chosen(choice, body, changed=body is not self._body.whole):
-            self._stream.send(each)
+        for item in self._side.chosen(choice, body, changed=body is not self._body.whole):
+            self._stream.send(item)
 
     def _changed_target(self) -> bytes:
         """Return the path and the query that the engine gets; empty if they are those that the client sent."""
-        asked = (self._fields or {}).get(_TARGET, b"")
-        path, _, query = asked.partition(b"?")
+        requested = (self._fields or {}).get(_TARGET, b"")
+        path, _, query = requested.partition(b"?")
         target = engine_target(self._endpoint, path, query)
-        return target if target != asked else b""
+        return target if target != requested else b""
 
     def _refuse(self, error: ApiError) -> None:
         if error.code == _OVERLOADED:
@@ -652,12 +652,12 @@ def _within(route: Route, subset: frozenset[str]) -> Route:
     Raises:
         ApiError: 503, none of them can take the request.
     """
-    kept = route.candidates.within(subset)
-    if kept is route.candidates:
+    within = route.candidates.within(subset)
+    if within is route.candidates:
         return route
-    if not kept.members and kept.last_resort is None:
+    if not within.members and within.last_resort is None:
         text = f"none of the {len(subset)} endpoints that the gateway allows is a replica that is ready for the request"
         raise ApiError(503, f"{text}: retry", code="no_replica", retry_after=NO_REPLICA_SECONDS)
     led = copy(route)
-    led.candidates = kept
+    led.candidates = within
     return led

@@ -75,15 +75,15 @@ class ShownAnswer:
 
     def begin(self, status: int, *, streamed: bool, compressed: bool, now: float) -> Answering:
         """Take the head of the answer, and return it with what features add."""
-        asked = self._route.demand.streamed
-        if streamed is not asked:
+        requested = self._route.demand.streamed
+        if streamed is not requested:
             self._tail = self._new_tail(streamed=streamed)
         added = self._life.head(status, streamed=streamed, compressed=compressed, now=now)
         if self._mode == MODE_FULL_DUPLEX:
             self._rewriter = added.rewriter
         self._status = status
         if status == OK and streamed:
-            self._opening = Opening(chunked=False) if asked else None
+            self._opening = Opening(chunked=False) if requested else None
             self._guard = None if compressed else EventGuard(chunked=False)
         return added
 
@@ -155,11 +155,11 @@ class ShownAnswer:
             if self._status == OK and self._endpoint.cached and len(self._whole) < MOST_ANSWERED:
                 self._whole += data
             return data
-        known, passed = guard.broken, guard.feed(data)
+        broken, passed = guard.broken, guard.feed(data)
         if not guard.broken:
             return passed + guard.finish() if end else passed
-        if known or guard.told:
-            return b"" if known else passed
+        if broken or guard.told:
+            return b"" if broken else passed
         form, request_id = form_of(path_of(self._fields), self._fields), self._fields.get(REQUEST_ID, b"")
         return passed + form.event(cut_short(Failure.ABORTED), request_id, guard.next_number())
 

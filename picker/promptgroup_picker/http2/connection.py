@@ -281,9 +281,9 @@ class ServerConnection:
         spending, self.more = self.budget, False
         spending.spent = 0.0
         try:
-            for each in self._reader.frames():
-                spending.charge(budget.FRAME + len(each.payload) // budget.BYTES_A_UNIT)
-                self._take(each)
+            for frame in self._reader.frames():
+                spending.charge(budget.FRAME + len(frame.payload) // budget.BYTES_A_UNIT)
+                self._take(frame)
                 if spending.spent >= turn:
                     self.more = True
                     break
@@ -390,37 +390,37 @@ class ServerConnection:
 
     # --- What is received ------------------------------------------------------------------------------------------
 
-    def _take(self, each: Frame) -> None:
-        if self._block is not None and each.type != FrameType.CONTINUATION:
+    def _take(self, frame: Frame) -> None:
+        if self._block is not None and frame.type != FrameType.CONTINUATION:
             raise Http2Error(ErrorCode.PROTOCOL_ERROR, "fields of a stream are interrupted by another frame")
-        match each.type:
+        match frame.type:
             case FrameType.DATA:
-                self._data(each)
+                self._data(frame)
             case FrameType.HEADERS:
-                self._take_fields(each.stream, each.flags, frames.content(each))
+                self._take_fields(frame.stream, frame.flags, frames.content(frame))
             case FrameType.CONTINUATION:
-                self._continue_fields(each)
+                self._continue_fields(frame)
             case FrameType.RST_STREAM:
-                self._reset(each)
+                self._reset(frame)
             case FrameType.SETTINGS:
-                self._settings(each)
+                self._settings(frame)
             case FrameType.PING:
-                self._ping(each)
+                self._ping(frame)
             case FrameType.WINDOW_UPDATE:
-                self._window_update(each)
+                self._window_update(frame)
             case FrameType.PUSH_PROMISE:
                 raise Http2Error(ErrorCode.PROTOCOL_ERROR, "a client does not push")
             case _:
                 pass  # PRIORITY is deprecated, GOAWAY changes nothing, others are to be ignored (section 5.5)
 
-    def _continue_fields(self, each: Frame) -> None:
-        if self._block is None or self._block[0] != each.stream:
+    def _continue_fields(self, frame: Frame) -> None:
+        if self._block is None or self._block[0] != frame.stream:
             raise Http2Error(ErrorCode.PROTOCOL_ERROR, "a frame continues fields that did not begin")
-        if not each.payload and not each.flags & frames.END_HEADERS:
+        if not frame.payload and not frame.flags & frames.END_HEADERS:
             raise Http2Error(ErrorCode.ENHANCE_YOUR_CALM, "a frame continues fields with nothing")
-        _, flags, begun = self._block
-        begun += each.payload
-        self._take_fields(each.stream, flags | each.flags & frames.END_HEADERS, begun)
+        _, flags, started = self._block
+        started += frame.payload
+        self._take_fields(frame.stream, flags | frame.flags & frames.END_HEADERS, started)
 
     def _take_fields(self, number: int, flags: int, block: bytes | bytearray) -> None:
         if len(block) > MAX_FIELD_BYTES:
@@ -462,28 +462,28 @@ class ServerConnection:
         if ended:
             self._half_close(stream)
 
-    def _data(self, each: Frame) -> None:
-        self._unread += len(each.payload)
+    def _data(self, frame: Frame) -> None:
+        self._unread += len(frame.payload)
         if self._unread > CONNECTION_WINDOW // 4:
             self._out.append(frames.window_update(0, self._unread))
             self._unread = 0
-        stream = self.streams.get(each.stream)
+        stream = self.streams.get(frame.stream)
         if stream is None:
-            if each.stream == 0 or each.stream > self._last:
-                raise Http2Error(ErrorCode.PROTOCOL_ERROR, f"data of stream {each.stream}, which was not opened")
+            if frame.stream == 0 or frame.stream > self._last:
+                raise Http2Error(ErrorCode.PROTOCOL_ERROR, f"data of stream {frame.stream}, which was not opened")
             return  # on its way when the stream was ended
         if stream.half_closed:
-            raise Http2Error(ErrorCode.STREAM_CLOSED, f"data behind the end of stream {each.stream}")
-        stream.received(len(each.payload))
-        data = frames.content(each)
+            raise Http2Error(ErrorCode.STREAM_CLOSED, f"data behind the end of stream {frame.stream}")
+        stream.received(len(frame.payload))
+        data = frames.content(frame)
         if stream.trailers is None:  # else the call has ended, and what still comes is dropped
             self._guard(stream, lambda: self._messages(stream, data))
         if stream.ended:
             return
-        kept = stream.reader.waiting
-        self._held += kept - stream.kept
-        stream.kept = kept
-        if each.flags & frames.END_STREAM:
+        waiting = stream.reader.waiting
+        self._held += waiting - stream.kept
+        stream.kept = waiting
+        if frame.flags & frames.END_STREAM:
             self._half_close(stream)
         else:
             self._grant(stream)
@@ -521,8 +521,8 @@ class ServerConnection:
             return
         self._abandon(stream)
 
-    def _reset(self, each: Frame) -> None:
-        stream = self.streams.get(each.stream)
+    def _reset(self, frame: Frame) -> None:
+        stream = self.streams.get(frame.stream)
         if stream is None:
             return
         if not stream.answered:  # a gateway resets each stream once it is served; others cost us the most
@@ -537,19 +537,19 @@ class ServerConnection:
         """Forgive the peer an early reset for a call that was served."""
         self._resets = max(0, self._resets - 1)
 
-    def _ping(self, each: Frame) -> None:
-        if len(each.payload) != 8:
+    def _ping(self, frame: Frame) -> None:
+        if len(frame.payload) != 8:
             raise Http2Error(ErrorCode.FRAME_SIZE_ERROR, "PING has not 8 bytes")
-        if not each.flags & frames.ACK:
-            self._out.append(frames.frame(FrameType.PING, frames.ACK, 0, each.payload))
-        elif self._leaving and each.payload == DRAINING:
+        if not frame.flags & frames.ACK:
+            self._out.append(frames.frame(FrameType.PING, frames.ACK, 0, frame.payload))
+        elif self._leaving and frame.payload == DRAINING:
             self.refuse()
 
-    def _settings(self, each: Frame) -> None:
-        if each.flags & frames.ACK:
+    def _settings(self, frame: Frame) -> None:
+        if frame.flags & frames.ACK:
             return
-        self.budget.charge(len(each.payload) / budget.SETTINGS_BYTES_A_UNIT)
-        values = frames.read_settings(each.payload)
+        self.budget.charge(len(frame.payload) / budget.SETTINGS_BYTES_A_UNIT)
+        values = frames.read_settings(frame.payload)
         window = values.get(frames.SETTINGS_INITIAL_WINDOW_SIZE)
         self._unacknowledged += 1
         if window is not None:
@@ -566,12 +566,12 @@ class ServerConnection:
         self._out += [frames.frame(FrameType.SETTINGS, frames.ACK, 0)] * self._unacknowledged
         self._unacknowledged = 0
 
-    def _window_update(self, each: Frame) -> None:
-        if len(each.payload) != 4:
+    def _window_update(self, frame: Frame) -> None:
+        if len(frame.payload) != 4:
             raise Http2Error(ErrorCode.FRAME_SIZE_ERROR, "WINDOW_UPDATE has not 4 bytes")
-        more = int.from_bytes(each.payload, "big") & 0x7FFFFFFF
-        if each.stream:
-            stream = self.streams.get(each.stream)
+        more = int.from_bytes(frame.payload, "big") & 0x7FFFFFFF
+        if frame.stream:
+            stream = self.streams.get(frame.stream)
             if stream is not None:
                 stream.window += more
                 if not more or stream.window >= 2**31:

@@ -42,12 +42,12 @@ class FieldReader:
             return self._path  # only references to the table, which are the same as long as it is
         _check_sizes(block)
         try:
-            found = list(self._decoder.decode(block, raw=True))
+            result = list(self._decoder.decode(block, raw=True))
         except HPACKError as error:
             raise Http2Error(ErrorCode.COMPRESSION_ERROR, f"header fields cannot be read: {error}") from None
-        path = next((value for name, value, *_ in found if name == b":path"), b"").decode("latin-1")
+        path = next((value for name, value, *_ in result if name == b":path"), b"").decode("latin-1")
         self._last, self._path = (block, path) if _changes_nothing(block) else (b"", "")
-        self.cost = FIELD * len(found) + len(block) // BLOCK_BYTES_A_UNIT
+        self.cost = FIELD * len(result) + len(block) // BLOCK_BYTES_A_UNIT
         return path
 
 
@@ -71,7 +71,7 @@ def _check_sizes(block: bytes) -> None:
 
 def _changes_nothing(block: bytes) -> bool:
     """Return True if a list only refers to entries by numbers below 127, so that it leaves the table as it is."""
-    return bool(block) and all(INDEXED <= each < 0xFF for each in block)
+    return bool(block) and all(INDEXED <= item < 0xFF for item in block)
 
 
 def literal(name: str, value: str) -> bytes:

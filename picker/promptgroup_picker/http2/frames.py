@@ -172,18 +172,18 @@ def goaway(last: int, code: ErrorCode) -> bytes:
     return frame(FrameType.GOAWAY, 0, 0, last.to_bytes(4, "big") + code.to_bytes(4, "big"))
 
 
-def content(each: Frame) -> bytes:
+def content(item: Frame) -> bytes:
     """Return the payload of a DATA or HEADERS frame without padding and priority.
 
     Raises:
         Http2Error: they are longer than the frame.
     """
-    payload, begin, pad = each.payload, 0, 0
-    if each.flags & PADDED:
+    payload, begin, pad = item.payload, 0, 0
+    if item.flags & PADDED:
         if not payload:
             raise Http2Error(ErrorCode.FRAME_SIZE_ERROR, "a padded frame is empty")
         begin, pad = 1, payload[0]
-    if each.type == FrameType.HEADERS and each.flags & WITH_PRIORITY:
+    if item.type == FrameType.HEADERS and item.flags & WITH_PRIORITY:
         begin += 5
     if begin + pad > len(payload):
         raise Http2Error(ErrorCode.PROTOCOL_ERROR, "the padding of a frame is longer than the frame")

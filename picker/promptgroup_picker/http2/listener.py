@@ -77,24 +77,26 @@ class GrpcListener:
     def drain(self) -> None:
         """Ask all peers to begin no more calls; those that are open, or on their way, go on."""
         self.draining = True
-        for each in list(self.connections):
-            each.drain()
+        for connection in list(self.connections):
+            connection.drain()
 
     def abort(self) -> None:
         """Close all connections at once."""
-        for each in list(self.connections):
-            each.abort()
+        for connection in list(self.connections):
+            connection.abort()
 
     def tick(self, now: float) -> None:
         """Close connections that stall, idle or owe too much, and forgive what others owe; called every second."""
-        for each in list(self.connections):
-            each.tick(now)
-        budgets = [each.budget for each in self.connections] + [each.gone for each in self.networks.values()]
+        for connection in list(self.connections):
+            connection.tick(now)
+        budgets = [connection.budget for connection in self.connections] + [
+            network.gone for network in self.networks.values()
+        ]
         forgive(budgets, now - self._ticked)
         self._ticked = now
-        self.networks = {name: each for name, each in self.networks.items() if not each.settled}
-        for each in list(self.connections):
-            each.go_on()
+        self.networks = {name: network for name, network in self.networks.items() if not network.settled}
+        for connection in list(self.connections):
+            connection.go_on()
 
     def queue(self, connection: "GrpcConnection") -> None:
         """Give a connection its turn: now, unless others wait or have had enough."""
@@ -117,7 +119,7 @@ class GrpcListener:
         """Give turns to those that wait, for as long as a round lasts."""
         self._next_round, self._spent = None, 0.0
         while self._waiting and self._spent < ROUND:
-            connection = min(self._waiting, key=lambda each: (each.account.owed // _STEP, each.budget.owed // _STEP))
+            connection = min(self._waiting, key=lambda item: (item.account.owed // _STEP, item.budget.owed // _STEP))
             del self._waiting[connection]
             if connection.ready:
                 self._turn(connection)
@@ -142,13 +144,15 @@ class GrpcListener:
         if len(self.connections) < self.max_connections:
             return True
         leaving = min(
-            (each for each in self.connections if each.idle),
-            key=lambda each: (-each.account.open, each.seen),
+            (connection for connection in self.connections if connection.idle),
+            key=lambda item: (-item.account.open, item.seen),
             default=None,
         )
         if leaving is None:
-            crowd = [each for each in self.connections if each.account.open > self.max_connections / 2]
-            leaving = min(crowd, key=lambda each: each.seen) if crowd and crowd[0].account is not newcomer else None
+            crowd = [
+                connection for connection in self.connections if connection.account.open > self.max_connections / 2
+            ]
+            leaving = min(crowd, key=lambda item: item.seen) if crowd and crowd[0].account is not newcomer else None
         if leaving is None:
             return False
         self.remove(leaving)
@@ -157,13 +161,13 @@ class GrpcListener:
 
     def relieve(self) -> None:
         """Close connections until all hold no more than they may: of the network that holds the most the heaviest."""
-        for each in self.connections:
-            each.weigh()
+        for connection in self.connections:
+            connection.weigh()
         while self.held > self.max_held and self.connections:
             of_networks: Counter[Network] = Counter()
-            for each in self.connections:
-                of_networks[each.account] += each.held
-            heaviest = max(self.connections, key=lambda each: (of_networks[each.account], each.held))
+            for connection in self.connections:
+                of_networks[connection.account] += connection.held
+            heaviest = max(self.connections, key=lambda connection: (of_networks[connection.account], connection.held))
             self.remove(heaviest)
             heaviest.abort()
 

@@ -196,19 +196,19 @@ def _by_header(access: Access, fields: Mapping[bytes, bytes], sender: Sender) ->
 
 @lru_cache(1024)
 def _networks(sources: tuple[str, ...]) -> tuple[IPv4Network | IPv6Network, ...]:
-    return tuple(ip_network(each) for each in sources)
+    return tuple(ip_network(source) for source in sources)
 
 
 @lru_cache(4096)
 def _is_within(address: str, sources: tuple[str, ...]) -> bool:
     """Return True if an address is in one of these networks; an IPv4 address may come as an IPv6 one."""
     try:
-        found = ip_address(address.partition("%")[0])
+        result = ip_address(address.partition("%")[0])
     except ValueError:
         return False
-    if isinstance(found, IPv6Address) and found.ipv4_mapped is not None:
-        found = found.ipv4_mapped
-    return any(found in network for network in _networks(sources))
+    if isinstance(result, IPv6Address) and result.ipv4_mapped is not None:
+        result = result.ipv4_mapped
+    return any(result in network for network in _networks(sources))
 
 
 class Visit:

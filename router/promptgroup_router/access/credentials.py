@@ -23,9 +23,9 @@ def bearer(fields: Mapping[bytes, bytes]) -> bytes:
 def api_keys(fields: Mapping[bytes, bytes]) -> list[bytes]:
     """Return the API keys of a request: OpenAI's clients send a bearer token, Anthropic's `x-api-key`, some both."""
     token = bearer(fields)
-    found = [token] if token else []
+    result = [token] if token else []
     for name in _KEYS:
         key = fields.get(name)
         if key and key != token:
-            found.append(key)
-    return found
+            result.append(key)
+    return result

@@ -92,25 +92,25 @@ def parse_jwks(content: bytes) -> dict[str, PublicKey]:
         listed = orjson.loads(content).get("keys")
     except (orjson.JSONDecodeError, AttributeError):
         raise TokenError("the answer is no set of keys in JSON") from None
-    found: dict[str, PublicKey] = {}
-    for each in listed[:MAX_KEYS] if isinstance(listed, list) else ():
-        if not isinstance(each, dict) or each.get("kty") not in _KINDS or each.get("use", "sig") != "sig":
+    public_keys: dict[str, PublicKey] = {}
+    for item in listed[:MAX_KEYS] if isinstance(listed, list) else ():
+        if not isinstance(item, dict) or item.get("kty") not in _KINDS or item.get("use", "sig") != "sig":
             continue  # a symmetric key (`oct`) would let whoever reads it sign
-        key_id = each.get("kid", "")
-        if not isinstance(key_id, str) or len(key_id) > MAX_KEY_ID or (key_id in found and key_id):
+        key_id = item.get("kid", "")
+        if not isinstance(key_id, str) or len(key_id) > MAX_KEY_ID or (key_id in public_keys and key_id):
             continue
-        public = {field: each[field] for field in LONGEST_FIELDS if field in each}
+        public = {field: item[field] for field in LONGEST_FIELDS if field in item}
         if any(not isinstance(text, str) or len(text) > LONGEST_FIELDS[field] for field, text in public.items()):
             continue
         try:
             key = PyJWK(public)
         except (PyJWTError, ValueError, TypeError, KeyError, AttributeError):
             continue
-        if each["kty"] != "RSA" or key.key.key_size >= MIN_RSA_BITS:
-            found[key_id] = PublicKey(key, says_algorithm="alg" in public)
-    if not found:
+        if item["kty"] != "RSA" or key.key.key_size >= MIN_RSA_BITS:
+            public_keys[key_id] = PublicKey(key, says_algorithm="alg" in public)
+    if not public_keys:
         raise TokenError("the answer has no key that can be used")
-    return found
+    return public_keys
 
 
 def public_part(content: bytes) -> list[dict[str, str]]:
@@ -120,7 +120,7 @@ def public_part(content: bytes) -> list[dict[str, str]]:
         content: what `parse_jwks` takes.
     """
     listed = orjson.loads(content)["keys"][:MAX_KEYS]
-    keys = [each for each in listed if isinstance(each, dict) and each.get("kty") in _KINDS]
+    keys = [item for item in listed if isinstance(item, dict) and item.get("kty") in _KINDS]
     return [{name: value for name, value in key.items() if name in _KEPT and isinstance(value, str)} for key in keys]
 
 
@@ -183,8 +183,10 @@ class Issuer:
         if len(token) > MAX_TOKEN_BYTES:
             raise TokenError(f"the token has more than {MAX_TOKEN_BYTES} bytes")
         # what is asked differs between groups with one issuer
-        asked = repr((access.issuer, access.audiences, access.algorithms, access.name_claim)).encode()
-        digest = hashlib.blake2b(token, digest_size=24, person=hashlib.blake2b(asked, digest_size=16).digest()).digest()
+        requested = repr((access.issuer, access.audiences, access.algorithms, access.name_claim)).encode()
+        digest = hashlib.blake2b(
+            token, digest_size=24, person=hashlib.blake2b(requested, digest_size=16).digest()
+        ).digest()
         known = self._good.get(digest)
         if known is not None and time < known[1] and now < known[2]:
             return known[0]
@@ -271,7 +273,7 @@ def _caller_of(claims: Mapping[str, Any], access: Access, time: float) -> tuple[
     """
     ends, begins = claims["exp"], claims.get("nbf", 0)
     # JSON as Python reads it has NaN and infinities, by which a token would never end
-    if not all(type(each) in (int, float) and 0 <= each <= MAX_TIME for each in (ends, begins)):
+    if not all(type(item) in (int, float) and 0 <= item <= MAX_TIME for item in (ends, begins)):
         raise TokenError("the token's exp or nbf is no time")
     if time >= ends + LEEWAY_SECONDS:
         raise TokenError("the token has expired")

@@ -67,7 +67,7 @@ class Keyring:
             What cannot be used of it, one message each; none repeats a key.
         """
         problems: list[str] = []
-        found: dict[bytes, Caller] = {}
+        callers: dict[bytes, Caller] = {}
         for name in sorted(data):
             if not is_name(name):
                 problems.append(f"{name[:MAX_NAME]!r} is no name of a caller")
@@ -80,11 +80,11 @@ class Keyring:
                 if not MIN_KEY_BYTES <= len(key) <= MAX_KEY_BYTES or _KEY.fullmatch(key) is None:
                     expected = f"{MIN_KEY_BYTES} to {MAX_KEY_BYTES} printable ASCII characters without spaces"
                     problems.append(f"{name}: line {number} is no API key, expected {expected}")
-                elif len(found) >= MAX_KEYS:
+                elif len(callers) >= MAX_KEYS:
                     problems.append(f"{name}: line {number} is beyond {MAX_KEYS} API keys")
-                elif (holder := found.setdefault(self._hash(key), caller)).name != name:
+                elif (holder := callers.setdefault(self._hash(key), caller)).name != name:
                     problems.append(f"{name}: line {number} is a key of {holder.name} already")
-        self._set_keys({**self._keys, ref: found})
+        self._set_keys({**self._keys, ref: callers})
         return problems
 
     def hashes(self) -> dict[SecretRef, Mapping[bytes, Caller]]:

@@ -183,21 +183,21 @@ def _measured(content: object) -> tuple[int, bool]:
 # --- Bodies for the engine ----------------------------------------------------------------------------------
 
 
-def with_preamble(ask: ParsedRequest, prompt: Preamble, model: str) -> bytes:
+def with_preamble(request: ParsedRequest, prompt: Preamble, model: str) -> bytes:
     """Return the body with the declared prompt in front, asking for the real model.
 
     Raises:
         ApiError: 400: the request brings a prompt or tools of its own, or the declared tools do not exist in this API.
     """
-    found = "system is given" if ask.system else "messages has a system message"
-    own = ask.system if prompt.appends else ""
-    check_bare(ask, prompt, model, found, "system" if ask.system else "messages", own=own)
-    doc = ask.doc | {"model": model}
+    text = "system is given" if request.system else "messages has a system message"
+    own = request.system if prompt.appends else ""
+    check_bare(request, prompt, model, text, "system" if request.system else "messages", own=own)
+    doc = request.doc | {"model": model}
     if prompt.system:
         doc["system"] = with_own(prompt, own) if own else prompt.system
     if prompt.messages:
         doc["messages"] = [*prompt.messages, *doc["messages"]]
-    if prompt.canonical_tools and not ask.tools:
+    if prompt.canonical_tools and not request.tools:
         tools = messages_tools(prompt.canonical_tools)
         if tools is None:
             raise ApiError(
@@ -207,18 +207,18 @@ def with_preamble(ask: ParsedRequest, prompt: Preamble, model: str) -> bytes:
                 code="tools_not_in_this_api",
             )
         doc["tools"] = orjson.Fragment(tools)
-    elif ask.tools:
-        doc["tools"] = _ordered(ask)
+    elif request.tools:
+        doc["tools"] = _ordered(request)
     return encoded(doc)
 
 
-def with_ordered_tools(ask: ParsedRequest) -> bytes:
+def with_ordered_tools(request: ParsedRequest) -> bytes:
     """Return the body with the keys of its tools in order; as received when they are already."""
-    if ask.tools_in_order:
-        return ask.raw
-    return encoded(ask.doc | {"tools": _ordered(ask)})
+    if request.tools_in_order:
+        return request.raw
+    return encoded(request.doc | {"tools": _ordered(request)})
 
 
-def _ordered(ask: ParsedRequest) -> orjson.Fragment:
-    tools = ask.doc["tools"]
+def _ordered(request: ParsedRequest) -> orjson.Fragment:
+    tools = request.doc["tools"]
     return orjson.Fragment(_tool_forms.get(encoded(tools), tools).ordered)

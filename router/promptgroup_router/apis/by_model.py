@@ -79,8 +79,8 @@ def parse_tokenize(body: bytes) -> ParsedRequest:
     Raises:
         ApiError: 400, with the field, its value and what is expected.
     """
-    asked = parse_json(body)
-    return parse(ApiKind.CHAT, body) if "messages" in asked.doc else asked
+    parsed_request = parse_json(body)
+    return parse(ApiKind.CHAT, body) if "messages" in parsed_request.doc else parsed_request
 
 
 def parse_form(body: bytes) -> ParsedRequest:
@@ -114,8 +114,8 @@ def check_type(content_type: bytes, body: bytes | bytearray, *, repeated: bool) 
     Raises:
         ApiError: 400: it does not, or may read names of fields in another coding.
     """
-    found = _TYPE.fullmatch(content_type)
-    if repeated or found is None or not body.startswith(b"--%b\r\n" % found[2]):
+    result = _TYPE.fullmatch(content_type)
+    if repeated or result is None or not body.startswith(b"--%b\r\n" % result[2]):
         way = "send `multipart/form-data; boundary=...` once, with the boundary of the body and nothing else"
         message = f"content-type is {shown(content_type.decode('latin-1'))}, which is not that of the form: {way}"
         raise ApiError(400, message, param="content-type", code="invalid_form")
@@ -184,8 +184,8 @@ def _fields(body: bytes) -> dict[str, tuple[int, int]]:
 def _name(head: bytes) -> str:
     """Return the name of a part's field."""
     lines = [_HEAD_LINE.fullmatch(line) for line in head.split(b"\r\n")]
-    said = [line[2] for line in lines if line is not None and line[1].lower() == b"content-disposition"]
-    whole = _DISPOSITION.fullmatch(said[0]) if len(said) == 1 and None not in lines else None
+    value = [line[2] for line in lines if line is not None and line[1].lower() == b"content-disposition"]
+    whole = _DISPOSITION.fullmatch(value[0]) if len(value) == 1 and None not in lines else None
     names: list[bytes] = _NAME.findall(whole[1]) if whole is not None else []
     if len(names) != 1:
         shape = 'one line `Content-Disposition: form-data; name="..."`, with letters, digits and `_-.[]` in the name'
@@ -193,24 +193,24 @@ def _name(head: bytes) -> str:
     return names[0].decode()
 
 
-def with_model(ask: ParsedRequest, _prompt: Preamble, model: str) -> bytes:
+def with_model(request: ParsedRequest, _prompt: Preamble, model: str) -> bytes:
     """Return the body with the name of the model that engines serve, if it names one."""
-    return renamed(ask, model).raw
+    return renamed(request, model).raw
 
 
-def renamed(ask: ParsedRequest, model: str) -> ParsedRequest:
+def renamed(request: ParsedRequest, model: str) -> ParsedRequest:
     """Return a request of any API whose body has the name of the model that engines serve, if it names one."""
-    if not ask.model:
-        return ask
-    sent = ask.with_doc(ask.doc | {"model": model})
-    if ask.kind is ApiKind.FORM:
-        start, end = _fields(ask.raw)["model"]
-        sent.raw = ask.raw[:start] + model.encode() + ask.raw[end:]
+    if not request.model:
+        return request
+    sent = request.with_doc(request.doc | {"model": model})
+    if request.kind is ApiKind.FORM:
+        start, end = _fields(request.raw)["model"]
+        sent.raw = request.raw[:start] + model.encode() + request.raw[end:]
     else:
         sent.raw = encoded(sent.doc)
     return sent
 
 
-def as_received(ask: ParsedRequest) -> bytes:
+def as_received(request: ParsedRequest) -> bytes:
     """Return the body as received."""
-    return ask.raw
+    return request.raw

@@ -12,40 +12,40 @@ _NOT_RENDERED = frozenset({"role", "content", "type", "id", "status", "cache_con
 """Fields of a message, and of its parts, that add nothing to the prompt."""
 
 
-def first_messages(ask: ParsedRequest, count: int) -> str | None:
+def first_messages(request: ParsedRequest, count: int) -> str | None:
     """Return the first messages behind the instructions in canonical form.
 
     Returns:
         None if the conversation has fewer messages, or one of these has more than a text of the user or the assistant.
     """
-    texts = _texts(ask, count)
+    texts = _texts(request, count)
     return canonical_messages(texts) if texts is not None else None
 
 
-def first_bytes(ask: ParsedRequest, count: int) -> int:
+def first_bytes(request: ParsedRequest, count: int) -> int:
     """Return the bytes of the text in the first messages behind the instructions; 0 if they are no plain texts."""
-    return sum(size_of(text) for _, text in _texts(ask, count) or ())
+    return sum(size_of(text) for _, text in _texts(request, count) or ())
 
 
-def _texts(ask: ParsedRequest, count: int) -> list[tuple[str, str]] | None:
-    items = _items(ask)
+def _texts(request: ParsedRequest, count: int) -> list[tuple[str, str]] | None:
+    items = _items(request)
     start = 1 if items and items[0].get("role") in SYSTEM_ROLES else 0
     if len(items) < start + count:
         return None
-    found = []
+    result = []
     for item in items[start : start + count]:
         text = _text(item)
         if text is None:
             return None
-        found.append((item["role"], text))
-    return found
+        result.append((item["role"], text))
+    return result
 
 
-def _items(ask: ParsedRequest) -> Sequence[Mapping[str, Any]]:
-    if ask.kind is not ApiKind.RESPONSES:
-        return ask.messages
-    given = ask.doc["input"]
-    return given if isinstance(given, list) else ask.messages
+def _items(request: ParsedRequest) -> Sequence[Mapping[str, Any]]:
+    if request.kind is not ApiKind.RESPONSES:
+        return request.messages
+    given = request.doc["input"]
+    return given if isinstance(given, list) else request.messages
 
 
 def _text(item: Mapping[str, Any]) -> str | None:

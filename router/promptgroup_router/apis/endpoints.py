@@ -72,7 +72,7 @@ BY_PATH_ALONE = Endpoint(b"", partial(request.parse, ApiKind.CHAT), NoUsage, cac
 PASSED = Endpoint(b"", by_model.parse_passed, cached=False)
 """Stands for the paths that the settings allow beside those that are listed; their answers may tell tokens."""
 
-ENDPOINTS = {each.path: each for each in _ENDPOINTS}
+ENDPOINTS = {endpoint.path: endpoint for endpoint in _ENDPOINTS}
 """The endpoints for POST, by path."""
 
 BODIES = {

@@ -98,8 +98,8 @@ ID_FIELDS = frozenset(ANTHROPIC.id_fields)
 
 def with_request_id(body: bytes, old: bytes, new: bytes) -> bytes:
     """Return the body of an error with the id of another request."""
-    said, says = (b'"request_id":' + orjson.dumps(each.decode("latin-1")) + b"}" for each in (old, new))
-    return body.removesuffix(said) + says if body.endswith(said) else body
+    value, says = (b'"request_id":' + orjson.dumps(item.decode("latin-1")) + b"}" for item in (old, new))
+    return body.removesuffix(value) + says if body.endswith(value) else body
 
 
 def may_lack_path(status: int) -> bool:
@@ -114,6 +114,6 @@ def lacks_path(status: int, body: bytes) -> bool:
 
 def not_served_by_engine(method: bytes, path: bytes, model: str) -> ApiError:
     """Return the error for an API that the engines of a model do not have."""
-    asked = f"{method.decode('latin-1')} {path.decode('latin-1')[:SHOWN]}"
-    message = f"the engine of model {shown(model)} does not serve {asked}: use another API, or another engine"
+    requested = f"{method.decode('latin-1')} {path.decode('latin-1')[:SHOWN]}"
+    message = f"the engine of model {shown(model)} does not serve {requested}: use another API, or another engine"
     return ApiError(NOT_FOUND, message, code="not_served_by_engine")

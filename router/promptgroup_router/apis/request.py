@@ -173,13 +173,13 @@ def measure(parts: Iterable[tuple[str, int]]) -> tuple[int, int]:
         parts: role and bytes of each part; what is neither of the system nor of the assistant is the user's.
     """
     text = answered = history = 0
-    asked = False
+    requested = False
     for role, size in parts:
         if role == "assistant":
             # before any user message it is a greeting that all conversations begin with
-            answered = text + size if asked else 0
+            answered = text + size if requested else 0
         elif role not in SYSTEM_ROLES:
-            asked, history = True, answered
+            requested, history = True, answered
         text += size
     return text, history
 
@@ -188,7 +188,7 @@ def _read_chat(body: bytes, doc: dict[str, Any], model: str) -> ParsedRequest:
     messages = doc.get("messages")
     if not isinstance(messages, list) or not messages:
         raise wrong("messages", "messages", messages, "a list of at least one message")
-    has_system = asked = media = False
+    has_system = requested = media = False
     text = answered = history = 0
     for i, message in enumerate(messages):
         if not isinstance(message, dict) or not isinstance(role := message.get("role"), str):
@@ -203,11 +203,11 @@ def _read_chat(body: bytes, doc: dict[str, Any], model: str) -> ParsedRequest:
             size += len(encoded(calls))
         if role == "assistant":
             # before any user message it is a greeting that all conversations begin with
-            answered = text + size if asked else 0
+            answered = text + size if requested else 0
         elif role in SYSTEM_ROLES:
             has_system = True
         else:
-            asked, history = True, answered
+            requested, history = True, answered
         text += size
     tools = doc.get("tools")
     if tools is not None and not isinstance(tools, list):
@@ -240,9 +240,9 @@ def _read_text(body: bytes, doc: dict[str, Any], model: str) -> ParsedRequest:
     first = several[0] if several else None
     text = ids = 0
     if isinstance(first, str) and first:
-        text = sum(size_of(each) for each in several if isinstance(each, str))
+        text = sum(size_of(item) for item in several if isinstance(item, str))
     elif isinstance(first, list):
-        ids = sum(len(each) for each in several if isinstance(each, list))
+        ids = sum(len(item) for item in several if isinstance(item, list))
     elif isinstance(first, int) and not isinstance(first, bool) and isinstance(prompt, list):
         ids = len(prompt)
     elif first != "":
@@ -308,18 +308,18 @@ def preamble(prompt: Prompt, *, appends: bool = False) -> Preamble:
     )
 
 
-def with_preamble(ask: ParsedRequest, prompt: Preamble, model: str) -> bytes:
+def with_preamble(request: ParsedRequest, prompt: Preamble, model: str) -> bytes:
     """Return the body with the declared prompt in front and the name of the model that engines serve.
 
     Raises:
         ApiError: 400 if the request brings a prompt or tools of its own.
     """
-    if ask.kind is ApiKind.TEXT:
-        return encoded(ask.doc | {"model": model, "prompt": _prefixed(ask, prompt)})
-    first = ask.messages[0]
-    own = ask.system if prompt.appends and first["role"] in SYSTEM_ROLES else ""
-    check_bare(ask, prompt, model, "messages has a system or developer message", "messages", own=own)
-    doc = ask.doc | {"model": model}
+    if request.kind is ApiKind.TEXT:
+        return encoded(request.doc | {"model": model, "prompt": _prefixed(request, prompt)})
+    first = request.messages[0]
+    own = request.system if prompt.appends and first["role"] in SYSTEM_ROLES else ""
+    check_bare(request, prompt, model, "messages has a system or developer message", "messages", own=own)
+    doc = request.doc | {"model": model}
     if own:
         first = {**first, "content": with_own(prompt, own)}
         doc["messages"] = [first, *prompt.messages, *doc["messages"][1:]]
@@ -336,42 +336,44 @@ def with_own(prompt: Preamble, own: str) -> str:
     return f"{prompt.system}\n\n{own}" if prompt.system else own
 
 
-def check_bare(ask: ParsedRequest, prompt: Preamble, model: str, found: str, param: str, *, own: str = "") -> None:
+def check_bare(request: ParsedRequest, prompt: Preamble, model: str, result: str, param: str, *, own: str = "") -> None:
     """Check that a request which is given the declared prompt brings neither a prompt nor other tools.
 
     Args:
-        ask: the request.
+        request: the request.
         prompt: the prompt that is put in front of it.
         model: the model to name instead.
-        found: says where a prompt was found, if there is one.
+        result: says where a prompt was found, if there is one.
         param: the field that is at fault then.
         own: instructions of the client that will follow the declared ones, in a group that allows them.
 
     Raises:
         ApiError: 400: it brings one.
     """
-    if ask.has_system and not own:
-        message = f"{found}, but {_brings(ask)}: leave it out, or ask for {model!r}"
+    if request.has_system and not own:
+        message = f"{result}, but {_brings(request)}: leave it out, or ask for {model!r}"
         raise ApiError(400, message, param=param, code="prompt_given_twice")
-    if ask.tools and ask.tools != prompt.canonical_tools:
+    if request.tools and request.tools != prompt.canonical_tools:
         raise ApiError(
             400,
-            f"tools differ from what the group declares, but {_brings(ask)}: leave tools out, or ask for {model!r}",
+            f"tools differ from what the group declares, but {_brings(request)}: leave tools out, or ask for {model!r}",
             param="tools",
             code="tools_given_twice",
         )
 
 
-def _brings(ask: ParsedRequest) -> str:
-    return f"model {shown(ask.model)} brings its own prompt"
+def _brings(request: ParsedRequest) -> str:
+    return f"model {shown(request.model)} brings its own prompt"
 
 
-def _prefixed(ask: ParsedRequest, prompt: Preamble) -> str | list[str]:
-    given, named = ask.doc["prompt"], _brings(ask)
+def _prefixed(request: ParsedRequest, prompt: Preamble) -> str | list[str]:
+    given, named = request.doc["prompt"], _brings(request)
     if prompt.tools is not None or prompt.messages:
-        what = "messages" if prompt.tools is None else "tools"
+        subject = "messages" if prompt.tools is None else "tools"
         raise ApiError(
-            400, f"{named} with {what}, which /v1/completions does not support: use /v1/chat/completions", param="model"
+            400,
+            f"{named} with {subject}, which /v1/completions does not support: use /v1/chat/completions",
+            param="model",
         )
     if isinstance(given, str):
         return prompt.system + given
@@ -380,11 +382,11 @@ def _prefixed(ask: ParsedRequest, prompt: Preamble) -> str | list[str]:
     raise ApiError(400, f"prompt holds tokens, but {named}, which is text: send text", param="prompt")
 
 
-def with_ordered_tools(ask: ParsedRequest) -> bytes:
+def with_ordered_tools(request: ParsedRequest) -> bytes:
     """Return the body with its tools in canonical form; the bytes as received if they are already."""
-    if ask.tools_in_order:
-        return ask.raw
-    return encoded(ask.doc | {"tools": orjson.Fragment(ask.tools)})
+    if request.tools_in_order:
+        return request.raw
+    return encoded(request.doc | {"tools": orjson.Fragment(request.tools)})
 
 
 # --- Parts --------------------------------------------------------------------------------------------------

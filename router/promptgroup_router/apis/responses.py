@@ -132,14 +132,14 @@ def parse_response(body: bytes) -> ParsedRequest:
     )
 
 
-def previous_response(ask: ParsedRequest) -> str:
+def previous_response(request: ParsedRequest) -> str:
     """Return the id of the response that a request continues; empty if it continues none."""
-    return ask.doc.get("previous_response_id") or "" if ask.kind is ApiKind.RESPONSES else ""
+    return request.doc.get("previous_response_id") or "" if request.kind is ApiKind.RESPONSES else ""
 
 
-def goes_on(ask: ParsedRequest) -> bool:
+def goes_on(request: ParsedRequest) -> bool:
     """Return True if an engine may go on after it has answered, so that nobody sees the response's end."""
-    given = ask.doc.get(BACKGROUND) if ask.kind is ApiKind.RESPONSES else None
+    given = request.doc.get(BACKGROUND) if request.kind is ApiKind.RESPONSES else None
     return given is not None and lax.truth(given) is not False
 
 
@@ -191,25 +191,25 @@ def _text(content: object) -> tuple[str, bool]:
 # --- Bodies for the engine ----------------------------------------------------------------------------------
 
 
-def with_preamble(ask: ParsedRequest, prompt: Preamble, model: str) -> bytes:
+def with_preamble(request: ParsedRequest, prompt: Preamble, model: str) -> bytes:
     """Return the body with the declared prompt in front, asking for the real model.
 
     Raises:
         ApiError: 400: the request brings a prompt or tools of its own, or the declared tools do not exist in this API.
     """
-    bare = not ask.doc.get("instructions")
-    found = "input has a system or developer message" if bare else "instructions are given"
-    own = ask.doc.get("instructions") or "" if prompt.appends else ""
-    check_bare(ask, prompt, model, found, "input" if bare else "instructions", own=own)
-    doc = ask.doc | {"model": model}
+    bare = not request.doc.get("instructions")
+    text = "input has a system or developer message" if bare else "instructions are given"
+    own = request.doc.get("instructions") or "" if prompt.appends else ""
+    check_bare(request, prompt, model, text, "input" if bare else "instructions", own=own)
+    doc = request.doc | {"model": model}
     if prompt.system:
         doc["instructions"] = with_own(prompt, own) if own else prompt.system
-    if prompt.messages and not previous_response(ask):
+    if prompt.messages and not previous_response(request):
         # a response that is continued holds them already
         given = doc["input"]
         items = given if isinstance(given, list) else [{"role": "user", "content": given}]
         doc["input"] = [*prompt.messages, *items]
-    if prompt.canonical_tools and not ask.tools:
+    if prompt.canonical_tools and not request.tools:
         tools = responses_tools(prompt.canonical_tools)
         if tools is None:
             raise ApiError(
@@ -220,20 +220,20 @@ def with_preamble(ask: ParsedRequest, prompt: Preamble, model: str) -> bytes:
             )
         # the tools that are given are built-in ones, which are not rendered
         doc["tools"] = [*orjson.loads(tools), *(doc.get("tools") or ())]
-    elif ask.tools:
-        doc["tools"] = _ordered(ask)
+    elif request.tools:
+        doc["tools"] = _ordered(request)
     return encoded(doc)
 
 
-def with_ordered_tools(ask: ParsedRequest) -> bytes:
+def with_ordered_tools(request: ParsedRequest) -> bytes:
     """Return the body with the keys of its tools in order; as received when they are already."""
-    if ask.tools_in_order:
-        return ask.raw
-    return encoded(ask.doc | {"tools": _ordered(ask)})
+    if request.tools_in_order:
+        return request.raw
+    return encoded(request.doc | {"tools": _ordered(request)})
 
 
-def _ordered(ask: ParsedRequest) -> orjson.Fragment:
-    tools = ask.doc["tools"]
+def _ordered(request: ParsedRequest) -> orjson.Fragment:
+    tools = request.doc["tools"]
     return orjson.Fragment(_tool_forms.get(encoded(tools), tools).ordered)
 
 

@@ -81,7 +81,7 @@ class RequestSession:
 
 
 def find_session(
-    ask: ParsedRequest,
+    request: ParsedRequest,
     headers: dict[bytes, bytes],
     group: str,
     header: str = HEADER_SESSION,
@@ -93,7 +93,7 @@ def find_session(
     """Return the session of a request.
 
     Args:
-        ask: the parsed body.
+        request: the parsed body.
         headers: fields by name in lower case.
         group: the group, within which keys are unique.
         header: the group's session header.
@@ -104,28 +104,30 @@ def find_session(
     within = group.encode()
     name, source = _first_header(headers, (header.encode(),))
     if not name:
-        name, source = _first_field(ask, NAMING_FIELDS)
+        name, source = _first_field(request, NAMING_FIELDS)
     if not name:
         name, source = _first_header(headers, NAMING_HEADERS)
     if name:
         key = _hash([within, b"name", name])
         return RequestSession(key, key, named=True, source=source)
-    shared, source = _first_field(ask, MESSAGES_SHARED_FIELDS if ask.kind is ApiKind.MESSAGES else SHARED_FIELDS)
+    shared, source = _first_field(
+        request, MESSAGES_SHARED_FIELDS if request.kind is ApiKind.MESSAGES else SHARED_FIELDS
+    )
     if not shared:
         shared, source = _first_header(headers, SHARED_HEADERS)
     if not shared:
         shared, source = (caller.encode(), CALLER) if caller else _credential(headers)
-    if ask.kind is ApiKind.TEXT:
-        start = first_ids(ask, TEXT_IDS) if ask.ids else ask.system.encode()[: declared + TEXT_BYTES]
+    if request.kind is ApiKind.TEXT:
+        start = first_ids(request, TEXT_IDS) if request.ids else request.system.encode()[: declared + TEXT_BYTES]
         key = _hash([within, b"text", shared, start])
         return RequestSession(key, key, named=False, source=source)
-    said, first = chat_start(ask, messages)
+    value, first = chat_start(request, messages)
     scope = [within, b"chat", shared]
-    key = _hash(scope + said)
-    return RequestSession(key, key if first == len(said) else _hash(scope + said[:first]), named=False, source=source)
+    key = _hash(scope + value)
+    return RequestSession(key, key if first == len(value) else _hash(scope + value[:first]), named=False, source=source)
 
 
-def chat_start(ask: ParsedRequest, declared: int = 0) -> tuple[list[bytes], int]:
+def chat_start(request: ParsedRequest, declared: int = 0) -> tuple[list[bytes], int]:
     """Return the start of a chat, and how many parts of it the first turn had.
 
     The start ends with the message that completes START_BYTES, so that later messages do not change it; never with one
@@ -135,8 +137,8 @@ def chat_start(ask: ParsedRequest, declared: int = 0) -> tuple[list[bytes], int]
     """
     start: list[bytes] = []
     size, first = 0, -1
-    asked = False
-    for message in ask.messages:
+    requested = False
+    for message in request.messages:
         role = message["role"]
         if role in SYSTEM_ROLES:
             continue
@@ -144,21 +146,21 @@ def chat_start(ask: ParsedRequest, declared: int = 0) -> tuple[list[bytes], int]
             declared -= 1
             continue
         if role == "user":
-            asked = True
-        elif asked and first < 0:
+            requested = True
+        elif requested and first < 0:
             first = len(start)
         words = words_of(message)
         start += (role.encode(), words)
-        if asked and (size := size + len(words)) >= START_BYTES and role != "assistant":
+        if requested and (size := size + len(words)) >= START_BYTES and role != "assistant":
             break
     return start, first if first >= 0 else len(start)
 
 
-def first_ids(ask: ParsedRequest, most: int) -> bytes:
+def first_ids(request: ParsedRequest, most: int) -> bytes:
     """Return the first ids of a prompt of token ids, or of the first of several such prompts."""
-    prompt = ask.doc["prompt"]
+    prompt = request.doc["prompt"]
     ids = prompt[0] if isinstance(prompt[0], list) else prompt
-    return orjson.dumps([each for each in ids[:most] if isinstance(each, int)])
+    return orjson.dumps([id_ for id_ in ids[:most] if isinstance(id_, int)])
 
 
 def words_of(message: Mapping[str, Any]) -> bytes:
@@ -189,9 +191,9 @@ def media_end(part: dict[str, Any]) -> bytes:
     return b"".join(value[-MEDIA_BYTES:].encode() for value in values if isinstance(value, str))
 
 
-def _first_field(ask: ParsedRequest, paths: tuple[tuple[str, ...], ...]) -> tuple[bytes, str]:
+def _first_field(request: ParsedRequest, paths: tuple[tuple[str, ...], ...]) -> tuple[bytes, str]:
     """Return value and name of the first of these fields that the body has."""
-    doc = ask.doc
+    doc = request.doc
     for path in paths:
         if path[0] not in doc:
             continue

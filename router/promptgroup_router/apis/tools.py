@@ -61,9 +61,9 @@ class ToolForms:
         Raises:
             ApiError: 400, the list is larger than any prompt's.
         """
-        known = self._known.get(spelled)
-        if known is not None:
-            return known
+        tool_form = self._known.get(spelled)
+        if tool_form is not None:
+            return tool_form
         if len(spelled) > MOST_BYTES or spelled.count(b",") > MOST_VALUES:
             message = (
                 f"tools have {len(spelled)} bytes and {spelled.count(b',')} separators, the limits are {MOST_BYTES} "

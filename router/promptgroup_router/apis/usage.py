@@ -83,7 +83,7 @@ class _Document:
                 return self._parsed(doc)
             # it has not ended, or has what other readers of JSON take: NaN, halves of surrogate pairs
             readers = self._read(self._held)
-        return [found for reader in readers if (found := _object(reader.value)) is not None]
+        return [result for reader in readers if (result := _object(reader.value)) is not None]
 
     def _read(self, data: bytes) -> list[MemberReader]:
         readers = [MemberReader(_USAGE, under.encode()) for under in self._under]
@@ -93,8 +93,8 @@ class _Document:
 
     def _parsed(self, doc: dict[str, Any]) -> list[dict[str, Any]]:
         holders = [doc.get(under) if under else doc for under in self._under]
-        found = [holder.get("usage") for holder in holders if isinstance(holder, dict)]
-        return [each for each in found if isinstance(each, dict)]
+        usages = [holder.get("usage") for holder in holders if isinstance(holder, dict)]
+        return [item for item in usages if isinstance(item, dict)]
 
 
 class Tail:

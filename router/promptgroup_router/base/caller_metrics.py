@@ -86,8 +86,8 @@ class CallerMetrics:
     def of(self, group: str, caller: str) -> CallerUse:
         """Return the use of a group by a caller; those who are not known are one caller without a name."""
         callers = self._groups.get(group)
-        if callers is not None and (known := callers.get(caller)) is not None:
-            return known
+        if callers is not None and (caller_use := callers.get(caller)) is not None:
+            return caller_use
         return self._begin(group, caller)
 
     def tell(self) -> None:
@@ -97,7 +97,7 @@ class CallerMetrics:
             {(group, label, str(code)): n for group, label, use in used for code, n in use.requests.items()}
         )
         self.limited.replace({(group, label, code): n for group, label, use in used for code, n in use.limited.items()})
-        known = [each for each in used if (each[2].requests or each[2].unmetered) and each[1]]
+        known = [item for item in used if (item[2].requests or item[2].unmetered) and item[1]]
         self.prompt_tokens.replace({(group, label): use.prompt_tokens for group, label, use in known})
         self.cached_tokens.replace({(group, label): use.cached_tokens for group, label, use in known})
         self.answer_tokens.replace({(group, label): use.answer_tokens for group, label, use in known})

@@ -393,7 +393,7 @@ def _pass_paths(text: str) -> tuple[str, ...]:
 
 def _networks(text: str) -> tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...]:
     try:
-        return tuple(ipaddress.ip_network(part) for each in text.split(",") if (part := each.strip()))
+        return tuple(ipaddress.ip_network(part) for item in text.split(",") if (part := item.strip()))
     except ValueError as error:
         raise ValueError(f"--allow-networks is {text!r}, expected networks such as 127.64.0.0/10: {error}") from None
 

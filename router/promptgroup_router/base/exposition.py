@@ -36,8 +36,8 @@ OPENMETRICS = TextFormat(_OPENMETRICS + b"; version=1.0.0; charset=utf-8", openm
 def accepted(accept: bytes) -> TextFormat:
     """Return the format for a client, by its header `Accept` (RFC 9110 section 12.5.1); empty for none."""
     openmetrics = plain = 0.0
-    for each in accept.lower().split(b","):
-        media, _, parameters = each.partition(b";")
+    for part in accept.lower().split(b","):
+        media, _, parameters = part.partition(b";")
         if media.strip() == _OPENMETRICS:
             openmetrics = max(openmetrics, _weight(parameters))
         elif media.strip() in _PLAIN:
@@ -47,10 +47,10 @@ def accepted(accept: bytes) -> TextFormat:
 
 def _weight(parameters: bytes) -> float:
     """Return how much a client wants a media type: 1 unless it says less."""
-    for each in parameters.split(b";"):
-        if each.strip().startswith(_WEIGHT):
+    for part in parameters.split(b";"):
+        if part.strip().startswith(_WEIGHT):
             try:
-                return float(each.strip()[len(_WEIGHT) :])
+                return float(part.strip()[len(_WEIGHT) :])
             except ValueError:
                 return 0.0
     return 1.0

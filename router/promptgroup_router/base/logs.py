@@ -30,7 +30,7 @@ def fault(error: BaseException, **values: object) -> dict[str, object]:
         values: further fields.
     """
     frames = traceback.extract_tb(error.__traceback__)
-    places = [f"{Path(each.filename).stem}.{each.name}:{each.lineno}" for each in frames[-FRAMES:]]
+    places = [f"{Path(frame.filename).stem}.{frame.name}:{frame.lineno}" for frame in frames[-FRAMES:]]
     return fields(**values, error=type(error).__name__, at=" ".join(places))
 
 

@@ -44,19 +44,23 @@ class Counter:
 
     def series(self, labels: tuple[str, ...]) -> Series:
         """Return the series of these labels."""
-        found = self._series.get(labels)
-        if found is None:
-            found = self._series[labels] = Series()
-        return found
+        result = self._series.get(labels)
+        if result is None:
+            result = self._series[labels] = Series()
+        return result
 
     def add(self, *labels: str, amount: float = 1) -> None:
         """Add to the value of these labels."""
         self.series(labels).add(amount)
 
-    def keep(self, labels: tuple[str, ...], wanted: Collection[tuple[str, ...]]) -> None:
+    def keep(self, labels: tuple[str, ...], desired: Collection[tuple[str, ...]]) -> None:
         """Drop the series whose first labels are these, and whose values of them are not wanted."""
         if self._labels[: len(labels)] == labels:
-            self._series = {found: each for found, each in self._series.items() if found[: len(labels)] in wanted}
+            self._series = {
+                result: observations
+                for result, observations in self._series.items()
+                if result[: len(labels)] in desired
+            }
 
     def replace(self, values: Mapping[tuple[str, ...], float]) -> None:
         """Replace all values of a gauge."""
@@ -70,8 +74,8 @@ class Counter:
 
     def _told(self) -> list[tuple[tuple[str, ...], Series]]:
         """Return the series that are told, by labels, in the order in which something was first added to them."""
-        told = [(labels, series) for labels, series in self._series.items() if series.told]
-        return sorted(told, key=lambda each: each[1].told)
+        result = [(labels, series) for labels, series in self._series.items() if series.told]
+        return sorted(result, key=lambda item: item[1].told)
 
 
 _NO_EXEMPLARS: dict[int, Exemplar] = {}
@@ -96,37 +100,41 @@ class LatencyHistogram:
 
     def series(self, labels: tuple[str, ...]) -> Observations:
         """Return the series of these labels."""
-        found = self._series.get(labels)
-        if found is None:
-            found = self._series[labels] = Observations(self._buckets)
-        return found
+        observations = self._series.get(labels)
+        if observations is None:
+            observations = self._series[labels] = Observations(self._buckets)
+        return observations
 
     def observe(self, *labels: str, value: float) -> None:
         """Add an observation."""
         self.series(labels).record(value)
 
-    def keep(self, labels: tuple[str, ...], wanted: Collection[tuple[str, ...]]) -> None:
+    def keep(self, labels: tuple[str, ...], desired: Collection[tuple[str, ...]]) -> None:
         """Drop the series whose first labels are these, and whose values of them are not wanted."""
         if self._labels[: len(labels)] == labels:
-            self._series = {found: each for found, each in self._series.items() if found[: len(labels)] in wanted}
+            self._series = {
+                result: observations
+                for result, observations in self._series.items()
+                if result[: len(labels)] in desired
+            }
 
     def lines(self, form: TextFormat = PROMETHEUS) -> Iterable[str]:
         """Yield the lines of the exposition."""
         yield from form.heading(self.name, self._help, "histogram")
         bounds = [*(repr(float(bound)) for bound in self._buckets), "+Inf"]  # as OpenMetrics wants them
-        for labels, known in self._told():
-            exemplars = known.exemplars if form.openmetrics else _NO_EXEMPLARS
-            for at, (bound, total) in enumerate(zip(bounds, accumulate(known.counts), strict=True)):
-                found = exemplars.get(at)
-                example = found.text() if found is not None else ""
+        for labels, observations in self._told():
+            exemplars = observations.exemplars if form.openmetrics else _NO_EXEMPLARS
+            for at, (bound, total) in enumerate(zip(bounds, accumulate(observations.counts), strict=True)):
+                exemplar = exemplars.get(at)
+                example = exemplar.text() if exemplar is not None else ""
                 yield f"{self.name}_bucket{_braces((*self._labels, 'le'), (*labels, bound))} {total}{example}"
-            yield f"{self.name}_sum{_braces(self._labels, labels)} {number(known.sum)}"
-            yield f"{self.name}_count{_braces(self._labels, labels)} {sum(known.counts)}"
+            yield f"{self.name}_sum{_braces(self._labels, labels)} {number(observations.sum)}"
+            yield f"{self.name}_count{_braces(self._labels, labels)} {sum(observations.counts)}"
 
     def _told(self) -> list[tuple[tuple[str, ...], Observations]]:
         """Return the series that are told, by labels, in the order in which something was first added to them."""
-        told = [(labels, series) for labels, series in self._series.items() if series.told]
-        return sorted(told, key=lambda each: each[1].told)
+        result = [(labels, series) for labels, series in self._series.items() if series.told]
+        return sorted(result, key=lambda item: item[1].told)
 
 
 class Metrics:
@@ -392,19 +400,19 @@ class Metrics:
     def of_requests(self, group: str, revision: str, *, turn: str, how: str, streamed: bool) -> RequestSeries:
         """Return the series of the requests of a revision by clients who ask alike; `turn` is a label's value."""
         key = group, revision, turn, how, streamed
-        found = self._of_requests.get(key)
-        if found is None:
-            found = RequestSeries(self, group, revision, turn=turn, how=how, streamed=streamed)
-            self._of_requests[key] = found
-        return found
+        of_request = self._of_requests.get(key)
+        if of_request is None:
+            of_request = RequestSeries(self, group, revision, turn=turn, how=how, streamed=streamed)
+            self._of_requests[key] = of_request
+        return of_request
 
-    def keep(self, labels: tuple[str, ...], wanted: Collection[tuple[str, ...]]) -> None:
+    def keep(self, labels: tuple[str, ...], desired: Collection[tuple[str, ...]]) -> None:
         """Drop the series that begin with these labels, and whose values of them are not wanted."""
         self._of_requests.clear()  # some of them are of what is dropped
         if labels == ("group",):
-            self.callers.keep({each[0] for each in wanted if len(each) == 1})
+            self.callers.keep({item[0] for item in desired if len(item) == 1})
         for metric in self.all:
-            metric.keep(labels, wanted)
+            metric.keep(labels, desired)
 
     def text(self, form: TextFormat = PROMETHEUS) -> str:
         """Return the exposition at once."""

@@ -44,8 +44,8 @@ class StoreSettings:
 
     def file(self, name: str) -> Path | None:
         """Return a file of the Secret; None if it has none of this name."""
-        found = self.secrets / name if self.secrets is not None else None
-        return found if found is not None and found.exists() else None
+        path = self.secrets / name if self.secrets is not None else None
+        return path if path is not None and path.exists() else None
 
 
 def read_store(given: argparse.Namespace) -> StoreSettings | None:
@@ -75,7 +75,7 @@ def read_store(given: argparse.Namespace) -> StoreSettings | None:
         raise ValueError(f"--responses-store names database {path}, but a cluster has only 0: leave it out")
     user, _, hosts = url.netloc.rpartition("@")
     return StoreSettings(
-        hosts=tuple(_host(each, 26379 if kind == "sentinel" else 6379) for each in hosts.split(",")),
+        hosts=tuple(_host(part, 26379 if kind == "sentinel" else 6379) for part in hosts.split(",")),
         kind=kind,
         tls=scheme == "rediss",
         user=unquote(user),

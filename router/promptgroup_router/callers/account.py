@@ -219,11 +219,11 @@ class Account:
         self.day_tokens = max(0, self.day_tokens - tokens)
         tokens -= self._forgive(tokens)
         if used.number >= self._slices[0].number:
-            found = min(used.tokens, tokens)
-            used.tokens -= found
-            self.minute_tokens -= found
+            result = min(used.tokens, tokens)
+            used.tokens -= result
+            self.minute_tokens -= result
             # a peer's correction has taken some of them already, in the place of its own
-            self._take_from_latest(tokens - found)
+            self._take_from_latest(tokens - result)
 
     def take_back_from_latest(self, tokens: int) -> None:
         """Take tokens out of the debt and the latest slices: nobody knows in which of them they were charged."""
@@ -231,37 +231,37 @@ class Account:
         self._take_from_latest(tokens - self._forgive(tokens))
 
     def _forgive(self, tokens: int) -> int:
-        found = min(self.debt, tokens)
-        self.debt -= found
-        return found
+        result = min(self.debt, tokens)
+        self.debt -= result
+        return result
 
     def _take_from_latest(self, tokens: int) -> None:
         for used in reversed(self._slices):
             if tokens <= 0:
                 return
-            found = min(tokens, used.tokens)
-            used.tokens -= found
-            self.minute_tokens -= found
-            tokens -= found
+            result = min(tokens, used.tokens)
+            used.tokens -= result
+            self.minute_tokens -= result
+            tokens -= result
 
     def seconds_until(self, *, requests: int = 0, tokens: int = 0, now: float) -> float:
         """Return the seconds after which there is so much more room, if nothing more is used; at most a minute."""
         if tokens > 0:
             tokens += self.debt
-        for each in self._slices:
-            requests -= each.requests
-            tokens -= each.tokens
+        for part in self._slices:
+            requests -= part.requests
+            tokens -= part.tokens
             if requests <= 0 and tokens <= 0:
-                return max(0.0, (each.number + _SLICES + 1) * SLICE_SECONDS - now)
+                return max(0.0, (part.number + _SLICES + 1) * SLICE_SECONDS - now)
         return WINDOW_SECONDS
 
     def confirm(self, before: float) -> None:
         """Take what was told before a time, and more than once, as known to all; what peers told then is no news."""
-        telling, fresh, known = self.telling, self.fresh, None
+        telling, fresh, popleft = self.telling, self.fresh, None
         while telling and telling[0][0] <= before and telling[0][1] < self.reports:
-            known = telling.popleft()
-        if known is not None:
-            _, _, self.told_requests, self.told_tokens, in_flight = known
+            popleft = telling.popleft()
+        if popleft is not None:
+            _, _, self.told_requests, self.told_tokens, in_flight = popleft
             self.told_in_flight = min(in_flight, self.in_flight, *[later[4] for later in telling])
         while fresh and fresh[0][0] <= before:
             _, requests, tokens = fresh.popleft()
@@ -279,9 +279,9 @@ class Account:
         """Return what peers are told of the account, and note that they are."""
         self.reports += 1
         self.told_in_flight = min(self.told_in_flight, self.in_flight)
-        told = self.spent_requests, self.spent_tokens, self.in_flight
-        if not self.telling or self.telling[-1][2:] != told:
-            self.telling.append((now, self.reports, *told))
+        result = self.spent_requests, self.spent_tokens, self.in_flight
+        if not self.telling or self.telling[-1][2:] != result:
+            self.telling.append((now, self.reports, *result))
         return SpendReport(
             self.key,
             self.spent_requests,

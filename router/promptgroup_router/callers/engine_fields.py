@@ -21,26 +21,26 @@ TO_ROUTER = frozenset((CACHE_FIELD,))
 
 
 def without_engine_fields(
-    ask: ParsedRequest, allowed: AbstractSet[str] = NONE, further: frozenset[str] = NONE
+    request: ParsedRequest, allowed: AbstractSet[str] = NONE, further: frozenset[str] = NONE
 ) -> ParsedRequest:
     """Return a request without the fields of `EngineField` that its group does not allow, and without further ones.
 
     Raises:
         ApiError: 400: they are in a form, which is not written anew.
     """
-    if _ALL.isdisjoint(ask.doc) and (not further or further.isdisjoint(ask.doc)):
-        return ask
+    if _ALL.isdisjoint(request.doc) and (not further or further.isdisjoint(request.doc)):
+        return request
     unwanted = (_ALL - allowed) | further
-    doc = {name: value for name, value in ask.doc.items() if name not in unwanted}
+    doc = {name: value for name, value in request.doc.items() if name not in unwanted}
     nested = doc.get(_NESTING)
     if isinstance(nested, dict) and not unwanted.isdisjoint(nested):
         doc[_NESTING] = {name: value for name, value in nested.items() if name not in unwanted}
-    elif len(doc) == len(ask.doc):
-        return ask
-    if ask.kind is ApiKind.FORM:
-        field = next(name for name in ask.doc if doc.get(name) != ask.doc[name])
+    elif len(doc) == len(request.doc):
+        return request
+    if request.kind is ApiKind.FORM:
+        field = next(name for name in request.doc if doc.get(name) != request.doc[name])
         raise ApiError(400, f"{field} is for the engine's operator: leave it out of the form", param=field)
-    sent = copy(ask)
+    sent = copy(request)
     sent.doc, sent.raw = doc, encoded(doc)
     return sent
 
@@ -51,13 +51,13 @@ def with_text_field(body: bytes, name: str, value: str) -> bytes:
     return b'%b"%b":"%b",%b' % (body[:start], name.encode(), value.encode(), body[start:])
 
 
-def without_media_ids(ask: ParsedRequest) -> ParsedRequest:
+def without_media_ids(request: ParsedRequest) -> ParsedRequest:
     """Return a request whose images have no ids of the client's: vLLM takes what another request sent under the id."""
-    if not ask.media:
-        return ask
-    doc = {name: _without_ids(value) if name in _CONVERSATIONS else value for name, value in ask.doc.items()}
-    sent = copy(ask)
-    sent.doc, sent.raw, sent.messages = doc, encoded(doc), doc.get("messages", ask.messages)
+    if not request.media:
+        return request
+    doc = {name: _without_ids(value) if name in _CONVERSATIONS else value for name, value in request.doc.items()}
+    sent = copy(request)
+    sent.doc, sent.raw, sent.messages = doc, encoded(doc), doc.get("messages", request.messages)
     return sent
 
 
@@ -67,7 +67,7 @@ _CONVERSATIONS = ("messages", "input")
 def _without_ids(items: Any) -> Any:
     if not isinstance(items, list):
         return items
-    return [_without_id(each) if isinstance(each, dict) else each for each in items]
+    return [_without_id(item) if isinstance(item, dict) else item for item in items]
 
 
 def _without_id(item: dict[str, Any]) -> dict[str, Any]:

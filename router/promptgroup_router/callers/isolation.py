@@ -22,7 +22,7 @@ def cache_domain(
     salts: Salts | None,
     caller: Caller,
     namespace: str,
-    ask: ParsedRequest,
+    request: ParsedRequest,
     *,
     cached: bool,
 ) -> CacheDomain:
@@ -33,7 +33,7 @@ def cache_domain(
         salts: the salts of all callers.
         caller: who sends it.
         namespace: the namespace of its group.
-        ask: the request.
+        request: the request.
         cached: False for requests that leave nothing in a cache.
 
     Raises:
@@ -46,20 +46,20 @@ def cache_domain(
     if not caller.name:
         message = "the group keeps its callers apart, and does not know who asks: send a credential"
         raise ApiError(401, message, code="caller_unknown")
-    if ask.kind.value not in salted and (cached or ask.kind in _COMPUTING):
+    if request.kind.value not in salted and (cached or request.kind in _COMPUTING):
         way = f"use one of {', '.join(sorted(salted))}" if salted else "ask one of its groups by name"
-        message = f"model {shown(ask.model)} keeps its callers apart, and its engines cannot on this API: {way}"
+        message = f"model {shown(request.model)} keeps its callers apart, and its engines cannot on this API: {way}"
         raise ApiError(400, message, param="model", code="isolation_not_supported")
     return salts.of(namespace, caller)
 
 
 def for_engine(
-    ask: ParsedRequest, allowed: frozenset[EngineField], domain: CacheDomain, further: frozenset[str] = NONE
+    request: ParsedRequest, allowed: frozenset[EngineField], domain: CacheDomain, further: frozenset[str] = NONE
 ) -> ParsedRequest:
     """Return a request without what its client may not say, and without further fields."""
     if not domain.salt:
-        return without_engine_fields(ask, allowed, further)
-    return without_media_ids(without_engine_fields(ask, allowed - _NEVER, further))
+        return without_engine_fields(request, allowed, further)
+    return without_media_ids(without_engine_fields(request, allowed - _NEVER, further))
 
 
 def salted_body(

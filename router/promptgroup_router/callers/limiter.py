@@ -165,13 +165,13 @@ class Limiter:
         account.open_tokens += charge.open
         return charge
 
-    def _reserve(self, account: Account, limits: CallerLimits, prompt: int, wanted: int, now: float) -> int:
+    def _reserve(self, account: Account, limits: CallerLimits, prompt: int, desired: int, now: float) -> int:
         """Return the tokens that are reserved for a request: those that it wants, or what is left of a limit.
 
         Raises:
             ApiError: 429: its prompt does not fit.
         """
-        reserved, untold, alone = wanted, account.spent_tokens - account.told_tokens, self.routers == 1
+        reserved, untold, alone = desired, account.spent_tokens - account.told_tokens, self.routers == 1
         if most := limits.tokens_per_minute:
             left = most - account.minute_tokens
             reserved = min(reserved, left)
@@ -194,12 +194,12 @@ class Limiter:
         return reserved
 
     def _no_tokens(
-        self, account: Account, limits: CallerLimits, left: int, prompt: int, what: str, *, wait: float, now: float
+        self, account: Account, limits: CallerLimits, left: int, prompt: int, subject: str, *, wait: float, now: float
     ) -> ApiError:
         """Return the refusal of a prompt that does not fit into what is left; running answers may give enough back."""
         if left < prompt <= left + account.open_tokens or left < 1 <= left + account.open_tokens:
             wait = min(wait, _SETTLED_SECONDS)
-        return self._refusal(account, limits, what, kind=_TOKENS, wait=wait, now=now)
+        return self._refusal(account, limits, subject, kind=_TOKENS, wait=wait, now=now)
 
     def _others_may_use(self, left: int, room: int, untold: int) -> bool:
         """Return True if a request has to wait for what other routers tell.
@@ -294,14 +294,14 @@ class Limiter:
         return b"\r\n".join(lines)
 
     def _refusal(
-        self, account: Account, limits: CallerLimits, what: str, *, kind: str, wait: float, now: float
+        self, account: Account, limits: CallerLimits, subject: str, *, kind: str, wait: float, now: float
     ) -> ApiError:
         seconds = max(1, ceil(wait))
         if wait <= WINDOW_SECONDS + SLICE_SECONDS:
             seconds = min(seconds, MOST_RETRY_SECONDS)
         return ApiError(
             429,
-            f"the caller has reached its limit of {what} in this group: retry in {seconds} s",
+            f"the caller has reached its limit of {subject} in this group: retry in {seconds} s",
             code="rate_limit_exceeded" if kind == _REQUESTS else "tokens_exceeded",
             retry_after=seconds,
             further=self.headers(Charge(account, limits, 0, 0, account.slice), now),
@@ -338,10 +338,10 @@ class Limiter:
             if now >= account.until:
                 self._move(account, now)
             account.confirm(self.heard - SETTLE_SECONDS)
-            known, older = account.peers.get(sender), 0
-            if known is not None:
-                requests, tokens = report.requests - known.requests, report.tokens - known.tokens
-                account.peer_in_flight -= known.in_flight
+            peer, older = account.peers.get(sender), 0
+            if peer is not None:
+                requests, tokens = report.requests - peer.requests, report.tokens - peer.tokens
+                account.peer_in_flight -= peer.in_flight
             elif (parted := self._parted.rejoin(sender, report.account)) is not None:
                 before, silence, today = parted.report, now - parted.at, (now + self.epoch) % DAY_SECONDS
                 requests, meanwhile = report.requests - before.requests, report.tokens - before.tokens
@@ -358,7 +358,7 @@ class Limiter:
                 requests = min(report.requests, report.minute_requests)
                 tokens = min(report.tokens, report.minute_tokens)
             account.peers[sender] = report
-            if (requests or tokens or known is None or known.in_flight != report.in_flight) and not account.ticks:
+            if (requests or tokens or peer is None or peer.in_flight != report.in_flight) and not account.ticks:
                 # an answer, by which the peer knows that it was heard; what it says is no news, so that none follows
                 account.ticks = 1
                 self._changed[account.key] = account
@@ -371,7 +371,7 @@ class Limiter:
             account.hold()
             if not account.most:
                 account.heard, account.heard_at = report.minute_tokens, now
-            if known is None and report.day_tokens > account.day_tokens:
+            if peer is None and report.day_tokens > account.day_tokens:
                 account.assumed += report.day_tokens - account.day_tokens
                 account.day_tokens = report.day_tokens
 
@@ -379,10 +379,10 @@ class Limiter:
         """Forget the requests that a peer had in flight, which has fallen silent; what it has charged stays charged."""
         reports = {}
         for account in self._accounts.values():
-            known = account.peers.pop(sender, None)
-            if known is not None:
-                account.peer_in_flight -= known.in_flight
-                reports[account.key] = known
+            peer = account.peers.pop(sender, None)
+            if peer is not None:
+                account.peer_in_flight -= peer.in_flight
+                reports[account.key] = peer
         self._parted.part(sender, reports, now)
 
     # --- Accounts --------------------------------------------------------------------------------------------------

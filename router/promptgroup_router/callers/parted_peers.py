@@ -43,18 +43,18 @@ class PartedPeers:
         if reports:
             self._silent.pop(sender, None)
             self._silent[sender] = now
-            told = self._peers.setdefault(sender, {})
-            told.update((account, Parted(report, now)) for account, report in reports.items())
+            peer = self._peers.setdefault(sender, {})
+            peer.update((account, Parted(report, now)) for account, report in reports.items())
 
     def rejoin(self, sender: int, account: int) -> Parted | None:
         """Return what a peer had told of an account before it fell silent, and forget it; None for nothing."""
-        told = self._peers.get(sender)
-        if told is None:
+        peer = self._peers.get(sender)
+        if peer is None:
             return None
-        found = told.pop(account, None)
-        if not told:
+        parted = peer.pop(account, None)
+        if not peer:
             del self._peers[sender], self._silent[sender]
-        return found
+        return parted
 
     def forget(self, now: float) -> None:
         """Forget the peers that have been silent for too long."""
@@ -70,13 +70,13 @@ def of_last(seconds: float, charged: int, silence: float) -> int:
     return charged if silence <= seconds else int(charged * max(0.0, seconds) / silence)
 
 
-def of_last_minute(charged: int, silence: float, told: int, known: int) -> int:
+def of_last_minute(charged: int, silence: float, result: int, known: int) -> int:
     """Return the part of what a peer has charged in a silence that counts for the minute.
 
     Args:
         charged: requests or tokens; less than zero if corrections were more.
         silence: seconds.
-        told: those of all routers within the last minute, as far as the peer knows: the result is never more.
+        result: those of all routers within the last minute, as far as the peer knows: the result is never more.
         known: the same as far as this router knows.
     """
-    return min(max(of_last(WINDOW_SECONDS, charged, silence), min(charged, told - known)), told)
+    return min(max(of_last(WINDOW_SECONDS, charged, silence), min(charged, result - known)), result)

@@ -156,41 +156,41 @@ def _rewrite(doc: Any, how: CachedTokens) -> None:
             left += [held for name, held in value.items() if name not in _WRITTEN and name not in _HOLDERS]
 
 
-def _told(found: Any, how: CachedTokens) -> Any:
+def _told(result: Any, how: CachedTokens) -> Any:
     """Return a `usage`, or several in a list, as a client may know it."""
-    if isinstance(found, list):
-        return [_told(each, how) for each in found]
-    return _usage(found, how) if isinstance(found, dict) else found
+    if isinstance(result, list):
+        return [_told(item, how) for item in result]
+    return _usage(result, how) if isinstance(result, dict) else result
 
 
 def _usage(usage: dict[str, Any], how: CachedTokens) -> dict[str, Any]:
-    told = {name: value for name, value in _details(usage, how).items() if name not in (_READ, _CREATED)}
+    result = {name: value for name, value in _details(usage, how).items() if name not in (_READ, _CREATED)}
     if _READ in usage or _CREATED in usage:
         read = _number(usage.get(_READ))
         total = _number(usage.get(_INPUT)) + read + _number(usage.get(_CREATED))
         shown = _rounded(read) if how is CachedTokens.ROUNDED else 0
         if _INPUT in usage:
-            told[_INPUT] = total - shown
+            result[_INPUT] = total - shown
         if how is CachedTokens.ROUNDED:
-            told |= {_READ: shown, _CREATED: 0}
-    return told
+            result |= {_READ: shown, _CREATED: 0}
+    return result
 
 
-def _details(found: dict[str, Any], how: CachedTokens) -> dict[str, Any]:
+def _details(result: dict[str, Any], how: CachedTokens) -> dict[str, Any]:
     """Return an object with what it says of caches rounded, or without it."""
-    told: dict[str, Any] = {}
-    for name, value in found.items():
+    document: dict[str, Any] = {}
+    for name, value in result.items():
         if _CACHE not in name:
-            told[name] = _inner(value, how)
+            document[name] = _inner(value, how)
         elif how is CachedTokens.ROUNDED and isinstance(value, int):
-            told[name] = _rounded(value)
-    return told
+            document[name] = _rounded(value)
+    return document
 
 
 def _inner(value: Any, how: CachedTokens) -> Any:
     if isinstance(value, dict):
         return _details(value, how)
-    return [_inner(each, how) for each in value] if isinstance(value, list) else value
+    return [_inner(item, how) for item in value] if isinstance(value, list) else value
 
 
 def _rounded(tokens: int) -> int:

@@ -58,10 +58,10 @@ class Salts:
 
     def of(self, namespace: str, caller: Caller) -> CacheDomain:
         """Return the domain of a caller."""
-        known = self._domains.get((namespace, caller.name))
-        if known is None:
-            known = self._make(namespace, caller.name)
-        return known
+        domain = self._domains.get((namespace, caller.name))
+        if domain is None:
+            domain = self._make(namespace, caller.name)
+        return domain
 
     def _make(self, namespace: str, name: str) -> CacheDomain:
         # a namespace has no NUL, so that no two pairs are one text

@@ -21,8 +21,8 @@ MOST_HELD = 4 << 20
 
 def asks(fields: dict[bytes, bytes]) -> bool:
     """Return True if a request asks what it used; its header fields have names in lower case."""
-    asked = fields.get(HEADER)
-    return asked is not None and asked.lower() == b"true"
+    field = fields.get(HEADER)
+    return field is not None and field.lower() == b"true"
 
 
 def header_fields(usage: Usage | None, how: CachedTokens) -> list[tuple[bytes, bytes]]:
@@ -36,8 +36,8 @@ def comment(usage: Usage | None, how: CachedTokens) -> bytes:
 
 
 def _value(usage: Usage, how: CachedTokens) -> bytes:
-    told = [b"prompt=%d" % usage.prompt_tokens]
+    result = [b"prompt=%d" % usage.prompt_tokens]
     cached = usage.cached_tokens
     if cached is not None and how is not CachedTokens.HIDDEN:
-        told.append(b"cached=%d" % (cached - cached % CACHED_STEP if how is CachedTokens.ROUNDED else cached))
-    return b", ".join([*told, b"answer=%d" % usage.completion_tokens])
+        result.append(b"cached=%d" % (cached - cached % CACHED_STEP if how is CachedTokens.ROUNDED else cached))
+    return b", ".join([*result, b"answer=%d" % usage.completion_tokens])

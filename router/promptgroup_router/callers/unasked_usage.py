@@ -20,11 +20,11 @@ _ASKS = b'"stream_options":{"include_usage":true},'
 _NO_CHOICES = (b'"choices":[]', b'"choices": []')
 
 
-def is_unasked(ask: ParsedRequest, caller: Caller) -> bool:
+def is_unasked(request: ParsedRequest, caller: Caller) -> bool:
     """Return True for a stream of a known caller who has not asked for its usage."""
-    if not ask.streamed or not caller.name or ask.kind not in (ApiKind.CHAT, ApiKind.TEXT):
+    if not request.streamed or not caller.name or request.kind not in (ApiKind.CHAT, ApiKind.TEXT):
         return False
-    options = ask.doc.get(OPTIONS)
+    options = request.doc.get(OPTIONS)
     # what is no object is the engine's to refuse
     return options is None or (isinstance(options, dict) and lax.truth(options.get(INCLUDE)) is not True)
 
@@ -37,14 +37,14 @@ def options_of(doc: dict[str, Any]) -> dict[str, Any]:
     return {OPTIONS: {INCLUDE: lax.truth(options.get(INCLUDE)) is True} if isinstance(options, dict) else False}
 
 
-def asking(ask: ParsedRequest, body: bytes) -> bytes:
+def asking(request: ParsedRequest, body: bytes) -> bytes:
     """Return the body for an engine with the question.
 
     Args:
-        ask: the request, which has options of its own or none.
+        request: the request, which has options of its own or none.
         body: the body as it would go without, a JSON object.
     """
-    if OPTIONS not in ask.doc:
+    if OPTIONS not in request.doc:
         start = body.index(b"{") + 1
         return b"".join((body[:start], _ASKS, body[start:]))
     doc = orjson.loads(body)
@@ -74,8 +74,8 @@ def _without_usage(events: bytes) -> bytes:
         return events
     kept, start = [], 0
     while start < len(events):
-        found = [at + len(end) for end in EVENT_ENDS if (at := events.find(end, start)) >= 0]
-        end = min(found, default=len(events))
+        result = [at + len(end) for end in EVENT_ENDS if (at := events.find(end, start)) >= 0]
+        end = min(result, default=len(events))
         event = events[start:end]
         if not _tells_usage_alone(event):
             kept.append(event)

@@ -86,23 +86,23 @@ def check_coding(headers: dict[bytes, bytes]) -> None:
         )
 
 
-def check_sender(state: RouterState, headers: dict[bytes, bytes], sender: Sender, came: float) -> None:
+def check_sender(state: RouterState, headers: dict[bytes, bytes], sender: Sender, arrived: float) -> None:
     """Check who sends a request that came at a time, before its body is looked at.
 
     Raises:
         ApiError: 401, 403 or 503: no group lets its sender in.
     """
     if state.asks_callers:
-        check_in(state.index, Visit(state.authenticator, headers, sender, came).identify)
+        check_in(state.index, Visit(state.authenticator, headers, sender, arrived).identify)
 
 
-def check_head(state: RouterState, headers: dict[bytes, bytes], sender: Sender, came: float) -> None:
+def check_head(state: RouterState, headers: dict[bytes, bytes], sender: Sender, arrived: float) -> None:
     """Check a request that came at a time before its body is looked at.
 
     Raises:
         ApiError: 401, 403 or 503: no group lets its sender in. 415: its body is coded.
     """
-    check_sender(state, headers, sender, came)
+    check_sender(state, headers, sender, arrived)
     check_coding(headers)
 
 
@@ -115,7 +115,7 @@ def arrive(
     body: bytes | bytearray,
     now: float,
     sender: Sender = NO_SENDER,
-    ask: ParsedRequest | None = None,
+    request: ParsedRequest | None = None,
     size: int | None = None,
     came: float | None = None,
     rewrites: bool = True,
@@ -130,7 +130,7 @@ def arrive(
         body: its whole body.
         now: monotonic seconds.
         sender: the connection that it came on.
-        ask: the digest of the body where it was read already.
+        request: the digest of the body where it was read already.
         size: bytes of the body that was read, if it came coded.
         came: when it came, if it has waited since for keys of an issuer.
         rewrites: whether the answer can be rewritten on its way.
@@ -146,7 +146,16 @@ def arrive(
         identify = Visit(state.authenticator, headers, sender, now if came is None else came).identify
     bytes_read = len(body) if size is None else size
     return _arrive(
-        state, method, path, headers, body, size=bytes_read, now=now, identify=identify, ask=ask, rewrites=rewrites
+        state,
+        method,
+        path,
+        headers,
+        body,
+        size=bytes_read,
+        now=now,
+        identify=identify,
+        request=request,
+        rewrites=rewrites,
     )
 
 
@@ -160,7 +169,7 @@ def _arrive(
     size: int,
     now: float,
     identify: Identify,
-    ask: ParsedRequest | None,
+    request: ParsedRequest | None,
     rewrites: bool,
 ) -> Route | ModelsAnswer:
     endpoint = ENDPOINTS.get(path)
@@ -169,21 +178,21 @@ def _arrive(
     if endpoint is not None and method == b"POST":
         if state.asks_callers:
             check_in(state.index, identify)
-        if ask is not None:
-            return _by_body(state, endpoint, headers, ask, size, now=now, identify=identify, rewrites=rewrites)
+        if request is not None:
+            return _by_body(state, endpoint, headers, request, size, now=now, identify=identify, rewrites=rewrites)
         if CODING in headers:
             check_coding(headers)
         content = body if isinstance(body, bytes) else bytes(body)
         structure.check(content, endpoint.values)
-        ask = endpoint.parse(content)
-        found = _by_body(state, endpoint, headers, ask, size, now=now, identify=identify, rewrites=rewrites)
-        if found.candidates.responses is not None:
-            found.add(KeptRequest(ask))
-        return found
+        request = endpoint.parse(content)
+        result = _by_body(state, endpoint, headers, request, size, now=now, identify=identify, rewrites=rewrites)
+        if result.candidates.responses is not None:
+            result.add(KeptRequest(request))
+        return result
     stored = parse_path(path) if endpoint is None else None
     if stored is not None and method in stored.methods:
         namespace = headers.get(_NAMESPACE, b"").decode("latin-1")
-        found = route_by_response(
+        result = route_by_response(
             state.index,
             state.balancer,
             stored.response_id,
@@ -192,8 +201,8 @@ def _arrive(
             identify=identify,
             salts=state.salts,
         )
-        _hide_usage(found)
-        return found
+        _hide_usage(result)
+        return result
     if stored is not None or endpoint is not None:
         raise _no_such_method(method, stored.methods if stored is not None else (b"POST",))
     return _models(state, method, path, headers, identify)
@@ -203,19 +212,19 @@ def _by_body(
     state: RouterState,
     endpoint: Endpoint,
     headers: dict[bytes, bytes],
-    ask: ParsedRequest,
+    request: ParsedRequest,
     size: int,
     *,
     now: float,
     identify: Identify,
     rewrites: bool,
 ) -> Route:
-    asked = question(ask, headers)
-    if asked is not None:
-        ask = without_question(ask)
-    found = route(
+    cache_question = question(request, headers)
+    if cache_question is not None:
+        request = without_question(request)
+    result = route(
         state.index,
-        ask,
+        request,
         headers,
         locations=state.balancer.locations,
         tokens=state.tokens,
@@ -226,22 +235,22 @@ def _by_body(
         salts=state.salts,
     )
     if endpoint is PASSED:
-        keep_unprotected(state.index, found)
-    count_unmatched(state, found, ask, now)
-    refuse_empty(found)
-    if (account := open_account(state, found, ask, size if endpoint.counted else 0, now)) is not None:
-        found.add(account)
-    if found.rewrite.metered:
-        found.add(UnaskedUsage())
-    _hide_usage(found)
-    if asked is not None:
-        found.add(CacheDiagnosis(state.prompt_digests, found, asked, ask.text))
-    return found
+        keep_unprotected(state.index, result)
+    count_unmatched(state, result, request, now)
+    refuse_empty(result)
+    if (account := open_account(state, result, request, size if endpoint.counted else 0, now)) is not None:
+        result.add(account)
+    if result.rewrite.metered:
+        result.add(UnaskedUsage())
+    _hide_usage(result)
+    if cache_question is not None:
+        result.add(CacheDiagnosis(state.prompt_digests, result, cache_question, request.text))
+    return result
 
 
-def _hide_usage(found: Route) -> None:
-    if (how := found.candidates.rules.cached_tokens) is not CachedTokens.EXACT:
-        found.add(HiddenUsage(how))
+def _hide_usage(result: Route) -> None:
+    if (how := result.candidates.rules.cached_tokens) is not CachedTokens.EXACT:
+        result.add(HiddenUsage(how))
 
 
 def _models(
@@ -254,7 +263,7 @@ def _models(
     if body is None:
         body = model_card(index, path, identify, anthropic=anthropic)
     if body is None:
-        served = ", ".join([_SERVED, *sorted(f"POST {each.decode()}" for each in state.pass_paths)])
+        served = ", ".join([_SERVED, *sorted(f"POST {pass_path.decode()}" for pass_path in state.pass_paths)])
         raise ApiError(404, f"there is nothing at this path: use one of {served}", code="not_found")
     if method not in _READS:
         raise _no_such_method(method, _READS)
@@ -262,7 +271,7 @@ def _models(
 
 
 def _no_such_method(method: bytes, allowed: tuple[bytes, ...]) -> ApiError:
-    listed = ", ".join(each.decode() for each in allowed)
+    listed = ", ".join(item.decode() for item in allowed)
     return ApiError(
         405,
         f"the method {method.decode('latin-1')[:32]} is not allowed at this path: use {listed}",

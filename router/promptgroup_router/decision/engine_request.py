@@ -11,7 +11,7 @@ NO_FIELDS: tuple[tuple[bytes, bytes], ...] = ()
 
 
 def engine_fields(
-    authenticator: Authenticator, found: Route, member: Member, *, traced: bool
+    authenticator: Authenticator, route: Route, member: Member, *, traced: bool
 ) -> tuple[frozenset[bytes], tuple[tuple[bytes, bytes], ...]]:
     """Return the names of the client's header fields that a member gets, and further fields that it gets.
 
@@ -19,19 +19,19 @@ def engine_fields(
 
     Args:
         authenticator: knows the accesses and the credentials.
-        found: the route of the request.
+        route: the route of the request.
         member: the replica that gets it.
         traced: whether the engine is told of a span of the router's.
     """
     access, further = ANYBODY, NO_FIELDS
     if not member.credential:
-        access = authenticator.access(found.candidates.access)
+        access = authenticator.access(route.candidates.access)
     else:
         credential = authenticator.keyring.credential(member.group.partition("/")[0], member.credential)
         further = ((b"authorization", b"Bearer " + credential),)
-    rules, rewritten = found.candidates.rules, found.rewrite.metered
+    rules, rewritten = route.candidates.rules, route.rewrite.metered
     allowed = to_engine(access, rules, rewritten=rewritten, traced=traced)
-    for feature in found.features:
+    for feature in route.features:
         allowed = feature.engine_fields(allowed)
     return allowed, further
 
@@ -44,15 +44,15 @@ def lacks_credential(authenticator: Authenticator, member: Member) -> bool:
     return not authenticator.keyring.credential(namespace, member.credential)
 
 
-def engine_body(found: Route, member: Member, random: RandomBytes) -> bytes | bytearray:
+def engine_body(route: Route, member: Member, random: RandomBytes) -> bytes | bytearray:
     """Return the body for a member.
 
     Args:
-        found: the route of the request.
+        route: the route of the request.
         member: the replica that gets it.
         random: returns as many bytes as it is told that nobody can guess.
     """
-    body = found.rewrite.body
-    for feature in found.features:
+    body = route.rewrite.body
+    for feature in route.features:
         body = feature.engine_body(body, member, random)
     return body

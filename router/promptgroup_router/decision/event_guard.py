@@ -160,8 +160,8 @@ class EventGuard:
 
     def next_number(self) -> int:
         """Return the number of the next event of a response, which numbers its events."""
-        _, found, rest = self._last.rpartition(b'"sequence_number":')
-        number = re.match(rb" ?(\d{1,9})", rest) if found else None
+        _, result, rest = self._last.rpartition(b'"sequence_number":')
+        number = re.match(rb" ?(\d{1,9})", rest) if result else None
         return int(number[1]) + 1 if number is not None else 0
 
     def _breaks_off(self, document: dict[str, Any]) -> bool:
@@ -227,8 +227,8 @@ def _is_broken(document: dict[str, Any]) -> bool:
 
 def _tells_error(event: bytes, document: dict[str, Any]) -> bool:
     kind = document.get("type")
-    told = document.get("error") if kind is None else kind in _ERROR_TYPES
-    return bool(told) or document.get("object") == "error" or _NAMED_ERROR.search(event) is not None
+    error = document.get("error") if kind is None else kind in _ERROR_TYPES
+    return bool(error) or document.get("object") == "error" or _NAMED_ERROR.search(event) is not None
 
 
 def _document(event: bytes) -> dict[str, Any]:

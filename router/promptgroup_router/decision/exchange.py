@@ -204,7 +204,11 @@ class Exchange:
         """
         health, has_it = self._state.health, self.member
         order = self._present.order(self._demand.session)
-        able = (each for each in order if each.id != has_it.id and health.available(each.id, each.incarnation, now))
+        able = (
+            member
+            for member in order
+            if member.id != has_it.id and health.available(member.id, member.incarnation, now)
+        )
         return list(islice(able, most))
 
     def served_by(self, address: str, passed_over: Sequence[Member], now: float) -> None:
@@ -219,14 +223,14 @@ class Exchange:
         if address == picked.address:
             return
         self._give_up(Failure.REFUSED, now)
-        for each in passed_over:
-            if each.address == address:
-                alone = renewed(only(self._candidates, each), self._state.index)
+        for member in passed_over:
+            if member.address == address:
+                alone = renewed(only(self._candidates, member), self._state.index)
                 with suppress(NoMemberLeftError):  # it has left the table, where no load is counted
                     self._pick = self._state.balancer.pick(alone, self._demand, now) or self._pick
-                self._tried += (each.id,)
+                self._tried += (member.id,)
                 return
-            self._eject(each, now)
+            self._eject(member, now)
 
     def not_sent(self, now: float) -> None:
         """Record that a gateway reached none of the members that it was given."""

@@ -10,26 +10,26 @@ from promptgroup_router.routing.route import Route
 from promptgroup_router.routing.secret_prompt import is_secret
 
 
-def keep_unprotected(index: RoutingIndex, found: Route) -> None:
+def keep_unprotected(index: RoutingIndex, route: Route) -> None:
     """Leave a route only the replicas that may get any request.
 
     Raises:
         ApiError: 400: it leads to others alone.
     """
-    candidates = found.candidates
-    labels = {member.group for member in candidates.members} | {found.group}
+    candidates = route.candidates
+    labels = {member.group for member in candidates.members} | {route.group}
     protected = {label for label in labels if (group := index.names.get(label)) is not None and _is_protected(group)}
     if not protected:
         return
-    kept = {member.address for member in candidates.members if member.group not in protected}
-    if found.group in protected or not kept:
+    addresses = {member.address for member in candidates.members if member.group not in protected}
+    if route.group in protected or not addresses:
         message = (
-            f"model {shown(found.model)} has a secret prompt or keeps its callers apart, and nobody knows what its "
+            f"model {shown(route.model)} has a secret prompt or keeps its callers apart, and nobody knows what its "
             "engine tells at this path: use another path, or another group"
         )
         raise ApiError(400, message, param="model", code="path_not_allowed")
-    found.candidates = candidates.within(kept)
+    route.candidates = candidates.within(addresses)
 
 
 def _is_protected(group: GroupEntry) -> bool:
-    return group.group.callers.isolates or any(is_secret(each.revision) for each in group.revisions)
+    return group.group.callers.isolates or any(is_secret(revision.revision) for revision in group.revisions)

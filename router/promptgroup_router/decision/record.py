@@ -74,12 +74,12 @@ def refused_at_once(
     if tracer is not None and span is not None:
         end_without_engine(tracer, span, path, status=status, now=now, error=error.code or str(status))
     if access.isEnabledFor(logging.INFO):
-        told: dict[str, Value] = {"promptgroup.group": UNMATCHED, "error.type": error.code or str(status)}
-        log_without_engine("refused", request_id, status, header or headers.get(HEADER, b""), told)
+        values: dict[str, Value] = {"promptgroup.group": UNMATCHED, "error.type": error.code or str(status)}
+        log_without_engine("refused", request_id, status, header or headers.get(HEADER, b""), values)
 
 
 def log_without_engine(
-    event: str, request_id: bytes, status: int, traceparent: bytes, told: Mapping[str, Value]
+    event: str, request_id: bytes, status: int, traceparent: bytes, values: Mapping[str, Value]
 ) -> None:
     """Write the line of the access log for a request that no engine was asked for.
 
@@ -88,12 +88,12 @@ def log_without_engine(
         request_id: its id.
         status: of the answer.
         traceparent: the router's header of that name, or the client's; empty for none.
-        told: what else is known.
+        values: what else is known.
     """
     line: dict[str, Value] = {"http.request.id": shown_id(request_id), "http.response.status_code": status}
-    if traceparent and (found := trace_id(traceparent)):
-        line["trace_id"] = found
-    line.update(told)
+    if traceparent and (text := trace_id(traceparent)):
+        line["trace_id"] = text
+    line.update(values)
     access.info(event, extra={FIELDS: line})
 
 
@@ -300,7 +300,7 @@ class RequestRecord:
         demand = route.demand
         if pick is None or demand.scope is None:
             return
-        told = usage.cached_tokens if usage is not None else None
+        cached_tokens = usage.cached_tokens if usage is not None else None
         self._state.shared_prefixes.add(
             route.model,
             route.group,
@@ -308,7 +308,7 @@ class RequestRecord:
             within=demand.scope,
             instructions=demand.instructions,
             known=pick.known,
-            cached=pick.cached if told is None else told,
+            cached=pick.cached if cached_tokens is None else cached_tokens,
             now=now,
         )
 
@@ -320,8 +320,8 @@ class RequestRecord:
         labels = route.group, route.revision, quarter(usage)
         self._observe(metrics.ttft.series(labels), self._answered - self._began, now)
         if usage is not None and usage.completion_tokens > 1:
-            each = (now - self._answered) / (usage.completion_tokens - 1)
-            self._observe(metrics.tpot.series(labels), each, now)
+            item = (now - self._answered) / (usage.completion_tokens - 1)
+            self._observe(metrics.tpot.series(labels), item, now)
 
     def _observe(self, series: Observations, value: float, now: float) -> None:
         """Add an observation, by which the request's trace can be found if it is recorded."""
@@ -403,8 +403,8 @@ class RequestRecord:
         if self._span is not None:
             self._end_span(self._span, event, now, usage, more)
         if access.isEnabledFor(logging.INFO):
-            found = trace_id(self._header or self._traceparent)
-            traced: dict[str, Value] = {"trace_id": found} if found else {}
+            text = trace_id(self._header or self._traceparent)
+            traced: dict[str, Value] = {"trace_id": text} if text else {}
             access.info(event, extra={FIELDS: self._line(now, usage) | traced | _told_of_refusal(more)})
         if not log.isEnabledFor(logging.DEBUG):
             return
@@ -429,21 +429,21 @@ class RequestRecord:
         route, pick, tracer = self._route, self._exchange.pick, self._state.tracer
         if tracer is None:
             return
-        told = self._line(now, usage)
-        told.update(api_attributes(self._path))
-        told["promptgroup.outcome"] = event
-        told["gen_ai.request.stream"] = route.demand.streamed
+        line = self._line(now, usage)
+        line.update(api_attributes(self._path))
+        line["promptgroup.outcome"] = event
+        line["gen_ai.request.stream"] = route.demand.streamed
         if pick is not None:
-            told["promptgroup.placed_by"] = placed_by(route, pick, self._exchange.tries)
+            line["promptgroup.placed_by"] = placed_by(route, pick, self._exchange.tries)
         if self._status and route.demand.streamed:
-            told["gen_ai.response.time_to_first_chunk"] = round(self._answered - self._began, 6)
+            line["gen_ai.response.time_to_first_chunk"] = round(self._answered - self._began, 6)
         status = more.get("status", self._status)
-        told["http.response.status_code"] = status
+        line["http.response.status_code"] = status
         failed = event == "cut" or (isinstance(status, int) and status >= UPSTREAM_ERRORS)
         kind = event if event == "cut" else str(more.get("code", "") or (status if failed else ""))
         if kind:
-            told["error.type"] = kind
-        tracer.end(span, span_name(self._path, route.model[:256]), told, now, kind if failed else "")
+            line["error.type"] = kind
+        tracer.end(span, span_name(self._path, route.model[:256]), line, now, kind if failed else "")
 
 
 def _told_of_refusal(more: dict[str, Value]) -> dict[str, Value]:

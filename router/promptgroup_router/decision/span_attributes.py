@@ -80,24 +80,24 @@ def end_without_engine(
         error: the code of the error; empty for none.
         told: more attributes.
     """
-    found = api_attributes(path)
-    found.update(told)
-    found["http.response.status_code"] = status
+    values = api_attributes(path)
+    values.update(told)
+    values["http.response.status_code"] = status
     if model:
-        found["gen_ai.request.model"] = model
+        values["gen_ai.request.model"] = model
     if error:
-        found["error.type"] = error
-    tracer.end(span, span_name(path, model), found, now, error if status >= SERVER_ERRORS else "")
+        values["error.type"] = error
+    tracer.end(span, span_name(path, model), values, now, error if status >= SERVER_ERRORS else "")
 
 
-def placed_by(found: Route, pick: Pick, tries: int) -> str:
+def placed_by(route: Route, pick: Pick, tries: int) -> str:
     """Return why a request is where it is."""
     member = pick.member
     if tries > 1:
         return "retry"
-    if found.group not in (UNMATCHED, member.group):
+    if route.group not in (UNMATCHED, member.group):
         return "lent"
     if pick.before is not None and not pick.moved:
         return "session"
-    home = next(iter(found.candidates.order(found.demand.session)), None)
+    home = next(iter(route.candidates.order(route.demand.session)), None)
     return "home" if home is not None and home.id == member.id else "load"

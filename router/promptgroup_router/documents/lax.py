@@ -28,8 +28,8 @@ def whole(value: object) -> int | None:
     if not isinstance(value, str):
         return None
     text = value.strip(_SPACES)
-    found = _WHOLE.fullmatch(text) if len(text) <= _MOST_DIGITS else None
-    return int(found[1]) if found is not None else None
+    result = _WHOLE.fullmatch(text) if len(text) <= _MOST_DIGITS else None
+    return int(result[1]) if result is not None else None
 
 
 def truth(value: object) -> bool | None:

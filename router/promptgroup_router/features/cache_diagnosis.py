@@ -49,51 +49,51 @@ _OBJECT = re.compile(rb'\{(?=\s*")')
 _DATA = b"data:"
 
 
-def asks(ask: ParsedRequest, *, by_header: bool) -> bool:
+def asks(request: ParsedRequest, *, by_header: bool) -> bool:
     """Return True if a request asks something; `by_header` is whether it has HEADER."""
-    if ask.kind is ApiKind.MESSAGES and ask.doc.get(ANTHROPIC) is not None:
+    if request.kind is ApiKind.MESSAGES and request.doc.get(ANTHROPIC) is not None:
         return True
-    options = ask.doc.get(OPENAI) if ask.kind is ApiKind.RESPONSES else None
+    options = request.doc.get(OPENAI) if request.kind is ApiKind.RESPONSES else None
     if isinstance(options, dict) and OPENAI_ID in options:
         return True
-    return by_header and ask.kind in (ApiKind.CHAT, ApiKind.MESSAGES, ApiKind.RESPONSES)
+    return by_header and request.kind in (ApiKind.CHAT, ApiKind.MESSAGES, ApiKind.RESPONSES)
 
 
-def question(ask: ParsedRequest, headers: dict[bytes, bytes]) -> CacheQuestion | None:
+def question(request: ParsedRequest, headers: dict[bytes, bytes]) -> CacheQuestion | None:
     """Return what a request asks; None for nearly all requests, which ask nothing.
 
     Raises:
         ApiError: 400: the field of the API has another form.
     """
     given = headers.get(HEADER)
-    if not asks(ask, by_header=given is not None):
+    if not asks(request, by_header=given is not None):
         return None
-    if ask.kind is ApiKind.MESSAGES and ask.doc.get(ANTHROPIC) is not None:
-        asked = ask.doc[ANTHROPIC]
-        previous = asked.get(PREVIOUS) if isinstance(asked, dict) else asked
-        if not isinstance(asked, dict) or not _is_id(previous):
-            raise wrong("diagnostics", "diagnostics", asked, "an object with previous_message_id, an id or null")
-        return _question(previous, ask, ApiKind.MESSAGES)
-    options = ask.doc.get(OPENAI) if ask.kind is ApiKind.RESPONSES else None
+    if request.kind is ApiKind.MESSAGES and request.doc.get(ANTHROPIC) is not None:
+        requested = request.doc[ANTHROPIC]
+        previous = requested.get(PREVIOUS) if isinstance(requested, dict) else requested
+        if not isinstance(requested, dict) or not _is_id(previous):
+            raise wrong("diagnostics", "diagnostics", requested, "an object with previous_message_id, an id or null")
+        return _question(previous, request, ApiKind.MESSAGES)
+    options = request.doc.get(OPENAI) if request.kind is ApiKind.RESPONSES else None
     if isinstance(options, dict) and OPENAI_ID in options:
         if not _is_id(options[OPENAI_ID]):
             raise wrong(f"{OPENAI}.{OPENAI_ID}", OPENAI, options[OPENAI_ID], "the id of a response, or null")
-        return _question(options[OPENAI_ID], ask, ApiKind.RESPONSES)
-    return _question((given or b"").decode("latin-1")[:MOST_ID].strip(), ask, None)
+        return _question(options[OPENAI_ID], request, ApiKind.RESPONSES)
+    return _question((given or b"").decode("latin-1")[:MOST_ID].strip(), request, None)
 
 
-def without_question(ask: ParsedRequest) -> ParsedRequest:
+def without_question(request: ParsedRequest) -> ParsedRequest:
     """Return the request for an engine that never heard of the question."""
-    if ask.kind is not ApiKind.MESSAGES or ask.doc.get(ANTHROPIC) is None:
-        return ask
-    doc = {name: value for name, value in ask.doc.items() if name != ANTHROPIC}
-    sent = copy(ask)
-    sent.doc, sent.raw = doc, encoded(doc) if ask.raw else b""
+    if request.kind is not ApiKind.MESSAGES or request.doc.get(ANTHROPIC) is None:
+        return request
+    doc = {name: value for name, value in request.doc.items() if name != ANTHROPIC}
+    sent = copy(request)
+    sent.doc, sent.raw = doc, encoded(doc) if request.raw else b""
     return sent
 
 
-def _question(previous: str | None, ask: ParsedRequest, form: ApiKind | None) -> CacheQuestion:
-    return CacheQuestion(previous or "", digest(ask), form)
+def _question(previous: str | None, request: ParsedRequest, form: ApiKind | None) -> CacheQuestion:
+    return CacheQuestion(previous or "", digest(request), form)
 
 
 def _is_id(value: object) -> bool:
@@ -119,12 +119,12 @@ class MissDiagnosis(NamedTuple):
     def field(self, form: ApiKind) -> bytes:
         """Return the member of the API's object, without a comma."""
         if form is ApiKind.MESSAGES:
-            told: dict[str, Any] | None = None
+            result: dict[str, Any] | None = None
             if self.reason != NONE:
-                known = self.reason == NOT_FOUND or self.reason.endswith("_changed")
-                told = {"type": self.reason if known else UNAVAILABLE}
-                told |= {"cache_missed_input_tokens": self.tokens} if self.tokens else {}
-            return b'"diagnostics":' + orjson.dumps({"cache_miss_reason": told})
+                is_known = self.reason == NOT_FOUND or self.reason.endswith("_changed")
+                result = {"type": self.reason if is_known else UNAVAILABLE}
+                result |= {"cache_missed_input_tokens": self.tokens} if self.tokens else {}
+            return b'"diagnostics":' + orjson.dumps({"cache_miss_reason": result})
         return b'"prompt_cache_diagnostics":' + orjson.dumps(self._openai())
 
     def _openai(self) -> dict[str, Any]:
@@ -177,12 +177,12 @@ class CacheDiagnosis(RequestFeature):
 
     def diagnose(self, pick: Pick | None) -> MissDiagnosis:
         """Return why the prompt is not in the cache of the replica that has the request."""
-        asked = self._question
-        if asked.previous:
-            before = self._known.get(self._owner, asked.previous)
+        cache_question = self._question
+        if cache_question.previous:
+            before = self._known.get(self._owner, cache_question.previous)
             if before is None:
                 return MissDiagnosis(NOT_FOUND)
-            change = first_change(before, asked.digest)
+            change = first_change(before, cache_question.digest)
             if change is not None:
                 rate = self._tokens_a_byte
                 return MissDiagnosis(
@@ -254,8 +254,8 @@ class Diagnosed:
 
     def _filled_at(self, data: bytes, at: int) -> bytes:
         """Return data with the field as the first member of the object that begins at a place."""
-        found = _OBJECT.search(data, at) if not self._streamed else _OBJECT.match(data, at)
-        return data[: found.end()] + self._field + data[found.end() :] if found is not None else data
+        search = _OBJECT.search(data, at) if not self._streamed else _OBJECT.match(data, at)
+        return data[: search.end()] + self._field + data[search.end() :] if search is not None else data
 
     def _remember(self, head: bytes) -> bytes | None:
         """Remember the prompt by the id in the beginning of its answer; return None once nothing is looked for."""
@@ -272,6 +272,6 @@ def _id_of(head: bytes, *, streamed: bool) -> str:
         for holder in _HOLDERS:
             reader = MemberReader(b"id", holder)
             reader.feed(event)
-            if (found := _ID.fullmatch(reader.value)) is not None:
-                return found[1].decode()
+            if (result := _ID.fullmatch(reader.value)) is not None:
+                return result[1].decode()
     return ""

@@ -83,13 +83,15 @@ class CallerAccount(RequestFeature):
         return self._use
 
 
-def open_account(state: RouterState, route: Route, ask: ParsedRequest, size: int, now: float) -> CallerAccount | None:
+def open_account(
+    state: RouterState, route: Route, request: ParsedRequest, size: int, now: float
+) -> CallerAccount | None:
     """Charge the caller for a request, where its group has limits; None for one who has none and no name.
 
     Args:
         state: of the router or picker.
         route: where the request goes.
-        ask: the request.
+        request: the request.
         size: bytes of its body; 0 if none counts.
         now: monotonic seconds.
 
@@ -99,7 +101,7 @@ def open_account(state: RouterState, route: Route, ask: ParsedRequest, size: int
     limits = route.candidates.rules.limits_of(route.caller.name)
     if limits is NO_LIMITS:
         return CallerAccount(state, route, None) if route.caller.name else None
-    if (limits.in_flight or limits.tokens_per_minute or limits.tokens_per_day) and goes_on(ask):
+    if (limits.in_flight or limits.tokens_per_minute or limits.tokens_per_day) and goes_on(request):
         raise ApiError(
             400,
             "background is set, and the caller has limits of tokens or of requests at a time, for which the end of a "
@@ -110,9 +112,9 @@ def open_account(state: RouterState, route: Route, ask: ParsedRequest, size: int
     group = route.candidates.id if route.group == UNMATCHED else route.group
     if route.demand.cached:
         # what is not for the engine is taken out of the body
-        embedded = ask.embedded if EngineField.PROMPT_EMBEDS in route.rewrite.allowed else 0
+        embedded = request.embedded if EngineField.PROMPT_EMBEDS in route.rewrite.allowed else 0
         prompt = route.demand.prompt
-        longest, stated = longest_answer(ask.kind, ask.doc, ask.prompts + embedded)
+        longest, stated = longest_answer(request.kind, request.doc, request.prompts + embedded)
     else:  # embeddings and their like, whose text nobody has measured
         prompt, longest, stated = int(size * state.tokens.per_byte(route.model)), 0, True
     try:

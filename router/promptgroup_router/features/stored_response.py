@@ -77,11 +77,11 @@ def route_by_response(
         ApiError: 401, 403 or 503: the sender may not use the group. 404: a router did not make the id, or no replica
             holds the response any more.
     """
-    wanted = decode(response_id)
-    if wanted is None:
+    desired = decode(response_id)
+    if desired is None:
         message = f"no replica is known to hold response {shown(response_id)}: its id was not made by this router"
         raise ApiError(404, message, param="response_id", code=_NO_RESPONSE)
-    member_id = balancer.member_id(wanted.replica)
+    member_id = balancer.member_id(desired.replica)
     group = index.names.get(member_parts(member_id).group) if member_id is not None else None
     if group is None or namespace not in ("", group.group.namespace):
         raise lost(response_id, "response_id", _NO_RESPONSE, restarted=False)
@@ -90,10 +90,10 @@ def route_by_response(
     if not is_open_to(response_id, caller, of, salts, isolated=isolated):
         raise lost(response_id, "response_id", _NO_RESPONSE, restarted=False)
     for revision in group.revisions:
-        member = find_holder(revision.candidates, wanted)
+        member = find_holder(revision.candidates, desired)
         if member is None or member.id != member_id:
             continue
-        if not holds(member, wanted):
+        if not holds(member, desired):
             raise lost(response_id, "response_id", _NO_RESPONSE, restarted=True)
         # a request that no group declares may have made it, under the rules of all that share the replica
         alone = replace(only(revision.candidates, member), rules=index.rules_of_replicas(group.group))
@@ -102,8 +102,8 @@ def route_by_response(
             group=revision.label,
             model=revision.group.model,
             candidates=replace(alone, policy=Policy.LEAST_REQUEST),
-            demand=Demand(wanted.session, revision.prefix, streamed=False, cached=False),
-            session=RequestSession(wanted.session, wanted.session, named=True, source="path"),
+            demand=Demand(desired.session, revision.prefix, streamed=False, cached=False),
+            session=RequestSession(desired.session, desired.session, named=True, source="path"),
             rewrite=Rewrite(body=body),
             caller=caller,
         )

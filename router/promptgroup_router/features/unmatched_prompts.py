@@ -8,13 +8,13 @@ from promptgroup_router.routing.state import RouterState
 from promptgroup_router.undeclared.unmatched import sampled
 
 
-def count_unmatched(state: RouterState, route: Route, ask: ParsedRequest, now: float) -> None:
+def count_unmatched(state: RouterState, route: Route, request: ParsedRequest, now: float) -> None:
     """Count a request by its prefix, if no group declares it.
 
     Args:
         state: of the router or picker.
         route: where the request may go.
-        ask: the request.
+        request: the request.
         now: monotonic seconds.
     """
     unmatched = feature_of(route.features, UnmatchedPrompt) if route.features else None
@@ -24,7 +24,7 @@ def count_unmatched(state: RouterState, route: Route, ask: ParsedRequest, now: f
     state.metrics.unmatched.add(route.model)
     limit = state.unmatched.sample_bytes
     # what comes close to a declared prompt has no sample: that prompt may be a secret
-    kept = limit > 0 and bool(ask.system) and near_miss is None
+    kept = limit > 0 and bool(request.system) and near_miss is None
     state.unmatched.add(
         route.model,
         leading.hash,
@@ -33,7 +33,7 @@ def count_unmatched(state: RouterState, route: Route, ask: ParsedRequest, now: f
         session=route.demand.session,
         text=route.demand.prefix,
         now=now,
-        sample=sampled(ask.system, ask.tools, limit) if kept else None,
+        sample=sampled(request.system, request.tools, limit) if kept else None,
         near=near_miss,
         volatile=leading.volatile,
     )

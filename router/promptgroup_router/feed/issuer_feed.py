@@ -35,8 +35,10 @@ REFRESH_SECONDS = 5.0
 
 def issuers(table: RoutingTable, default: Access) -> frozenset[IssuerId]:
     """Return the issuers of tokens that a table's groups take."""
-    found = (group.access if group.access is not None else default for group in table.groups)
-    return frozenset(IssuerId(access.jwks_uri, access.algorithms) for access in found if access.type is AccessType.JWT)
+    accesses = (group.access if group.access is not None else default for group in table.groups)
+    return frozenset(
+        IssuerId(access.jwks_uri, access.algorithms) for access in accesses if access.type is AccessType.JWT
+    )
 
 
 class IssuerFeed:
@@ -96,12 +98,12 @@ class IssuerFeed:
         table = self._state.index.table
         if table is not self._table:
             self._table, self._wanted = table, issuers(table, self._state.authenticator.default)
-        wanted = self._wanted
-        for issuer_id in known.keys() - wanted:
+        desired = self._wanted
+        for issuer_id in known.keys() - desired:
             del known[issuer_id]
             for times in (self._due, self._began, self._backoff):
                 times.pop(issuer_id, None)
-        for issuer_id in wanted:
+        for issuer_id in desired:
             issuer = known.setdefault(issuer_id, Issuer())
             may_hurry = issuer_id not in self._backoff and now >= self._began.get(issuer_id, -inf) + REFRESH_SECONDS
             due = now >= self._due.get(issuer_id, now)

@@ -139,12 +139,12 @@ class KeyCopy:
             if data["format"] != FORMAT:
                 raise KeyCopyError("it has another format")
             salt = bytes.fromhex(data["salt"])
-            hashes = {SecretRef(each["namespace"], each["name"]): _hashes(each["hashes"]) for each in data["secrets"]}
+            hashes = {SecretRef(item["namespace"], item["name"]): _hashes(item["hashes"]) for item in data["secrets"]}
             bundles = {
-                BundleRef(each["namespace"], each["kind"], each["name"], each["key"]): each["pem"].encode()
-                for each in data["bundles"]
+                BundleRef(item["namespace"], item["kind"], item["name"], item["key"]): item["pem"].encode()
+                for item in data["bundles"]
             }
-            issuers = dict(_issuer(each) for each in data.get("issuers", ())[:MAX_ISSUERS])
+            issuers = dict(_issuer(issuer) for issuer in data.get("issuers", ())[:MAX_ISSUERS])
             credentials = self._opened(bytes.fromhex(data.get("sealed", "")))
             self._keyring.restore(salt, hashes)
         except (KeyError, TypeError, AttributeError, ValueError, TokenError) as error:
@@ -161,8 +161,8 @@ class KeyCopy:
         secret = self._shared_key()
         content = opened(sealed, secret) if sealed and secret is not None else None
         return {
-            SecretRef(each["namespace"], each["name"]): {name: value.encode() for name, value in each["data"].items()}
-            for each in (orjson.loads(content) if content is not None else ())
+            SecretRef(load["namespace"], load["name"]): {name: value.encode() for name, value in load["data"].items()}
+            for load in (orjson.loads(content) if content is not None else ())
         }
 
 
@@ -179,7 +179,7 @@ class _Versions(NamedTuple):
 def _issuer(data: dict[str, Any]) -> tuple[IssuerId, bytes]:
     keys = orjson.dumps({"keys": data["keys"]})
     algorithms = tuple(data["algorithms"])
-    if len(keys) > MAX_JWKS_BYTES or not all(isinstance(each, str) for each in (data["uri"], *algorithms)):
+    if len(keys) > MAX_JWKS_BYTES or not all(isinstance(item, str) for item in (data["uri"], *algorithms)):
         raise KeyCopyError("it has an issuer that cannot be one")
     parse_jwks(keys)
     return IssuerId(data["uri"], algorithms), keys
@@ -207,7 +207,7 @@ def _cipher(secret: bytes, salt: bytes) -> AESGCM:
 
 
 def _hashes(data: dict[str, str]) -> dict[bytes, Caller]:
-    found = {bytes.fromhex(hashed): Caller(name) for hashed, name in data.items()}
-    if not all(len(hashed) == HASH_BYTES and is_name(caller.name) for hashed, caller in found.items()):
+    callers = {bytes.fromhex(hashed): Caller(name) for hashed, name in data.items()}
+    if not all(len(hashed) == HASH_BYTES and is_name(caller.name) for hashed, caller in callers.items()):
         raise KeyCopyError("it has a hash or a caller that cannot be one")
-    return found
+    return callers

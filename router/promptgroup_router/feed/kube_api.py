@@ -61,9 +61,9 @@ def object_path(group: str, namespace: str, plural: str, name: str) -> str:
     Raises:
         KubeError: no object or namespace can have such a name, so that none is there (404).
     """
-    for each in (namespace, name):
-        if not names.is_object_name(each):
-            raise KubeError(f"no object or namespace can be named {each[:80]!r}", 404)
+    for item in (namespace, name):
+        if not names.is_object_name(item):
+            raise KubeError(f"no object or namespace can be named {item[:80]!r}", 404)
     return f"{group}/namespaces/{quote(namespace, safe='')}/{plural}/{quote(name, safe='')}"
 
 

@@ -169,13 +169,13 @@ class KubernetesFeed:
         wake.clear()
 
 
-def prompt_of(source: RouteSource, found: object) -> Prompt:
+def prompt_of(source: RouteSource, result: object) -> Prompt:
     """Return the verified prompt of a ConfigMap or Secret.
 
     Raises:
         TableError: the object holds no such prompt; the message never contains its text.
     """
-    data = found.get("data") if isinstance(found, dict) else None
+    data = result.get("data") if isinstance(result, dict) else None
     if not isinstance(data, dict) or not {SYSTEM_KEY, TOOLS_KEY} & data.keys():
         raise TableError(f"the object has neither the key {SYSTEM_KEY!r} nor the key {TOOLS_KEY!r}")
     decode: Callable[[str], str] = _decoded if source.ref.kind == "Secret" else str

@@ -25,9 +25,9 @@ async def connect(
         OSError: no address may be connected to, or none takes the connection.
         UnicodeError: the host is no name.
     """
-    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=1)  # 1: SOCK_STREAM
+    result = await asyncio.get_running_loop().getaddrinfo(host, port, type=1)  # 1: SOCK_STREAM
     problem: OSError = OSError("has no address")
-    for address in dict.fromkeys(str(each[4][0]) for each in found):
+    for address in dict.fromkeys(str(item[4][0]) for item in result):
         reason = "" if networks is None else refused(f"{address}:{port}", networks)
         if reason:
             problem = OSError(f"its address {reason}")

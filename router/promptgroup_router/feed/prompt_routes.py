@@ -149,12 +149,12 @@ class Routes:
 
         Its version is a hash of its content, for which those groups alone are read that have changed.
         """
-        known, self._digests = self._digests, {}
+        digests, self._digests = self._digests, {}
         table_hash = xxhash.xxh3_64()
         groups = []
         for key, route in sorted(self._groups.items(), key=lambda item: item[0]):  # as they are now: events go on
             group = self._with_prompts(route)
-            before = known.get(key)
+            before = digests.get(key)
             if before is not None and before[0] == group:
                 group, digest = before
             else:

@@ -168,8 +168,8 @@ class Publisher:
             ),
         )
         for conflict in conflicts:
-            told, what = _told(conflict)
-            log.warning(told, extra=fields(group=conflict.group, keeper=conflict.keeper, **what))
+            text, subject = _told(conflict)
+            log.warning(text, extra=fields(group=conflict.group, keeper=conflict.keeper, **subject))
 
     def _tried(
         self, table: RoutingTable, source: str, prepared: Prepared | None = None

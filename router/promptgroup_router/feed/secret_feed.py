@@ -80,13 +80,13 @@ class KubeSecrets:
         """Return the data of an object, as `SecretSource.read` does."""
         plural = "configmaps" if kind == CONFIG_MAP else "secrets"
         try:
-            found = await self._api.get(object_path("/api/v1", ref.namespace, plural, ref.name))
+            result = await self._api.get(object_path("/api/v1", ref.namespace, plural, ref.name))
         except KubeError as error:
             if error.status == 404:
                 return None
             raise SecretError(str(error)) from None
         try:
-            data = found.get("data") or {}  # type: ignore[attr-defined] # whatever it is: see below
+            data = result.get("data") or {}  # type: ignore[attr-defined] # whatever it is: see below
             if kind == CONFIG_MAP:
                 return {str(key): value.encode() for key, value in data.items()}
             return {str(key): base64.b64decode(value, validate=True) for key, value in data.items()}
@@ -177,7 +177,9 @@ class _Wanted(NamedTuple):
     def objects(self) -> list[_Object]:
         """Return the objects that hold it, in order."""
         secrets = {_Object(SECRET, ref) for ref in self.keys | self.credentials}
-        return sorted(secrets | {_Object(each.kind, SecretRef(each.namespace, each.name)) for each in self.bundles})
+        return sorted(
+            secrets | {_Object(bundle.kind, SecretRef(bundle.namespace, bundle.name)) for bundle in self.bundles}
+        )
 
 
 class SecretFeed:
@@ -225,53 +227,53 @@ class SecretFeed:
 
     async def _round(self) -> None:
         keyring = self._state.authenticator.keyring
-        wanted = self._wanted()
-        keyring.keep(wanted.keys)
-        keyring.keep_credentials(wanted.credentials)
-        self._state.authorities.keep(wanted.bundles)
-        objects = wanted.objects()
-        self._said = {found: said for found, said in self._said.items() if found in objects}
+        desired = self._wanted()
+        keyring.keep(desired.keys)
+        keyring.keep_credentials(desired.credentials)
+        self._state.authorities.keep(desired.bundles)
+        objects = desired.objects()
+        self._said = {result: value for result, value in self._said.items() if result in objects}
         async with asyncio.TaskGroup() as tasks:
-            for found in objects:
-                tasks.create_task(self._follow(found, wanted))
+            for item in objects:
+                tasks.create_task(self._follow(item, desired))
         if self._copy is not None:
             self._copy.save()
 
-    async def _follow(self, found: _Object, wanted: _Wanted) -> None:
+    async def _follow(self, result: _Object, wanted: _Wanted) -> None:
         async with self._limit:
             if self._source is None:
-                self._say(found, ["this router reads no Secrets: give --secrets-dir"])
+                self._say(result, ["this router reads no Secrets: give --secrets-dir"])
                 return
             try:
-                data = await self._source.read(found.ref, found.kind)
+                data = await self._source.read(result.ref, result.kind)
             except SecretError as error:
-                self._say(found, [f"it cannot be read, what was read last holds: {error}"])
+                self._say(result, [f"it cannot be read, what was read last holds: {error}"])
                 return
-        keyring, ref = self._state.authenticator.keyring, found.ref
-        is_secret = found.kind == SECRET
+        keyring, ref = self._state.authenticator.keyring, result.ref
+        is_secret = result.kind == SECRET
         problems = keyring.learn_keys(ref, data or {}) if is_secret and ref in wanted.keys else []
         if data is not None:  # an engine that runs is still what it was
             if is_secret and ref in wanted.credentials:
                 keyring.learn_credentials(ref, data)
-            problems += self._learn_bundles(found, wanted, data)
-        self._say(found, problems if data is not None else [f"there is no such {found.kind}"])
+            problems += self._learn_bundles(result, wanted, data)
+        self._say(result, problems if data is not None else [f"there is no such {result.kind}"])
 
-    def _learn_bundles(self, found: _Object, wanted: _Wanted, data: Mapping[str, bytes]) -> list[str]:
+    def _learn_bundles(self, result: _Object, wanted: _Wanted, data: Mapping[str, bytes]) -> list[str]:
         """Take the authorities that an object holds, and return what cannot be used of them."""
-        place = (found.ref.namespace, found.kind, found.ref.name)
-        of_object = sorted(each for each in wanted.bundles if each[:3] == place)
-        said = (self._state.authorities.learn(each, data.get(each.key, b"")) for each in of_object)
-        return [problem for problem in said if problem]
+        place = (result.ref.namespace, result.kind, result.ref.name)
+        of_object = sorted(bundle for bundle in wanted.bundles if bundle[:3] == place)
+        learns = (self._state.authorities.learn(bundle_ref, data.get(bundle_ref.key, b"")) for bundle_ref in of_object)
+        return [problem for problem in learns if problem]
 
-    def _say(self, found: _Object, problems: list[str]) -> None:
+    def _say(self, result: _Object, problems: list[str]) -> None:
         if problems:
             self._state.metrics.key_errors.add("secret")
-        if problems == self._said.get(found, []):
+        if problems == self._said.get(result, []):
             return
-        self._said[found] = problems
-        about = {"namespace": found.ref.namespace, found.kind.lower(): found.ref.name}
-        what = f"{found.kind} with {'keys' if found.kind == SECRET else 'authorities'}"
+        self._said[result] = problems
+        about = {"namespace": result.ref.namespace, result.kind.lower(): result.ref.name}
+        subject = f"{result.kind} with {'keys' if result.kind == SECRET else 'authorities'}"
         for problem in problems:
-            log.warning(what, extra=fields(**about, problem=problem))
+            log.warning(subject, extra=fields(**about, problem=problem))
         if not problems:
-            log.info("%s is good again", what, extra=fields(**about))
+            log.info("%s is good again", subject, extra=fields(**about))

@@ -15,8 +15,8 @@ Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
 Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 METADATA = frozenset(
-    ipaddress.ip_address(each)
-    for each in (
+    ipaddress.ip_address(name)
+    for name in (
         "100.100.100.200",  # Alibaba Cloud
         "168.63.129.16",  # Azure: the platform's own services
         "192.0.0.192",  # Oracle Cloud
@@ -50,14 +50,14 @@ def refused(address: str, allowed: Sequence[Network]) -> str:
     """Return why a router does not connect to `host:port`; empty if it does."""
     host = address.rpartition(":")[0].removeprefix("[").removesuffix("]")
     try:
-        found = _unmapped(ipaddress.ip_address(host))
+        result = _unmapped(ipaddress.ip_address(host))
     except ValueError:
         return "is no IP address and port"
-    if any(found in network for network in allowed):
+    if any(result in network for network in allowed):
         return ""
-    if found.is_loopback or found.is_link_local or found.is_unspecified or found.is_multicast or found.is_reserved:
+    if result.is_loopback or result.is_link_local or result.is_unspecified or result.is_multicast or result.is_reserved:
         return "is none that a pod can have: it is loopback, link-local, unspecified, multicast or reserved"
-    if found in METADATA:
+    if result in METADATA:
         return "is that of a cloud's metadata service"
     return ""
 

@@ -71,9 +71,9 @@ def parse(content: bytes, name: str) -> RoutingTable:
     table = decode_table(data)
     for group in table.groups:
         for revision in group.revisions:
-            if revision.prompt is not None and (found := revision.prompt.fingerprint) != revision.fingerprint:
+            if revision.prompt is not None and (fingerprint := revision.prompt.fingerprint) != revision.fingerprint:
                 raise TableError(
-                    f"{group.namespace}/{group.name}: the prompt hashes to {found}, its fingerprint is "
+                    f"{group.namespace}/{group.name}: the prompt hashes to {fingerprint}, its fingerprint is "
                     f"{revision.fingerprint}: correct one of them (promptgroup fingerprint FILE prints the hash)"
                 )
     return table

@@ -21,7 +21,7 @@ class AnswerName(NamedTuple):
 class AnswerStore(Protocol):
     """Where routers keep answers for each other. Whatever happens to it, no request fails or waits for long."""
 
-    def get(self, name: AnswerName, found: Callable[[KeptAnswer | None], None]) -> Callable[[], None] | None:
+    def get(self, name: AnswerName, result: Callable[[KeptAnswer | None], None]) -> Callable[[], None] | None:
         """Ask for an answer. `found` is called once, within the store's time limit, unless what is returned is called.
 
         Returns:

@@ -66,7 +66,7 @@ class Depot(Protocol):
     def wall(self) -> float:
         """Return the seconds since the epoch."""
 
-    def given(self, kept: KeptAnswer, wanted: WantedAnswer) -> KeptAnswer | None:
+    def given(self, kept_answer: KeptAnswer, wanted: WantedAnswer) -> KeptAnswer | None:
         """Return a kept answer as it may be given to a request; None if it may not."""
 
     def landed(self, errand: "Errand") -> None:
@@ -113,11 +113,11 @@ class Errand:
         Args:
             home: `host:port` of the key's home; None if it is this router.
         """
-        wanted, similar = self.wanted, self._depot.similar
-        rules = wanted.caching.semantic
-        if wanted.question is not None and rules is not None and similar is not None:
-            lookup = partial(self._depot.kept, wanted=wanted)
-            self.search = similar.search(wanted.route.group, wanted.question, rules, lookup)
+        desired, similar = self.wanted, self._depot.similar
+        rules = desired.caching.semantic
+        if desired.question is not None and rules is not None and similar is not None:
+            lookup = partial(self._depot.kept, wanted=desired)
+            self.search = similar.search(desired.route.group, desired.question, rules, lookup)
         if home is None:
             self._get_here()
             return
@@ -135,12 +135,12 @@ class Errand:
 
     def answer_began(self, head: ResponseHead) -> None:
         """Take the head of the home's answer, which says how old the answer is."""
-        told = pairs(field for field in head.headers if field.name in CACHE_STATUS)
-        age = next((value for name, value in told if name == b"age"), b"")
+        result = pairs(field for field in head.headers if field.name in CACHE_STATUS)
+        age = next((value for name, value in result if name == b"age"), b"")
         self.born -= int(age[:9]) if age.isdigit() else 0
         if self.first is not None:
             self.first.computed = True  # as the home said it, which marks what was not computed for this request
-            _tell(self.first, told)
+            _tell(self.first, result)
         self.flight.answer_began(head)
 
     def answer_data(self, data: bytes) -> None:
@@ -170,41 +170,41 @@ class Errand:
 
     def _get_here(self) -> None:
         self.fetched = False
-        store, wanted = self._depot.store, self.wanted
-        if store is None or wanted.asked.no_cache:
+        store, desired = self._depot.store, self.wanted
+        if store is None or desired.asked.no_cache:
             self._compute()
             return
-        name = AnswerName(wanted.route.group, wanted.route.revision, wanted.key)
+        name = AnswerName(desired.route.group, desired.route.revision, desired.key)
         call_off = store.get(name, self._looked_up)
         if call_off is None:
             self._compute()
         else:
             self.flight.depart(_Lookup(call_off))
 
-    def _looked_up(self, found: KeptAnswer | None) -> None:
-        kept = self._depot.given(found, self.wanted) if found is not None else None
-        if kept is None:
+    def _looked_up(self, kept_answer: KeptAnswer | None) -> None:
+        answer = self._depot.given(kept_answer, self.wanted) if kept_answer is not None else None
+        if answer is None:
             self._compute()
             return
-        self.found = kept
+        self.found = answer
         self._note("hit_store", counted=False)
         if self.first is not None:
-            _tell(self.first, cache_status.of_hit(kept, self._depot.wall()))
-        self.flight.land(kept_source(kept))
+            _tell(self.first, cache_status.of_hit(answer, self._depot.wall()))
+        self.flight.land(kept_source(answer))
 
     def _compute(self) -> None:
         self._replace_first()
-        wanted, first = self.wanted, self.first
+        desired, first = self.wanted, self.first
         self._note("miss" if first is not None else "revalidated", counted=True)
         if first is not None:
             first.computed = True
-            _tell(first, cache_status.of_miss(wanted.key, reload=wanted.asked.no_cache))
-        head = wanted.request.head
+            _tell(first, cache_status.of_miss(desired.key, reload=desired.asked.no_cache))
+        head = desired.request.head
         # the answer is for clients that may not all read what the first one does
         plain = copy(head)
         plain.headers = [field for field in head.headers if field.name != b"accept-encoding"]
         plain.minor, plain.keep_alive = 1, True
-        origin = wanted.begin(self.flight, HttpRequest(plain, wanted.request.body), wanted.route, [])
+        origin = desired.begin(self.flight, HttpRequest(plain, desired.request.body), desired.route, [])
         self.flight.depart(origin)
 
     def _replace_first(self) -> None:
@@ -215,9 +215,9 @@ class Errand:
         waiting, self._waiting = self._waiting or {}, None
         if self.first is None or self.first in self.flight.followers:
             return
-        for follower, wanted in waiting.items():
+        for follower, desired in waiting.items():
             if follower in self.flight.followers:
-                self.first, self.wanted = follower, wanted
+                self.first, self.wanted = follower, desired
                 return
 
     def _note(self, result: str, *, counted: bool) -> None:
@@ -226,9 +226,9 @@ class Errand:
             self.first.counted = counted
 
 
-def _tell(follower: Receiver, told: Headers) -> None:
+def _tell(follower: Receiver, headers: Headers) -> None:
     """Tell a client what the cache did, in place of what it was to be told before."""
-    follower.fields = [*told, *(field for field in follower.fields if field[0] not in CACHE_STATUS)]
+    follower.fields = [*headers, *(field for field in follower.fields if field[0] not in CACHE_STATUS)]
 
 
 class _Lookup:

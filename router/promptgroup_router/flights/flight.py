@@ -130,7 +130,7 @@ class Flight:
 
     def waits_for(self, follower: Receiver) -> bool:
         """Return True if others get nothing more because this client does not read."""
-        return self._held_up and follower.paused and any(not each.paused for each in self.followers)
+        return self._held_up and follower.paused and any(not receiver.paused for receiver in self.followers)
 
     def tick(self, now: float) -> None:
         """Enforce the deadlines of what brings the answer."""
@@ -148,10 +148,10 @@ class Flight:
     def write(self, data: bytes) -> None:
         """Read what a relay sends its client."""
         reader = self._reader
-        begun = reader.head is not None
+        started = reader.head is not None
         body = reader.feed(data)
         reader.take_interim()
-        if not begun and reader.head is not None:
+        if not started and reader.head is not None:
             self.answer_began(reader.head)
         if body:
             self.answer_data(body)

@@ -73,8 +73,8 @@ class PeerPort:
         context = client_context(certificate)
         listening = server_context(certificate, key, client_ca=certificate)
         show(context, certificate, key)
-        for each in (context, listening):
-            each.minimum_version = ssl.TLSVersion.TLSv1_3
+        for ssl_context in (context, listening):
+            ssl_context.minimum_version = ssl.TLSVersion.TLSv1_3
         self._towards = context
         task = asyncio.get_running_loop().create_task(self._listen(listening))
         self._listening.add(task)

@@ -95,8 +95,8 @@ async def disconnect(client: RedisClient) -> None:
     """Close all connections of a client."""
     pool: Any = getattr(client, "connection_pool", None)
     sentinels = pool.sentinel_manager.sentinels if isinstance(pool, SentinelConnectionPool) else ()
-    for each in (client, *sentinels):
-        await each.aclose()
+    for item in (client, *sentinels):
+        await item.aclose()
 
 
 def _cluster(settings: StoreSettings, common: dict[str, Any]) -> RedisClient:

@@ -82,7 +82,7 @@ class RedisStore:
 
     # --- Reads and writes ------------------------------------------------------------------------------------------
 
-    def get(self, name: AnswerName, found: Callable[[KeptAnswer | None], None]) -> Callable[[], None] | None:
+    def get(self, name: AnswerName, result: Callable[[KeptAnswer | None], None]) -> Callable[[], None] | None:
         """Ask for an answer. `found` is called once, within the time limit, unless what is returned is called.
 
         Returns:
@@ -93,7 +93,7 @@ class RedisStore:
             self._metrics.responses_store.add("get", "skipped")
             return None
         self._reading += 1
-        return _Question(self, seal, name, found).begin()
+        return _Question(self, seal, name, result).begin()
 
     def put(self, answer: KeptAnswer) -> None:
         """Keep an answer, soon; it may be dropped."""

@@ -121,8 +121,8 @@ class SharedAnswers:
         self,
         client: ClientConnection,
         request: HttpRequest,
-        found: Route,
-        kept: KeptRequest,
+        route: Route,
+        kept_request: KeptRequest,
         begin: Begin,
         *,
         from_peer: bool,
@@ -132,62 +132,64 @@ class SharedAnswers:
         Args:
             client: the connection.
             request: the request.
-            found: where it may go.
-            kept: what was asked.
+            route: where it may go.
+            kept_request: what was asked.
             begin: asks an engine.
             from_peer: whether another router asks this one, as the key's home.
 
         Raises:
             ApiError: 400: the body's `cache` cannot be read; 504: only a kept answer is wanted, and there is none.
         """
-        caching, settings = found.candidates.responses, found.candidates.settings
-        ask, endpoint = kept.ask, endpoint_of(request.head.path)
-        if caching is None or ask is None:
-            raise RuntimeError(f"{found.group} keeps no answers: check before the call")
-        asked = self._asked(request, found, ask)
-        sharers = _sharers(caching, found, request.head.fields)
-        allowed = found.rewrite.allowed
-        if feature_of(found.features, CacheDiagnosis) is not None:
+        caching, settings = route.candidates.responses, route.candidates.settings
+        parsed_request, endpoint = kept_request.ask, endpoint_of(request.head.path)
+        if caching is None or parsed_request is None:
+            raise RuntimeError(f"{route.group} keeps no answers: check before the call")
+        directives = self._asked(request, route, parsed_request)
+        sharers = _sharers(caching, route, request.head.fields)
+        allowed = route.rewrite.allowed
+        if feature_of(route.features, CacheDiagnosis) is not None:
             reason: Bypass | None = Bypass.QUESTION
         elif endpoint.cached:
-            reason = _reason(ask, caching, settings, allowed, asked=asked, sharers=sharers)
+            reason = _reason(parsed_request, caching, settings, allowed, asked=directives, sharers=sharers)
         else:
             reason = Bypass.API
         named = partial(
             cache_key,
             path=request.head.path,
             query=engine_query(endpoint, request.head.path, request.head.query),
-            revision=found.candidates.id,
+            revision=route.candidates.id,
             settings=settings,
-            model=found.model,
-            preamble=found.rewrite.preamble,
+            model=route.model,
+            preamble=route.rewrite.preamble,
             allowed=allowed,
             sharers=sharers or b"",
-            space=asked.namespace,
-            headers=_named_headers(request, found),
+            space=directives.namespace,
+            headers=_named_headers(request, route),
         )
-        wanted = None
+        wanted_answer = None
         try:
             # what was parsed takes more memory than the body, and is not needed any more
-            found.rewrite.body = _engine_body(ask, found)
-            kept.ask = None
+            route.rewrite.body = _engine_body(parsed_request, route)
+            kept_request.ask = None
             if reason is None and sharers is not None:
-                wanted = WantedAnswer(named(ask), found, caching, asked, request, ask.kind, begin)
-                if caching.semantic is not None and not from_peer and not asked.no_cache:
-                    wanted = wanted._replace(question=_question(ask, found, named))
+                wanted_answer = WantedAnswer(
+                    named(parsed_request), route, caching, directives, request, parsed_request.kind, begin
+                )
+                if caching.semantic is not None and not from_peer and not directives.no_cache:
+                    wanted_answer = wanted_answer._replace(question=_question(parsed_request, route, named))
         except ApiError:  # nested too deeply to be written again
-            reason, wanted = reason or Bypass.REQUEST, None
-        if wanted is None:
-            return begin(client, request, found, self._past(found, asked, reason or Bypass.CALLER))
-        return self._answer(client, wanted, from_peer=from_peer)
+            reason, wanted_answer = reason or Bypass.REQUEST, None
+        if wanted_answer is None:
+            return begin(client, request, route, self._past(route, directives, reason or Bypass.CALLER))
+        return self._answer(client, wanted_answer, from_peer=from_peer)
 
-    def pass_by(self, request: HttpRequest, found: Route, ask: ParsedRequest) -> Headers:
+    def pass_by(self, request: HttpRequest, route: Route, parsed_request: ParsedRequest) -> Headers:
         """Let a request past the cache, of whose body there is a digest alone.
 
         Args:
             request: the request.
-            found: where it goes.
-            ask: the digest.
+            route: where it goes.
+            parsed_request: the digest.
 
         Returns:
             What its answer says of the cache.
@@ -195,28 +197,28 @@ class SharedAnswers:
         Raises:
             ApiError: as `start` does.
         """
-        return self._past(found, self._asked(request, found, ask), Bypass.LARGE)
+        return self._past(route, self._asked(request, route, parsed_request), Bypass.LARGE)
 
-    def _asked(self, request: HttpRequest, found: Route, ask: ParsedRequest) -> Directives:
+    def _asked(self, request: HttpRequest, route: Route, parsed_request: ParsedRequest) -> Directives:
         try:
-            return read_directives(pairs(request.head.headers), ask.doc.get(CACHE_FIELD))
+            return read_directives(pairs(request.head.headers), parsed_request.doc.get(CACHE_FIELD))
         except ApiError:
-            self._withdraw(found)
+            self._withdraw(route)
             raise
 
-    def _past(self, found: Route, asked: Directives, reason: Bypass) -> Headers:
-        if asked.only_if_cached:
-            raise self._not_kept(found)
-        self.metrics.responses.add(found.group, "bypass")
+    def _past(self, route: Route, directives: Directives, reason: Bypass) -> Headers:
+        if directives.only_if_cached:
+            raise self._not_kept(route)
+        self.metrics.responses.add(route.group, "bypass")
         return cache_status.of_bypass(reason)
 
     def _answer(self, client: ClientConnection, wanted: WantedAnswer, *, from_peer: bool) -> ActiveRequest:
-        key, group, asked = wanted.key, wanted.route.group, wanted.asked
-        kept = self.kept(key, wanted)
-        if kept is not None:
+        key, group, requested = wanted.key, wanted.route.group, wanted.asked
+        kept_answer = self.kept(key, wanted)
+        if kept_answer is not None:
             self.metrics.responses.add(group, "hit")
-            fields = cache_status.of_hit(kept, self.wall())
-            follower = self._follower(client, wanted, kept_source(kept), fields, result="hit")
+            fields = cache_status.of_hit(kept_answer, self.wall())
+            follower = self._follower(client, wanted, kept_source(kept_answer), fields, result="hit")
             follower.advance()
             return follower
         stale = self._stale(wanted)
@@ -227,10 +229,10 @@ class SharedAnswers:
             follower.advance()
             self._revalidate(wanted, from_peer=from_peer)
             return follower
-        if asked.only_if_cached:
+        if requested.only_if_cached:
             raise self._not_kept(wanted.route)
         running = None
-        if not asked.no_cache and asked.max_age is None:
+        if not requested.no_cache and requested.max_age is None:
             running = self._errands.to_join(key, from_peer=from_peer)
         if running is not None:
             self.metrics.responses.add(group, "collapsed")
@@ -248,7 +250,7 @@ class SharedAnswers:
         )
         errand.first = follower
         errand.join(follower, wanted)
-        if wanted.caching.semantic is not None and wanted.question is None and not from_peer and not asked.no_cache:
+        if wanted.caching.semantic is not None and wanted.question is None and not from_peer and not requested.no_cache:
             self.metrics.semantic.add(group, NO_QUESTION)
         # limits are kept where a request arrives, which its home would not know
         here = from_peer or _is_limited(wanted.route)
@@ -260,12 +262,14 @@ class SharedAnswers:
         caching, route = wanted.caching, wanted.route
         if not caching.stale or _is_limited(route):  # limits count what is computed, for one caller or another
             return None
-        kept = self._memory.get(route.group, wanted.key)
-        if kept is None or self._purges.forbid_kept(kept):
+        kept_answer = self._memory.get(route.group, wanted.key)
+        if kept_answer is None or self._purges.forbid_kept(kept_answer):
             return None
-        kept = freshness.held_to(kept, caching.ttl)
-        given = freshness.may_be_given_stale(kept, wanted.asked, self.wall(), ttl=caching.ttl, stale=caching.stale)
-        return kept if given else None
+        kept_answer = freshness.held_to(kept_answer, caching.ttl)
+        given = freshness.may_be_given_stale(
+            kept_answer, wanted.asked, self.wall(), ttl=caching.ttl, stale=caching.stale
+        )
+        return kept_answer if given else None
 
     def _revalidate(self, wanted: WantedAnswer, *, from_peer: bool) -> None:
         """Compute an answer again, unless somebody does."""
@@ -280,8 +284,8 @@ class SharedAnswers:
         """Enforce the deadlines of what no client waits for; called every second."""
         self._revalidations.tick(now)
 
-    def _not_kept(self, found: Route) -> ApiError:
-        self._withdraw(found)
+    def _not_kept(self, route: Route) -> ApiError:
+        self._withdraw(route)
         return ApiError(504, "there is no kept answer: leave out `only-if-cached` for an engine's", code="not_cached")
 
     def _home_of(self, key: CacheKey) -> str | None:
@@ -291,7 +295,7 @@ class SharedAnswers:
     def shun(self, address: str) -> None:
         """Send nothing to the router at an address for a while."""
         now = self._clock()
-        self._shunned = {each: until for each, until in self._shunned.items() if until > now}
+        self._shunned = {item: until for item, until in self._shunned.items() if until > now}
         self._shunned[address] = now + SHUN_SECONDS
 
     def _follower(
@@ -326,8 +330,8 @@ class SharedAnswers:
             if tracer is not None and span is not None:
                 self._end_span(tracer, span, wanted, source.status, result)
             if logged:
-                told = _told(wanted, result) | {"promptgroup.seconds": round(self._clock() - began, 6)}
-                log_without_engine(event, request_id, source.status, traceparent, told)
+                document = _told(wanted, result) | {"promptgroup.seconds": round(self._clock() - began, 6)}
+                log_without_engine(event, request_id, source.status, traceparent, document)
 
         return Follower(
             client,
@@ -347,8 +351,8 @@ class SharedAnswers:
 
     def _end_span(self, tracer: Tracer, span: RequestSpan, wanted: WantedAnswer, status: int, result: str) -> None:
         """End the span of a request that got a kept or a shared answer."""
-        path, told = wanted.request.head.path, _told(wanted, result)
-        end_without_engine(tracer, span, path, status=status, now=self._clock(), told=told)
+        path, document = wanted.request.head.path, _told(wanted, result)
+        end_without_engine(tracer, span, path, status=status, now=self._clock(), told=document)
 
     def _withdraw(self, route: Route) -> None:
         """Take back the tokens of a request that no engine has computed; it counts as a request."""
@@ -359,47 +363,53 @@ class SharedAnswers:
 
     def kept(self, key: CacheKey, wanted: WantedAnswer) -> KeptAnswer | None:
         """Return an answer that is kept here and may be given to a request, if there is one."""
-        kept = self._memory.get(wanted.route.group, key)
-        return self.given(kept, wanted) if kept is not None else None
+        kept_answer = self._memory.get(wanted.route.group, key)
+        return self.given(kept_answer, wanted) if kept_answer is not None else None
 
-    def given(self, kept: KeptAnswer, wanted: WantedAnswer) -> KeptAnswer | None:
+    def given(self, kept_answer: KeptAnswer, wanted: WantedAnswer) -> KeptAnswer | None:
         """Return a kept answer as it may be given to a request; None if it may not, or a purge covers it."""
-        held = freshness.held_to(kept, wanted.caching.ttl)
+        held = freshness.held_to(kept_answer, wanted.caching.ttl)
         fresh = freshness.may_be_given(held, wanted.asked, self.wall())
         return held if fresh and not self._purges.forbid_kept(held) else None
 
     def landed(self, errand: Errand) -> None:
         """Keep the answer of a flight that has ended, if it may be kept."""
-        wanted, flight = errand.wanted, errand.flight
+        desired, flight = errand.wanted, errand.flight
         newest = self._errands.end(errand)
-        kept = errand.found or _to_keep(errand)
-        if kept is not None:
-            too_old = kept.born < newest or kept.age(self.wall()) >= kept.lifetime
-            kept = None if too_old or self._purges.forbid_kept(kept) else kept
+        kept_answer = errand.found or _to_keep(errand)
+        if kept_answer is not None:
+            too_old = kept_answer.born < newest or kept_answer.age(self.wall()) >= kept_answer.lifetime
+            kept_answer = None if too_old or self._purges.forbid_kept(kept_answer) else kept_answer
         if errand.search is not None:
-            errand.search.landed(kept.key if kept is not None else None)
-        if kept is None:
+            errand.search.landed(kept_answer.key if kept_answer is not None else None)
+        if kept_answer is None:
             return
-        self._errands.landed(wanted.key, kept.born)
-        self._memory.put(kept, wanted.caching.max_bytes)
+        self._errands.landed(desired.key, kept_answer.born)
+        self._memory.put(kept_answer, desired.caching.max_bytes)
         if self.store is not None and flight.complete and not errand.fetched and errand.found is None:
-            self.store.put(kept)
+            self.store.put(kept_answer)
 
     def tell(self) -> None:
         """Write the gauges."""
         groups = self._memory.groups.items()
-        self.metrics.responses_bytes.replace({(label,): each.bytes for label, each in groups})
-        self.metrics.responses_kept.replace({(label,): len(each) for label, each in groups})
+        self.metrics.responses_bytes.replace({(label,): group_answers.bytes for label, group_answers in groups})
+        self.metrics.responses_kept.replace({(label,): len(group_answers) for label, group_answers in groups})
         self.metrics.responses_evicted.replace({(): self._memory.evictions})
         if self.similar is not None:
             self.similar.tell()
 
     def keep_groups(self, caching: dict[str, ResponseCaching]) -> None:
         """Forget the answers of groups that are not listed, and bring the others within their limits."""
-        self._memory.keep({group: each.max_bytes for group, each in caching.items()})
+        self._memory.keep({group: semantic_caching.max_bytes for group, semantic_caching in caching.items()})
         if self.similar is not None:
-            rules = {group: each.semantic for group, each in caching.items()}
-            self.similar.keep_groups({group: each.max_entries for group, each in rules.items() if each is not None})
+            rules = {group: semantic_caching.semantic for group, semantic_caching in caching.items()}
+            self.similar.keep_groups(
+                {
+                    group: semantic_caching.max_entries
+                    for group, semantic_caching in rules.items()
+                    if semantic_caching is not None
+                }
+            )
 
     def purge(self, purge: Purge) -> int:
         """Forget answers, and keep none of those that are on their way. Return the number of those forgotten."""
@@ -409,7 +419,9 @@ class SharedAnswers:
         if self.similar is not None:
             self.similar.purge(purge)
         self._errands.purge(purge)
-        return self._memory.remove_if(lambda kept: purge.covers(kept.key, kept.group, kept.revision))
+        return self._memory.remove_if(
+            lambda kept_answer: purge.covers(kept_answer.key, kept_answer.group, kept_answer.revision)
+        )
 
     async def purge_everywhere(self, purge: Purge) -> int:
         """Forget answers here, and remove them from the store. Return the number of those forgotten here.
@@ -428,7 +440,7 @@ class SharedAnswers:
 
 
 def _reason(
-    ask: ParsedRequest,
+    request: ParsedRequest,
     caching: ResponseCaching,
     settings: str,
     allowed: frozenset[EngineField],
@@ -438,13 +450,13 @@ def _reason(
 ) -> Bypass | None:
     if asked.no_store:
         return Bypass.REQUEST
-    return bypass(ask, caching, settings, allowed) or (Bypass.CALLER if sharers is None else None)
+    return bypass(request, caching, settings, allowed) or (Bypass.CALLER if sharers is None else None)
 
 
-def _question(ask: ParsedRequest, found: Route, named: Callable[[ParsedRequest], CacheKey]) -> Question | None:
+def _question(request: ParsedRequest, route: Route, named: Callable[[ParsedRequest], CacheKey]) -> Question | None:
     """Return the question of a request; None if it has none. `named` returns the key of a request's answer."""
-    preamble = found.rewrite.preamble
-    parts = read_question(ask) if preamble is None or preamble.tools is None else None
+    preamble = route.rewrite.preamble
+    parts = read_question(request) if preamble is None or preamble.tools is None else None
     return Question(parts[0], Circumstances(named(parts[1]))) if parts is not None else None
 
 
@@ -453,39 +465,39 @@ def _is_limited(route: Route) -> bool:
     return account is not None and account.charge is not None
 
 
-def _sharers(caching: ResponseCaching, found: Route, fields: dict[bytes, bytes]) -> bytes | None:
+def _sharers(caching: ResponseCaching, route: Route, fields: dict[bytes, bytes]) -> bytes | None:
     """Return a name for those who share a request's answer, empty for all; None if nobody can tell them from others.
 
     A credential that only the engine checks parts those who send it from all others: whoever has none, or a wrong one,
     must be refused by the engine.
     """
-    if found.rewrite.domain.salt:
+    if route.rewrite.domain.salt:
         return (
-            b"salt:" + found.rewrite.domain.salt.encode()
+            b"salt:" + route.rewrite.domain.salt.encode()
         )  # callers who are kept apart in engines are kept apart here
-    if found.caller.name:
-        return b"" if caching.scope is CacheScope.GROUP else b"name:" + found.caller.name.encode()
+    if route.caller.name:
+        return b"" if caching.scope is CacheScope.GROUP else b"name:" + route.caller.name.encode()
     given = [name + b":" + fields[name] for name in CREDENTIALS if name in fields]
     if given:
         return b"credential:" + blake2b(b"\n".join(given), digest_size=16).hexdigest().encode()
     return b"" if caching.scope is CacheScope.GROUP else None
 
 
-def _named_headers(request: HttpRequest, found: Route) -> list[bytes]:
+def _named_headers(request: HttpRequest, route: Route) -> list[bytes]:
     """Return the lines of the header fields that an engine gets of this request because the group names them."""
-    named = found.candidates.rules.headers
+    named = route.candidates.rules.headers
     return forwarded(request.head, frozenset(name.encode() for name in named)) if named else []
 
 
-def _engine_body(ask: ParsedRequest, found: Route) -> bytes | bytearray:
+def _engine_body(request: ParsedRequest, route: Route) -> bytes | bytearray:
     """Return the body for an engine, written from what the key was made from.
 
     What was received could be read in another way by an engine, as where it names a field twice.
     """
-    as_received = found.rewrite.body is ask.raw
-    if not (as_received or found.rewrite.domain.salt):
-        return found.rewrite.body
-    return encoded(ask.doc if as_received else read_object(bytes(found.rewrite.body))[0])
+    as_received = route.rewrite.body is request.raw
+    if not (as_received or route.rewrite.domain.salt):
+        return route.rewrite.body
+    return encoded(request.doc if as_received else read_object(bytes(route.rewrite.body))[0])
 
 
 def _tail_of(wanted: WantedAnswer) -> Tail:
@@ -496,7 +508,7 @@ def _tail_of(wanted: WantedAnswer) -> Tail:
 def _told(wanted: WantedAnswer, result: str) -> dict[str, Value]:
     """Return what a span and the access log have of a request that got a kept or a shared answer."""
     route = wanted.route
-    told: dict[str, Value] = {
+    values: dict[str, Value] = {
         "gen_ai.request.model": route.model[:256],
         "promptgroup.group": route.group,
         "promptgroup.revision": route.revision,
@@ -504,25 +516,25 @@ def _told(wanted: WantedAnswer, result: str) -> dict[str, Value]:
         "promptgroup.response_cache": result,
     }
     if route.caller.name:
-        told["promptgroup.caller"] = route.caller.name
-    return told
+        values["promptgroup.caller"] = route.caller.name
+    return values
 
 
 def _to_keep(errand: Errand) -> KeptAnswer | None:
     """Return the answer of a flight; None if it may not be kept."""
-    wanted, source = errand.wanted, errand.flight.source
+    desired, source = errand.wanted, errand.flight.source
     if source.state is not SourceState.WHOLE or source.status != OK or not errand.flight.complete:
         return None
-    if not is_whole(wanted.kind, source.pieces, streamed=source.streamed):
+    if not is_whole(desired.kind, source.pieces, streamed=source.streamed):
         return None
-    kept = KeptAnswer(
-        key=wanted.key,
-        group=wanted.route.group,
-        revision=wanted.route.revision,
+    kept_answer = KeptAnswer(
+        key=desired.key,
+        group=desired.route.group,
+        revision=desired.route.revision,
         content_type=next((value for name, value in source.headers if name == b"content-type"), b""),
         pieces=tuple(source.shared),
         id=source.id,
         born=errand.born,
-        lifetime=freshness.lifetime(wanted.caching.ttl, wanted.asked.ttl, wanted.key),
+        lifetime=freshness.lifetime(desired.caching.ttl, desired.asked.ttl, desired.key),
     )
-    return kept if kept.size <= MOST_BYTES else None
+    return kept_answer if kept_answer.size <= MOST_BYTES else None

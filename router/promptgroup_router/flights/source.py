@@ -42,14 +42,14 @@ class Source:
         return self.state not in (SourceState.AWAITED, SourceState.COMING)
 
 
-def kept_source(kept: KeptAnswer) -> Source:
+def kept_source(kept_answer: KeptAnswer) -> Source:
     """Return a kept answer as a source."""
-    pieces = list(kept.pieces)
+    pieces = list(kept_answer.pieces)
     return Source(
         state=SourceState.WHOLE,
-        headers=[(b"content-type", kept.content_type)],
-        streamed=kept.content_type.startswith(b"text/event-stream"),
+        headers=[(b"content-type", kept_answer.content_type)],
+        streamed=kept_answer.content_type.startswith(b"text/event-stream"),
         pieces=pieces,
         shared=pieces,
-        id=kept.id,
+        id=kept_answer.id,
     )

@@ -18,7 +18,7 @@ MAX_TRAILERS = 16384
 
 SIZE_DIGITS = 15
 """Most digits of a chunk's size."""
-_VALUES = bytes(int(chr(each), 16) if chr(each) in "0123456789abcdefABCDEF" else 255 for each in range(256))
+_VALUES = bytes(int(chr(index), 16) if chr(index) in "0123456789abcdefABCDEF" else 255 for index in range(256))
 """Character → its value as a hexadecimal digit; 255 for others."""
 
 _CR, _LF = ord("\r"), ord("\n")
@@ -145,8 +145,8 @@ class Chunked:
             if len(line) > MAX_LINE:
                 raise HttpError(400, f"a chunk-size or trailer line is longer than {MAX_LINE} bytes")
             if self._expect is _Expect.SIZE and (extension := _EXTENSION.search(line)) is not None:
-                begun = at - len(self._line)
-                self.extensions.append((max(at, begun + extension.start()), max(at, begun + extension.end())))
+                started = at - len(self._line)
+                self.extensions.append((max(at, started + extension.start()), max(at, started + extension.end())))
             if not line_end:
                 self._line = line
                 return end - start

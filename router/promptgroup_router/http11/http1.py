@@ -201,9 +201,9 @@ def parse_response(head: bytes) -> ResponseHead:
     Raises:
         HttpError: the engine's answer is not HTTP/1.1.
     """
-    known = _answers.get(head)
-    if known is not None:
-        return known
+    answer = _answers.get(head)
+    if answer is not None:
+        return answer
     lines = head[:-4].split(b"\r\n")
     line = read_status_line(lines[0])
     headers, fields = _read_fields(lines)

@@ -83,13 +83,13 @@ def read_request_line(line: bytes) -> RequestLine:
     Raises:
         HttpError: 400, it is malformed.
     """
-    known = _request_lines.get(line)
-    if known is not None:
-        return known
-    found = _REQUEST_LINE.fullmatch(line)
-    if found is None:
+    request_line = _request_lines.get(line)
+    if request_line is not None:
+        return request_line
+    result = _REQUEST_LINE.fullmatch(line)
+    if result is None:
         raise HttpError(400, "the first line is not an HTTP/1.1 request line: send METHOD TARGET HTTP/1.1")
-    method, target, major, minor = found.groups()
+    method, target, major, minor = result.groups()
     path, query = _origin(method, target)
     read = RequestLine(method, path, query, int(major), min(int(minor), 1))
     if b"?" not in target and len(line) <= REMEMBERED_BYTES:  # a query may hold a secret
@@ -103,13 +103,13 @@ def read_status_line(line: bytes) -> StatusLine:
     Raises:
         HttpError: 502, it is malformed.
     """
-    known = _status_lines.get(line)
-    if known is not None:
-        return known
-    found = _STATUS_LINE.fullmatch(line)
-    if found is None:
+    status_line = _status_lines.get(line)
+    if status_line is not None:
+        return status_line
+    result = _STATUS_LINE.fullmatch(line)
+    if result is None:
         raise HttpError(502, "the engine's first line is not an HTTP/1.1 status line")
-    read = StatusLine(int(found[2]), int(found[1]))
+    read = StatusLine(int(result[2]), int(result[1]))
     if len(line) <= REMEMBERED_BYTES:
         remember(_status_lines, line, read)
     return read
@@ -121,9 +121,9 @@ def read_field(line: bytes) -> HeaderField:
     Raises:
         HttpError: 400, it is malformed.
     """
-    known = _fields.get(line)
-    if known is not None:
-        return known
+    header_field = _fields.get(line)
+    if header_field is not None:
+        return header_field
     spelled, colon, value = line.partition(b": ")
     name = _names.get(spelled)
     if name is None:  # nobody has sent it, or no blank follows the colon
@@ -161,21 +161,21 @@ def remember(known: dict[bytes, _T], received: bytes, read: _T) -> None:
 
 def is_authority(value: bytes) -> bool:
     """Return True if a value is a host with an optional port."""
-    known = _authorities.get(value)
-    if known is None:
-        known = _read_authority(value)
+    authority = _authorities.get(value)
+    if authority is None:
+        authority = _read_authority(value)
         if len(value) <= REMEMBERED_BYTES:
-            remember(_authorities, value, known)
-    return known
+            remember(_authorities, value, authority)
+    return authority
 
 
 def _read_authority(value: bytes) -> bool:
-    found = _AUTHORITY.fullmatch(value)
-    if found is None or int(found[2] or 0) > 65535:
+    result = _AUTHORITY.fullmatch(value)
+    if result is None or int(result[2] or 0) > 65535:
         return False
     if value[:1] == b"[":
         try:
-            ipaddress.IPv6Address(found[1][1:-1].decode())
+            ipaddress.IPv6Address(result[1][1:-1].decode())
         except ValueError:
             return False
     return True

@@ -84,11 +84,11 @@ class RequestReader:
         if self._head is None:
             if not self.buffered:
                 return None
-            found = self._head_buffer.take(self._buffer, self._at)
-            if found is None:
+            result = self._head_buffer.take(self._buffer, self._at)
+            if result is None:
                 self._drop_buffer()
                 return None
-            text, self._at = found
+            text, self._at = result
             head = http1.parse_request(text)
             self._head = head
             if head.length > self._max_body:
@@ -190,11 +190,11 @@ class ResponseReader:
         """
         self.begun = True
         while self._body is None:
-            found = self._head_buffer.take(data)
-            if found is None:
+            result = self._head_buffer.take(data)
+            if result is None:
                 return b""
-            head = http1.parse_response(found[0])
-            data = data[found[1] :]
+            head = http1.parse_response(result[0])
+            data = data[result[1] :]
             if head.status >= 200:
                 self.head = head
                 self._body = body_of(head.framing, head.length)

@@ -38,7 +38,7 @@ class SnapshotClient:
             self._done = True
             return None
         # of the peers asked least often, the one that has sent most has run longest
-        peer = min(live, key=lambda each: (self._asked.get(each.sender, 0), -each.sequence))
+        peer = min(live, key=lambda item: (self._asked.get(item.sender, 0), -item.sequence))
         self._asked[peer.sender] = self._asked.get(peer.sender, 0) + 1
         self._from, self._patient_until = peer.sender, now + PATIENCE_SECONDS
         return peer

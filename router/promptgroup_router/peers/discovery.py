@@ -21,9 +21,9 @@ async def resolve(name: PeerName, ports: Iterable[int], family: socket.AddressFa
     # an IPv6 socket reaches routers with IPv4 only by mapped addresses (RFC 4291, section 2.5.5.2)
     flags = socket.AI_V4MAPPED | socket.AI_ALL if family is socket.AF_INET6 else 0
     async with asyncio.timeout(LOOKUP_SECONDS):  # a TimeoutError is an OSError
-        found = await loop.getaddrinfo(name.host, None, family=family, type=socket.SOCK_DGRAM, flags=flags)
+        result = await loop.getaddrinfo(name.host, None, family=family, type=socket.SOCK_DGRAM, flags=flags)
     at = range(name.port, name.port + 1) if name.port is not None else ports
-    return [_with_port(address, port) for *_, address in found for port in at]
+    return [_with_port(address, port) for *_, address in result for port in at]
 
 
 def _with_port(address: tuple[object, ...], port: int) -> Address:

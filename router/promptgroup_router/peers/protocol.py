@@ -212,9 +212,9 @@ class GossipProtocol:
         for sender, part in self._snapshot_server.next_parts():
             self._metrics.peer_notes.add("sent", amount=len(part))
             yield self._encoded(key, DatagramKind.COPY, wall, part), addresses[sender]
-        asked = self._snapshot_client.next_peer(live, now)
-        if asked is not None:
-            yield self._encoded(key, DatagramKind.ASK, wall), asked.address
+        requested = self._snapshot_client.next_peer(live, now)
+        if requested is not None:
+            yield self._encoded(key, DatagramKind.ASK, wall), requested.address
 
     def _prefix_data(self, key: bytes, live: Sequence[Peer], wall: float) -> Iterator[tuple[bytes, Address]]:
         waiting = self._prefixes

@@ -165,14 +165,14 @@ class GossipTransport:
             except OSError as error:
                 self._metrics.peer_lookup_failures.add()
                 self._problem("lookup", f"{name.host}: {error.strerror or error}")
-            self._protocol.aim([address for found in self._found.values() for address in found])
+            self._protocol.aim([address for result in self._found.values() for address in result])
             await asyncio.sleep(LOOKUP_EVERY_SECONDS)
 
-    def _problem(self, what: str, details: str) -> None:
+    def _problem(self, subject: str, details: str) -> None:
         now = self._clock()
-        if now - self._problems.get(what, -LOG_AGAIN_SECONDS) >= LOG_AGAIN_SECONDS:
-            self._problems[what] = now
-            log.warning("exchange with other routers disturbed", extra=fields(what=what, problem=details))
+        if now - self._problems.get(subject, -LOG_AGAIN_SECONDS) >= LOG_AGAIN_SECONDS:
+            self._problems[subject] = now
+            log.warning("exchange with other routers disturbed", extra=fields(what=subject, problem=details))
 
 
 def _endpoint(address: Address) -> str:

@@ -312,11 +312,11 @@ class Balancer:
     def _allowed(self, candidates: Candidates, now: float, tried: Collection[MemberId] = ()) -> Sequence[Member]:
         overflow = candidates.policy is table.Policy.EXPECTED_TTFT
         eligible = candidates.members if overflow else candidates.ready or candidates.members
-        untried = [each for each in eligible if each.id not in tried] if tried else eligible
+        untried = [member for member in eligible if member.id not in tried] if tried else eligible
         if self._health.no_failures():
             return untried
         # with all of them ejected, a member that may answer is better than an error
-        return [each for each in untried if self._health.available(each.id, each.incarnation, now)] or untried
+        return [member for member in untried if self._health.available(member.id, member.incarnation, now)] or untried
 
     def _count(self, candidates: Candidates, member: Member, demand: Demand, now: float) -> Pick:
         replica = self.replicas[member.id]
@@ -447,19 +447,19 @@ class Balancer:
             figures = revision.revision.engine
             costs = EngineCosts(figures.kv_tokens, figures.prefill_rate, figures.step_tokens)
             for member in (*revision.candidates.ready, *revision.candidates.draining):
-                known = self._processes.get(_process(member)) or self.replicas.get(member.id)
-                if known is None or known.incarnation != member.incarnation:
+                process = self._processes.get(_process(member)) or self.replicas.get(member.id)
+                if process is None or process.incarnation != member.incarnation:
                     self._prepared[member.id] = ReplicaLoad(member_hash(member.id), member.incarnation, costs, now)
                 yield
 
     def install(self, view: RoutingIndex, now: float) -> None:
         """Adopt the members of a new table and drop the state of members that are gone."""
         revisions = [revision for group in view.groups for revision in group.revisions]
-        known, self.replicas = self.replicas, {}
+        replicas, self.replicas = self.replicas, {}
         processes, self._processes = self._processes, {}
         hashes, self._hashes = self._hashes, {}
         # of those that leave now, too: another process may take their slots over in a later table
-        self._clock = max([self._clock, *(replica.tokens_written for replica in known.values())])
+        self._clock = max([self._clock, *(replica.tokens_written for replica in replicas.values())])
         costs, self._costs = self._costs, {}
         for revision in revisions:
             key = revision.label + revision.revision.engine.settings
@@ -479,35 +479,35 @@ class Balancer:
                 replica = self._processes.get(process)
                 if replica is None:
                     standing = processes.get(process)
-                    replica = self._replica(revision, member, standing or known.get(id_), kind, now)
+                    replica = self._replica(revision, member, standing or replicas.get(id_), kind, now)
                     replica.key = self._hashes[id_]
                     self._processes[process] = replica
-                if known.get(id_) is not replica:
+                if replicas.get(id_) is not replica:
                     # the operator has warmed it for this prompt, too
                     replica.touch(revision.prefix, revision.revision.tokens)
                 self.replicas[id_] = replica
-        stayed = {id_ for id_ in self._in_flight if id_ in known and known[id_] is self.replicas.get(id_)}
+        stayed = {id_ for id_ in self._in_flight if id_ in replicas and replicas[id_] is self.replicas.get(id_)}
         self._in_flight = {id_: count for id_, count in self._in_flight.items() if id_ in stayed}
         kinds = Counter(id(replica.costs) for replica in self._processes.values())
         for kind in self._costs.values():
             kind.in_use.replicas = max(1, kinds[id(kind)])
         self._keys = {key: id_ for id_, key in self._hashes.items()}
         self._prepared = {}
-        known_ids = {each.candidates.id for each in revisions}
+        known_ids = {revision_entry.candidates.id for revision_entry in revisions}
         self._turns = {id_: turn for id_, turn in self._turns.items() if id_ in known_ids}
 
     def _replica(
-        self, revision: RevisionEntry, member: Member, known: ReplicaLoad | None, costs: EngineCosts, now: float
+        self, revision: RevisionEntry, member: Member, replica_load: ReplicaLoad | None, costs: EngineCosts, now: float
     ) -> ReplicaLoad:
-        if known is not None and known.incarnation == member.incarnation:
-            known.costs = costs
-            return known
+        if replica_load is not None and replica_load.incarnation == member.incarnation:
+            replica_load.costs = costs
+            return replica_load
         replica = self._prepared.get(member.id)
         if replica is None or replica.incarnation != member.incarnation:
             replica = ReplicaLoad(member_hash(member.id), member.incarnation, costs, now)
         replica.begin(costs, now)
         # a new process has an empty cache: its clock starts where no earlier record is believed
-        if known is not None:
+        if replica_load is not None:
             replica.inherited = now
         self._clock += costs.kv_tokens
         replica.written = self._clock

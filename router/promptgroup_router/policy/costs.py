@@ -104,10 +104,10 @@ class EngineCosts:
         """Share that the tier was seen to bring of what replicas had computed, from 0 to 1."""
         return self._copied / self._held
 
-    def observe_copy(self, expected: float, found: float) -> None:
+    def observe_copy(self, expected: float, result: float) -> None:
         """Learn from a request that had `found` more tokens cached than its replica, of those that a tier may hold."""
         self._held += COPIED_STEP * (expected - self._held)
-        self._copied += COPIED_STEP * (min(expected, max(0.0, found)) - self._copied)
+        self._copied += COPIED_STEP * (min(expected, max(0.0, result)) - self._copied)
 
     def set_capacity(self, kv_tokens: int) -> None:
         """Take the tokens that a replica's cache holds, once the table tells them."""

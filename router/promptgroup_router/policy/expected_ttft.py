@@ -257,9 +257,9 @@ class ExpectedTtft:
         costs = replica.costs
         cached = self.cached(demand, member.id, replica, place, home=stays and place is None)
         copied = costs.copied(cached, held(demand, place)) if costs.copy_rate else 0.0
-        found = cached + copied
-        prefill = costs.prefill(found, demand.prompt)
-        if found < demand.tier1:
+        result = cached + copied
+        prefill = costs.prefill(result, demand.prompt)
+        if result < demand.tier1:
             warm = costs.prefill(demand.tier1, demand.prompt)
             prefill = warm + costs.in_use.cold_share(demand.prefix) * (prefill - warm)
         wait = replica.wait(now) + replica.late(now)
@@ -299,20 +299,20 @@ class ExpectedTtft:
         depth = TRUST * replica.costs.kv_tokens
         written = replica.tokens_written
         prefixes = replica.prefixes
-        found = float(demand.tier1) if demand.prefix in prefixes else 0.0
+        result = float(demand.tier1) if demand.prefix in prefixes else 0.0
         shared = prefixes.longest(demand.marks) if demand.marks else 0
         if shared:
-            found = max(found, float(demand.lengths[shared - 1]))
+            result = max(result, float(demand.lengths[shared - 1]))
         most = demand.history or demand.prompt
         if place is None:
             if home and demand.history:
-                found = max(found, demand.tier1 + self.home_trust * max(0, demand.history - demand.tier1))
+                result = max(result, demand.tier1 + self.home_trust * max(0, demand.history - demand.tier1))
         elif place.member == id_:
             if written - place.written < depth:
-                found = max(found, min(place.tokens, most))
+                result = max(result, min(place.tokens, most))
         elif place.before == id_ and written - place.before_written < depth:
-            found = max(found, min(place.before_tokens, most))
-        return found
+            result = max(result, min(place.before_tokens, most))
+        return result
 
     def learn(self, demand: Demand, cached: float) -> None:
         """Learn how much of the history of a session without a record its home had cached, as the engine reported."""

@@ -247,8 +247,8 @@ class ReplicaLoad:
             return demand.tier1
         known = self.live.shared(demand.session)
         if known < 0 and not been:
-            found = self.prefixes.longest(demand.marks)
-            known = demand.lengths[found - 1] if found else 0
+            longest = self.prefixes.longest(demand.marks)
+            known = demand.lengths[longest - 1] if longest else 0
         return max(demand.tier1, known)
 
     def export(self, now: float) -> LoadReport:

@@ -71,20 +71,24 @@ class SessionLocations:
 
     def put_next(self, session: SessionKey, place: Placement) -> None:
         """Record the next turn of a session, and raise its number if that is not beyond the one before."""
-        known = self._locations.get(session)
-        if known is not None and known.turn >= place.turn:
-            place.turn = min(known.turn + 1, LAST_TURN)
+        location = self._locations.get(session)
+        if location is not None and location.turn >= place.turn:
+            place.turn = min(location.turn + 1, LAST_TURN)
         self.put(session, place)
 
     def put(self, session: SessionKey, place: Placement) -> None:
         """Record that a session is served at `placement` from here on."""
-        known = self._locations.pop(session, None)
-        if known is not None:
-            if known.member != place.member:
-                place.before, place.before_tokens, place.before_written = known.member, known.tokens, known.written
+        location = self._locations.pop(session, None)
+        if location is not None:
+            if location.member != place.member:
+                place.before, place.before_tokens, place.before_written = (
+                    location.member,
+                    location.tokens,
+                    location.written,
+                )
             else:
-                place.before, place.before_tokens = known.before, known.before_tokens
-                place.before_written = known.before_written
+                place.before, place.before_tokens = location.before, location.before_tokens
+                place.before_written = location.before_written
         self._locations[session] = place
         if len(self._locations) > self._limit:
             self._locations.popitem(last=False)

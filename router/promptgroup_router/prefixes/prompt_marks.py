@@ -54,26 +54,26 @@ def step_at(place: int) -> int:
     return max(STEP, (1 << place.bit_length()) >> 4)
 
 
-def marks_of(ask: ParsedRequest) -> Marks:
+def marks_of(request: ParsedRequest) -> Marks:
     """Return the marks of a request; those that its digest has, if it was read elsewhere."""
-    if ask.marks is not None:
-        hashes, ends = ask.marks
+    if request.marks is not None:
+        hashes, ends = request.marks
         return Marks(hashes, ends)
     cut = _Cut()
-    if ask.ids:
-        return _marks_of_ids(cut, ask)
-    if ask.tools:
+    if request.ids:
+        return _marks_of_ids(cut, request)
+    if request.tools:
         cut.begin("tools")
-        cut.add(ask.tools.encode())
-    if ask.system:
+        cut.add(request.tools.encode())
+    if request.system:
         cut.begin("system")
-        cut.add(ask.system.encode())
+        cut.add(request.system.encode())
     expected, first = "user", True
-    for message in ask.messages:
+    for message in request.messages:
         role: str = message["role"]
         if first:
             first = False
-            if ask.system and role in SYSTEM_ROLES:
+            if request.system and role in SYSTEM_ROLES:
                 continue  # its text is the system text
         if role != expected:
             cut.begin(role)
@@ -98,8 +98,8 @@ def _add_message(cut: "_Cut", message: Mapping[str, Any]) -> None:
         cut.add(orjson.dumps(calls))
 
 
-def _marks_of_ids(cut: "_Cut", ask: ParsedRequest) -> Marks:
-    prompt = ask.doc["prompt"]
+def _marks_of_ids(cut: "_Cut", request: ParsedRequest) -> Marks:
+    prompt = request.doc["prompt"]
     ids = (prompt[0] if isinstance(prompt[0], list) else prompt)[:MOST_IDS]
     data = orjson.dumps(ids)
     cut.add(data)
@@ -133,9 +133,9 @@ class _Cut:
         self._at = self._last = self._chain = 0
         self._step = STEP
 
-    def begin(self, what: str) -> None:
+    def begin(self, subject: str) -> None:
         """Begin a part that does not follow from the one before, such as a message with another role."""
-        self._chain = _digest(what.encode(), self._chain)
+        self._chain = _digest(subject.encode(), self._chain)
 
     def add(self, text: bytes) -> None:
         """Read the text of a part."""

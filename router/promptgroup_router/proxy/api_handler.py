@@ -58,8 +58,8 @@ class AnswerSharing(Protocol):
         self,
         client: ClientConnection,
         request: HttpRequest,
-        found: Route,
-        kept: KeptRequest,
+        route: Route,
+        kept_request: KeptRequest,
         begin: Begin,
         *,
         from_peer: bool,
@@ -69,8 +69,8 @@ class AnswerSharing(Protocol):
         Args:
             client: the connection.
             request: the request.
-            found: where it may go.
-            kept: what was asked.
+            route: where it may go.
+            kept_request: what was asked.
             begin: asks an engine.
             from_peer: whether another router asks.
 
@@ -78,7 +78,7 @@ class AnswerSharing(Protocol):
             ApiError: the request is refused.
         """
 
-    def pass_by(self, request: HttpRequest, found: Route, ask: ParsedRequest) -> Headers:
+    def pass_by(self, request: HttpRequest, route: Route, parsed_request: ParsedRequest) -> Headers:
         """Let a request past the cache, of whose body there is a digest alone.
 
         Returns:
@@ -133,7 +133,7 @@ class ApiHandler:
 
     def __call__(self, client: ClientConnection, request: HttpRequest) -> ActiveRequest | None:
         """Answer a request, or return what will."""
-        came, head = self._clock(), request.head
+        clock, head = self._clock(), request.head
         if b"//" in head.path or head.path.endswith(b"/"):
             plain = _plain(head.path)
             # by another method than POST such a path, with a slash behind it, would be that of a thing without a name
@@ -149,14 +149,14 @@ class ApiHandler:
             client.answer(503 if problem else 200, _TEXT, problem or b"ok\n")
             return None
         try:
-            return self.handle(client, request, came)
+            return self.handle(client, request, clock)
         except KeysAwaitedError as error:
             if not self._key_waits.full:
-                return self._key_waits.add(client, request, came, error)
+                return self._key_waits.add(client, request, clock, error)
             self.refuse(error, client, request)
             return None
 
-    def handle(self, client: ClientConnection, request: HttpRequest, came: float) -> ActiveRequest | None:
+    def handle(self, client: ClientConnection, request: HttpRequest, arrived: float) -> ActiveRequest | None:
         """Answer a request that came at a time, or return what will.
 
         Raises:
@@ -165,7 +165,7 @@ class ApiHandler:
         head = request.head
         try:
             if CODING in head.fields and (coding := coding_of(head.fields)):
-                check_sender(self._state, head.fields, client, came)
+                check_sender(self._state, head.fields, client, arrived)
                 request = HttpRequest(_without_coding(head), request.body)
                 plain = decoded(coding, request.body, LARGE_BYTES)
                 if plain is None:
@@ -174,23 +174,25 @@ class ApiHandler:
                 request.body = plain
             large = large_body(self._state, head.method, head.path, request.body)
             if large is not None:
-                check_head(self._state, head.fields, client, came)
+                check_head(self._state, head.fields, client, arrived)
                 return LargeRequest(self, self._reader, large, client=client, request=request, clock=self._clock)
-            found = self.arrive(client, request, came=came)
-            if self._sharing is not None and isinstance(found, Route) and found.features:
-                kept = feature_of(found.features, KeptRequest)
-                if kept is not None:
-                    return self._sharing.start(client, request, found, kept, self._begin, from_peer=self._from_peer)
+            result = self.arrive(client, request, came=arrived)
+            if self._sharing is not None and isinstance(result, Route) and result.features:
+                kept_request = feature_of(result.features, KeptRequest)
+                if kept_request is not None:
+                    return self._sharing.start(
+                        client, request, result, kept_request, self._begin, from_peer=self._from_peer
+                    )
         except KeysAwaitedError:
             raise
         except ApiError as error:
             self.refuse(error, client, request)
             return None
-        if isinstance(found, ModelsAnswer):
+        if isinstance(result, ModelsAnswer):
             ids = id_fields(form_of(head.path, head.fields), self._ids.of(request))
-            client.answer(200, [*found.fields, *ids], found.body)
+            client.answer(200, [*result.fields, *ids], result.body)
             return None
-        return self._begin(client, request, found, NO_NOTES)
+        return self._begin(client, request, result, NO_NOTES)
 
     def _read_coded(self, client: ClientConnection, request: HttpRequest, coding: str) -> LargeRequest | None:
         """Have a body decoded and read by another process; raises ApiError where nobody reads it."""
@@ -208,8 +210,8 @@ class ApiHandler:
             most=self._max_body,
         )
 
-    def _begin(self, client: AnswerTaker, request: HttpRequest, found: Route, notes: Headers) -> Relay:
-        relay = self.relay(found, client, request, notes)
+    def _begin(self, client: AnswerTaker, request: HttpRequest, route: Route, notes: Headers) -> Relay:
+        relay = self.relay(route, client, request, notes)
         relay.begin()
         return relay
 
@@ -236,7 +238,7 @@ class ApiHandler:
                 body=request.body,
                 now=self._clock(),
                 sender=client,
-                ask=ask,
+                request=ask,
                 size=size,
                 came=came,
             )
@@ -246,27 +248,27 @@ class ApiHandler:
             log.error("a request could not be read", extra=fault(error))  # noqa: TRY400 # a traceback may repeat a prompt
             raise internal_error() from None
 
-    def pass_cache(self, found: Route, request: HttpRequest, ask: ParsedRequest) -> Headers:
+    def pass_cache(self, route: Route, request: HttpRequest, parsed_request: ParsedRequest) -> Headers:
         """Let a request past the response cache, by the digest of its body; return what its answer says of that.
 
         Raises:
             ApiError: its client wants a kept answer only, or says of the cache what cannot be meant.
         """
-        if found.candidates.responses is None or self._sharing is None:
+        if route.candidates.responses is None or self._sharing is None:
             return NO_NOTES
-        return self._sharing.pass_by(request, found, ask)
+        return self._sharing.pass_by(request, route, parsed_request)
 
-    def withdraw(self, found: Route) -> None:
+    def withdraw(self, route: Route) -> None:
         """Give back what the caller of a request was charged for: no engine will see it."""
-        for feature in found.features:
+        for feature in route.features:
             feature.withdrawn(self._clock())
 
-    def relay(self, found: Route, client: AnswerTaker, request: HttpRequest, notes: Headers = NO_NOTES) -> Relay:
+    def relay(self, route: Route, client: AnswerTaker, request: HttpRequest, notes: Headers = NO_NOTES) -> Relay:
         """Return what relays a request."""
         return Relay(
             client,
             request,
-            found,
+            route,
             endpoint=endpoint_of(request.head.path, self._state.pass_paths),
             state=self._state,
             connections=self._connections,

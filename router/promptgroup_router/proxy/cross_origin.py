@@ -43,5 +43,5 @@ class CrossOrigin:
         if not self._any and fields.get(ORIGIN, b"").lower() not in self._origins:
             return None
         allowed: Headers = [(b"access-control-allow-methods", _METHODS), (b"access-control-max-age", SECONDS)]
-        asked = fields.get(_HEADERS)
-        return [*allowed, (b"access-control-allow-headers", asked)] if asked else allowed
+        field = fields.get(_HEADERS)
+        return [*allowed, (b"access-control-allow-headers", field)] if field else allowed

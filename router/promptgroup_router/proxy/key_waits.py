@@ -19,7 +19,7 @@ MOST_WAITING = 256
 class Handling(Protocol):
     """The steps of a request's life that a wait may come before."""
 
-    def handle(self, client: ClientConnection, request: HttpRequest, came: float) -> ActiveRequest | None:
+    def handle(self, client: ClientConnection, request: HttpRequest, arrived: float) -> ActiveRequest | None:
         """Answer a request that came at a time, or return what will; raises KeysAwaitedError."""
 
     def refuse(self, error: KeysAwaitedError, client: ClientConnection, request: HttpRequest) -> None:
@@ -40,10 +40,10 @@ class KeyWaits:
         return len(self._waiting) >= MOST_WAITING
 
     def add(
-        self, client: ClientConnection, request: HttpRequest, came: float, error: KeysAwaitedError
+        self, client: ClientConnection, request: HttpRequest, arrived: float, error: KeysAwaitedError
     ) -> "AwaitingKeys":
         """Return what waits for the answer to a request."""
-        waits = AwaitingKeys(self._steps, client, request, came, error, on_end=self._remove)
+        waits = AwaitingKeys(self._steps, client, request, arrived, error, on_end=self._remove)
         self._waiting[id(waits)] = waits
         return waits
 

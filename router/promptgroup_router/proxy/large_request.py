@@ -35,13 +35,13 @@ class Steps(Protocol):
     ) -> Route | ModelsAnswer:
         """Decide where a request may go, by the digest of its body, of `size` bytes decoded; raises ApiError."""
 
-    def pass_cache(self, found: Route, request: HttpRequest, ask: ParsedRequest) -> Headers:
+    def pass_cache(self, route: Route, request: HttpRequest, parsed_request: ParsedRequest) -> Headers:
         """Let a request past the response cache; return what its answer says of that, raises ApiError."""
 
-    def relay(self, found: Route, client: ClientConnection, request: HttpRequest, notes: Headers) -> Relay:
+    def relay(self, route: Route, client: ClientConnection, request: HttpRequest, notes: Headers) -> Relay:
         """Return what relays the request."""
 
-    def withdraw(self, found: Route) -> None:
+    def withdraw(self, route: Route) -> None:
         """Give back what the caller of a request was charged for: no engine will see it."""
 
     def refuse(self, error: ApiError, client: ClientConnection, request: HttpRequest) -> None:
@@ -122,14 +122,14 @@ class LargeRequest:
 
     async def _run(self) -> None:
         try:
-            found = await self._read()
+            route = await self._read()
         except ApiError as error:
             if not self._over:
                 self._refuse(error)
             return
-        if found is None:
+        if route is None:
             return
-        self._relay = relay = self._steps.relay(found, self._client, self._request, self._notes)
+        self._relay = relay = self._steps.relay(route, self._client, self._request, self._notes)
         relay.silent_since(self._came)
         if self._paused:
             relay.pause()
@@ -145,25 +145,25 @@ class LargeRequest:
             size: int | None = None
             if self._coding:
                 coded = (self._coding, body, self._most)
-                ask, size = await reader.decode(self._endpoint, coded, declared, asks_by_header=asks)
+                request, size = await reader.decode(self._endpoint, coded, declared, asks_by_header=asks)
             else:
-                ask = await reader.read(self._endpoint, body, declared, asks_by_header=asks)
+                request = await reader.read(self._endpoint, body, declared, asks_by_header=asks)
             if self._over:
                 return None
             if size is not None:
                 self._client.hold_decoded(size)
-            found = self._steps.arrive(self._client, self._request, ask, size=size)
-            if isinstance(found, ModelsAnswer):
+            arrive = self._steps.arrive(self._client, self._request, request, size=size)
+            if isinstance(arrive, ModelsAnswer):
                 raise TypeError("a list of models is asked for without a body")
-            self._notes = self._steps.pass_cache(found, self._request, ask)
+            self._notes = self._steps.pass_cache(arrive, self._request, request)
             goes = False
             try:
-                found.rewrite.body = await reader.written(found.rewrite, ask, body if size is None else None)
+                arrive.rewrite.body = await reader.written(arrive.rewrite, request, body if size is None else None)
                 goes = not self._over
             finally:
                 if not goes:
-                    self._steps.withdraw(found)
-            return found if goes else None
+                    self._steps.withdraw(arrive)
+            return arrive if goes else None
 
     def _end(self) -> None:
         """Do no more; a body whose turn has not come is kept no longer, since nobody's budget counts it any more."""

@@ -72,7 +72,7 @@ def network_of(address: str) -> str:
     """Return what one sender has of addresses: an IPv4 address, or the /64 of an IPv6 one."""
     if ":" not in address:
         return address
-    found = IPv6Address(address)
-    if found.ipv4_mapped is not None:
-        return str(found.ipv4_mapped)
-    return found.packed[:_V6_NETWORK_BYTES].hex()
+    i_pv6_address = IPv6Address(address)
+    if i_pv6_address.ipv4_mapped is not None:
+        return str(i_pv6_address.ipv4_mapped)
+    return i_pv6_address.packed[:_V6_NETWORK_BYTES].hex()

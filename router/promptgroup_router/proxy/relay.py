@@ -148,9 +148,9 @@ class Relay:
     def _new_tail(self, *, streamed: bool) -> Tail:
         return tail_of(self._route.features, self._endpoint.tail(), streamed=streamed)
 
-    def silent_since(self, came: float) -> None:
+    def silent_since(self, arrived: float) -> None:
         """Count the time until the first keep-alive from when the request came, which has waited before this."""
-        self._quiet_since = came
+        self._quiet_since = arrived
 
     def begin(self) -> None:
         """Choose a replica and send the request there."""
@@ -354,8 +354,8 @@ class Relay:
             case Action.CUT:
                 self._life.cut(self._clock())
                 # where the end of the connection ends the answer, only a reset shows that it is not whole, or an event
-                told = self._tell(cut_short(failure))
-                self._client.cut(visibly=not told and not self._body.cut_shows)
+                result = self._tell(cut_short(failure))
+                self._client.cut(visibly=not result and not self._body.cut_shows)
             case Action.WAIT:
                 pass
 
@@ -463,19 +463,19 @@ class Relay:
         if answer.framing is Framing.CHUNKED:
             content.clear()
             Chunked().feed(held, content)
-        told: Headers = NO_NOTES
+        headers: Headers = NO_NOTES
         if answer.status == OK and broken_body(bytes(content)):
             self.failed(Failure.ABORTED)
             return True
         if answer.status == OK and self._tells:
             tail = self._endpoint.tail()
             tail.add(bytes(content))
-            told = told_usage.header_fields(tail.usage(), self._route.candidates.rules.cached_tokens)
+            headers = told_usage.header_fields(tail.usage(), self._route.candidates.rules.cached_tokens)
         elif answer.status != OK and (error := self._own_error(answer.status, bytes(content))) is not None:
             self._engine = None
             self._answer_for_engine(answer.status, error)
             return True
-        self._begin_answer(answer, told)
+        self._begin_answer(answer, headers)
         if held:
             self._pass_on(held)
         return False

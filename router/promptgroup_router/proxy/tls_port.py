@@ -90,14 +90,14 @@ class TlsPort:
         self._handshakes = handshakes
         self._refused = refused
         self._opening: set[asyncio.Task[None]] = set()
-        for each in sockets:
-            self._read(each)
+        for item in sockets:
+            self._read(item)
 
     def close(self) -> None:
         """Accept no more; connections that are open go on."""
-        for each in self._sockets:
-            self._loop.remove_reader(each.fileno())
-            each.close()
+        for item in self._sockets:
+            self._loop.remove_reader(item.fileno())
+            item.close()
         self._sockets = []
 
     def _read(self, listening: socket.socket) -> None:
@@ -145,9 +145,9 @@ class TlsPort:
 
 def copy_of(descriptor: int) -> socket.socket:
     """Return a copy of a listening socket, whose end leaves what waits on the other to others."""
-    found = socket.socket(fileno=os.dup(descriptor))
-    found.setblocking(False)
-    return found
+    result = socket.socket(fileno=os.dup(descriptor))
+    result.setblocking(False)
+    return result
 
 
 def _reset(opened: socket.socket) -> None:

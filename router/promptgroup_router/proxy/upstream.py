@@ -220,13 +220,13 @@ class EngineConnection(asyncio.Protocol):
             self._rests = True
             self._connections.call_soon(self._read_on)
             self._regulate_reading()
-        begun = reader.head is not None
+        started = reader.head is not None
         try:
             body = reader.feed(data)
         except HttpError:
             self._fail(Failure.MALFORMED)
             return
-        if not begun:
+        if not started:
             for interim in reader.take_interim():
                 listener.interim_answer(interim)
             if reader.head is None or self._listener is not listener:
@@ -432,7 +432,9 @@ class EngineConnections:
     def tick(self, now: float) -> None:
         """Close connections that have been idle for too long; called every second."""
         for idle in list(self._idle.values()):
-            for connection in [each for each in idle if now - each.idle_since > IDLE_SECONDS]:
+            for connection in [
+                engine_connection for engine_connection in idle if now - engine_connection.idle_since > IDLE_SECONDS
+            ]:
                 self.remove(connection)
                 connection.close()
 
@@ -499,8 +501,8 @@ class EngineConnections:
 
     async def _reach(self, host: str, port: int) -> socket.socket:
         """Open a connection on which TLS begins: an engine that is gone is found out before a busy one is given up."""
-        found = await self._loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        family, kind, protocol, _, address = found[0]
+        result = await self._loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        family, kind, protocol, _, address = result[0]
         opened = socket.socket(family, kind, protocol)
         try:
             opened.setblocking(False)

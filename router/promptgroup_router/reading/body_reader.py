@@ -89,28 +89,34 @@ class BodyReader:
         size = int(letter.document.pop("size"))
         return digest.from_digest(letter.document), size
 
-    async def written(self, rewrite: Rewrite, ask: ParsedRequest, body: bytes | bytearray | None) -> bytes | bytearray:
+    async def written(
+        self, rewrite: Rewrite, request: ParsedRequest, body: bytes | bytearray | None
+    ) -> bytes | bytearray:
         """Return the body for the engine, of the request that was read last.
 
         Args:
             rewrite: how it is made.
-            ask: the digest of the request.
+            request: the digest of the request.
             body: the body as received, which is returned where it stays; None for one that came coded.
 
         Raises:
             ApiError: it cannot be combined with the group's prompt, or not be written (503).
         """
         salt = rewrite.domain.salt
-        preamble, order = rewrite.preamble, rewrite.ordered and not ask.tools_in_order
-        unasked = without_question(ask) is not ask
+        preamble, order = rewrite.preamble, rewrite.ordered and not request.tools_in_order
+        unasked = without_question(request) is not request
         changed = preamble is not None or order or bool(salt) or unasked or rewrite.metered or bool(rewrite.model)
-        if body is not None and not changed and without_engine_fields(ask, rewrite.allowed, rewrite.further) is ask:
+        if (
+            body is not None
+            and not changed
+            and without_engine_fields(request, rewrite.allowed, rewrite.further) is request
+        ):
             return body
         prompt = None
         if preamble is not None:
-            said = preamble.prompt
-            prompt = {"texts": [said.system, said.tools, said.messages], "appends": preamble.appends}
-        told = {
+            value = preamble.prompt
+            prompt = {"texts": [value.system, value.tools, value.messages], "appends": preamble.appends}
+        result = {
             "prompt": prompt,
             "allowed": sorted(rewrite.allowed),
             "salt": salt,
@@ -122,7 +128,7 @@ class BodyReader:
             "keeps": rewrite.keeps,
             "unasked": unasked,
         }
-        return (await self._ask(told)).content
+        return (await self._ask(result)).content
 
     async def _ask(self, document: dict[str, Any], content: bytes | bytearray = b"") -> Letter:
         try:

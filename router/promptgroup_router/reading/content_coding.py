@@ -39,13 +39,13 @@ def coding_of(headers: dict[bytes, bytes]) -> str:
     Raises:
         ApiError: 415: it is none that can be decoded, or there are several (RFC 9110 section 15.5.16).
     """
-    told = headers.get(_HEADER, b"").decode("latin-1")
-    name = told.strip().lower()
+    text = headers.get(_HEADER, b"").decode("latin-1")
+    name = text.strip().lower()
     name = _NAMES.get(name, name)
     if name and name not in _BY_NAME:
         raise ApiError(
             415,
-            f"content-encoding is {shown(told)}: use one of {ACCEPTED.decode()}, or send the body uncompressed",
+            f"content-encoding is {shown(text)}: use one of {ACCEPTED.decode()}, or send the body uncompressed",
             param="content-encoding",
             code="coded_body",
             further=[(b"accept-encoding", ACCEPTED)],
@@ -90,13 +90,13 @@ def too_large(most: int) -> ApiError:
 
 def _part(decoder: Any, data: bytes, most: int) -> bytes:
     """Return what a member decodes to, and no more than `most` bytes of it."""
-    found = decoder.decompress(data, most)
-    while not decoder.eof and len(found) < most:
-        more = decoder.decompress(getattr(decoder, "unconsumed_tail", b""), most - len(found))
+    decompress = decoder.decompress(data, most)
+    while not decoder.eof and len(decompress) < most:
+        more = decoder.decompress(getattr(decoder, "unconsumed_tail", b""), most - len(decompress))
         if not more:
             break
-        found += more
-    return bytes(found)
+        decompress += more
+    return bytes(decompress)
 
 
 def _is_zlib(data: bytes) -> bool:

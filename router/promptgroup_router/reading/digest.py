@@ -47,40 +47,40 @@ MOST_QUESTION = 2048
 Digest = dict[str, Any]
 
 
-def digest(ask: ParsedRequest, declared: int, *, asks_by_header: bool = False) -> Digest:
+def digest(request: ParsedRequest, declared: int, *, asks_by_header: bool = False) -> Digest:
     """Return the digest of a request, as a value of JSON.
 
     Args:
-        ask: the whole request.
+        request: the whole request.
         declared: most messages that any group of the table declares.
         asks_by_header: whether its client asks, by a header, why its prompt was not found in cache.
     """
     return {
-        "kind": ask.kind.value,
-        "model": ask.model,
-        "system": _system(ask.system),
-        "has_system": ask.has_system,
-        "tools": ask.tools,
-        "tools_in_order": ask.tools_in_order,
-        "text": ask.text,
-        "history": ask.history,
-        "turn": ask.turn,
-        "ids": ask.ids,
-        "streamed": ask.streamed,
-        "media": ask.media,
-        "doc": _fields(ask, declared),
-        "messages": _messages(ask, declared),
-        "content": xxhash.xxh3_64_intdigest(ask.raw),
-        "marks": tuple(marks_of(ask)),
-        "prompts": ask.prompts,
-        "embedded": ask.embedded,
-        "compared": tuple(prompt_digest.digest(ask)) if asks(ask, by_header=asks_by_header) else None,
+        "kind": request.kind.value,
+        "model": request.model,
+        "system": _system(request.system),
+        "has_system": request.has_system,
+        "tools": request.tools,
+        "tools_in_order": request.tools_in_order,
+        "text": request.text,
+        "history": request.history,
+        "turn": request.turn,
+        "ids": request.ids,
+        "streamed": request.streamed,
+        "media": request.media,
+        "doc": _fields(request, declared),
+        "messages": _messages(request, declared),
+        "content": xxhash.xxh3_64_intdigest(request.raw),
+        "marks": tuple(marks_of(request)),
+        "prompts": request.prompts,
+        "embedded": request.embedded,
+        "compared": tuple(prompt_digest.digest(request)) if asks(request, by_header=asks_by_header) else None,
     }
 
 
-def from_digest(told: Digest) -> ParsedRequest:
+def from_digest(result: Digest) -> ParsedRequest:
     """Return the request of a digest. It has no body: nothing but a route can be made from it."""
-    return ParsedRequest(raw=b"", **told | {"kind": ApiKind(told["kind"])})
+    return ParsedRequest(raw=b"", **result | {"kind": ApiKind(result["kind"])})
 
 
 def _system(text: str) -> str:
@@ -96,9 +96,9 @@ def _short(text: str) -> str:
     return text if len(text) <= LARGE_BYTES else f"\0{_hash(text.encode())}".ljust(START_BYTES, "\0")
 
 
-def _fields(ask: ParsedRequest, declared: int) -> dict[str, Any]:
+def _fields(request: ParsedRequest, declared: int) -> dict[str, Any]:
     """Return the fields of the body that routing looks at."""
-    doc = ask.doc
+    doc = request.doc
     kept: dict[str, Any] = {}
     for root, *inner in (*NAMING_FIELDS, *MESSAGES_SHARED_FIELDS, ("previous_response_id",)):
         value = doc.get(root)
@@ -112,16 +112,16 @@ def _fields(ask: ParsedRequest, declared: int) -> dict[str, Any]:
     kept |= options_of(doc)
     kept |= _question(doc)
     if CACHE_FIELD in doc:
-        kept[CACHE_FIELD] = told if len(encoded(told := doc[CACHE_FIELD])) <= MOST_QUESTION else True
-    kept |= {name: min(MOST, told) for name in SAYING if (told := lax.whole(doc.get(name))) is not None and told > 0}
-    if goes_on(ask):
+        kept[CACHE_FIELD] = whole if len(encoded(whole := doc[CACHE_FIELD])) <= MOST_QUESTION else True
+    kept |= {name: min(MOST, whole) for name in SAYING if (whole := lax.whole(doc.get(name))) is not None and whole > 0}
+    if goes_on(request):
         kept[BACKGROUND] = True
-    if ask.ids:
+    if request.ids:
         ids = doc["prompt"][0] if isinstance(doc["prompt"][0], list) else doc["prompt"]
-        kept["prompt"] = [[each for each in ids[:TEXT_IDS] if isinstance(each, int)]]
-    if ask.kind is ApiKind.RESPONSES:
+        kept["prompt"] = [[id_ for id_ in ids[:TEXT_IDS] if isinstance(id_, int)]]
+    if request.kind is ApiKind.RESPONSES:
         given = doc["input"]
-        kept["input"] = [_item(each) for each in given[: declared + 1]] if isinstance(given, list) else ""
+        kept["input"] = [_item(item) for item in given[: declared + 1]] if isinstance(given, list) else ""
     return kept
 
 
@@ -130,12 +130,12 @@ def _question(doc: Mapping[str, Any]) -> dict[str, Any]:
     kept: dict[str, Any] = {}
     if ANTHROPIC in doc:
         given = doc[ANTHROPIC]
-        told = {PREVIOUS: given.get(PREVIOUS)} if isinstance(given, dict) else given
-        kept[ANTHROPIC] = told if len(encoded(told)) <= MOST_QUESTION else True
+        option = {PREVIOUS: given.get(PREVIOUS)} if isinstance(given, dict) else given
+        kept[ANTHROPIC] = option if len(encoded(option)) <= MOST_QUESTION else True
     options = doc.get(OPENAI)
     if isinstance(options, dict) and OPENAI_ID in options:
-        told = options[OPENAI_ID]
-        kept[OPENAI] = {OPENAI_ID: told if len(encoded(told)) <= MOST_QUESTION else True}
+        option = options[OPENAI_ID]
+        kept[OPENAI] = {OPENAI_ID: option if len(encoded(option)) <= MOST_QUESTION else True}
     return kept
 
 
@@ -144,30 +144,30 @@ def _item(item: Mapping[str, Any]) -> Mapping[str, Any]:
     return item if len(encoded(item)) <= LARGE_BYTES else {"role": item.get("role")}
 
 
-def _messages(ask: ParsedRequest, declared: int) -> list[Mapping[str, Any]]:
+def _messages(request: ParsedRequest, declared: int) -> list[Mapping[str, Any]]:
     """Return the messages up to the end of the chat's start, behind as many declared ones as there may be."""
     seen = 0
 
     def counted() -> Iterator[Mapping[str, Any]]:
         nonlocal seen
-        for seen, message in enumerate(ask.messages, 1):  # noqa: B007 - it is what the caller asks for
+        for seen, message in enumerate(request.messages, 1):  # noqa: B007 - it is what the caller asks for
             yield message
 
-    once = copy(ask)
+    once = copy(request)
     once.messages = counted()  # type: ignore[assignment] # it is read once
     chat_start(once, declared)
-    told: list[Mapping[str, Any]] = []
+    result: list[Mapping[str, Any]] = []
     size = 0
-    for message in ask.messages[: min(MOST_MESSAGES, max(seen, declared + 1))]:
+    for message in request.messages[: min(MOST_MESSAGES, max(seen, declared + 1))]:
         if message["role"] in SYSTEM_ROLES:
-            told.append({"role": message["role"], "content": ""})
+            result.append({"role": message["role"], "content": ""})
             continue
         if len(encoded(message)) <= LARGE_BYTES:
-            told.append(message)
+            result.append(message)
             size += len(encoded(message))
         else:
             # a field that no declared message has
-            told.append({"role": message["role"], "content": _short(words_of(message).decode()), "shortened": True})
+            result.append({"role": message["role"], "content": _short(words_of(message).decode()), "shortened": True})
         if size > MOST_MESSAGE_BYTES:
             break
-    return told
+    return result

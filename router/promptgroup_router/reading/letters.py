@@ -24,8 +24,8 @@ def head(document: dict[str, Any], size: int) -> bytes:
     Raises:
         ApiError: 400: the document holds a part of a body that is nested too deeply.
     """
-    said = encoded(document)
-    return _LENGTHS.pack(len(said), size) + said
+    value = encoded(document)
+    return _LENGTHS.pack(len(value), size) + value
 
 
 class LetterReader:
@@ -46,13 +46,13 @@ class LetterReader:
             if len(self._lengths) < _LENGTHS.size:
                 return None
             self._content = bytearray()
-        said, size = _LENGTHS.unpack(self._lengths)
-        missing = said - len(self._said)
+        value, size = _LENGTHS.unpack(self._lengths)
+        missing = value - len(self._said)
         self._said += view[:missing]
         view = view[missing:]
         # it grows as it comes: to make room for all of it at once takes milliseconds
         self._content += view
-        if len(self._said) < said or len(self._content) < size:
+        if len(self._said) < value or len(self._content) < size:
             return None
         letter = Letter(orjson.loads(self._said), self._content)
         self._lengths, self._said, self._content = bytearray(), bytearray(), bytearray()

@@ -62,15 +62,15 @@ class BodyProgram:
                 raise content_coding.too_large(most)
             body = plain
         structure.check(body, endpoint.values)
-        self._ask = ask = endpoint.parse(body)
-        told = digest.digest(
-            ask, letter.document["declared"], asks_by_header=letter.document.get("asks_by_header", False)
+        self._ask = request = endpoint.parse(body)
+        result = digest.digest(
+            request, letter.document["declared"], asks_by_header=letter.document.get("asks_by_header", False)
         )
-        return told | {"size": len(body)} if coding else told
+        return result | {"size": len(body)} if coding else result
 
     def _write(self, order: dict[str, Any]) -> bytes:
-        ask, self._ask = self._ask, None
-        if ask is None:
+        request, self._ask = self._ask, None
+        if request is None:
             raise AssertionError("a body is read before it is written")
         prompt = order["prompt"]
         put = preamble(Prompt(*prompt["texts"]), appends=prompt["appends"]) if prompt is not None else None
@@ -85,7 +85,7 @@ class BodyProgram:
             metered=order.get("metered", False),
             keeps=order.get("keeps", False),
         )
-        return written(without_question(ask) if order.get("unasked") else ask, rewrite)
+        return written(without_question(request) if order.get("unasked") else request, rewrite)
 
 
 def main(descriptor: int) -> None:
@@ -102,9 +102,9 @@ def main(descriptor: int) -> None:
             letter = reader.feed(data)
             if letter is None:
                 continue
-            said, content = program.answer(letter)
+            value, content = program.answer(letter)
             del letter
-            connection.sendall(said)
+            connection.sendall(value)
             connection.sendall(content)
 
 

@@ -10,16 +10,16 @@ _NAME = b"promptgroup"
 _KEY = HEADER_CACHE_KEY.encode()
 
 
-def of_hit(kept: KeptAnswer, now: float) -> Headers:
+def of_hit(kept_answer: KeptAnswer, now: float) -> Headers:
     """Return the fields of an answer that was kept.
 
     Args:
-        kept: the answer.
+        kept_answer: the answer.
         now: seconds since the epoch.
     """
-    age = kept.age(now)
-    status = b"%b; hit; ttl=%d" % (_NAME, kept.lifetime - age)
-    return [(b"age", b"%d" % age), (b"cache-status", status), (_KEY, kept.key.hex().encode())]
+    age = kept_answer.age(now)
+    status = b"%b; hit; ttl=%d" % (_NAME, kept_answer.lifetime - age)
+    return [(b"age", b"%d" % age), (b"cache-status", status), (_KEY, kept_answer.key.hex().encode())]
 
 
 def of_miss(key: CacheKey, *, reload: bool) -> Headers:

@@ -40,22 +40,22 @@ _KINDS = (ApiKind.CHAT, ApiKind.TEXT, ApiKind.MESSAGES)
 
 
 def bypass(
-    ask: ParsedRequest, caching: ResponseCaching, settings: str, allowed: frozenset[EngineField]
+    request: ParsedRequest, caching: ResponseCaching, settings: str, allowed: frozenset[EngineField]
 ) -> Bypass | None:
     """Return the reason for which a request goes past the cache; None if its answer may be kept.
 
     Args:
-        ask: the request.
+        request: the request.
         caching: what the group keeps.
         settings: digest of the engine settings; empty while it is unknown.
         allowed: the fields of the engine's operator that are not taken out of the body.
     """
-    doc = ask.doc
-    if ask.kind not in _KINDS:
+    doc = request.doc
+    if request.kind not in _KINDS:
         return Bypass.API
     if not settings:
         return Bypass.ENGINE
-    if ask.media:
+    if request.media:
         return Bypass.MEDIA
     if EngineField.SESSION_PARAMS in allowed and doc.get(EngineField.SESSION_PARAMS) is not None:
         return Bypass.SESSION
@@ -79,4 +79,4 @@ def _is_single(value: object) -> bool:
 
 
 def _has_several_prompts(prompt: object) -> bool:
-    return isinstance(prompt, list) and len(prompt) > 1 and not all(isinstance(each, int) for each in prompt)
+    return isinstance(prompt, list) and len(prompt) > 1 and not all(isinstance(item, int) for item in prompt)

@@ -87,7 +87,7 @@ _BEYOND = re.compile(rb"e\+(?:1[89]|[2-9][0-9]|[0-9]{3})")
 
 
 def cache_key(
-    ask: ParsedRequest,
+    request: ParsedRequest,
     *,
     path: bytes,
     query: bytes,
@@ -103,7 +103,7 @@ def cache_key(
     """Return the key of a request's answer.
 
     Args:
-        ask: the request as the client sent it. What the router adds follows from the other arguments.
+        request: the request as the client sent it. What the router adds follows from the other arguments.
         path: of the request.
         query: what engines get of that behind the question mark.
         revision: `namespace/group/fingerprint`, whose prompt the answer follows from.
@@ -118,28 +118,28 @@ def cache_key(
     Raises:
         ApiError: 400: the body is nested too deeply for a key.
     """
-    tools: object = ask.doc.get("tools") or None
-    if tools is not None and ask.kind is ApiKind.CHAT:
-        tools = ask.tools  # engines get them in this form
+    tools: object = request.doc.get("tools") or None
+    if tools is not None and request.kind is ApiKind.CHAT:
+        tools = request.tools  # engines get them in this form
     # the revision says which prompt engines get, and not that it comes in front of what the body has, nor how
     front = None if preamble is None else preamble.appends
     # one value of a field has two answers: that of before its group allowed the field, and that of after
-    passed = sorted(field.value for field in allowed if field in ask.doc and field not in NOT_COVERED)
+    passed = sorted(field.value for field in allowed if field in request.doc and field not in NOT_COVERED)
     parts = [
         _VERSION, path.decode("latin-1"), query.decode("latin-1"), revision, settings, model, front, passed,
-        sharers.decode("latin-1"), space, tools, _canonical(ask.doc),
+        sharers.decode("latin-1"), space, tools, _canonical(request.doc),
         *(line.decode("latin-1") for line in headers),
     ]  # fmt: skip
     spelled = encoded(parts)
     if b"e+" in spelled and _BEYOND.search(spelled):
         # two whole numbers may have become one double here, and stay two for an engine that gets the body as it is
-        spelled += ask.raw
+        spelled += request.raw
     return CacheKey(blake2b(spelled, digest_size=KEY_BYTES).digest())
 
 
 def _canonical(doc: dict[str, Any]) -> list[tuple[str, Any]]:
     """Return the members of a body that an answer follows from, in one form and one order."""
-    found = []
+    result = []
     for name in sorted(doc.keys() - NOT_COVERED):
         value = doc[name]
         if name in _NUMBERS and isinstance(value, int | float) and not isinstance(value, bool):
@@ -149,9 +149,9 @@ def _canonical(doc: dict[str, Any]) -> list[tuple[str, Any]]:
         if name in _DEFAULTS and _is_one_of(value, _DEFAULTS[name]):
             continue
         if name == "messages" and isinstance(value, list):
-            value = [_message(each) for each in value]
-        found.append((name, value))
-    return found
+            value = [_message(item) for item in value]
+        result.append((name, value))
+    return result
 
 
 def _is_one_of(value: object, defaults: tuple[object, ...]) -> bool:

@@ -51,13 +51,13 @@ def read_directives(headers: Iterable[tuple[bytes, bytes]], field: object) -> Di
                 given.setdefault(word.strip(), argument.strip().strip('"'))
     if field is None and not given:
         return NO_DIRECTIVES
-    found = Directives(
+    directives = Directives(
         no_cache="no-cache" in given,
         no_store="no-store" in given,
         only_if_cached="only-if-cached" in given,
         max_age=_age(given["max-age"]) if "max-age" in given else None,
     )
-    return found if field is None else _with_field(found, field)
+    return directives if field is None else _with_field(directives, field)
 
 
 def _age(text: str) -> int:
@@ -65,17 +65,17 @@ def _age(text: str) -> int:
     return min(int(text), MAX_SECONDS) if text.isascii() and text.isdecimal() and len(text) <= 20 else 0
 
 
-def _with_field(found: Directives, field: object) -> Directives:
+def _with_field(directives: Directives, field: object) -> Directives:
     if not isinstance(field, dict):
         raise wrong(CACHE_FIELD, CACHE_FIELD, field, 'an object such as {"ttl": 600}')
-    told = (found.max_age, _seconds(field, "s-maxage"), _seconds(field, "s-max-age"))
+    result = (directives.max_age, _seconds(field, "s-maxage"), _seconds(field, "s-max-age"))
     namespace = field.get("namespace")
     if namespace is not None and not (isinstance(namespace, str) and len(namespace) <= MAX_NAMESPACE):
         raise wrong(f"{CACHE_FIELD}.namespace", CACHE_FIELD, namespace, f"a text of at most {MAX_NAMESPACE} characters")
-    return found._replace(
-        no_cache=found.no_cache or _flag(field, "no-cache"),
-        no_store=found.no_store or _flag(field, "no-store"),
-        max_age=min((age for age in told if age is not None), default=None),
+    return directives._replace(
+        no_cache=directives.no_cache or _flag(field, "no-cache"),
+        no_store=directives.no_store or _flag(field, "no-store"),
+        max_age=min((age for age in result if age is not None), default=None),
         ttl=_seconds(field, "ttl"),
         namespace=namespace or "",
     )

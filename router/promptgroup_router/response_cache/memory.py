@@ -34,10 +34,10 @@ class GroupAnswers:
 
     def get(self, key: CacheKey) -> KeptAnswer | None:
         """Return an answer."""
-        found = self._small.get(key) or self._main.get(key)
-        if found is not None:
+        kept_answer = self._small.get(key) or self._main.get(key)
+        if kept_answer is not None:
             self._uses[key] = min(MOST_USES, self._uses[key] + 1)
-        return found
+        return kept_answer
 
     def put(self, answer: KeptAnswer) -> None:
         """Keep an answer in place of an older one."""
@@ -54,20 +54,20 @@ class GroupAnswers:
 
     def remove(self, key: CacheKey) -> bool:
         """Remove an answer. Return True if there was one."""
-        found = self._small.pop(key, None)
-        if found is not None:
-            self._small_bytes -= found.size
+        kept_answer = self._small.pop(key, None)
+        if kept_answer is not None:
+            self._small_bytes -= kept_answer.size
         else:
-            found = self._main.pop(key, None)
-        if found is None:
+            kept_answer = self._main.pop(key, None)
+        if kept_answer is None:
             return False
-        self.bytes -= found.size
+        self.bytes -= kept_answer.size
         del self._uses[key]
         return True
 
-    def remove_if(self, wanted: Callable[[KeptAnswer], bool]) -> int:
+    def remove_if(self, desired: Callable[[KeptAnswer], bool]) -> int:
         """Remove some answers. Return their number."""
-        gone = [answer.key for answers in (self._small, self._main) for answer in answers.values() if wanted(answer)]
+        gone = [answer.key for answers in (self._small, self._main) for answer in answers.values() if desired(answer)]
         return sum(self.remove(key) for key in gone)
 
     def shrink(self, limit: int) -> int:
@@ -136,7 +136,7 @@ class Memory:
         answers.put(answer)
         self.evictions += answers.shrink(limit)
         while (excess := self.bytes - self.limit) > 0:
-            largest = max(self.groups.values(), key=lambda each: each.bytes)
+            largest = max(self.groups.values(), key=lambda group: group.bytes)
             self.evictions += largest.shrink(largest.bytes - excess)
 
     def remove(self, group: str, key: CacheKey) -> None:
@@ -144,9 +144,9 @@ class Memory:
         if (answers := self.groups.get(group)) is not None:
             answers.remove(key)
 
-    def remove_if(self, wanted: Callable[[KeptAnswer], bool]) -> int:
+    def remove_if(self, desired: Callable[[KeptAnswer], bool]) -> int:
         """Remove some answers. Return their number."""
-        return sum(answers.remove_if(wanted) for answers in self.groups.values())
+        return sum(answers.remove_if(desired) for answers in self.groups.values())
 
     def keep(self, limits: dict[str, int]) -> None:
         """Forget the groups that are not listed, and bring the others within their limits (in bytes)."""

@@ -56,11 +56,11 @@ def parse_purge(body: bytes) -> Purge:
         return Purge()
     if isinstance(key, str) and len(doc) == 1:
         try:
-            found = bytes.fromhex(key)
+            fromhex = bytes.fromhex(key)
         except ValueError:
-            found = b""
-        if len(found) == KEY_BYTES:
-            return Purge(key=CacheKey(found))
+            fromhex = b""
+        if len(fromhex) == KEY_BYTES:
+            return Purge(key=CacheKey(fromhex))
     elif isinstance(group, str) and _GROUP.fullmatch(group) and len(doc) == 1:
         return Purge(group=group)
     elif (
@@ -93,7 +93,7 @@ class Purges:
 
     def add(self, purge: Purge, now: float) -> None:
         """Remember a purge."""
-        self._made = {each: at for each, at in self._made.items() if now - at < REMEMBERED_SECONDS and each != purge}
+        self._made = {item: at for item, at in self._made.items() if now - at < REMEMBERED_SECONDS and item != purge}
         self._made[purge] = now
         while len(self._made) > MOST_PURGES:
             # too much is purged rather than too little
@@ -105,9 +105,13 @@ class Purges:
         """Return the purges in JSON, for a restart."""
         return orjson.dumps(
             [
-                {"key": each.key.hex() if each.key is not None else "", "group": each.group, "revision": each.revision}
+                {
+                    "key": purge.key.hex() if purge.key is not None else "",
+                    "group": purge.group,
+                    "revision": purge.revision,
+                }
                 | {"at": at}
-                for each, at in self._made.items()
+                for purge, at in self._made.items()
             ]
         )
 
@@ -122,16 +126,18 @@ class Purges:
             ValueError: it is no list of purges; none is added.
         """
         try:
-            found = [_restored(each) for each in orjson.loads(data)[:MOST_PURGES]]
+            restoreds = [_restored(load) for load in orjson.loads(data)[:MOST_PURGES]]
         except (ValueError, KeyError, TypeError, OverflowError):
             raise ValueError("it is no list of purges") from None
-        for purge, at in found:
+        for purge, at in restoreds:
             self.add(purge, max(min(at, now), self._made.get(purge, 0.0)))
 
     def forbid(self, key: CacheKey, group: str, revision: str, began: float) -> bool:
         """Return True if a purge covers an answer that began at this time, in seconds since the epoch."""
-        return any(at >= began and each.covers(key, group, revision) for each, at in self._made.items())
+        return any(at >= began and purge.covers(key, group, revision) for purge, at in self._made.items())
 
-    def forbid_kept(self, kept: KeptAnswer) -> bool:
+    def forbid_kept(self, kept_answer: KeptAnswer) -> bool:
         """Return True if a purge covers a kept answer."""
-        return bool(self._made) and self.forbid(kept.key, kept.group, kept.revision, kept.born)
+        return bool(self._made) and self.forbid(
+            kept_answer.key, kept_answer.group, kept_answer.revision, kept_answer.born
+        )

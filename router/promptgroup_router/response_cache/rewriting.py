@@ -28,14 +28,14 @@ class EventSplitter:
     def take(self, data: bytes) -> list[bytes]:
         """Add bytes. Return the events that are whole, with the empty lines that end them."""
         self._data += data
-        found, start = [], 0
+        result, start = [], 0
         while (end := _END.search(self._data, max(start, self._seen - 2))) is not None:
-            found.append(bytes(self._data[start : end.end()]))
+            result.append(bytes(self._data[start : end.end()]))
             start = self._seen = end.end()
         if start:
             del self._data[:start]
         self._seen = len(self._data)
-        return found
+        return result
 
     def flush(self) -> bytes:
         """Return what follows the last whole event, and forget it."""
@@ -49,8 +49,8 @@ def id_of(piece: bytes) -> bytes:
         return b""
     doc = document(piece)
     message = doc.get("message")
-    found = doc.get("id") or (message.get("id") if isinstance(message, dict) else None)
-    plain = found.encode() if isinstance(found, str) else b""
+    result = doc.get("id") or (message.get("id") if isinstance(message, dict) else None)
+    plain = result.encode() if isinstance(result, str) else b""
     return plain if _PLAIN_ID.fullmatch(plain) else b""
 
 
@@ -79,8 +79,8 @@ def marked(kind: ApiKind, piece: bytes) -> bytes:
         return piece
     doc = document(piece)
     message = doc.get("message")
-    told = [each.get("usage") for each in (doc, message) if isinstance(each, dict)]
-    changed = [_mark(kind, usage) for usage in told if isinstance(usage, dict)]
+    usages = [item.get("usage") for item in (doc, message) if isinstance(item, dict)]
+    changed = [_mark(kind, usage) for usage in usages if isinstance(usage, dict)]
     if not any(changed):
         return piece
     text = orjson.dumps(doc)

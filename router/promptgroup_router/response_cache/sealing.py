@@ -90,7 +90,9 @@ class Seal:
 def _answer(head: dict[str, object], content: bytes, key: CacheKey) -> KeptAnswer | None:
     lengths, born, lifetime = head["lengths"], head["born"], head["lifetime"]
     texts = [head[name] for name in ("group", "revision", "type", "id")]
-    if not (isinstance(lengths, list) and len(lengths) <= MOST_PIECES and all(type(each) is int for each in lengths)):
+    if not (
+        isinstance(lengths, list) and len(lengths) <= MOST_PIECES and all(type(length) is int for length in lengths)
+    ):
         return None
     if not (isinstance(born, int | float) and isinstance(lifetime, int | float) and isfinite(born)):
         return None

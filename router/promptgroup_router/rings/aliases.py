@@ -89,8 +89,8 @@ def settle(groups: Sequence[Group], everywhere: NameKeepers) -> Aliases:
             else:
                 conflicts.append(AliasConflict(full_name(group), alias.name, known.group))
     first: dict[str, str] = {}
-    for name, found in meanings.items():
-        namespace, meaning = min(found.items(), key=lambda item: (item[1].age, item[0]))
+    for name, result in meanings.items():
+        namespace, meaning = min(result.items(), key=lambda item: (item[1].age, item[0]))
         other = everywhere.first(name)
         keeper = meaning.group
         if other is None or meaning.age < age_of(other.created):
@@ -98,6 +98,8 @@ def settle(groups: Sequence[Group], everywhere: NameKeepers) -> Aliases:
         else:
             keeper = full_name(other)
         conflicts += [
-            AliasConflict(each.group, name, keeper) for where, each in sorted(found.items()) if where != first.get(name)
+            AliasConflict(item.group, name, keeper)
+            for where, item in sorted(result.items())
+            if where != first.get(name)
         ]
     return Aliases(meanings, first, tuple(conflicts))

@@ -180,12 +180,12 @@ class Claims(Generic[_T]):
                 path = [node for node in path if node.depth <= shared]
         if not self._lengths:
             return [node.claimants for node in path]
-        found = [(next(iter(node.claimants.values())).claim.system_bytes, node.claimants) for node in path]
+        result = [(next(iter(node.claimants.values())).claim.system_bytes, node.claimants) for node in path]
         for length, fingerprint in prefix_hashes(tools, text.encode(), self._lengths):
             claimants = self._unread[length].get(fingerprint)
             if claimants is not None:
-                found.append((length, claimants))
-        return [claimants for _, claimants in sorted(found, key=lambda each: -each[0])]
+                result.append((length, claimants))
+        return [claimants for _, claimants in sorted(result, key=lambda item: -item[0])]
 
     def _matches_with_messages(
         self, tools: str, text: str, first_messages: Callable[[int], str | None]
@@ -195,8 +195,11 @@ class Claims(Generic[_T]):
         if not starts:
             return []
         hashes = hashes_with_messages(tools, text.encode(), [start for _, start in starts])
-        found = ((self._with_messages[count].get(each)) for (count, _), each in zip(starts, hashes, strict=True))
-        return [claimants for claimants in found if claimants is not None]
+        result = (
+            (self._with_messages[count].get(fingerprint))
+            for (count, _), fingerprint in zip(starts, hashes, strict=True)
+        )
+        return [claimants for claimants in result if claimants is not None]
 
 
 def _path(root: _Node[_T], text: str) -> list[_Node[_T]]:

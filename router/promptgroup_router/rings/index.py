@@ -117,8 +117,12 @@ class Candidates:
         The ring stays whole, so that a session whose home is among them goes there.
         """
         ready, lent, draining = (
-            tuple(each for each in kept if each.address in addresses or each.address.rpartition(":")[0] in addresses)
-            for kept in (self.ready, self.lent, self.draining)
+            tuple(
+                member
+                for member in members
+                if member.address in addresses or member.address.rpartition(":")[0] in addresses
+            )
+            for members in (self.ready, self.lent, self.draining)
         )
         others = self.last_resort.within(addresses) if self.last_resort is not None else None
         if (ready, lent, draining, others) == (self.ready, self.lent, self.draining, self.last_resort):
@@ -246,7 +250,7 @@ class RoutingIndex:
         """Return model → prompt tokens that a replica of it computes a second, at least; only what was measured."""
         rates: dict[str, int] = {}
         for group in self.groups:
-            measured = max((each.revision.engine.prefill_rate for each in group.revisions), default=0)
+            measured = max((revision.revision.engine.prefill_rate for revision in group.revisions), default=0)
             if measured > rates.get(group.group.model, 0):
                 rates[group.group.model] = measured
         return rates
@@ -289,22 +293,22 @@ def index_steps(table: RoutingTable) -> Generator[None, None, RoutingIndex]:
     for group in table.groups:
         groups.append(_build_group(table, group, members, lenders))
         yield
-    revisions = [each for group in groups for each in group.revisions]
+    revisions = [item for group in groups for item in group.revisions]
     labels = {group.label: group for group in groups}
     names: dict[str, GroupEntry] = {}
     by_model: dict[str, list[GroupEntry]] = {}
-    for each in groups:
-        by_model.setdefault(each.group.model, []).append(each)
-    for each in sorted(groups, key=_age):
-        names.setdefault(each.group.name, each)
+    for group_entry in groups:
+        by_model.setdefault(group_entry.group.model, []).append(group_entry)
+    for group_entry in sorted(groups, key=_age):
+        names.setdefault(group_entry.group.name, group_entry)
     keepers = NameKeepers(table.groups)
     conflicts: list[ClaimConflict] = []
     models = {}
-    for model, found in by_model.items():
-        models[model] = _build_model(table, model, found, keepers, conflicts)
+    for model, group_entries in by_model.items():
+        models[model] = _build_model(table, model, group_entries, keepers, conflicts)
         yield
     accesses = tuple(dict.fromkeys((group.access, group.namespace) for group in table.groups))
-    most = max((each.messages for group in table.groups for each in group.revisions), default=0)
+    most = max((item.messages for group in table.groups for item in group.revisions), default=0)
     aliases = settle(table.groups, keepers)
     models |= {name: _build_alias(name, aliases, models, by_model) for name in aliases.meanings}
     ahead = {name: labels[aliases.meanings[name][of].group].group for name, of in aliases.first.items()}
@@ -314,8 +318,8 @@ def index_steps(table: RoutingTable) -> Generator[None, None, RoutingIndex]:
         names | labels,
         models,
         accesses,
-        {member.id: member for each in revisions for member in each.candidates.ready},
-        {member.id: member for each in revisions for member in each.candidates.draining},
+        {member.id: member for revision_entry in revisions for member in revision_entry.candidates.ready},
+        {member.id: member for revision_entry in revisions for member in revision_entry.candidates.draining},
         tuple(conflicts),
         most,
         {name: models[name].tenants[namespace] for name, namespace in aliases.first.items()},
@@ -364,7 +368,7 @@ def _build_group(
     lenders: Mapping[_LendingKey, Sequence[Member]],
 ) -> GroupEntry:
     label = f"{group.namespace}/{group.name}"
-    ready = {each.fingerprint: members[group.namespace, group.name, each.fingerprint] for each in group.revisions}
+    ready = {item.fingerprint: members[group.namespace, group.name, item.fingerprint] for item in group.revisions}
     revisions = []
     for revision in group.revisions:
         own = tuple(ready[revision.fingerprint].values())
@@ -374,9 +378,9 @@ def _build_group(
         if key is not None:
             siblings = tuple(
                 member
-                for each in group.revisions
-                if each is not revision and each.lends and _lending_key(group, each) == key
-                for member in ready[each.fingerprint].values()
+                for item in group.revisions
+                if item is not revision and item.lends and _lending_key(group, item) == key
+                for member in ready[item.fingerprint].values()
             )
             lent = _lent(lenders.get(key, ()), label, revision)
         candidates = _revision_candidates(table, group, label, revision, own, lent=lent, siblings=siblings)
@@ -469,7 +473,7 @@ def _build_model(
     tenants = {}
     for namespace, theirs in by_namespace.items():
         alone = len(by_namespace) == 1
-        own = everybodys if alone else Claims(each for each in claims if each.namespace == namespace)
+        own = everybodys if alone else Claims(claim for claim in claims if claim.namespace == namespace)
         label = f"-/{model}" if alone else f"-/{namespace}/{model}"
         by_access: dict[Access | None, list[GroupEntry]] = {}
         for group in theirs:
@@ -485,7 +489,7 @@ def _build_model(
         return ModelEntry(tenants, Claims(()), None)
     kept = claims
     if named is not None:
-        kept = [each for each in claims if each.namespace == first.namespace or _age(each.entry) < by_age(named)]
+        kept = [claim for claim in claims if claim.namespace == first.namespace or _age(claim.entry) < by_age(named)]
     return ModelEntry(tenants, everybodys if len(kept) == len(claims) else Claims(kept), first)
 
 
@@ -498,7 +502,7 @@ def _build_alias(
     """
     real, meanings = models.get(name), aliases.meanings[name]
     tenants = dict(real.tenants) if real is not None else {}
-    tenants |= {namespace: models[each.model].tenants[namespace] for namespace, each in meanings.items()}
+    tenants |= {namespace: models[meaning.model].tenants[namespace] for namespace, meaning in meanings.items()}
     namespace = aliases.first.get(name)
     if namespace is None:
         claims, first = (real.claims, real.first) if real is not None else (Claims(()), None)
@@ -507,7 +511,7 @@ def _build_alias(
     if real is None:
         return ModelEntry(tenants, first.claims, first)
     # the alias came before each group of the model of this name, so no age is greater than that of the name
-    theirs = [each for each in by_model[first.model] if each.group.namespace == namespace]
+    theirs = [group_entry for group_entry in by_model[first.model] if group_entry.group.namespace == namespace]
     oldest_first = sorted([*by_model[name], *theirs], key=_age)
     return ModelEntry(tenants, Claims(_claims_of(oldest_first, [])), first)
 
@@ -516,12 +520,12 @@ def _claims_of(groups: Iterable[GroupEntry], conflicts: list[ClaimConflict]) -> 
     """Return the declared prefixes of groups, which come in the order in which they claim them."""
     claims: dict[tuple[str, Fingerprint], Claim[RevisionEntry]] = {}
     for group in groups:
-        for each in group.revisions:
-            key = each.group.namespace, each.revision.fingerprint
+        for revision in group.revisions:
+            key = revision.group.namespace, revision.revision.fingerprint
             if key in claims:
-                conflicts.append(ClaimConflict(group.label, claims[key].entry.label, each.revision.fingerprint))
-            elif each.revision.system_bytes or each.revision.tools or each.revision.messages:
-                claims[key] = _claim(each)
+                conflicts.append(ClaimConflict(group.label, claims[key].entry.label, revision.revision.fingerprint))
+            elif revision.revision.system_bytes or revision.revision.tools or revision.revision.messages:
+                claims[key] = _claim(revision)
     return list(claims.values())
 
 
@@ -542,17 +546,17 @@ def _model_candidates(
     table: RoutingTable, label: str, groups: Sequence[GroupEntry], access: Access | None
 ) -> Candidates:
     shared = [group for group in groups if group.group.sharing is Sharing.POOL]
-    revisions = [each for group in shared for each in group.revisions]
-    lending = [member for each in revisions if each.revision.lends for member in each.candidates.ready]
+    revisions = [revision for group in shared for revision in group.revisions]
+    lending = [member for revision in revisions if revision.revision.lends for member in revision.candidates.ready]
     # a replica that lends nothing is still better than no answer
-    others = [member for each in revisions if not each.revision.lends for member in each.candidates.ready]
+    others = [member for revision in revisions if not revision.revision.lends for member in revision.candidates.ready]
     return Candidates(
         id=label,
         policy=Policy.EXPECTED_TTFT,
         load_factor_percent=LOAD_FACTOR_PERCENT,
         ring=NO_SLOTS,
         ready=tuple(lending or others),
-        draining=tuple(member for each in revisions for member in each.candidates.draining),
+        draining=tuple(member for revision in revisions for member in revision.candidates.draining),
         rules=_unmatched_rules([group.group.callers for group in groups]),
         access=access,
         table=table,
@@ -568,7 +572,7 @@ def _unmatched_rules(groups: Sequence[CallerRules]) -> CallerRules:
     the oldest.
     """
     first = groups[0]
-    isolating = [each.salted for each in groups if each.salted is not None]
+    isolating = [group.salted for group in groups if group.salted is not None]
     return CallerRules(
         salted=frozenset.intersection(*isolating) if isolating else None,
         cached_tokens=strictest(groups),
@@ -579,7 +583,7 @@ def _unmatched_rules(groups: Sequence[CallerRules]) -> CallerRules:
 
 def strictest(rules: Iterable[CallerRules]) -> CachedTokens:
     """Return the least that any of the rules tells of cached tokens."""
-    return max((each.cached_tokens for each in rules), key=list(CachedTokens).index)
+    return max((rule.cached_tokens for rule in rules), key=list(CachedTokens).index)
 
 
 def _age(entry: GroupEntry | RevisionEntry) -> tuple[Age, str]:

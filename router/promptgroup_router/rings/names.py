@@ -59,15 +59,15 @@ class NameKeepers:
         Args:
             aliases: alias → group that has it, for those that came before each group with the name.
         """
-        found = []
+        name_conflicts = []
         for label, group in self._labels.items():
             keepers = {name: aliases.get(name) or self._first[name] for name in (group.name, label)}
             named = self.named(group.model)
             if named is not None and group.model not in aliases and by_age(named) < by_age(group):
                 keepers[group.model] = named
-            found += [
+            name_conflicts += [
                 NameConflict(label, name, full_name(keeper))
                 for name, keeper in keepers.items()
                 if keeper.namespace != group.namespace
             ]
-        return tuple(found)
+        return tuple(name_conflicts)

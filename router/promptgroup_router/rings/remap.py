@@ -30,9 +30,9 @@ def remap_steps(old: RoutingIndex, new: RoutingIndex) -> Generator[None, None, S
     before = {group.label: group for group in old.groups}
     shares = {}
     for group in new.groups:
-        known = before.get(group.label)
-        if known is not None:
-            shares[group.label] = yield from _share(known, group)
+        group_entry = before.get(group.label)
+        if group_entry is not None:
+            shares[group.label] = yield from _share(group_entry, group)
     return shares
 
 

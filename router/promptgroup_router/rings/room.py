@@ -43,15 +43,15 @@ class Room:
         """
         more = size.plus(self._routes.get((namespace, name), NOTHING), -1)
         own = self._namespaces.get(namespace, NOTHING).plus(more)
-        for whose, found, most in (
+        for whose, result, most in (
             (f"namespace {namespace}", own, MOST_OF_NAMESPACE),
             ("all namespaces", self._all.plus(more), MOST),
         ):
-            if found.revisions > most.revisions or found.slots > most.slots:
+            if result.revisions > most.revisions or result.slots > most.slots:
                 raise TableError(
-                    f"{namespace}/{name}: the routes of {whose} would have {found.revisions} revisions and "
-                    f"{found.slots} slots, and a router serves {most.revisions} and {most.slots}: have fewer groups or "
-                    "replicas there, or routers for them alone"
+                    f"{namespace}/{name}: the routes of {whose} would have {result.revisions} revisions "
+                    f"and {result.slots} slots, and a router serves {most.revisions} and {most.slots}: have fewer "
+                    "groups or replicas there, or routers for them alone"
                 )
 
     def take(self, namespace: str, name: str, size: Size) -> None:
@@ -78,6 +78,6 @@ class Room:
 def size_of(spec: object) -> Size:
     """Return the size of a route that has not been decoded, by the lengths of its lists; what is no list is empty."""
     revisions = spec.get("revisions") if isinstance(spec, Mapping) else None
-    found = revisions if isinstance(revisions, list) else []
-    slots = [each.get("slots") for each in found if isinstance(each, Mapping)]
-    return Size(len(found), sum(len(each) for each in slots if isinstance(each, list)))
+    result = revisions if isinstance(revisions, list) else []
+    slots = [item.get("slots") for item in result if isinstance(item, Mapping)]
+    return Size(len(result), sum(len(slot) for slot in slots if isinstance(slot, list)))

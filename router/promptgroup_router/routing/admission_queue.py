@@ -219,8 +219,8 @@ class AdmissionQueue(Generic[_T]):
         """
         count = len(self._places)
         due = count if count <= LOOKS else LOOKS // 2
-        each = max(1, LOOKS // max(1, count))
-        return {place: min(each, waiting) for place, waiting in islice(self._places.items(), due)}
+        item = max(1, LOOKS // max(1, count))
+        return {place: min(item, waiting) for place, waiting in islice(self._places.items(), due)}
 
     def _serve(self, flow: _Flow, entry: _Entry, now: float, *, aged: bool) -> None:
         self._turns = 0 if aged else self._turns + 1

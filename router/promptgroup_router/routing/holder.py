@@ -12,16 +12,16 @@ PREVIOUS = "previous_response_id"
 """The field that names the response which a request continues."""
 
 
-def find_holder(candidates: Candidates, wanted: ResponseId) -> Member | None:
+def find_holder(candidates: Candidates, response_id: ResponseId) -> Member | None:
     """Return the member that a response's id names, whatever process it is; None if it is not among the candidates."""
     others = candidates.last_resort.members if candidates.last_resort is not None else ()
-    found = (*candidates.members, *candidates.draining, *others)
-    return next((each for each in found if member_hash(each.id) == wanted.replica), None)
+    members = (*candidates.members, *candidates.draining, *others)
+    return next((member for member in members if member_hash(member.id) == response_id.replica), None)
 
 
-def holds(member: Member, wanted: ResponseId) -> bool:
+def holds(member: Member, response_id: ResponseId) -> bool:
     """Return True if the process that made the response still runs."""
-    return process_hash(member.incarnation) == wanted.process
+    return process_hash(member.incarnation) == response_id.process
 
 
 def only(candidates: Candidates, member: Member) -> Candidates:

@@ -69,12 +69,12 @@ class MatchedBy(enum.StrEnum):
     NONE = "none"
 
 
-def match_group(view: RoutingIndex, ask: ParsedRequest, named: str = "", namespace: str = "") -> Match:
+def match_group(view: RoutingIndex, request: ParsedRequest, named: str = "", namespace: str = "") -> Match:
     """Return the group of a request.
 
     Args:
         view: the routing table.
-        ask: the request.
+        request: the request.
         named: the header that names a group.
         namespace: the header that names a namespace.
 
@@ -83,20 +83,20 @@ def match_group(view: RoutingIndex, ask: ParsedRequest, named: str = "", namespa
     """
     if named:
         return ByName(_named(view, named, HEADER_GROUP, namespace))
-    model = view.models.get(ask.model)
+    model = view.models.get(request.model)
     tenant = (model.tenants.get(namespace) if namespace else model.first) if model is not None else None
     if model is not None and tenant is not None:
         claims = tenant.claims if namespace else model.claims
-        claim = claims.match(ask.tools, ask.system, namespace, lambda count: first_messages(ask, count))
+        claim = claims.match(request.tools, request.system, namespace, lambda count: first_messages(request, count))
         if claim is not None:
             return ByContent(claim)
-        group = view.names.get(f"{tenant.namespace}/{ask.model}")
+        group = view.names.get(f"{tenant.namespace}/{request.model}")
         return ByName(group) if group is not None else NoMatch(tenant)
-    if f"{namespace}/{ask.model}" in view.names or ask.model in view.names:
-        return ByName(_named(view, ask.model, "model", namespace))
+    if f"{namespace}/{request.model}" in view.names or request.model in view.names:
+        return ByName(_named(view, request.model, "model", namespace))
     raise ApiError(
         404,
-        f"model {shown(ask.model)} is neither a model nor a PromptGroup served {_where(namespace)}: GET /v1/models "
+        f"model {shown(request.model)} is neither a model nor a PromptGroup served {_where(namespace)}: GET /v1/models "
         "lists both",
         param="model",
         code="model_not_found",

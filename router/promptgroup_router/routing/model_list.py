@@ -69,7 +69,7 @@ def _model_or_alias(index: RoutingIndex, name: str, groups: list[GroupEntry]) ->
     Raises:
         ApiError: 404, none of them serves it.
     """
-    if any(each.group.model == name for each in groups):
+    if any(group.group.model == name for group in groups):
         return _model(name)
     meant = index.aliases.get(name)
     if meant is not None and _is_served(meant, groups):
@@ -78,7 +78,7 @@ def _model_or_alias(index: RoutingIndex, name: str, groups: list[GroupEntry]) ->
 
 
 def _is_served(meant: TenantEntry, groups: list[GroupEntry]) -> bool:
-    return any((each.group.namespace, each.group.model) == (meant.namespace, meant.model) for each in groups)
+    return any((group.group.namespace, group.group.model) == (meant.namespace, meant.model) for group in groups)
 
 
 def _admitting(index: RoutingIndex, identify: Identify) -> list[GroupEntry]:

@@ -49,21 +49,21 @@ class UnmatchedPrompt(RequestFeature):
         """Set if the request nearly matches a group."""
 
 
-def find_near_miss(model: TenantEntry, ask: ParsedRequest) -> NearMiss | None:
+def find_near_miss(model: TenantEntry, request: ParsedRequest) -> NearMiss | None:
     """Return the declared prompt that a request without a group comes closest to, or None if it is another prompt.
 
     A prompt with other tools is another prompt: the chat template puts them before or behind the text.
     """
-    declared = model.claims.alike(ask.tools, ask.system)
-    near = next((each for each in declared if each.characters >= ALIKE * len(each.claim.system or "")), None)
+    declared = model.claims.alike(request.tools, request.system)
+    near = next((item for item in declared if item.characters >= ALIKE * len(item.claim.system or "")), None)
     best = _near_miss(near.claim, near.characters) if near is not None else None
-    end = ask.system[-NEAR_END:]
-    for claim in model.claims.longest(ask.tools):
+    end = request.system[-NEAR_END:]
+    for claim in model.claims.longest(request.tools):
         text = claim.system or ""
         if len(text) >= ENDING and text[-ENDING:] in end:
-            found = _near_miss(claim, common_length(text, ask.system))
-            if best is None or found.at > best.at:
-                best = found
+            near_miss = _near_miss(claim, common_length(text, request.system))
+            if best is None or near_miss.at > best.at:
+                best = near_miss
     return best
 
 

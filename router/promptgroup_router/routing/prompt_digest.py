@@ -58,16 +58,16 @@ class CacheQuestion(NamedTuple):
     """API whose field has the answer; None for the header alone."""
 
 
-def digest(ask: ParsedRequest) -> PromptDigest:
+def digest(request: ParsedRequest) -> PromptDigest:
     """Return the digest of a request's prompt."""
-    if ask.compared is not None:
-        model, tools, system, messages, told_sizes = ask.compared
+    if request.compared is not None:
+        model, tools, system, messages, told_sizes = request.compared
         return PromptDigest(model, tools, system, tuple(messages), tuple(told_sizes))
-    items = _messages(ask)
+    items = _messages(request)
     if items and items[0].get("role") in SYSTEM_ROLES:
         items = items[1:]
-    size = len(ask.tools.encode())
-    sizes = [size, size := size + len(ask.system.encode())]
+    size = len(request.tools.encode())
+    sizes = [size, size := size + len(request.system.encode())]
     chain, hashes = xxhash.xxh3_64(), []
     for item in items[:MOST_MESSAGES]:
         text = orjson.dumps(_without_markers(item), option=orjson.OPT_SORT_KEYS)
@@ -75,7 +75,7 @@ def digest(ask: ParsedRequest) -> PromptDigest:
         size += len(text)
         hashes.append(chain.intdigest())
         sizes.append(size)
-    return PromptDigest(_hash(ask.model), _hash(ask.tools), _hash(ask.system), tuple(hashes), tuple(sizes))
+    return PromptDigest(_hash(request.model), _hash(request.tools), _hash(request.system), tuple(hashes), tuple(sizes))
 
 
 def first_change(before: PromptDigest, now: PromptDigest) -> PromptChange | None:
@@ -107,12 +107,12 @@ class PromptDigests:
         """Return the digest of the prompt of an answer; None if it is not remembered, or was given to somebody else."""
         return self._known.get(_key(of, answer))
 
-    def put(self, of: str, answer: str, found: PromptDigest) -> None:
+    def put(self, of: str, answer: str, prompt_digest: PromptDigest) -> None:
         """Remember the prompt of an answer that was given to `of`."""
         key = _key(of, answer)
         known = self._known.pop(key, None)
-        self._messages += len(found.messages) - (len(known.messages) if known is not None else 0)
-        self._known[key] = found
+        self._messages += len(prompt_digest.messages) - (len(known.messages) if known is not None else 0)
+        self._known[key] = prompt_digest
         while len(self._known) > self._limit or self._messages > self._most_messages:
             _, oldest = self._known.popitem(last=False)
             self._messages -= len(oldest.messages)
@@ -126,18 +126,18 @@ def _hash(text: str) -> int:
     return xxhash.xxh3_64_intdigest(text.encode(errors="surrogatepass"))
 
 
-def _messages(ask: ParsedRequest) -> list[Mapping[str, Any]]:
-    given = ask.doc.get("input") if ask.kind is ApiKind.RESPONSES else None
-    listed = given if isinstance(given, list) else ask.messages
-    return [each for each in listed if isinstance(each, dict)]
+def _messages(request: ParsedRequest) -> list[Mapping[str, Any]]:
+    given = request.doc.get("input") if request.kind is ApiKind.RESPONSES else None
+    listed = given if isinstance(given, list) else request.messages
+    return [item for item in listed if isinstance(item, dict)]
 
 
 def _without_markers(item: Mapping[str, Any]) -> dict[str, Any]:
     content = item.get("content")
-    found = {name: value for name, value in item.items() if name not in MARKERS}
+    result = {name: value for name, value in item.items() if name not in MARKERS}
     if isinstance(content, list):
-        found["content"] = [
+        result["content"] = [
             {name: value for name, value in part.items() if name not in MARKERS} if isinstance(part, dict) else part
             for part in content
         ]
-    return found
+    return result

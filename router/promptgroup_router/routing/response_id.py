@@ -89,8 +89,8 @@ def encode(contents: ResponseId, random: bytes) -> str:
 
 def encode_for(contents: ResponseId, random: bytes, domain: CacheDomain) -> str:
     """Return an id that `is_of` a caller, from at least RANDOM_BYTES random bytes."""
-    told = _LAYOUT.pack(*contents) + random[: RANDOM_BYTES - TAG_BYTES]
-    return OWNED + _text(told + domain.tag(told))
+    result = _LAYOUT.pack(*contents) + random[: RANDOM_BYTES - TAG_BYTES]
+    return OWNED + _text(result + domain.tag(result))
 
 
 def is_of(text: str, domain: CacheDomain) -> bool:

@@ -127,7 +127,7 @@ def identify_nobody(_access: Access | None, _namespace: str) -> Caller:
 
 def route(
     view: RoutingIndex,
-    ask: ParsedRequest,
+    request: ParsedRequest,
     headers: dict[bytes, bytes],
     *,
     locations: SessionLocations,
@@ -142,7 +142,7 @@ def route(
 
     Args:
         view: the routing table.
-        ask: the request.
+        request: the request.
         headers: its header fields, names in lower case.
         locations: where sessions are cached.
         tokens: the lengths of texts in tokens.
@@ -156,9 +156,9 @@ def route(
         ApiError: the model or group is unknown, the caller is not known (401) or may not use the group (403), the
             request cannot be combined with the group's prompt, or none of the group's replicas can take it (503).
     """
-    found = _cached_route(
+    result = _cached_route(
         view,
-        ask,
+        request,
         headers,
         locations=locations,
         tokens=tokens,
@@ -168,16 +168,16 @@ def route(
         identify=identify,
         salts=salts,
     )
-    if ask.kind is ApiKind.RESPONSES:
-        _continue(found, ask, locations, now, salts)
+    if request.kind is ApiKind.RESPONSES:
+        _continue(result, request, locations, now, salts)
     if not cached:
-        _place_anywhere(found, ask)
-    return found
+        _place_anywhere(result, request)
+    return result
 
 
 def _cached_route(
     view: RoutingIndex,
-    ask: ParsedRequest,
+    request: ParsedRequest,
     headers: dict[bytes, bytes],
     *,
     locations: SessionLocations,
@@ -188,12 +188,12 @@ def _cached_route(
     identify: Identify,
     salts: Salts | None,
 ) -> Route:
-    match match_group(view, ask, _named(headers, _GROUP), _named(headers, _NAMESPACE)):
+    match match_group(view, request, _named(headers, _GROUP), _named(headers, _NAMESPACE)):
         case ByContent(claim=claim):
             caller = identify(claim.group.access, claim.group.namespace)
             salted, of = claim.candidates.rules.salted, claim.group.namespace
-            domain = cache_domain(salted, salts, caller, of, ask, cached=cached)
-            unasked = metered and _is_unasked(claim.candidates, ask, caller)
+            domain = cache_domain(salted, salts, caller, of, request, cached=cached)
+            unasked = metered and _is_unasked(claim.candidates, request, caller)
             model = claim.group.model
             rewrite = Rewrite(
                 claim.group.callers.allowed,
@@ -201,22 +201,26 @@ def _cached_route(
                 salted,
                 cached=cached,
                 ordered=True,
-                model="" if ask.model == model else model,
+                model="" if request.model == model else model,
                 metered=unasked,
                 keeps=claim.candidates.responses is not None,
             )
             messages = claim.revision.messages
             header, declared = claim.group.session_header, claim.revision.system_bytes
             session = _session(
-                ask, headers, claim.label, header, declared, messages=messages, caller=caller, domain=domain
+                request, headers, claim.label, header, declared, messages=messages, caller=caller, domain=domain
             )
-            inside = claim.revision.system_bytes + size_of(ask.tools) + (first_bytes(ask, messages) if messages else 0)
+            inside = (
+                claim.revision.system_bytes
+                + size_of(request.tools)
+                + (first_bytes(request, messages) if messages else 0)
+            )
             rate = tokens.per_byte(model)
             return _to(
                 MatchedBy.CONTENT,
                 claim,
                 session,
-                ask,
+                request,
                 rewrite=rewrite,
                 inside=inside,
                 messages=messages,
@@ -227,10 +231,10 @@ def _cached_route(
         case ByName(group=group):
             caller = identify(group.group.access, group.group.namespace)
             rules, of = group.group.callers, group.group.namespace
-            domain = cache_domain(rules.salted, salts, caller, of, ask, cached=cached)
-            session = _session(ask, headers, group.label, group.group.session_header, caller=caller, domain=domain)
-            revision, prompt = _choose_revision(group, locations, session, ask, now=now, domain=domain)
-            check_by_name(ask, revision.revision, cached=cached)
+            domain = cache_domain(rules.salted, salts, caller, of, request, cached=cached)
+            session = _session(request, headers, group.label, group.group.session_header, caller=caller, domain=domain)
+            revision, prompt = _choose_revision(group, locations, session, request, now=now, domain=domain)
+            check_by_name(request, revision.revision, cached=cached)
             rewrite = Rewrite(
                 rules.allowed,
                 domain,
@@ -238,17 +242,17 @@ def _cached_route(
                 cached=cached,
                 preamble=prompt,
                 model=group.group.model,
-                metered=metered and _is_unasked(revision.candidates, ask, caller),
+                metered=metered and _is_unasked(revision.candidates, request, caller),
                 keeps=revision.candidates.responses is not None,
             )
             rate = tokens.per_byte(group.group.model)
-            inside = size_of(ask.tools)
+            inside = size_of(request.tools)
             put = revision.revision.system_bytes + size_of(prompt.canonical_tools) + prompt.message_bytes - inside
-            found = _to(
+            result = _to(
                 MatchedBy.NAME,
                 revision,
                 session,
-                ask,
+                request,
                 rewrite=rewrite,
                 inside=inside,
                 put=put,
@@ -256,13 +260,13 @@ def _cached_route(
                 caller=caller,
                 domain=domain,
             )
-            if is_given_secret(ask, revision.revision):
-                found.add(SecretPrompt())
-            return found
+            if is_given_secret(request, revision.revision):
+                result.add(SecretPrompt())
+            return result
         case NoMatch(model=tenant):
             rate = tokens.per_byte(tenant.model)
             return _unmatched(
-                tenant, ask, headers, rate=rate, identify=identify, salts=salts, cached=cached, metered=metered
+                tenant, request, headers, rate=rate, identify=identify, salts=salts, cached=cached, metered=metered
             )
 
 
@@ -272,7 +276,7 @@ def _named(headers: dict[bytes, bytes], header: bytes) -> str:
 
 
 def _session(
-    ask: ParsedRequest,
+    request: ParsedRequest,
     headers: dict[bytes, bytes],
     group: str,
     header: str,
@@ -287,20 +291,20 @@ def _session(
     Raises:
         ApiError: 404: the response is another caller's, or nobody can tell whose it is.
     """
-    if ask.kind is ApiKind.RESPONSES and (continued := previous_response(ask)):
+    if request.kind is ApiKind.RESPONSES and (continued := previous_response(request)):
         previous = decode(continued)
         if domain.salt and not is_of(continued, domain):
             raise lost(continued, PREVIOUS, "previous_response_not_found", restarted=False)
         if previous is not None:
             return RequestSession(previous.session, previous.session, named=True, source=f"field {PREVIOUS}")
-    return find_session(ask, headers, group + domain.salt, header, declared, messages=messages, caller=caller.name)
+    return find_session(request, headers, group + domain.salt, header, declared, messages=messages, caller=caller.name)
 
 
 def _to(
     how: MatchedBy,
     revision: RevisionEntry,
     session: RequestSession,
-    ask: ParsedRequest,
+    request: ParsedRequest,
     *,
     rewrite: Rewrite,
     inside: int,
@@ -316,41 +320,41 @@ def _to(
     """
     model, counted = revision.group.model, revision.revision.tokens
     tier1 = counted or ceil((inside + put) * rate)
-    rest = max(0, ask.text - inside)
+    rest = max(0, request.text - inside)
     # declared messages look like an earlier turn, but every replica has them
-    returns = ask.history > (inside if messages else 0)
+    returns = request.history > (inside if messages else 0)
     demand = Demand(
         session=session.key,
         prefix=domain.prefix(revision.prefix),
         prompt=tier1 + ceil(rest * rate),
         tier1=tier1,
-        history=tier1 + ceil(max(0, ask.history - inside) * rate) if returns else 0,
-        turn=min(ask.turn - messages, LAST_TURN),
+        history=tier1 + ceil(max(0, request.history - inside) * rate) if returns else 0,
+        turn=min(request.turn - messages, LAST_TURN),
         origin=session.first if session.first != session.key else NO_SESSION,
-        streamed=ask.streamed,
+        streamed=request.streamed,
         shared_prefix=revision.prefix,
         counted=counted,
-        estimated_bytes=0 if ask.media else rest if counted else ask.text + put,
+        estimated_bytes=0 if request.media else rest if counted else request.text + put,
     )
     if revision.candidates.policy is Policy.EXPECTED_TTFT:
-        _share(demand, ask, demand.prefix, inside=inside, before=tier1, rate=rate)
-    rewrite.body = _body(ask, rewrite)
+        _share(demand, request, demand.prefix, inside=inside, before=tier1, rate=rate)
+    rewrite.body = _body(request, rewrite)
     return Route(how, revision.label, model, revision.candidates, demand, session, rewrite, caller, revision.short)
 
 
-def _share(demand: Demand, ask: ParsedRequest, scope: PrefixKey, *, inside: int, before: int, rate: float) -> None:
+def _share(demand: Demand, request: ParsedRequest, scope: PrefixKey, *, inside: int, before: int, rate: float) -> None:
     """Name the prefixes that a request may share with others beyond a declared one.
 
     Args:
         demand: the request, to which they are added.
-        ask: its body.
+        request: its body.
         scope: tells them from the same text in other groups, and in the caches of other callers.
         inside: bytes of the declared prompt within what is cut.
         before: tokens of the declared prompt.
         rate: tokens of a byte.
     """
-    marks = marks_of(ask)
-    if ask.ids:
+    marks = marks_of(request)
+    if request.ids:
         rate = 1 / ID_BYTES
     prompt = demand.prompt
     names: list[PrefixKey] = []
@@ -363,41 +367,41 @@ def _share(demand: Demand, ask: ParsedRequest, scope: PrefixKey, *, inside: int,
     demand.marks, demand.lengths = names, lengths
     if names:
         demand.scope = scope
-        demand.instructions = before + int((size_of(ask.tools) + size_of(ask.system) - inside) * rate)
+        demand.instructions = before + int((size_of(request.tools) + size_of(request.system) - inside) * rate)
 
 
-def _body(ask: ParsedRequest, rewrite: Rewrite) -> bytes:
-    return b"" if ask.content else written(ask, rewrite)
+def _body(request: ParsedRequest, rewrite: Rewrite) -> bytes:
+    return b"" if request.content else written(request, rewrite)
 
 
-def written(ask: ParsedRequest, rewrite: Rewrite) -> bytes:
+def written(request: ParsedRequest, rewrite: Rewrite) -> bytes:
     """Return the body for the engine.
 
     Raises:
         ApiError: 400, the request cannot be combined with the declared prompt.
     """
     further = rewrite.further
-    if rewrite.preamble is not None and ask.kind in _CONVERSATIONS:
+    if rewrite.preamble is not None and request.kind in _CONVERSATIONS:
         further |= CUTTING
-    sent = for_engine(ask, rewrite.allowed, rewrite.domain, further)
+    sent = for_engine(request, rewrite.allowed, rewrite.domain, further)
     if rewrite.model and rewrite.preamble is None:
         sent = renamed(sent, rewrite.model)
     body = sent.raw
     if rewrite.preamble is not None:
-        body = BODIES[ask.kind].with_preamble(sent, rewrite.preamble, rewrite.model)
+        body = BODIES[request.kind].with_preamble(sent, rewrite.preamble, rewrite.model)
     elif rewrite.ordered and not sent.tools_in_order:
-        body = BODIES[ask.kind].with_ordered_tools(sent)
+        body = BODIES[request.kind].with_ordered_tools(sent)
     if rewrite.metered:
         body = asking(sent, body)
-    return salted_body(body, rewrite.domain, rewrite.salted, ask.kind, cached=rewrite.cached)
+    return salted_body(body, rewrite.domain, rewrite.salted, request.kind, cached=rewrite.cached)
 
 
-def _is_unasked(candidates: Candidates, ask: ParsedRequest, caller: Caller) -> bool:
+def _is_unasked(candidates: Candidates, request: ParsedRequest, caller: Caller) -> bool:
     """Return True if an engine is to be asked for a usage that the client did not ask for.
 
     A kept answer is one for many clients, and goes to all of them as its engine has sent it.
     """
-    return candidates.responses is None and is_unasked(ask, caller)
+    return candidates.responses is None and is_unasked(request, caller)
 
 
 def check_in(index: RoutingIndex, identify: Identify) -> None:
@@ -426,24 +430,24 @@ def gravest(refusals: list[ApiError]) -> ApiError:
     return max(refusals, key=lambda error: error.status)
 
 
-def _admitted(found: TenantEntry, identify: Identify) -> tuple[Caller, Candidates]:
+def _admitted(tenant_entry: TenantEntry, identify: Identify) -> tuple[Caller, Candidates]:
     """Return who sends a request that no group declares, and the replicas that they may use.
 
     Raises:
         ApiError: 401 or 403: they may use none.
     """
     refusals = []
-    for access, candidates in found.by_access:
+    for access, candidates in tenant_entry.by_access:
         try:
-            return identify(access, found.namespace), candidates
+            return identify(access, tenant_entry.namespace), candidates
         except ApiError as error:
             refusals.append(error)
     raise gravest(refusals)
 
 
 def _unmatched(
-    found: TenantEntry,
-    ask: ParsedRequest,
+    tenant_entry: TenantEntry,
+    request: ParsedRequest,
     headers: dict[bytes, bytes],
     *,
     rate: float,
@@ -452,108 +456,112 @@ def _unmatched(
     cached: bool,
     metered: bool,
 ) -> Route:
-    caller, candidates = _admitted(found, identify)
+    caller, candidates = _admitted(tenant_entry, identify)
     salted = candidates.rules.salted
-    domain = cache_domain(salted, salts, caller, found.namespace, ask, cached=cached)
-    unasked = metered and _is_unasked(candidates, ask, caller)
-    model = "" if ask.model == found.model else found.model
+    domain = cache_domain(salted, salts, caller, tenant_entry.namespace, request, cached=cached)
+    unasked = metered and _is_unasked(candidates, request, caller)
+    model = "" if request.model == tenant_entry.model else tenant_entry.model
     rewrite = Rewrite(candidates.rules.allowed, domain, salted, cached=cached, model=model, metered=unasked)
-    session = _session(ask, headers, found.candidates.id, HEADER_SESSION, LEADING_BYTES, caller=caller, domain=domain)
-    leading, prefix = leading_of(ask)
-    if ask.ids:
-        tier1 = min(ask.ids, LEADING_IDS)
-    elif ask.kind is ApiKind.TEXT:
+    session = _session(
+        request, headers, tenant_entry.candidates.id, HEADER_SESSION, LEADING_BYTES, caller=caller, domain=domain
+    )
+    leading, prefix = leading_of(request)
+    if request.ids:
+        tier1 = min(request.ids, LEADING_IDS)
+    elif request.kind is ApiKind.TEXT:
         tier1 = ceil(min(leading.length, LEADING_BYTES) * rate)
     else:
-        tier1 = ceil((leading.length + size_of(ask.tools)) * rate)
+        tier1 = ceil((leading.length + size_of(request.tools)) * rate)
     demand = Demand(
         session=session.key,
         prefix=domain.prefix(prefix),
-        prompt=ask.ids or ceil(ask.text * rate),
+        prompt=request.ids or ceil(request.text * rate),
         tier1=tier1,
-        history=ceil(ask.history * rate),
-        turn=min(ask.turn, LAST_TURN),
+        history=ceil(request.history * rate),
+        turn=min(request.turn, LAST_TURN),
         origin=session.first if session.first != session.key else NO_SESSION,
-        streamed=ask.streamed,
-        estimated_bytes=0 if ask.media else ask.text,
+        streamed=request.streamed,
+        estimated_bytes=0 if request.media else request.text,
     )
-    scope = domain.prefix(_prefix_key(found.candidates.id.encode()))
-    _share(demand, ask, scope, inside=0, before=0, rate=rate)
-    rewrite.body = _body(ask, rewrite)
-    found_none = Route(MatchedBy.NONE, UNMATCHED, found.model, candidates, demand, session, rewrite, caller)
+    scope = domain.prefix(_prefix_key(tenant_entry.candidates.id.encode()))
+    _share(demand, request, scope, inside=0, before=0, rate=rate)
+    rewrite.body = _body(request, rewrite)
+    found_none = Route(MatchedBy.NONE, UNMATCHED, tenant_entry.model, candidates, demand, session, rewrite, caller)
     if cached:
-        found_none.add(UnmatchedPrompt(leading, find_near_miss(found, ask)))
+        found_none.add(UnmatchedPrompt(leading, find_near_miss(tenant_entry, request)))
     return found_none
 
 
-def _continue(found: Route, ask: ParsedRequest, locations: SessionLocations, now: float, salts: Salts | None) -> None:
+def _continue(
+    result: Route, request: ParsedRequest, locations: SessionLocations, now: float, salts: Salts | None
+) -> None:
     """Lead a request for a response to the replica that holds the response that it continues.
 
     Raises:
         ApiError: 404: no replica that may serve the request holds it, or the response is another caller's.
     """
     # a caller who is kept apart chooses no ids: its response would have no mark of whose it is
-    domain = found.rewrite.domain
-    chosen = EngineField.REQUEST_ID in found.rewrite.allowed and EngineField.REQUEST_ID in ask.doc
+    domain = result.rewrite.domain
+    chosen = EngineField.REQUEST_ID in result.rewrite.allowed and EngineField.REQUEST_ID in request.doc
     if domain.salt or not chosen:
-        found.add(ChosenResponseId(found.demand.session, domain))
-    previous = previous_response(ask)
-    wanted = decode(previous)
-    if wanted is None:
+        result.add(ChosenResponseId(result.demand.session, domain))
+    previous = previous_response(request)
+    desired = decode(previous)
+    if desired is None:
         return  # the request continues none, or only the engine that made the id can tell
-    member = find_holder(found.candidates, wanted)
-    if member is None or not holds(member, wanted):
+    member = find_holder(result.candidates, desired)
+    if member is None or not holds(member, desired):
         raise lost(previous, PREVIOUS, "previous_response_not_found", restarted=member is not None)
     namespace = member.group.partition("/")[0]
-    if not is_open_to(previous, found.caller, namespace, salts, isolated=bool(domain.salt)):
+    if not is_open_to(previous, result.caller, namespace, salts, isolated=bool(domain.salt)):
         raise lost(previous, PREVIOUS, "previous_response_not_found", restarted=False)
-    placement = locations.get_by_origin(wanted.session, NO_SESSION, now)
+    placement = locations.get_by_origin(desired.session, NO_SESSION, now)
     before = int(placement.tokens) if placement is not None else 0
-    found.candidates = only(found.candidates, member)
-    demand = found.demand
+    result.candidates = only(result.candidates, member)
+    demand = result.demand
     rest = max(0, demand.prompt - demand.tier1)
     demand.history = max(1, demand.tier1, before)
     demand.prompt = demand.history + rest
     demand.estimated_bytes = 0  # the engine counts the history too, whose text is not known
 
 
-def _place_anywhere(found: Route, ask: ParsedRequest) -> None:
+def _place_anywhere(result: Route, request: ParsedRequest) -> None:
     """Lead a request that leaves nothing in a cache to the least loaded replica, and put it on no record.
 
     Of several replicas with the same load the content chooses, so that equal requests find what an engine remembers.
     """
-    content = ask.content or xxhash.xxh3_64_intdigest(ask.raw)
-    found.candidates = replace(found.candidates, policy=Policy.LEAST_REQUEST)
-    found.demand = Demand(SessionKey(content), found.demand.prefix, streamed=False, cached=False)
-    found.revision = ""
+    content = request.content or xxhash.xxh3_64_intdigest(request.raw)
+    result.candidates = replace(result.candidates, policy=Policy.LEAST_REQUEST)
+    result.demand = Demand(SessionKey(content), result.demand.prefix, streamed=False, cached=False)
+    result.revision = ""
 
 
-def share_of(found: Route) -> Share:
+def share_of(result: Route) -> Share:
     """Return the share of room that a request has while it waits."""
-    demand, caller = found.demand, found.caller.name
+    demand, caller = result.demand, result.caller.name
     work = max(0.0, demand.prompt - max(demand.history, demand.tier1)) + ANSWER
-    limits = found.candidates.rules.limits_of(caller)
-    return Share(found.group, caller, limits.weight, work, _RANKS[limits.priority], found.revision)
+    limits = result.candidates.rules.limits_of(caller)
+    return Share(result.group, caller, limits.weight, work, _RANKS[limits.priority], result.revision)
 
 
-def refuse_empty(found: Route) -> None:
+def refuse_empty(result: Route) -> None:
     """Refuse a route that leads to no replica. The caller counts the request for its group first.
 
     Raises:
         ApiError: 503, there is none.
     """
-    if found.candidates.members:
+    if result.candidates.members:
         return
-    if found.matched_by is MatchedBy.NONE:
-        what = f"model {shown(found.model)} has no replica that is ready for prompts which no group declares"
+    if result.matched_by is MatchedBy.NONE:
+        subject = f"model {shown(result.model)} has no replica that is ready for prompts which no group declares"
         raise ApiError(
             503,
-            f"{what}: retry, or send a declared prompt",
+            f"{subject}: retry, or send a declared prompt",
             param="model",
             code="no_replica",
             retry_after=NO_REPLICA_SECONDS,
         )
-    raise _no_replica(found.group)
+    raise _no_replica(result.group)
 
 
 def _no_replica(group: str) -> ApiError:
@@ -570,7 +578,7 @@ def _choose_revision(
     group: GroupEntry,
     locations: SessionLocations,
     session: RequestSession,
-    ask: ParsedRequest,
+    request: ParsedRequest,
     *,
     now: float,
     domain: CacheDomain,
@@ -579,22 +587,24 @@ def _choose_revision(
 
     A session that is new to the group gets a revision by weight, decided by its key.
     """
-    ready = [each for each in group.revisions if each.candidates.members]
-    serving = [(each, each.preamble) for each in ready if each.preamble is not None]
-    if ask.kind is ApiKind.RESPONSES and (previous := decode(previous_response(ask))) is not None:
-        for each in group.revisions:  # also one that drains, and takes nothing else
-            if each.preamble is not None and find_holder(each.candidates, previous) is not None:
+    ready = [item for item in group.revisions if item.candidates.members]
+    serving = [
+        (revision_entry, revision_entry.preamble) for revision_entry in ready if revision_entry.preamble is not None
+    ]
+    if request.kind is ApiKind.RESPONSES and (previous := decode(previous_response(request))) is not None:
+        for revision in group.revisions:  # also one that drains, and takes nothing else
+            if revision.preamble is not None and find_holder(revision.candidates, previous) is not None:
                 session.pinned = True
-                return each, each.preamble
+                return revision, revision.preamble
     # a chat that begins is not a next turn, even if another one began with the same words
-    if session.named or ask.history or ask.kind is ApiKind.TEXT:
+    if session.named or request.history or request.kind is ApiKind.TEXT:
         place = locations.get_by_origin(session.key, session.first, now)
-        for each, prompt in serving:
-            if place is not None and domain.prefix(each.prefix) == place.prefix:
+        for revision, prompt in serving:
+            if place is not None and domain.prefix(revision.prefix) == place.prefix:
                 session.pinned = True
-                return each, prompt
-    choices = [(each, prompt) for each, prompt in serving if each.revision.weight]
-    if not choices and any(each.revision.weight for each in ready):
+                return revision, prompt
+    choices = [(revision_entry, prompt) for revision_entry, prompt in serving if revision_entry.revision.weight]
+    if not choices and any(revision_entry.revision.weight for revision_entry in ready):
         raise ApiError(
             503,
             f"the prompt of group {group.label!r} has not been read yet: retry, or send the prompt with the request",
@@ -604,11 +614,11 @@ def _choose_revision(
     if not choices:
         raise _no_replica(group.label)
     # by the key of the first turn: a session keeps its revision when its key changes with what follows
-    weights = {each.revision.fingerprint: each.revision.weight for each, _ in choices}
+    weights = {revision_entry.revision.fingerprint: revision_entry.revision.weight for revision_entry, _ in choices}
     chosen = revision_by_weight(session.first, weights)
-    for each, prompt in choices:
-        if each.revision.fingerprint == chosen:
-            return each, prompt
+    for revision, prompt in choices:
+        if revision.revision.fingerprint == chosen:
+            return revision, prompt
     raise AssertionError("one of the weights was chosen")
 
 

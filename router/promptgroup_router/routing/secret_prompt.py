@@ -76,12 +76,12 @@ def is_secret(revision: Revision) -> bool:
     return revision.prompt_from is not None and revision.prompt_from.kind == "Secret"
 
 
-def is_given_secret(ask: ParsedRequest, revision: Revision) -> bool:
+def is_given_secret(request: ParsedRequest, revision: Revision) -> bool:
     """Return True if a prompt from a Secret is put in front of a request by name.
 
     Embeddings, scores and their like get none; their `return_documents` hands out what the client has sent.
     """
-    return is_secret(revision) and ask.kind not in (ApiKind.BY_MODEL, ApiKind.FORM)
+    return is_secret(revision) and request.kind not in (ApiKind.BY_MODEL, ApiKind.FORM)
 
 
 def repeating_field(doc: Mapping[str, Any]) -> str | None:
@@ -99,31 +99,31 @@ def _is_set(value: object) -> bool:
     return value is not None and value is not False
 
 
-def check_by_name(ask: ParsedRequest, revision: Revision, *, cached: bool) -> None:
+def check_by_name(request: ParsedRequest, revision: Revision, *, cached: bool) -> None:
     """Check that a request by name does not make an engine repeat a secret prompt.
 
     Args:
-        ask: the request.
+        request: the request.
         revision: the revision whose prompt is put in front of it.
         cached: False for requests that leave nothing in a cache; of chats these ask for the prompt's tokens.
 
     Raises:
         ApiError: 400: it does; the error names the field.
     """
-    if not is_given_secret(ask, revision):
+    if not is_given_secret(request, revision):
         return
     way = "send a prompt of your own"
-    field = repeating_field(ask.doc)
+    field = repeating_field(request.doc)
     if field is not None:
-        what, way = f"{field} makes the engine repeat its prompt", f"leave it out, or {way}"
-    elif ask.kind is ApiKind.RESPONSES:
-        field, what = "model", "answers of the Responses API repeat their instructions"
+        subject, way = f"{field} makes the engine repeat its prompt", f"leave it out, or {way}"
+    elif request.kind is ApiKind.RESPONSES:
+        field, subject = "model", "answers of the Responses API repeat their instructions"
         way = f"use /v1/chat/completions, or {way}"
-    elif not cached and ask.kind is ApiKind.CHAT:
-        field, what = "model", "the tokens of a chat tell its prompt"
+    elif not cached and request.kind is ApiKind.CHAT:
+        field, subject = "model", "the tokens of a chat tell its prompt"
     else:
         return
-    message = f"{what}, and the prompt of {shown(ask.model)} is secret: {way}"
+    message = f"{subject}, and the prompt of {shown(request.model)} is secret: {way}"
     raise ApiError(400, message, param=field, code="secret_prompt")
 
 

@@ -173,7 +173,7 @@ class RouterState:
         metrics.alias_conflicts.replace(_by_group(view.alias_conflicts))
         metrics.name_conflicts.replace(_by_group(view.name_conflicts))
         known = frozenset(_conflicts(before))
-        return tuple(each for each in _conflicts(view) if each not in known)
+        return tuple(conflict for conflict in _conflicts(view) if conflict not in known)
 
     def _forget_series(self, now: float) -> None:
         """Drop the series of what left the table long ago: prompts come and go as long as a router runs."""
@@ -181,13 +181,13 @@ class RouterState:
             self._told[group.label,] = now
             for revision in group.revisions:
                 self._told[group.label, revision.short] = now
-        kept = {labels: at for labels, at in self._told.items() if now - at <= SERIES_SECONDS}
-        if len(kept) < len(self._told):
-            self._told = kept
-            self.metrics.keep(("group",), kept.keys() | {(UNMATCHED,)})
-            self.metrics.keep(("group", "revision"), kept.keys())
+        ats = {labels: at for labels, at in self._told.items() if now - at <= SERIES_SECONDS}
+        if len(ats) < len(self._told):
+            self._told = ats
+            self.metrics.keep(("group",), ats.keys() | {(UNMATCHED,)})
+            self.metrics.keep(("group", "revision"), ats.keys())
         # every time: a request that began with an older table may be counted after its group was forgotten
-        self.near_misses.keep({labels[0] for labels in kept})
+        self.near_misses.keep({labels[0] for labels in ats})
 
     def set_epoch(self, epoch: float) -> None:
         """Tell those who read no clock the seconds since 1970 at which the monotonic clock was 0."""
@@ -265,7 +265,7 @@ def _conflicts(view: RoutingIndex) -> tuple[Conflict, ...]:
 
 def _by_group(conflicts: Sequence[Conflict]) -> dict[tuple[str, ...], float]:
     """Return label group → number of its conflicts."""
-    found: dict[tuple[str, ...], float] = {}
-    for each in conflicts:
-        found[each.group,] = found.get((each.group,), 0) + 1
-    return found
+    result: dict[tuple[str, ...], float] = {}
+    for conflict in conflicts:
+        result[conflict.group,] = result.get((conflict.group,), 0) + 1
+    return result

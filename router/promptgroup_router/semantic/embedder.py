@@ -103,18 +103,18 @@ class Embedder:
         self._servers: dict[_Origin, _Server] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def ask(self, endpoint: EmbeddingSource, text: str, found: Found) -> Callable[[], None]:
+    def ask(self, endpoint: EmbeddingSource, text: str, result: Found) -> Callable[[], None]:
         """Ask for the embedding of a text.
 
         Args:
             endpoint: where.
             text: the text.
-            found: called once, unless what is returned is called before.
+            result: called once, unless what is returned is called before.
 
         Returns:
             What calls it off.
         """
-        task = asyncio.get_running_loop().create_task(self._ask(endpoint, text, found))
+        task = asyncio.get_running_loop().create_task(self._ask(endpoint, text, result))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return lambda: None if task.done() else _cancel(task)
@@ -133,7 +133,7 @@ class Embedder:
     def tick(self, now: float) -> None:
         """Close connections that were idle for long."""
         for server in self._servers.values():
-            for connection in [each for each in server.idle if now - each.since >= IDLE_SECONDS]:
+            for connection in [item for item in server.idle if now - item.since >= IDLE_SECONDS]:
                 server.idle.remove(connection)
                 connection.writer.transport.abort()
         self._servers = {
@@ -142,15 +142,15 @@ class Embedder:
             if server.asked or now - server.asked_at < FORGET_SECONDS
         }
 
-    async def _ask(self, endpoint: EmbeddingSource, text: str, found: Found) -> None:
+    async def _ask(self, endpoint: EmbeddingSource, text: str, value: Found) -> None:
         try:
             origin, request = _request(endpoint, text)
         except ValueError:  # the URL is none
-            found(NoEmbedding.FAILED)
+            value(NoEmbedding.FAILED)
             return
         server = self._servers.setdefault(origin, _Server())
         if server.asked >= AT_ONCE or server.rests_until > self._clock():
-            found(NoEmbedding.BUSY)
+            value(NoEmbedding.BUSY)
             return
         server.asked += 1
         server.asked_at = self._clock()
@@ -163,7 +163,7 @@ class Embedder:
         finally:
             server.asked -= 1
         self._account(server, failed=isinstance(result, NoEmbedding))
-        found(result)
+        value(result)
 
     def _account(self, server: _Server, *, failed: bool) -> None:
         server.failures = server.failures + 1 if failed else 0
@@ -182,14 +182,14 @@ class Embedder:
         self, server: _Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, request: bytes
     ) -> bytes:
         answer = WholeAnswer(MOST_ANSWER_BYTES)
-        kept = False
+        reusable = False
         try:
             writer.write(request)
             while not answer.feed(await reader.read(_READ_BYTES)):
                 pass
-            kept = answer.reusable
+            reusable = answer.reusable
         finally:
-            if kept:
+            if reusable:
                 server.idle.append(_Connection(reader, writer, self._clock()))
             else:
                 writer.transport.abort()

@@ -94,19 +94,19 @@ class QuestionIndex:
         mine = signature(vector)
         keys = list(same)
         if len(keys) > NEAREST:
-            distances = [(mine ^ each).bit_count() for each in same.values()]
+            distances = [(mine ^ item).bit_count() for item in same.values()]
             limit = sorted(distances)[NEAREST - 1]
             keys = [key for key, distance in zip(keys, distances, strict=True) if distance <= limit][: 2 * NEAREST]
-        found = []
+        result = []
         for key in keys:
             entry = self._entries[key]
             if len(entry.vector) != len(vector):
                 continue  # the endpoint has another model now
             similarity = sum(map(mul, entry.vector, vector))
             if similarity >= threshold:
-                found.append(Neighbour(similarity, entry.text, key))
-        found.sort(key=lambda each: each.similarity, reverse=True)
-        return found
+                result.append(Neighbour(similarity, entry.text, key))
+        result.sort(key=lambda item: item.similarity, reverse=True)
+        return result
 
 
 def signature(vector: "array[float]") -> int:

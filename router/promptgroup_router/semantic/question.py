@@ -19,7 +19,7 @@ class Question(NamedTuple):
     circumstances: Circumstances
 
 
-def read_question(ask: ParsedRequest) -> tuple[str, ParsedRequest] | None:
+def read_question(request: ParsedRequest) -> tuple[str, ParsedRequest] | None:
     """Return the question of a request, and the request without it.
 
     The exact key of the latter names the question's circumstances: all that parts two requests in the exact cache parts
@@ -28,16 +28,16 @@ def read_question(ask: ParsedRequest) -> tuple[str, ParsedRequest] | None:
     Returns:
         None for a request with tools, or whose last message is no short text of a user.
     """
-    messages = ask.doc.get("messages")
-    if ask.kind not in (ApiKind.CHAT, ApiKind.MESSAGES) or not isinstance(messages, list) or not messages:
+    messages = request.doc.get("messages")
+    if request.kind not in (ApiKind.CHAT, ApiKind.MESSAGES) or not isinstance(messages, list) or not messages:
         return None
-    if ask.tools or ask.doc.get("functions") or any(map(_uses_tools, messages)):
+    if request.tools or request.doc.get("functions") or any(map(_uses_tools, messages)):
         return None
     last = messages[-1]
     text = _text_of(last)
     if text is None:
         return None
-    return text, ask.with_doc(ask.doc | {"messages": [*messages[:-1], last | {"content": None}]})
+    return text, request.with_doc(request.doc | {"messages": [*messages[:-1], last | {"content": None}]})
 
 
 def _uses_tools(message: Any) -> bool:

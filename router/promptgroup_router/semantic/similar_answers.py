@@ -86,14 +86,14 @@ class SimilarAnswers:
             for index in self._groups.values():
                 index.remove(purge.key)
             return
-        for group in [each for each in self._groups if purge.group in ("", each)]:
+        for group in [item for item in self._groups if purge.group in ("", item)]:
             self._groups[group].shrink(0)
         self._drop_samples(lambda group: purge.group not in ("", group))
 
-    def _drop_samples(self, wanted: Callable[[str], bool]) -> None:
-        kept = [sample for sample in self._samples if wanted(sample[0])]
+    def _drop_samples(self, desired: Callable[[str], bool]) -> None:
+        samples = [sample for sample in self._samples if desired(sample[0])]
         self._samples.clear()
-        self._samples.extend(kept)
+        self._samples.extend(samples)
 
     def keep_sample(self, group: str, question: str, other: str, similarity: float) -> None:
         """Keep a pair of questions that are similar, where samples are allowed."""

@@ -34,22 +34,22 @@ class TraceContext(NamedTuple):
 
 def parse(value: bytes) -> TraceContext | None:
     """Return what a header says; None for one of another form, by which the request begins a trace of its own."""
-    found = _FORM.fullmatch(value)
-    if found is None or found[1] == b"ff" or (found[1] == b"00" and found[5] is not None):
+    result = _FORM.fullmatch(value)
+    if result is None or result[1] == b"ff" or (result[1] == b"00" and result[5] is not None):
         return None
-    trace, span = int(found[2], 16), int(found[3], 16)
-    return TraceContext(trace, span, int(found[4], 16)) if trace and span else None
+    trace, span = int(result[2], 16), int(result[3], 16)
+    return TraceContext(trace, span, int(result[4], 16)) if trace and span else None
 
 
 def sampled_trace(value: bytes) -> int:
     """Return the trace that a header names, if its caller records it; else 0."""
     if value[_FLAGS : _FLAGS + 2] == b"00":  # most of those that are not recorded, at next to no cost
         return 0
-    found = parse(value)
-    return found.trace if found is not None and found.sampled else 0
+    trace_context = parse(value)
+    return trace_context.trace if trace_context is not None and trace_context.sampled else 0
 
 
 def trace_id(value: bytes) -> str:
     """Return the id of the trace that a header names; empty for a header of another form."""
-    found = parse(value)
-    return f"{found.trace:032x}" if found is not None else ""
+    trace_context = parse(value)
+    return f"{trace_context.trace:032x}" if trace_context is not None else ""

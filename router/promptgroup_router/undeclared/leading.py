@@ -47,37 +47,43 @@ class Leading:
     """The text on top that the hash leaves out."""
 
 
-def leading_of(ask: ParsedRequest) -> tuple[Leading, PrefixKey]:
+def leading_of(request: ParsedRequest) -> tuple[Leading, PrefixKey]:
     """Return the start of an undeclared prompt, and the hash of what takes the place of its Tier 1."""
-    if ask.ids:
-        listed = _prefix_key(first_ids(ask, LEADING_IDS))
+    if request.ids:
+        listed = _prefix_key(first_ids(request, LEADING_IDS))
         return Leading(listed, 0), listed
-    text = ask.system.encode()
+    text = request.system.encode()
     start = text[:LEADING_BYTES]
-    if not start and ask.kind is not ApiKind.TEXT:
-        said, first = chat_start(ask)
-        start = b"\0".join(said[:first])  # these are the same on every turn
+    if not start and request.kind is not ApiKind.TEXT:
+        value, first = chat_start(request)
+        start = b"\0".join(value[:first])  # these are the same on every turn
     exact = _prefix_key(start)
-    top = on_top(ask.system)
-    leading = Leading(_without(ask.system, top) if top else exact, len(text), _told(ask.system, top) if top else ())
-    if ask.kind is ApiKind.TEXT or not (text or ask.tools):
+    top = on_top(request.system)
+    leading = Leading(
+        _without(request.system, top) if top else exact, len(text), _told(request.system, top) if top else ()
+    )
+    if request.kind is ApiKind.TEXT or not (text or request.tools):
         return leading, exact
     # the whole text: to take a text for cached that only begins like another costs more than to compute it again
-    return leading, _prefix_key(ask.tools.encode() + b"\0" + text)
+    return leading, _prefix_key(request.tools.encode() + b"\0" + text)
 
 
 def _without(text: str, top: list[TopToken]) -> PrefixKey:
     """Return the hash of the start of a text, with the names of rules in place of what they found."""
     parts, done = [], 0
-    for each in top:
-        parts += [text[done : each.start], "\0", each.rule, "\0"]
-        done = each.end
+    for top_token in top:
+        parts += [text[done : top_token.start], "\0", top_token.rule, "\0"]
+        done = top_token.end
     parts.append(text[done : done + LEADING_BYTES])
     return _prefix_key("".join(parts).encode()[:LEADING_BYTES])
 
 
 def _told(text: str, top: list[TopToken]) -> tuple[VolatileText, ...]:
     return tuple(
-        VolatileText(each.rule, size_of(text[: each.start]), _prefix_key(text[each.start : each.end].encode()))
-        for each in top
+        VolatileText(
+            top_token.rule,
+            size_of(text[: top_token.start]),
+            _prefix_key(text[top_token.start : top_token.end].encode()),
+        )
+        for top_token in top
     )

@@ -170,8 +170,8 @@ ADDED = ("requests", "requestsPerSecond", "tokensPerSecond", "computedTokensPerS
 """Fields of which each router has its own part."""
 
 
-def _computed(told: Document) -> float:
-    return -float(told["computedTokensPerSecond"])
+def _computed(document: Document) -> float:
+    return -float(document["computedTokensPerSecond"])
 
 
 def merge(documents: Sequence[Document]) -> Document:

@@ -175,8 +175,8 @@ class UnmatchedPrefixes:
         if volatile:
             self._note_volatile(place, volatile)
         if sample is not None:
-            known = self._samples.get(place)
-            self._samples[place] = sample if known is None else shared(known, sample)
+            prefix_sample = self._samples.get(place)
+            self._samples[place] = sample if prefix_sample is None else shared(prefix_sample, sample)
         self._tokens[place] += max(1.0, tokens) * self._decay.unit
         self._requests[place] += self._decay.unit
         self._lengths[place] = length
@@ -187,7 +187,7 @@ class UnmatchedPrefixes:
         """Return all prefixes, the heaviest first."""
         self._age(now)
         unit = self._decay.unit
-        found = [
+        unmatched_prefixes = [
             UnmatchedPrefix(
                 self._models[model],
                 prefix,
@@ -203,7 +203,7 @@ class UnmatchedPrefixes:
             )
             for (model, prefix), place in self._places.items()
         ]
-        return sorted(found, key=lambda each: -each.tokens)
+        return sorted(unmatched_prefixes, key=lambda item: -item.tokens)
 
     def seconds(self, now: float) -> float:
         """Return the time that the weights stand for: a steady rate times it is the weight of it."""
@@ -221,13 +221,13 @@ class UnmatchedPrefixes:
 
     def _note_volatile(self, place: int, volatile: Sequence[VolatileText]) -> None:
         first = self._requests[place] == 0
-        for index, each in enumerate(volatile[:TOP_TOKENS]):
-            value, known = each.value % (1 << 16), self._values[place * TOP_TOKENS + index]
+        for index, volatile_text in enumerate(volatile[:TOP_TOKENS]):
+            value, known = volatile_text.value % (1 << 16), self._values[place * TOP_TOKENS + index]
             self._values[place * TOP_TOKENS + index] = value
-            earlier = self._varies[place] == _NONE or each.at < self._varies_at[place]
+            earlier = self._varies[place] == _NONE or volatile_text.at < self._varies_at[place]
             if not first and value != known and earlier:
-                self._varies[place] = _number(self._rules, each.rule, set(self._varies))
-                self._varies_at[place] = each.at
+                self._varies[place] = _number(self._rules, volatile_text.rule, set(self._varies))
+                self._varies_at[place] = volatile_text.at
 
     @staticmethod
     def _told(names: list[str], number: int, at: int) -> Place | None:
@@ -316,23 +316,27 @@ def document(sketch: UnmatchedPrefixes, now: float, prefill_rates: Mapping[str, 
     return {
         "unmatched": [
             {
-                "model": each.model,
-                "hash": f"{each.hash:016x}",
-                "systemBytes": each.length,
-                "prefixTokens": each.prefix_tokens,
-                "requests": round(each.requests),
-                "requestsPerSecond": each.requests / seconds,
-                "tokensPerSecond": each.tokens / seconds,
-                "tokensPerSecondTooHighBy": each.error / seconds,
-                "sessions": counted(each.sessions),
-                "texts": counted(each.texts),
-                "bitmaps": (each.sessions + each.texts).hex(),
-                **({"near": {"group": each.near.name, "atByte": each.near.at}} if each.near is not None else {}),
-                **({"varies": {"rule": each.varies.name, "atByte": each.varies.at}} if each.varies is not None else {}),
-                **({"prefillTokensPerSecond": rates[each.model]} if each.model in rates else {}),
-                **({"sample": _encode(each.sample)} if each.sample is not None else {}),
+                "model": entry.model,
+                "hash": f"{entry.hash:016x}",
+                "systemBytes": entry.length,
+                "prefixTokens": entry.prefix_tokens,
+                "requests": round(entry.requests),
+                "requestsPerSecond": entry.requests / seconds,
+                "tokensPerSecond": entry.tokens / seconds,
+                "tokensPerSecondTooHighBy": entry.error / seconds,
+                "sessions": counted(entry.sessions),
+                "texts": counted(entry.texts),
+                "bitmaps": (entry.sessions + entry.texts).hex(),
+                **({"near": {"group": entry.near.name, "atByte": entry.near.at}} if entry.near is not None else {}),
+                **(
+                    {"varies": {"rule": entry.varies.name, "atByte": entry.varies.at}}
+                    if entry.varies is not None
+                    else {}
+                ),
+                **({"prefillTokensPerSecond": rates[entry.model]} if entry.model in rates else {}),
+                **({"sample": _encode(entry.sample)} if entry.sample is not None else {}),
             }
-            for each in sketch.entries(now)
+            for entry in sketch.entries(now)
         ]
     }
 
@@ -341,13 +345,13 @@ def _encode(sample: PrefixSample) -> Document:
     return {"system": sample.system, "tools": sample.tools, "whole": sample.whole}
 
 
-def decode_sample(told: Document) -> PrefixSample:
+def decode_sample(result: Document) -> PrefixSample:
     """Return the sample that an entry of an answer has.
 
     Raises:
         KeyError, TypeError, ValueError: it has another form.
     """
-    system, tools, whole = told["system"], told["tools"], told["whole"]
+    system, tools, whole = result["system"], result["tools"], result["whole"]
     if not (isinstance(system, str) and isinstance(tools, str) and isinstance(whole, bool)):
         raise TypeError("a sample is not made of texts")
     return PrefixSample(system, tools, whole)
@@ -363,19 +367,19 @@ def merge(documents: Sequence[Document]) -> Document:
     Raises:
         KeyError, TypeError, ValueError: a document has another form.
     """
-    found: dict[tuple[str, str], Document] = {}
-    for each in (each for one in documents for each in one["unmatched"]):
-        key = str(each["model"]), str(each["hash"])
-        known = found.get(key)
-        found[key] = dict(each) if known is None else _together(known, each)
-    heaviest = sorted(found.values(), key=lambda each: -float(each["tokensPerSecond"]))
+    result: dict[tuple[str, str], Document] = {}
+    for item in (entry for one in documents for entry in one["unmatched"]):
+        key = str(item["model"]), str(item["hash"])
+        known = result.get(key)
+        result[key] = dict(item) if known is None else _together(known, item)
+    heaviest = sorted(result.values(), key=lambda item: -float(item["tokensPerSecond"]))
     return {"unmatched": heaviest[:CAPACITY]}
 
 
 def _together(one: Document, other: Document) -> Document:
     bitmaps = _either(bytes.fromhex(one["bitmaps"]), bytes.fromhex(other["bitmaps"]))
-    heavier = max(one, other, key=lambda each: float(each["tokensPerSecond"]))
-    samples = [decode_sample(each["sample"]) for each in (one, other) if "sample" in each]
+    heavier = max(one, other, key=lambda item: float(item["tokensPerSecond"]))
+    samples = [decode_sample(item["sample"]) for item in (one, other) if "sample" in item]
     sample = {"sample": _encode(functools.reduce(shared, samples))} if samples else {}
     return (
         one

@@ -88,19 +88,19 @@ def rule_of(match: re.Match[str]) -> str:
 
 def on_top(text: str) -> list[TopToken]:
     """Return the volatile tokens on top of a text, in order."""
-    found: list[TopToken] = []
+    top_tokens: list[TopToken] = []
     if _DIGIT.search(text, 0, TOP_CHARACTERS) is None:
-        return found
+        return top_tokens
     at = 0
-    while len(found) < TOP_TOKENS:
+    while len(top_tokens) < TOP_TOKENS:
         match = TOKEN.search(text, at, TOP_CHARACTERS)
         if match is None:
             break
         # it may go on behind the end of what was looked at
         match = TOKEN.match(text, match.start(), match.start() + _LONGEST) or match
         at = match.end()
-        said = _SAID.match(text, at) if _DIGIT.search(match[0]) is None else None
-        if said is not None:
-            at = said.end()
-        found.append(TopToken(rule_of(match), match.start(), at))
-    return found
+        value = _SAID.match(text, at) if _DIGIT.search(match[0]) is None else None
+        if value is not None:
+            at = value.end()
+        top_tokens.append(TopToken(rule_of(match), match.start(), at))
+    return top_tokens
