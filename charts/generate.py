@@ -53,11 +53,11 @@ class Marks:
         for line in text.splitlines():
             alone = LINES.fullmatch(line)
             if alone is None or (alone["item"] and not self._texts[int(alone["number"])].startswith(("{{-", "- "))):
-                yield INLINE.sub(lambda found: self._texts[int(found["number"])], line)
+                yield INLINE.sub(lambda result: self._texts[int(result["number"])], line)
                 continue
             indent = alone["indent"]
-            for each in self._texts[int(alone["number"])].splitlines():
-                inner = each.replace("HERE", f"nindent {len(indent)}").replace("INSIDE", f"nindent {len(indent) + 2}")
+            for item in self._texts[int(alone["number"])].splitlines():
+                inner = item.replace("HERE", f"nindent {len(indent)}").replace("INSIDE", f"nindent {len(indent) + 2}")
                 yield inner if inner.startswith("{{-") else indent + inner
 
 
@@ -84,7 +84,7 @@ def built(folder: str) -> list[Object]:
     """Return the objects that Kustomize makes of a folder of manifests/."""
     command = ["kubectl", "kustomize", str(ROOT / "manifests" / folder)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
-    return [each for each in yaml.safe_load_all(done.stdout) if each["kind"] != "CustomResourceDefinition"]
+    return [item for item in yaml.safe_load_all(done.stdout) if item["kind"] != "CustomResourceDefinition"]
 
 
 def template(thing: Object, namespace: str, *conditions: str, arguments: Iterable[str] = ()) -> str:
@@ -172,10 +172,10 @@ def _optional(value: str, field: str) -> str:
 
 def _replace(value: Any, old: str | int, new: str) -> None:
     """Change a text or a number wherever it is a value of a mapping."""
-    for key, each in value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ():
-        if each == old:
+    for key, item in value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ():
+        if item == old:
             value[key] = new
-        _replace(each, old, new)
+        _replace(item, old, new)
 
 
 # --- The chart ---------------------------------------------------------------------------------------------------
@@ -195,22 +195,22 @@ CREATED = f'and (include "promptgroup.createNamespaces" $) (ne $namespace {RELEA
 def operator() -> str:
     """Return the operator's templates. Its rights hold in the cluster, in named namespaces, or in its own."""
     whole, one = built("control"), built("operator-namespaced")
-    extra = [each for each in _arguments(one) if each not in _arguments(whole)]
-    only = [f"{{{{- if {NAMESPACED} }}}}\n- {each}\n{{{{- end }}}}" for each in extra]
+    extra = [argument for argument in _arguments(one) if argument not in _arguments(whole)]
+    only = [f"{{{{- if {NAMESPACED} }}}}\n- {item}\n{{{{- end }}}}" for item in extra]
     only.append(f'{{{{- if {WATCHED} }}}}\n- --namespaces={{{{ join "," {NAMESPACES} }}}}\n{{{{- end }}}}')
-    shared = {_identity(each) for each in one}
+    shared = {_identity(item) for item in one}
     texts = []
-    for each in whole:
-        if each["kind"] == "Namespace":
+    for item in whole:
+        if item["kind"] == "Namespace":
             continue  # the release's own, which has to be there before it
-        conditions = [] if _identity(each) in shared else [f"not {NAMESPACED}"]
-        conditions += _policy(each)
-        if each["kind"] == "ClusterRoleBinding":
+        conditions = [] if _identity(item) in shared else [f"not {NAMESPACED}"]
+        conditions += _policy(item)
+        if item["kind"] == "ClusterRoleBinding":
             conditions.append(f"not {NAMESPACES}")
-            texts.append(_in_watched(each))
-        texts.append(template(each, RELEASE, *conditions, arguments=only))
-    known = {_identity(each) for each in whole}
-    texts += [template(each, RELEASE, NAMESPACED, *_policy(each)) for each in one if _identity(each) not in known]
+            texts.append(_in_watched(item))
+        texts.append(template(item, RELEASE, *conditions, arguments=only))
+    identities = {_identity(item) for item in whole}
+    texts += [template(item, RELEASE, NAMESPACED, *_policy(item)) for item in one if _identity(item) not in identities]
     return "".join(texts)
 
 
@@ -219,10 +219,10 @@ def _in_watched(binding: Object) -> str:
     mark = Marks()
     metadata = {"name": binding["metadata"]["name"], "namespace": mark("{{ $watched }}")}
     metadata["labels"] = {mark('{{- include "promptgroup.labels" $ | HERE }}'): None}
-    subjects = [{**each, "namespace": mark(f"{{{{ {RELEASE} }}}}")} for each in binding["subjects"]]
+    subjects = [{**subject, "namespace": mark(f"{{{{ {RELEASE} }}}}")} for subject in binding["subjects"]]
     made = {**binding, "kind": "RoleBinding", "metadata": metadata, "subjects": subjects}
-    each = f"{{{{- range $watched := {NAMESPACES} }}}}\n---\n{mark.filled(dumped(made))}{{{{- end }}}}\n"
-    return f"{{{{- if {WATCHED} }}}}\n{each}{{{{- end }}}}\n"
+    item = f"{{{{- range $watched := {NAMESPACES} }}}}\n---\n{mark.filled(dumped(made))}{{{{- end }}}}\n"
+    return f"{{{{- if {WATCHED} }}}}\n{item}{{{{- end }}}}\n"
 
 
 def _policy(thing: Object) -> list[str]:
@@ -239,9 +239,9 @@ def _identity(thing: Object) -> tuple[str, str]:
 
 
 def _arguments(things: Iterable[Object]) -> list[str]:
-    (deployment,) = (each for each in things if each["kind"] == "Deployment")
-    found: list[str] = deployment["spec"]["template"]["spec"]["containers"][0]["args"]
-    return found
+    (deployment,) = (thing for thing in things if thing["kind"] == "Deployment")
+    args: list[str] = deployment["spec"]["template"]["spec"]["containers"][0]["args"]
+    return args
 
 
 def namespaces() -> str:
@@ -249,13 +249,13 @@ def namespaces() -> str:
 
     What rules a whole namespace is there only where the chart creates it; engines are guarded in any.
     """
-    own = {_identity(each) for each in built("router")}
+    own = {_identity(item) for item in built("router")}
     texts = []
-    for each in built("team"):
-        if _identity(each) == ENGINES:
-            texts.append(template(each, "$namespace", *_policy(each)))
-        elif _identity(each) not in own:
-            texts.append(template(each, "$namespace", CREATED, *_policy(each)))
+    for item in built("team"):
+        if _identity(item) == ENGINES:
+            texts.append(template(item, "$namespace", *_policy(item)))
+        elif _identity(item) not in own:
+            texts.append(template(item, "$namespace", CREATED, *_policy(item)))
     each_namespace = '{{- range $namespace := include "promptgroup.groupNamespaces" . | fromJsonArray }}'
     return f"{each_namespace}\n{''.join(texts)}{{{{- end }}}}\n"
 
@@ -263,13 +263,13 @@ def namespaces() -> str:
 def router() -> str:
     """Return the templates of routers."""
     texts = []
-    for each in built("router"):
-        if _identity(each) == ENGINES:
+    for item in built("router"):
+        if _identity(item) == ENGINES:
             continue
-        conditions = _policy(each)
-        if each["metadata"]["name"] == "promptgroup-router-secrets":
+        conditions = _policy(item)
+        if item["metadata"]["name"] == "promptgroup-router-secrets":
             conditions.append("$.Values.router.readSecrets")
-        texts.append(template(each, "$namespace", *conditions))
+        texts.append(template(item, "$namespace", *conditions))
     each_namespace = '{{- range $namespace := include "promptgroup.routerNamespaces" . | fromJsonArray }}'
     return f"{each_namespace}\n{''.join(texts)}{{{{- end }}}}\n"
 
@@ -277,25 +277,25 @@ def router() -> str:
 def picker() -> str:
     """Return the templates of pickers, which stand beside routers or without them."""
     texts = []
-    for each in built("picker"):
-        conditions = _policy(each)
-        if each["metadata"]["name"] == "promptgroup-picker-secrets":
+    for item in built("picker"):
+        conditions = _policy(item)
+        if item["metadata"]["name"] == "promptgroup-picker-secrets":
             conditions.append("$.Values.picker.readSecrets")
-        texts.append(template(each, "$namespace", *conditions))
+        texts.append(template(item, "$namespace", *conditions))
     each_namespace = '{{- range $namespace := include "promptgroup.pickerNamespaces" . | fromJsonArray }}'
     return f"{each_namespace}\n{''.join(texts)}{{{{- end }}}}\n"
 
 
 def monitoring() -> str:
     """Return the templates of monitors, alerts and the dashboard."""
-    known = {_identity(each) for each in built(".")}
-    texts = [template(each, RELEASE) for each in built("overlays/monitoring") if _identity(each) not in known]
+    identities = {_identity(item) for item in built(".")}
+    texts = [template(item, RELEASE) for item in built("overlays/monitoring") if _identity(item) not in identities]
     return f"{{{{- if $.Values.monitoring.enabled }}}}\n{''.join(texts)}{{{{- end }}}}\n"
 
 
 def tracing() -> str:
     """Return the templates of what lets programs out to a collector, once in each namespace that has some of them."""
-    texts = [template(each, "$namespace", *_policy(each)) for each in built("tracing")]
+    texts = [template(item, "$namespace", *_policy(item)) for item in built("tracing")]
     each_namespace = '{{- range $namespace := include "promptgroup.namespaces" . | fromJsonArray }}'
     return (
         f"{{{{- if $.Values.tracing.endpoint }}}}\n{each_namespace}\n{''.join(texts)}{{{{- end }}}}\n{{{{- end }}}}\n"
@@ -304,9 +304,9 @@ def tracing() -> str:
 
 def values() -> str:
     """Return values.yaml, with the defaults that manifests/ have."""
-    (operator,) = (each for each in built("control") if each["kind"] == "Deployment")
-    (router,) = (each for each in built("team") if each["kind"] == "Deployment")
-    (picker,) = (each for each in built("picker") if each["kind"] == "Deployment")
+    (operator,) = (item for item in built("control") if item["kind"] == "Deployment")
+    (router,) = (item for item in built("team") if item["kind"] == "Deployment")
+    (picker,) = (item for item in built("picker") if item["kind"] == "Deployment")
     return f"""\
 # What stands before the repositories of all images: name a registry of your own here, once.
 imageRegistry: {_registry(operator)}

@@ -64,8 +64,8 @@ def problems(commit: Commit) -> Iterator[str]:
 
 def commits() -> Iterator[Commit]:
     """Yield the commits since the rule began; the last one alone where Git has no earlier ones."""
-    known = _git("rev-parse", "--verify", "--quiet", f"{SINCE}^{{commit}}", check=False)
-    chosen = [f"{SINCE}..HEAD"] if known else ["--max-count=1", "HEAD"]
+    git = _git("rev-parse", "--verify", "--quiet", f"{SINCE}^{{commit}}", check=False)
+    chosen = [f"{SINCE}..HEAD"] if git else ["--max-count=1", "HEAD"]
     for name in _git("rev-list", "--no-merges", *chosen).split():
         changed = _git("show", "--numstat", "--find-renames", "--format=", name).splitlines()
         counts = [row.split("\t")[:2] for row in changed if row]

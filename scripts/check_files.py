@@ -73,8 +73,8 @@ def main(names: list[str]) -> int:
         path = Path(name)
         if not path.is_file():
             continue
-        for said in problems(path.as_posix(), path.read_bytes()):
-            print(f"{name}: {said}")
+        for problem in problems(path.as_posix(), path.read_bytes()):
+            print(f"{name}: {problem}")
             status = 1
     return status
 

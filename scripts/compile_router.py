@@ -80,17 +80,17 @@ def compile_to(folder: Path, workload: Sequence[str] = ()) -> None:
             with ThreadPoolExecutor(os.cpu_count()) as cores:
                 # large files first, so that none is left alone at the end; linked in the order of their names
                 sources = sorted(ext.sources, key=os.path.getsize, reverse=True)
-                found = dict(zip(sources, cores.map(compiled, sources), strict=True))
-            ext.extra_objects = [name for source in ext.sources for name in found[source]]
+                result = dict(zip(sources, cores.map(compiled, sources), strict=True))
+            ext.extra_objects = [name for source in ext.sources for name in result[source]]
             ext.sources = []
             super().build_extension(ext)
 
     def build(extensions: Sequence[Extension], target: Path, objects: str, flags: Sequence[str]) -> None:
         """Compile and link the C files of extensions with further flags."""
-        some = [copy.copy(each) for each in extensions]
-        for each in some:
-            each.extra_compile_args = [*each.extra_compile_args, *flags]
-            each.extra_link_args = [*each.extra_link_args, *flags]
+        some = [copy.copy(extension) for extension in extensions]
+        for item in some:
+            item.extra_compile_args = [*item.extra_compile_args, *flags]
+            item.extra_link_args = [*item.extra_link_args, *flags]
         command = OnAllCores(Distribution({"name": PACKAGE, "ext_modules": some}))
         command.build_lib, command.build_temp = str(target), objects
         command.ensure_finalized()
@@ -139,38 +139,38 @@ def _copy_sources(folder: Path) -> None:
 def prepared(text: str) -> str:
     """Return a module with constructors of dataclasses that are not frozen, and with names that are Final."""
     lines, module = text.splitlines(), ast.parse(text)
-    for found in module.body:
-        if isinstance(found, ast.ClassDef) and [ast.unparse(each) for each in found.decorator_list] == [_MUTABLE]:
-            _write_out(found, lines)
-        elif isinstance(found, ast.Assign | ast.AnnAssign):
-            _make_final(found, lines)
+    for result in module.body:
+        if isinstance(result, ast.ClassDef) and [ast.unparse(item) for item in result.decorator_list] == [_MUTABLE]:
+            _write_out(result, lines)
+        elif isinstance(result, ast.Assign | ast.AnnAssign):
+            _make_final(result, lines)
     lines[(module.body[0].end_lineno or 0) - 1] += "; from typing import ClassVar, Final"  # behind its docstring
     return "\n".join(lines) + "\n"
 
 
-def _make_final(found: ast.Assign | ast.AnnAssign, lines: list[str]) -> None:
+def _make_final(result: ast.Assign | ast.AnnAssign, lines: list[str]) -> None:
     """Make a name Final, unless it is a type, set by tests, or a tuple (mypyc reads some too early)."""
-    target = found.target if isinstance(found, ast.AnnAssign) else found.targets[0]
-    if isinstance(target, ast.Tuple) and isinstance(found.value, ast.Tuple):
-        _make_each_final(target, found.value, lines)
+    target = result.target if isinstance(result, ast.AnnAssign) else result.targets[0]
+    if isinstance(target, ast.Tuple) and isinstance(result.value, ast.Tuple):
+        _make_each_final(target, result.value, lines)
         return
-    if not isinstance(target, ast.Name) or not _CONSTANT.fullmatch(target.id) or found.value is None:
+    if not isinstance(target, ast.Name) or not _CONSTANT.fullmatch(target.id) or result.value is None:
         return
-    if target.id in SET_BY_TESTS or isinstance(found.value, ast.Tuple):
+    if target.id in SET_BY_TESTS or isinstance(result.value, ast.Tuple):
         return
-    if isinstance(found.value, ast.Call) and ast.unparse(found.value.func) in ("TypeVar", "NewType"):
+    if isinstance(result.value, ast.Call) and ast.unparse(result.value.func) in ("TypeVar", "NewType"):
         return
-    line, end = found.lineno - 1, target.end_col_offset or 0
-    if isinstance(found, ast.Assign):
+    line, end = result.lineno - 1, target.end_col_offset or 0
+    if isinstance(result, ast.Assign):
         lines[line] = f"{lines[line][:end]}: Final{lines[line][end:]}"
-    elif "Final" not in ast.unparse(found.annotation):
-        begin, stop = found.annotation.col_offset, found.annotation.end_col_offset or 0
+    elif "Final" not in ast.unparse(result.annotation):
+        begin, stop = result.annotation.col_offset, result.annotation.end_col_offset or 0
         lines[line] = f"{lines[line][:begin]}Final[{lines[line][begin:stop]}]{lines[line][stop:]}"
 
 
 def _make_each_final(targets: ast.Tuple, values: ast.Tuple, lines: list[str]) -> None:
     """Make the names final that one line gives values."""
-    names = [ast.unparse(each) for each in targets.elts]
+    names = [ast.unparse(elt) for elt in targets.elts]
     if SET_BY_TESTS.isdisjoint(names):
         pairs = zip(names, values.elts, strict=True)
         lines[targets.lineno - 1] = "; ".join(f"{name}: Final = {ast.unparse(value)}" for name, value in pairs)
@@ -178,30 +178,30 @@ def _make_each_final(targets: ast.Tuple, values: ast.Tuple, lines: list[str]) ->
             lines[line] = ""
 
 
-def _write_out(found: ast.ClassDef, lines: list[str]) -> None:
+def _write_out(result: ast.ClassDef, lines: list[str]) -> None:
     """Put the methods of a dataclass in place of its docstring, and its defaults where its constructor has them."""
-    fields = [each for each in found.body if isinstance(each, ast.AnnAssign)]
-    names = [ast.unparse(each.target) for each in fields]
-    docstring = found.body[0]
+    fields = [item for item in result.body if isinstance(item, ast.AnnAssign)]
+    names = [ast.unparse(field.target) for field in fields]
+    docstring = result.body[0]
     if not isinstance(docstring, ast.Expr) or lines[docstring.end_lineno or 0]:
-        sys.exit(f"class {found.name} has no docstring with a blank line behind it, in place of which methods are put")
-    copy = f"def __copy__(self) -> '{found.name}': return {found.name}({', '.join(f'self.{name}' for name in names)})"
-    lines[found.decorator_list[0].lineno - 1], lines[found.lineno - 1] = lines[found.lineno - 1], f"    {copy}"
+        sys.exit(f"class {result.name} has no docstring with a blank line behind it, in place of which methods are put")
+    copy = f"def __copy__(self) -> '{result.name}': return {result.name}({', '.join(f'self.{name}' for name in names)})"
+    lines[result.decorator_list[0].lineno - 1], lines[result.lineno - 1] = lines[result.lineno - 1], f"    {copy}"
     for line in range(docstring.lineno, docstring.end_lineno or 0):
         lines[line] = ""
     parameters = ", ".join(
-        f"{name}: {ast.unparse(each.annotation)}" + (f" = {ast.unparse(each.value)}" if each.value is not None else "")
-        for name, each in zip(names, fields, strict=True)
+        f"{name}: {ast.unparse(item.annotation)}" + (f" = {ast.unparse(item.value)}" if item.value is not None else "")
+        for name, item in zip(names, fields, strict=True)
     )
-    for each in fields:
-        for line in range(each.lineno, each.end_lineno or 0):
+    for field in fields:
+        for line in range(field.lineno, field.end_lineno or 0):
             lines[line] = ""
-        lines[each.lineno - 1] = f"    {ast.unparse(each.target)}: {ast.unparse(each.annotation)}"
+        lines[field.lineno - 1] = f"    {ast.unparse(field.target)}: {ast.unparse(field.annotation)}"
     lines[fields[0].lineno - 1] += f"; __match_args__: ClassVar[tuple[str, ...]] = {tuple(names)}"
     assigned = "; ".join(f"self.{name} = {name}" for name in names)
     same = " and ".join(f"self.{name} == other.{name}" for name in names)
     constructor = f"def __init__(self, {parameters}) -> None: {assigned}"
-    equal = f"def __eq__(self, other: object) -> bool: return isinstance(other, {found.name}) and {same}"
+    equal = f"def __eq__(self, other: object) -> bool: return isinstance(other, {result.name}) and {same}"
     lines[docstring.lineno - 1] = f"    {constructor}"
     lines[docstring.end_lineno or 0] = f"    {equal}"
 
@@ -209,4 +209,4 @@ def _write_out(found: ast.ClassDef, lines: list[str]) -> None:
 if __name__ == "__main__":
     if len(sys.argv) < 2:
         sys.exit(__doc__)
-    compile_to(Path(sys.argv[1]).resolve(), [*(str(Path(each).resolve()) for each in sys.argv[2:3]), *sys.argv[3:]])
+    compile_to(Path(sys.argv[1]).resolve(), [*(str(Path(item).resolve()) for item in sys.argv[2:3]), *sys.argv[3:]])

@@ -73,8 +73,8 @@ def build(platform: str, pythons: Sequence[str], archive: Path) -> None:
         _uv("export", "--frozen", "--no-default-groups", "--no-emit-project", *prune, f"--output-file={locked}")
         trees = {f"cp{python.replace('.', '')}": folder / python for python in pythons}
         for python, tree in zip(pythons, trees.values(), strict=True):
-            wanted = [f"--python-platform={PLATFORMS[platform]}", f"--python-version={python}", f"--target={tree}"]
-            _uv("pip", "install", "--no-deps", "--only-binary=:all:", "--require-hashes", *wanted, f"-r{locked}")
+            desired = [f"--python-platform={PLATFORMS[platform]}", f"--python-version={python}", f"--target={tree}"]
+            _uv("pip", "install", "--no-deps", "--only-binary=:all:", "--require-hashes", *desired, f"-r{locked}")
         content = folder / "content"
         _share(trees, content / "lib")
         for package in PACKAGES:
@@ -92,8 +92,8 @@ def build(platform: str, pythons: Sequence[str], archive: Path) -> None:
 
 def project_version() -> str:
     """Return the version that pyproject.toml gives the project."""
-    found: str = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
-    return found
+    version: str = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    return version
 
 
 def _uv(*arguments: str) -> None:
@@ -107,7 +107,7 @@ def _share(trees: dict[str, Path], lib: Path) -> None:
         for entry in sorted(tree.iterdir()):
             if entry.name in {"bin", ".lock"}:
                 continue
-            shared = all((each / entry.name).exists() and _same(entry, each / entry.name) for each in trees.values())
+            shared = all((item / entry.name).exists() and _same(entry, item / entry.name) for item in trees.values())
             if tree is first or not shared:
                 target = lib / ("any" if shared and len(trees) > 1 else name) / entry.name
                 target.parent.mkdir(parents=True, exist_ok=True)
@@ -157,11 +157,11 @@ def manifest(template: str, version: str, archives: dict[str, str]) -> str:
         ValueError: the template names an archive that was not built.
     """
 
-    def filled(found: re.Match[str]) -> str:
-        name = found["uri"].rpartition("/")[2]
+    def filled(result: re.Match[str]) -> str:
+        name = result["uri"].rpartition("/")[2]
         if name not in archives:
             raise ValueError(f".krew.yaml names {name}, which was not built: there are {', '.join(archives) or 'none'}")
-        return f'uri: {found["uri"]}\n      sha256: "{archives[name]}"'
+        return f'uri: {result["uri"]}\n      sha256: "{archives[name]}"'
 
     return URI.sub(filled, template).replace("{{ .TagName }}", f"v{version}")
 

@@ -39,7 +39,7 @@ def with_images(values: str, registry: str, digests: dict[str, str]) -> str:
 
 
 def _set(values: str, key: str, value: str) -> str:
-    text, times = re.subn(rf"({key})\S+", lambda found: f"{found[1]}{value}", values, count=1, flags=re.MULTILINE)
+    text, times = re.subn(rf"({key})\S+", lambda result: f"{result[1]}{value}", values, count=1, flags=re.MULTILINE)
     if times != 1:
         raise ValueError(f"values.yaml has no {key}")
     return text

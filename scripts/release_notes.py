@@ -18,10 +18,10 @@ def section(changelog: str, version: str) -> str:
         ValueError: the changelog has none, or nothing stands in it.
     """
     heading = rf"^## \[?{re.escape(version)}\]?(?: [^\n]*)?\n"
-    found = re.search(rf"{heading}(?P<text>.*?)(?=^## |\Z)", changelog, re.MULTILINE | re.DOTALL)
-    if found is None or not found["text"].strip():
+    search = re.search(rf"{heading}(?P<text>.*?)(?=^## |\Z)", changelog, re.MULTILINE | re.DOTALL)
+    if search is None or not search["text"].strip():
         raise ValueError(f"CHANGELOG.md has no section '## {version}': rename 'Unreleased' before the tag is set")
-    return found["text"].strip()
+    return search["text"].strip()
 
 
 def main(arguments: list[str]) -> int:

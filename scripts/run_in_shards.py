@@ -24,7 +24,7 @@ def dealt(files: Sequence[str], count: int) -> list[list[str]]:
         least = held.index(min(held))
         shards[least].append(name)
         held[least] += size
-    return [sorted(each) for each in shards if each]
+    return [sorted(shard) for shard in shards if shard]
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -32,10 +32,10 @@ def main(arguments: Sequence[str]) -> int:
     count, *rest = arguments
     split = rest.index("--")
     flags, files = rest[:split], rest[split + 1 :]
-    with ExitStack() as kept:
+    with ExitStack() as exit_stack:
         running = []
         for number, shard in enumerate(dealt(files, int(count))):
-            output = kept.enter_context(tempfile.TemporaryFile()) if number else None
+            output = exit_stack.enter_context(tempfile.TemporaryFile()) if number else None
             command = [sys.executable, "-m", "pytest", *flags, *shard]
             running.append((subprocess.Popen(command, stdout=output, stderr=output), output))
         failed = 0

@@ -104,7 +104,7 @@ def build_parser(prog: str, words: Sequence[str]) -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action=VersionAction)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    named = next((each for each in words if each in COMMANDS), None)
+    named = next((word for word in words if word in COMMANDS), None)
     for name, summary in COMMANDS.items():
         command = commands.add_parser(name, help=summary, formatter_class=argparse.RawDescriptionHelpFormatter)
         command.add_argument("--version", action=VersionAction)

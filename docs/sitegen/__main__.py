@@ -8,8 +8,8 @@ from sitegen.pages import pages, rendered
 
 def main() -> int:
     """Entry point; returns the exit status."""
-    wanted = {path: rendered(path) for path in pages()} | drawings.files() | recordings.files()
-    stale = [(path, text) for path, text in wanted.items() if not path.exists() or path.read_text() != text]
+    desired = {path: rendered(path) for path in pages()} | drawings.files() | recordings.files()
+    stale = [(path, text) for path, text in desired.items() if not path.exists() or path.read_text() != text]
     if "--check" in sys.argv[1:]:
         for path, _ in stale:
             print(f"{path} differs from the code: run `make generate`")

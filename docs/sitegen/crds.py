@@ -50,8 +50,8 @@ def page_of(root: Schema, top: str) -> str:
 
 def rules(plural: str) -> str:
     """Return the CEL rules that the API server checks, each with its message."""
-    found = sorted({(path, rule["message"]) for path, rule in _rules(_schema(plural), "")})
-    return table(["Object", "The API server refuses with"], [[f"`{path or '(top)'}`", text] for path, text in found])
+    result = sorted({(path, rule["message"]) for path, rule in _rules(_schema(plural), "")})
+    return table(["Object", "The API server refuses with"], [[f"`{path or '(top)'}`", text] for path, text in result])
 
 
 def columns(plural: str) -> str:
@@ -59,8 +59,12 @@ def columns(plural: str) -> str:
     return table(
         ["Column", "Field", "Shown"],
         [
-            [each["name"], f"`{each['jsonPath']}`", "with `-o wide`" if each.get("priority") else "always"]
-            for each in _version(plural)["additionalPrinterColumns"]
+            [
+                additional_printer_column["name"],
+                f"`{additional_printer_column['jsonPath']}`",
+                "with `-o wide`" if additional_printer_column.get("priority") else "always",
+            ]
+            for additional_printer_column in _version(plural)["additionalPrinterColumns"]
         ],
     )
 
@@ -97,7 +101,7 @@ def _type(node: Schema) -> str:
     if node.get("x-kubernetes-int-or-string"):
         return "integer or string"
     if "enum" in node:
-        return "one of " + ", ".join(f"`{each}`" for each in node["enum"])
+        return "one of " + ", ".join(f"`{item}`" for item in node["enum"])
     if "(ms|s|m|h)" in node.get("pattern", ""):
         return "duration, as in `300ms`, `90s`, `1h30m`"
     if node.get("type") == "array":

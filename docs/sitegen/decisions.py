@@ -19,8 +19,8 @@ def index() -> str:
     """
     rows = []
     for path in sorted(FOLDER.glob("[0-9]*.md")):
-        found = HEAD.match(path.read_text())
-        if found is None or found["number"] != path.name[:4]:
+        result = HEAD.match(path.read_text())
+        if result is None or result["number"] != path.name[:4]:
             raise ValueError(f"{path}: expected `# {path.name[:4]} Title`, an empty line, and `Status, YYYY-MM-DD`")
-        rows.append([f"[{found['number']}]({path.name})", found["title"], found["status"], found["date"]])
+        rows.append([f"[{result['number']}]({path.name})", result["title"], result["status"], result["date"]])
     return table(["Record", "Decision", "Status", "Date"], rows)

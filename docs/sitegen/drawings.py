@@ -38,7 +38,7 @@ def svg(width: int, height: int, title: str, parts: Iterable[str]) -> str:
 
 def keys() -> list[int]:
     """Return session keys that are spread over all 64 bits."""
-    return [(0x9E3779B97F4A7C15 * (each + 1)) % 2**64 for each in range(SESSIONS)]
+    return [(0x9E3779B97F4A7C15 * (index + 1)) % 2**64 for index in range(SESSIONS)]
 
 
 def homes(slots: int) -> dict[int, int]:

@@ -98,8 +98,8 @@ def picker() -> str:
 def _settings(parser: argparse.ArgumentParser, prefix: str) -> str:
     parts = []
     for group in parser._action_groups:
-        found = [action for action in group._group_actions if action in set(options(parser))]
-        if not found:
+        actions = [action for action in group._group_actions if action in set(options(parser))]
+        if not actions:
             continue
         rows = [
             [
@@ -108,7 +108,7 @@ def _settings(parser: argparse.ArgumentParser, prefix: str) -> str:
                 _default(action),
                 sentence(_help(action)),
             ]
-            for action in found
+            for action in actions
         ]
         title = f"**{sentence(group.title or '').removesuffix('.')}**\n\n" if len(parser._action_groups) > 3 else ""
         parts.append(title + table(["Flag", "Environment variable", "Default", "Description"], rows))
@@ -124,7 +124,7 @@ def commands() -> str:
         rows = [[f"`{action.metavar or action.dest}`", "", sentence(_help(action))] for action in places]
         rows += [
             [
-                ", ".join(f"`{each}`" for each in action.option_strings) + _metavar(action),
+                ", ".join(f"`{option_string}`" for option_string in action.option_strings) + _metavar(action),
                 _default(action),
                 sentence(_help(action)),
             ]
@@ -149,7 +149,7 @@ def _metavar(action: argparse.Action) -> str:
     if action.nargs == 0:
         return ""
     if action.choices and action.metavar is None:
-        return f" `{'|'.join(str(each) for each in action.choices)}`"
+        return f" `{'|'.join(str(choice) for choice in action.choices)}`"
     return f" `{action.metavar or action.dest.upper()}`"
 
 

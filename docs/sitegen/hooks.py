@@ -20,14 +20,14 @@ def on_page_markdown(markdown: str, *, page: Any, config: Any, **_: Any) -> str:
     """Rewrite the links of one page."""
     folder = posixpath.dirname(page.file.src_uri)
 
-    def rewrite(found: re.Match[str]) -> str:
-        target = posixpath.normpath(posixpath.join("docs", folder, found["target"]))
+    def rewrite(result: re.Match[str]) -> str:
+        target = posixpath.normpath(posixpath.join("docs", folder, result["target"]))
         if target.startswith("docs/"):
-            return found[0]
+            return result[0]
         if not (ROOT / target).exists():
             log.warning("%s links to %s, which is not in the repository", page.file.src_uri, target)
         if not config.repo_url:
-            return f"{found['text']} (`{target}`)" if target not in found["text"] else found["text"]
-        return f"[{found['text']}]({config.repo_url.rstrip('/')}/blob/main/{target}{found['anchor'] or ''})"
+            return f"{result['text']} (`{target}`)" if target not in result["text"] else result["text"]
+        return f"[{result['text']}]({config.repo_url.rstrip('/')}/blob/main/{target}{result['anchor'] or ''})"
 
     return LINK.sub(rewrite, markdown)

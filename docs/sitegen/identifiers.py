@@ -45,22 +45,22 @@ def _constants(body: list[ast.stmt]) -> Iterator[tuple[str, object, str]]:
         value = getattr(node, "value", None)
         if not isinstance(target, ast.Name) or not isinstance(value, ast.Constant):
             continue
-        said = after.value if isinstance(after, ast.Expr) else None
-        text = said.value if isinstance(said, ast.Constant) and isinstance(said.value, str) else ""
+        content = after.value if isinstance(after, ast.Expr) else None
+        text = content.value if isinstance(content, ast.Constant) and isinstance(content.value, str) else ""
         yield target.id, value.value, text
 
 
 def domain_names() -> dict[str, tuple[str, str]]:
     """Return name → (constant, sentence) of every label, annotation and condition of the project's domain."""
-    found: dict[str, tuple[str, str]] = {}
+    result: dict[str, tuple[str, str]] = {}
     for package in PACKAGES:
         for path in sorted(package.rglob("*.py")):
             if DOMAIN not in path.read_text():
                 continue  # a syntax tree takes far longer than a look
             for constant, value, text in constants(path):
                 if isinstance(value, str) and value.startswith(DOMAIN) and not value.endswith("/"):
-                    found.setdefault(value, (constant, text))
-    return found
+                    result.setdefault(value, (constant, text))
+    return result
 
 
 def managers() -> set[str]:
@@ -139,10 +139,12 @@ PORTS = {
 def ports() -> str:
     """Return the ports on which the programs listen."""
     settings = ROOT / "router" / "promptgroup_router" / "base" / "core_settings.py"
-    found = {name: value for path in (NAMES, settings) for name, value, _ in constants(path) if re.match("PORT_", name)}
+    result = {
+        name: value for path in (NAMES, settings) for name, value, _ in constants(path) if re.match("PORT_", name)
+    }
     return table(
         ["Port", "Program", "Protocol", "Serves"],
-        [[f"`{value}`", *PORTS[name]] for name, value in sorted(found.items(), key=lambda each: int(str(each[1])))],
+        [[f"`{value}`", *PORTS[name]] for name, value in sorted(result.items(), key=lambda item: int(str(item[1])))],
     )
 
 
@@ -161,10 +163,10 @@ def endpoints() -> str:
     rows = [
         [
             f"`POST {path.decode()}`",
-            "by its prompt, or by name" if each.cached else "by its model, or by name",
-            "the replica with the session's cache" if each.cached else "the replica with the least load",
+            "by its prompt, or by name" if item.cached else "by its model, or by name",
+            "the replica with the session's cache" if item.cached else "the replica with the least load",
         ]
-        for path, each in ENDPOINTS.items()
+        for path, item in ENDPOINTS.items()
     ]
     return table(["Path", "Group", "Replica"], rows)
 

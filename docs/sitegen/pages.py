@@ -48,7 +48,7 @@ def rendered(path: Path) -> str:
         KeyError: a block has a name that nothing renders.
     """
 
-    def fill(found: re.Match[str]) -> str:
-        return f"{found['begin']}\n{BLOCKS[found['name']]().strip()}\n\n{found['end']}"
+    def fill(result: re.Match[str]) -> str:
+        return f"{result['begin']}\n{BLOCKS[result['name']]().strip()}\n\n{result['end']}"
 
     return BLOCK.sub(fill, path.read_text())

@@ -20,15 +20,15 @@ CAMEL = re.compile(r"[A-Z][a-z0-9]+([A-Z][A-Za-z0-9]*)*")
 @functools.cache
 def written() -> dict[str, Any]:
     """Return reasons.yaml."""
-    (found,) = bounded_yaml.load_all(PAGE.read_text())
-    return dict(found)
+    (result,) = bounded_yaml.load_all(PAGE.read_text())
+    return dict(result)
 
 
 def conditions() -> str:
     """Return the conditions of a PromptGroup."""
     return table(
         ["Condition", "True means", "The bad status"],
-        [[f"`{name}`", each["means"], each["bad"]] for name, each in written()["conditions"].items()],
+        [[f"`{name}`", item["means"], item["bad"]] for name, item in written()["conditions"].items()],
     )
 
 
@@ -37,8 +37,8 @@ def reasons() -> str:
     parts = []
     for part in written()["reasons"]:
         rows = [
-            [f"`{name}`", each["status"], each["means"], each.get("do", "Nothing.")]
-            for name, each in part["reasons"].items()
+            [f"`{name}`", item["status"], item["means"], item.get("do", "Nothing.")]
+            for name, item in part["reasons"].items()
         ]
         parts.append(
             f"## {part['title']}\n\n{part['intro']}\n\n{table(['Reason', 'Status', 'Meaning', 'Action'], rows)}"

@@ -41,18 +41,18 @@ def group_rows() -> Iterator[Row]:
 
 def operator_rows() -> Iterator[Row]:
     """Yield the same of each series about the operator's process."""
-    for each in vars(OperatorMetrics()).values():
-        if hasattr(each, "_labelnames"):
-            family = next(iter(each.collect()))
+    for var in vars(OperatorMetrics()).values():
+        if hasattr(var, "_labelnames"):
+            family = next(iter(var.collect()))
             name = family.name + ("_total" if family.type == "counter" else "")
-            yield name, family.type, tuple(each._labelnames), family.documentation
+            yield name, family.type, tuple(var._labelnames), family.documentation
 
 
 def router_rows() -> Iterator[Row]:
     """Yield the same of each series of the router."""
-    for each in Metrics().all:
-        kind = each._kind if isinstance(each, Counter) else "histogram"
-        yield each.name, kind, each._labels, each._help
+    for item in Metrics().all:
+        kind = item._kind if isinstance(item, Counter) else "histogram"
+        yield item.name, kind, item._labels, item._help
 
 
 def groups() -> str:

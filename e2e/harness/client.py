@@ -65,7 +65,7 @@ async def stream(response: aiohttp.ClientResponse, result: dict) -> str:
             event = json.loads(data)
             if event.get("usage"):
                 account(event["usage"], result)
-            pieces += [each["delta"].get("content") or "" for each in event["choices"]]
+            pieces += [choice["delta"].get("content") or "" for choice in event["choices"]]
     if not done:
         raise CutError("a stream without an end")
     return "".join(pieces)

@@ -76,11 +76,11 @@ class Clients:
 
     def more(self, count: int) -> None:
         """Wait for so many more answers."""
-        wanted = self.count() + count
+        desired = self.count() + count
         wait_for(
-            lambda: True if self.count() >= wanted else None,
+            lambda: True if self.count() >= desired else None,
             f"{count} more answers",
-            lambda: [str(each) for each in self.outcomes()[-count:]],
+            lambda: [str(outcome) for outcome in self.outcomes()[-count:]],
             seconds=DEADLINE,
         )
 
@@ -88,16 +88,16 @@ class Clients:
     def watched(self, settle: int) -> Iterator[Seen]:
         """What becomes of the requests that end during the block, and of `settle` more."""
         kubectl, group = self._group
-        before, sizes, found = self.count(), tier1(kubectl, group), Seen()
-        yield found
+        before, sizes, result = self.count(), tier1(kubectl, group), Seen()
+        yield result
         self.more(settle)
         sizes |= tier1(kubectl, group)
-        seen(found, self.outcomes(), before, {key: max(1, tokens - BLOCK) for key, tokens in sizes.items()})
+        seen(result, self.outcomes(), before, {key: max(1, tokens - BLOCK) for key, tokens in sizes.items()})
 
 
 def tier1(kubectl: Kubectl, group: str) -> dict[str, int]:
     """Revision → tokens of its declared prefix, as its replicas' proof counted them."""
-    return {each["fingerprint"][:8]: each.get("tokens", 0) for each in routed(kubectl, group)}
+    return {item["fingerprint"][:8]: item.get("tokens", 0) for item in routed(kubectl, group)}
 
 
 def service(namespace: str) -> str:
@@ -113,9 +113,9 @@ def clients(cluster: Cluster, images: Images, kubectl: Kubectl, group: str, plan
     own.run("delete", "pod", name, "--ignore-not-found", "--grace-period=1")
     own.apply(*_objects(name, images, plan))
     own.run("wait", "pod", name, "--for=jsonpath={.status.phase}=Running", "--timeout=60s")
-    found = own.get("pod", name)
-    assert found is not None
-    running = Clients(cluster, name, found["metadata"]["uid"], (kubectl, group))
+    pod = own.get("pod", name)
+    assert pod is not None
+    running = Clients(cluster, name, pod["metadata"]["uid"], (kubectl, group))
     try:
         running.more(plan.at_once)
         yield running

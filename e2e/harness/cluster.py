@@ -71,7 +71,9 @@ class Cluster:
         """End a container as a crash does: no signal that it could answer, and the kubelet starts another."""
         match pod:
             case {"spec": {"nodeName": str(node)}, "status": {"containerStatuses": list(statuses)}}:
-                [name] = [each["containerID"].rpartition("/")[2] for each in statuses if each["name"] == container]
+                [name] = [
+                    status["containerID"].rpartition("/")[2] for status in statuses if status["name"] == container
+                ]
                 self.on(node, "ctr", "-n", "k8s.io", "tasks", "kill", "-s", "SIGKILL", name)
             case _:
                 raise ValueError("the pod has no running container")
@@ -144,10 +146,10 @@ def delete() -> None:
 
 def load(cluster: Cluster, images: Sequence[str]) -> None:
     """Put images on the nodes that lack them: on workers all, on the control plane that of clients."""
-    wanted = {worker: list(images) for worker in cluster.workers()}
-    wanted[cluster.control_plane] = [image for image in images if f"/{CLIENT_IMAGE}:" in image]
+    desired = {worker: list(images) for worker in cluster.workers()}
+    desired[cluster.control_plane] = [image for image in images if f"/{CLIENT_IMAGE}:" in image]
     lacking: dict[tuple[str, ...], list[str]] = {}
-    for node, names in wanted.items():
+    for node, names in desired.items():
         held = cluster.on(node, "ctr", "-n", "k8s.io", "images", "ls", "-q").split()
         lacking.setdefault(tuple(name for name in names if name not in held), []).append(node)
     for missing, nodes in lacking.items():

@@ -50,9 +50,9 @@ def images_of_gateways(cluster: Cluster) -> Images:
         [identity] = shell("docker", "image", "inspect", "--format={{.Id}}", made).split()
         tags[image] = f"e2e-{identity.removeprefix('sha256:')[:12]}"
         shell("docker", "tag", made, f"{REGISTRY}/{image}:{tags[image]}")
-    found = Images(tags)
-    load(cluster, found.names)
-    return found
+    images = Images(tags)
+    load(cluster, images.names)
+    return images
 
 
 def install_pickers(kubectl: Kubectl, images: Images) -> None:
@@ -66,11 +66,11 @@ def install_pickers(kubectl: Kubectl, images: Images) -> None:
 
 def install_gateway(kubectl: Kubectl, images: Images, pool: str) -> None:
     """Put an Envoy before an InferencePool, and wait until it runs."""
-    found = kubectl.get("inferencepool", pool)
-    assert found is not None
-    [target] = found["spec"]["targetPorts"]
+    inferencepool = kubectl.get("inferencepool", pool)
+    assert inferencepool is not None
+    [target] = inferencepool["spec"]["targetPorts"]
     kubectl.apply(
-        _service("gateway-endpoints", found["spec"]["selector"]["matchLabels"], {"http": target["number"]}),
+        _service("gateway-endpoints", inferencepool["spec"]["selector"]["matchLabels"], {"http": target["number"]}),
         _service("gateway-pickers", {"app.kubernetes.io/name": "promptgroup-picker"}, {"grpc": 9002}),
         _service(NAME, _LABELS, {"duplex": DUPLEX, "held": HELD}, headless=False),
         {

@@ -65,17 +65,17 @@ def group(
 def pods(kubectl: Kubectl, name: str, revision: str = "") -> list[dict[str, Any]]:
     """A group's pods that are not going."""
     selector = f"{GROUP}={name}" + (f",{REVISION}={revision}" if revision else "")
-    return [each for each in kubectl.list("pods", selector) if "deletionTimestamp" not in each["metadata"]]
+    return [item for item in kubectl.list("pods", selector) if "deletionTimestamp" not in item["metadata"]]
 
 
 def slots(kubectl: Kubectl, name: str) -> dict[str, str]:
     """Slot as routers name it → pod."""
-    found = {}
-    for each in pods(kubectl, name):
-        labels = each["metadata"]["labels"]
+    result = {}
+    for pod in pods(kubectl, name):
+        labels = pod["metadata"]["labels"]
         if SLOT in labels:
-            found[f"{kubectl.namespace}/{name}/{labels[REVISION]}/{labels[SLOT]}"] = each["metadata"]["name"]
-    return found
+            result[f"{kubectl.namespace}/{name}/{labels[REVISION]}/{labels[SLOT]}"] = pod["metadata"]["name"]
+    return result
 
 
 def rings(kubectl: Kubectl, name: str, sessions: int) -> dict[str, list[str]]:
@@ -86,8 +86,8 @@ def rings(kubectl: Kubectl, name: str, sessions: int) -> dict[str, list[str]]:
 
     def ring(session: str) -> list[str]:
         question = json.dumps({"headers": {"x-session-id": session}, "body": body})
-        told = json.loads(kubectl.run("create", "--raw", path, "-f", "-", stdin=question).stdout)
-        return [each["replica"] for each in told["ring"] if each["state"] == "Ready"]
+        result = json.loads(kubectl.run("create", "--raw", path, "-f", "-", stdin=question).stdout)
+        return [item["replica"] for item in result["ring"] if item["state"] == "Ready"]
 
     wait_for(lambda: True if set(ring("0")) == set(slots(kubectl, name)) else None, "a router to know all slots")
     return {session: ring(session) for session in map(str, range(sessions))}
@@ -102,7 +102,7 @@ def routed(kubectl: Kubectl, name: str) -> list[dict[str, Any]]:
 
 def weights(kubectl: Kubectl, name: str) -> dict[str, int]:
     """Revision → share of the new sessions."""
-    return {each["fingerprint"][:8]: each["weight"] for each in routed(kubectl, name)}
+    return {item["fingerprint"][:8]: item["weight"] for item in routed(kubectl, name)}
 
 
 def revision(kubectl: Kubectl, name: str) -> str:
@@ -112,4 +112,4 @@ def revision(kubectl: Kubectl, name: str) -> str:
 
 def routers(kubectl: Kubectl) -> list[dict[str, Any]]:
     """Pods of routers that are not going."""
-    return [each for each in kubectl.list("pods", ROUTER) if "deletionTimestamp" not in each["metadata"]]
+    return [item for item in kubectl.list("pods", ROUTER) if "deletionTimestamp" not in item["metadata"]]

@@ -32,7 +32,7 @@ SMALL = {
 def registry(source: Path) -> str:
     """What stands before the images' names in the manifests of a source tree, which may be an earlier one."""
     named = yaml.safe_load((source / "manifests/images/kustomization.yaml").read_text())["images"]
-    return str(next(each["newName"] for each in named)).rpartition("/")[0]
+    return str(next(item["newName"] for item in named)).rpartition("/")[0]
 
 
 @contextmanager

@@ -63,12 +63,12 @@ def _revision(slot: str) -> str:
 
 def parse(log: str) -> list[Outcome]:
     """Outcomes from a log of container lines: those that are JSON; what stands before it is the runtime's."""
-    found = []
+    result = []
     for line in log.splitlines():
         _, brace, rest = line.partition("{")
         if brace:
-            found.append(Outcome(**json.loads(brace + rest)))
-    return found
+            result.append(Outcome(**json.loads(brace + rest)))
+    return result
 
 
 def seen(into: Seen, outcomes: Sequence[Outcome], since: int, needed: Mapping[str, int]) -> None:
@@ -99,12 +99,12 @@ def seen(into: Seen, outcomes: Sequence[Outcome], since: int, needed: Mapping[st
 
 def p99(outcomes: Sequence[Outcome]) -> float:
     """Seconds within which 99 of 100 requests ended that were answered in full."""
-    ordered = sorted(each.seconds for each in outcomes if not each.error)
+    ordered = sorted(outcome.seconds for outcome in outcomes if not outcome.error)
     return ordered[len(ordered) * 99 // 100]
 
 
-def unharmed(found: Seen) -> bool:
+def unharmed(result: Seen) -> bool:
     """Every request was answered in full by a replica that was warm for the prompt."""
-    assert found.requests > 0
-    assert (found.failed, found.cut, found.cold) == ([], [], [])
+    assert result.requests > 0
+    assert (result.failed, result.cut, result.cold) == ([], [], [])
     return True

@@ -20,7 +20,7 @@ DISCOVERY = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryLis
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 """Annotation from which `kubectl apply` learns what it set the last time."""
 
-ESCAPED = str.maketrans({each: f"\\u{ord(each):04x}" for each in "<>&\u2028\u2029"})
+ESCAPED = str.maketrans({item: f"\\u{ord(item):04x}" for item in "<>&\u2028\u2029"})
 """Signs that Go's JSON does not write as they are: what was applied is compared byte by byte."""
 
 
@@ -75,47 +75,49 @@ class ApiClient:
             raise UnansweredError(str(error)) from error
         self._host: str = api.configuration.host
         self._pools: urllib3.PoolManager = api.rest_client.pool_manager
-        self._headers = {each["key"]: each["value"] for each in api.configuration.auth_settings().values()}
+        self._headers = {
+            auth_setting["key"]: auth_setting["value"] for auth_setting in api.configuration.auth_settings().values()
+        }
         self._namespace: str = context["context"].get("namespace", "default")
         self._resources: dict[str, Resource] = {}
 
     def get(self, kind: str, name: str, namespace: str) -> dict[str, Any] | None:
         """Return one object as `kubectl get -o json` does, None when there is none."""
-        status, found = self._ask("GET", f"{self._path(kind, namespace)}/{name}")
-        if status == 404 and found.get("details", {}).get("name") == name:
+        status, result = self._ask("GET", f"{self._path(kind, namespace)}/{name}")
+        if status == 404 and result.get("details", {}).get("name") == name:
             return None
-        return _shown(self._accepted(status, found))
+        return _shown(self._accepted(status, result))
 
     def list(self, kinds: str, selector: str, namespace: str) -> list[dict[str, Any]]:
         """Return the objects of one or more kinds as `kubectl get -o json` does."""
         objects: list[dict[str, Any]] = []
         for kind in kinds.split(","):
             query = {"labelSelector": selector} if selector else {}
-            found = self._accepted(*self._ask("GET", self._path(kind, namespace), query))
-            of_list = {"apiVersion": found["apiVersion"], "kind": found["kind"].removesuffix("List")}
-            objects += [_shown(of_list | each) for each in found["items"]]
+            accepted = self._accepted(*self._ask("GET", self._path(kind, namespace), query))
+            of_list = {"apiVersion": accepted["apiVersion"], "kind": accepted["kind"].removesuffix("List")}
+            objects += [_shown(of_list | item) for item in accepted["items"]]
         return objects
 
-    def create(self, wanted: Mapping[str, Any], namespace: str) -> None:
+    def create(self, desired: Mapping[str, Any], namespace: str) -> None:
         """Create an object as `kubectl apply` does one that is not there."""
-        resource = self._resource(_word(wanted["apiVersion"], wanted["kind"]))
-        metadata = {"annotations": {}, **wanted["metadata"]}
+        resource = self._resource(_word(desired["apiVersion"], desired["kind"]))
+        metadata = {"annotations": {}, **desired["metadata"]}
         if resource.namespaced:
             metadata.setdefault("namespace", namespace or self._namespace)
         applied = (
-            orjson.dumps({**wanted, "metadata": metadata}, option=orjson.OPT_SORT_KEYS).decode().translate(ESCAPED)
+            orjson.dumps({**desired, "metadata": metadata}, option=orjson.OPT_SORT_KEYS).decode().translate(ESCAPED)
         )
         metadata["annotations"] = {**metadata["annotations"], LAST_APPLIED: applied + "\n"}
         query = {"fieldManager": "kubectl-client-side-apply", "fieldValidation": "Strict"}
         path = resource.path(metadata.get("namespace", ""))
-        self._accepted(*self._ask("POST", path, query, {**wanted, "metadata": metadata}))
+        self._accepted(*self._ask("POST", path, query, {**desired, "metadata": metadata}))
 
-    def apply(self, wanted: Mapping[str, Any], namespace: str) -> None:
+    def apply(self, desired: Mapping[str, Any], namespace: str) -> None:
         """Create or change an object as `kubectl apply --server-side` does."""
-        resource, metadata = self._resource(_word(wanted["apiVersion"], wanted["kind"])), wanted["metadata"]
+        resource, metadata = self._resource(_word(desired["apiVersion"], desired["kind"])), desired["metadata"]
         path = f"{resource.path(metadata.get('namespace') or namespace or self._namespace)}/{metadata['name']}"
         query = {"fieldManager": "kubectl", "fieldValidation": "Strict", "force": "false"}
-        self._accepted(*self._ask("PATCH", path, query, wanted, kind="application/apply-patch+yaml"))
+        self._accepted(*self._ask("PATCH", path, query, desired, kind="application/apply-patch+yaml"))
 
     def patch(self, kind: str, name: str, body: Mapping[str, Any], namespace: str, subresource: str = "") -> None:
         """Merge a patch into an object as `kubectl patch --type=merge` does."""
@@ -126,16 +128,16 @@ class ApiClient:
     def delete(self, kind: str, name: str, namespace: str) -> str:
         """Delete an object as `kubectl delete --wait=false` does; returns its uid."""
         path = f"{self._path(kind, namespace)}/{name}"
-        found = self._accepted(*self._ask("DELETE", path, body={"propagationPolicy": "Background"}))
-        uid: str = (found.get("details") or found["metadata"])["uid"]
+        accepted = self._accepted(*self._ask("DELETE", path, body={"propagationPolicy": "Background"}))
+        uid: str = (accepted.get("details") or accepted["metadata"])["uid"]
         return uid
 
-    def _accepted(self, status: int, found: dict[str, Any]) -> dict[str, Any]:
+    def _accepted(self, status: int, result: dict[str, Any]) -> dict[str, Any]:
         if status not in (200, 201, 202):
             if status == 404:  # perhaps the kind is gone, or served elsewhere
                 self._resources.clear()
             raise UnansweredError(f"status {status}")
-        return found
+        return result
 
     def _path(self, kind: str, namespace: str) -> str:
         kind = kind.lower()  # a kind's own name in small letters is its resource's in the singular
@@ -152,15 +154,15 @@ class ApiClient:
         """Learn by which words kinds may be named. The core group goes before others, as it does for kubectl."""
         resources: dict[str, Resource] = {}
         for root in ("/api", "/apis"):
-            _, found = self._ask("GET", root, accept=DISCOVERY)
-            for group in found.get("items", []):
+            _, result = self._ask("GET", root, accept=DISCOVERY)
+            for group in result.get("items", []):
                 name = group["metadata"].get("name", "")
                 for version in group["versions"]:
                     of = f"{name}/{version['version']}".lstrip("/")
-                    for each in version["resources"]:
-                        resource = Resource(f"{root}/{of}", each["resource"], each["scope"] == "Namespaced")
-                        kind = _word(of, each["responseKind"]["kind"])
-                        for word in (kind, each["resource"], each["singularResource"], *each.get("shortNames", [])):
+                    for item in version["resources"]:
+                        resource = Resource(f"{root}/{of}", item["resource"], item["scope"] == "Namespaced")
+                        kind = _word(of, item["responseKind"]["kind"])
+                        for word in (kind, item["resource"], item["singularResource"], *item.get("shortNames", [])):
                             resources.setdefault(word, resource)
         self._resources = resources
 
@@ -183,10 +185,10 @@ class ApiClient:
                 retries=False,
                 timeout=SECONDS,
             )
-            found = orjson.loads(answer.data)
+            result = orjson.loads(answer.data)
         except (urllib3.exceptions.HTTPError, ValueError) as error:
             raise UnansweredError(f"{type(error).__name__}: {error}") from error
-        return answer.status, found if isinstance(found, dict) else {}
+        return answer.status, result if isinstance(result, dict) else {}
 
 
 def _word(version: str, kind: str) -> str:
@@ -194,7 +196,7 @@ def _word(version: str, kind: str) -> str:
     return f"{version}, {kind}"
 
 
-def _shown(found: dict[str, Any]) -> dict[str, Any]:
+def _shown(result: dict[str, Any]) -> dict[str, Any]:
     """Leave out what kubectl leaves out."""
-    found["metadata"].pop("managedFields", None)
-    return found
+    result["metadata"].pop("managedFields", None)
+    return result

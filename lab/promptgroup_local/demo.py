@@ -164,9 +164,9 @@ class Demo:
         await asyncio.to_thread(self._kubectl.wait_warm, task, f"{REPLICAS}/{REPLICAS}")
         after = await drive(followed, target, concurrency=CONCURRENCY // 3, turns=1)
         own = sum(outcome.served_by.endswith(f"/{lost}") for outcome in before)
-        strangers = {each.session for each in before if not each.served_by.endswith(f"/{lost}")}
-        changed, both = moved((each for each in before if each.session in strangers),
-                              (each for each in [*during, *after] if each.session in strangers))  # fmt: skip
+        strangers = {outcome.session for outcome in before if not outcome.served_by.endswith(f"/{lost}")}
+        changed, both = moved((outcome for outcome in before if outcome.session in strangers),
+                              (outcome for outcome in [*during, *after] if outcome.session in strangers))  # fmt: skip
         return Change(
             name=f"delete a pod of {task}",
             followed=both,
@@ -213,8 +213,8 @@ class Demo:
         return [lab.engine_url(pod) for pod in pods if "podIP" in pod["status"]]  # a pod that is new has no address yet
 
     def _fingerprint(self, task: str) -> str:
-        found = self._kubectl.get("promptgroup", task) or {}
-        return str(found.get("status", {}).get("fingerprint", ""))
+        promptgroup = self._kubectl.get("promptgroup", task) or {}
+        return str(promptgroup.get("status", {}).get("fingerprint", ""))
 
     async def _routed(self, task: str, slots: int) -> None:
         """Wait until the router's own table has so many ready slots on the revision that new sessions go to."""
@@ -235,11 +235,11 @@ class Demo:
 
     async def _cold_requests(self, of: Iterable[str]) -> float:
         """Client requests that met a cold Tier 1 so far; of engines that are gone the count as last seen."""
-        found = await asyncio.gather(*(scrape([url]) for url in self._engines(of)), return_exceptions=True)
-        for each in found:
-            if isinstance(each, dict):
-                self._seen.update(each)
-        return sum(each.cold or 0 for each in self._seen.values())
+        result = await asyncio.gather(*(scrape([url]) for url in self._engines(of)), return_exceptions=True)
+        for item in result:
+            if isinstance(item, dict):
+                self._seen.update(item)
+        return sum(counters.cold or 0 for counters in self._seen.values())
 
     def report(self, runs: Sequence[Summary], changes: Sequence[Change]) -> None:
         """The two tables."""
@@ -248,9 +248,14 @@ class Demo:
         for heading in ("change", "sessions", "moved", "expected to", "failed", "cold"):
             table.add_column(heading, justify="left" if heading in ("change", "expected to") else "right")
         table.caption = "failed: requests without a whole answer; cold: requests that met a cold Tier 1, by the engines"
-        for each in changes:
+        for change in changes:
             table.add_row(
-                each.name, str(each.followed), str(each.moved), each.allowed, str(each.failed), f"{each.cold:.0f}"
+                change.name,
+                str(change.followed),
+                str(change.moved),
+                change.allowed,
+                str(change.failed),
+                f"{change.cold:.0f}",
             )
         self._console.print(table)
 

@@ -60,7 +60,7 @@ class Kubectl:
 
     def apply(self, *objects: dict[str, Any], check: bool = True) -> subprocess.CompletedProcess[str]:
         """Apply objects: those of the front that are not there yet without the program, which compares the others."""
-        left = list(dropwhile(lambda each: self._done(lambda api: api.create(each, self.namespace)), objects))
+        left = list(dropwhile(lambda item: self._done(lambda api: api.create(item, self.namespace)), objects))
         if not left:
             return subprocess.CompletedProcess([], 0, "", "")
         return self.run("apply", "-f", "-", stdin=yaml.safe_dump_all(left), check=check)
@@ -72,14 +72,14 @@ class Kubectl:
     def apply_folder(self, folder: Path) -> None:
         """Apply a folder's kustomization on the server's side."""
         objects = _kustomized(self._program, folder)
-        left = list(dropwhile(lambda each: self._done(lambda api: api.apply(each, self.namespace)), objects))
+        left = list(dropwhile(lambda item: self._done(lambda api: api.apply(item, self.namespace)), objects))
         if left:
             self.run("apply", "--server-side", "-f", "-", stdin=yaml.safe_dump_all(left))
 
-    def _done(self, ask: Callable[[ApiClient], None]) -> bool:
+    def _done(self, request: Callable[[ApiClient], None]) -> bool:
         """Return True if the API server did what it was asked; else the program is to try, and to say why."""
         with contextlib.suppress(UnansweredError):
-            ask(api_client(self.kubeconfig))
+            request(api_client(self.kubeconfig))
             return True
         return False
 
@@ -88,8 +88,8 @@ class Kubectl:
         with contextlib.suppress(UnansweredError):
             return api_client(self.kubeconfig).get(kind, name, self.namespace)
         done = self.run("get", kind, name, "-o", "json", "--ignore-not-found")
-        found: dict[str, Any] | None = json.loads(done.stdout) if done.stdout.strip() else None
-        return found
+        result: dict[str, Any] | None = json.loads(done.stdout) if done.stdout.strip() else None
+        return result
 
     def list(self, kind: str, selector: str = "") -> list[dict[str, Any]]:
         """Objects of one or more kinds."""
@@ -121,36 +121,40 @@ class Kubectl:
         self.run("delete", kind, name, *extra, f"--wait={str(wait).lower()}")
 
     def _gone(self, kind: str, name: str, uid: str) -> bool | None:
-        found = self.get(kind, name)
-        return True if found is None or found["metadata"]["uid"] != uid else None
+        result = self.get(kind, name)
+        return True if result is None or result["metadata"]["uid"] != uid else None
 
     def rolled_out(self, deployment: str, seconds: float = DEADLINE) -> None:
         """Wait until all replicas of a Deployment are of its template and available, as `rollout status` does."""
 
         def holds() -> bool | None:
-            found = self.get("deployment", deployment) or {"metadata": {"generation": 1}, "spec": {"replicas": 1}}
-            told, wanted = found.get("status", {}), found["spec"]["replicas"]
-            fresh = told.get("observedGeneration", 0) >= found["metadata"]["generation"]
-            counts = {told.get(each, 0) for each in ("replicas", "updatedReplicas", "availableReplicas")}
-            return True if fresh and counts == {wanted} else None
+            result = self.get("deployment", deployment) or {"metadata": {"generation": 1}, "spec": {"replicas": 1}}
+            status, replicas = result.get("status", {}), result["spec"]["replicas"]
+            fresh = status.get("observedGeneration", 0) >= result["metadata"]["generation"]
+            counts = {status.get(name, 0) for name in ("replicas", "updatedReplicas", "availableReplicas")}
+            return True if fresh and counts == {replicas} else None
 
         wait_for(holds, f"deployment {deployment} to roll out", lambda: self.get("deployment", deployment), seconds)
 
     def condition(self, group: str, kind: str) -> dict[str, Any]:
         """A condition of a PromptGroup, empty when it has none of that type."""
-        found = self.get("promptgroup", group) or {}
-        conditions = found.get("status", {}).get("conditions", [])
-        return next((each for each in conditions if each["type"] == kind), {})
+        promptgroup = self.get("promptgroup", group) or {}
+        conditions = promptgroup.get("status", {}).get("conditions", [])
+        return next((condition for condition in conditions if condition["type"] == kind), {})
 
     def wait_condition(self, group: str, kind: str, status: str, reason: str | None = None) -> dict[str, Any]:
         """Wait until a PromptGroup has the condition for its present generation."""
 
         def holds() -> dict[str, Any] | None:
-            found = self.get("promptgroup", group) or {}
-            generation = found.get("metadata", {}).get("generation")
-            for each in found.get("status", {}).get("conditions", []):
-                if (each["type"], each["status"], each["observedGeneration"]) == (kind, status, generation):
-                    return each if reason in (None, each["reason"]) else None
+            promptgroup = self.get("promptgroup", group) or {}
+            generation = promptgroup.get("metadata", {}).get("generation")
+            for condition in promptgroup.get("status", {}).get("conditions", []):
+                if (condition["type"], condition["status"], condition["observedGeneration"]) == (
+                    kind,
+                    status,
+                    generation,
+                ):
+                    return condition if reason in (None, condition["reason"]) else None
             return None
 
         return wait_for(
@@ -163,11 +167,14 @@ class Kubectl:
         """Wait until a PromptGroup reports `warm`, as in 3/3, for its present generation and is Ready."""
 
         def holds() -> dict[str, Any] | None:
-            found = self.get("promptgroup", group) or {}
-            status = found.get("status", {})
-            fresh = status.get("observedGeneration") == found.get("metadata", {}).get("generation")
-            ready = any(each["type"] == "Ready" and each["status"] == "True" for each in status.get("conditions", []))
-            return found if fresh and ready and status.get("warm") == warm else None
+            promptgroup = self.get("promptgroup", group) or {}
+            status = promptgroup.get("status", {})
+            fresh = status.get("observedGeneration") == promptgroup.get("metadata", {}).get("generation")
+            ready = any(
+                condition["type"] == "Ready" and condition["status"] == "True"
+                for condition in status.get("conditions", [])
+            )
+            return promptgroup if fresh and ready and status.get("warm") == warm else None
 
         return wait_for(
             holds, f"{group}: warm {warm}", lambda: (self.get("promptgroup", group) or {}).get("status"), seconds
@@ -185,7 +192,7 @@ def _kustomized(program: str, folder: Path) -> Sequence[dict[str, Any]]:
 
 def wait_for(
     probe: Callable[[], T | None],
-    what: str,
+    subject: str,
     show: Callable[[], object] | None = None,
     seconds: float = DEADLINE,
 ) -> T:
@@ -204,5 +211,5 @@ def wait_for(
         now = time.monotonic()
         if now > deadline:
             state = json.dumps(show(), indent=1, default=str)[:6000] if show else ""
-            raise TimeoutError(f"waited {seconds:.0f} s in vain for {what}\n{state}")
+            raise TimeoutError(f"waited {seconds:.0f} s in vain for {subject}\n{state}")
         time.sleep(min(max(POLL, REST * (now - began), SHARE * (now - start)), LONGEST_POLL))

@@ -43,7 +43,7 @@ def router_pod(kubectl: Kubectl) -> dict[str, Any]:
 
     def ready() -> dict[str, Any] | None:
         for pod in kubectl.list("pods", "app.kubernetes.io/name=promptgroup-router"):
-            conditions = {each["type"]: each["status"] for each in pod["status"].get("conditions", [])}
+            conditions = {condition["type"]: condition["status"] for condition in pod["status"].get("conditions", [])}
             if conditions.get("Ready") == "True" and "deletionTimestamp" not in pod["metadata"]:
                 return pod
         return None

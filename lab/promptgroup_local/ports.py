@@ -24,13 +24,13 @@ def free_ports(count: int) -> list[int]:
         OSError: there are not so many.
     """
     highest = _highest()
-    found: list[int] = []
+    result: list[int] = []
     for _ in range(_TRIES):
-        if len(found) == count:
-            return found
+        if len(result) == count:
+            return result
         port = _CHOOSER.randrange(LOWEST, highest)
-        if port not in found and _is_free(port):
-            found.append(port)
+        if port not in result and _is_free(port):
+            result.append(port)
     raise OSError(f"no {count} free ports between {LOWEST} and {highest} on 127.0.0.1")
 
 

@@ -50,19 +50,19 @@ WIDTH = 130
 def options() -> argparse.ArgumentParser:
     """The flags."""
     parser = argparse.ArgumentParser(prog="python -m promptgroup_research", description=(__doc__ or "").split("\n")[0])
-    what = parser.add_mutually_exclusive_group()
+    group = parser.add_mutually_exclusive_group()
     names = ", ".join(scenarios.NAMES)
-    what.add_argument("--scenario", nargs="*", choices=scenarios.NAMES, metavar="NAME",
+    group.add_argument("--scenario", nargs="*", choices=scenarios.NAMES, metavar="NAME",
                       help=f"replicas or prompts change: all of these, or some of {names}")  # fmt: skip
-    what.add_argument("--article", action="store_true", help="the tables of articles on prefix caching, measured")
-    what.add_argument("--bursts", nargs="?", type=count, const=len(bursts.SEEDS), metavar="SEEDS",
+    group.add_argument("--article", action="store_true", help="the tables of articles on prefix caching, measured")
+    group.add_argument("--bursts", nargs="?", type=count, const=len(bursts.SEEDS), metavar="SEEDS",
                       help=f"agents under a burst of 3 x capacity: so many seeds ({len(bursts.SEEDS)})")  # fmt: skip
-    what.add_argument("--greetings", action="store_true", help="sessions that begin with the same short message")
-    what.add_argument("--leaving", action="store_true", help="the slots that leave: the highest, or the coldest")
-    what.add_argument("--tiers", action="store_true", help="KV tiers behind the engines: host memory, or a pool")
-    what.add_argument("--noise", action="store_true", help="engines whose speed varies, and that tell late")
-    what.add_argument("--sizes", action="store_true", help="caches half and twice as large, 32 and 100 replicas")
-    what.add_argument("--capacity", action="store_true", help="recompute what 100 %% load is")
+    group.add_argument("--greetings", action="store_true", help="sessions that begin with the same short message")
+    group.add_argument("--leaving", action="store_true", help="the slots that leave: the highest, or the coldest")
+    group.add_argument("--tiers", action="store_true", help="KV tiers behind the engines: host memory, or a pool")
+    group.add_argument("--noise", action="store_true", help="engines whose speed varies, and that tell late")
+    group.add_argument("--sizes", action="store_true", help="caches half and twice as large, 32 and 100 replicas")
+    group.add_argument("--capacity", action="store_true", help="recompute what 100 %% load is")
     parser.add_argument("--workload", nargs="+", choices=WORKLOADS, default=list(GATED))
     parser.add_argument("--policy", nargs="+", choices=sorted(POLICIES), default=list(POLICIES), metavar="NAME",
                         help=", ".join(POLICIES))  # fmt: skip
@@ -100,14 +100,14 @@ def compared(
         for policy in chosen.policy
         for seed in seeds[: kinds[name].seeds]
     ]
-    found = Findings(cells=cells(jobs, watched(console, run, jobs, chosen.jobs)))
-    found.judged = gates(found.cells, QUICK if chosen.quick else WHOLE)
-    found.sheets = [*comparisons(found.cells, titles), verdicts(found.judged)]
-    for name, load in dict.fromkeys((cell.workload, cell.load) for cell in found.cells):
-        here = [cell for cell in found.cells if (cell.workload, cell.load) == (name, load)]
+    result = Findings(cells=cells(jobs, watched(console, run, jobs, chosen.jobs)))
+    result.judged = gates(result.cells, QUICK if chosen.quick else WHOLE)
+    result.sheets = [*comparisons(result.cells, titles), verdicts(result.judged)]
+    for name, load in dict.fromkeys((cell.workload, cell.load) for cell in result.cells):
+        here = [cell for cell in result.cells if (cell.workload, cell.load) == (name, load)]
         for kind, drawing in plots.comparison(here, f"{titles[name]}, {load:.0%} load").items():
-            found.drawings[f"{name}-{load * 100:.0f}-{kind}"] = drawing
-    return found
+            result.drawings[f"{name}-{load * 100:.0f}-{kind}"] = drawing
+    return result
 
 
 def played(chosen: argparse.Namespace, seeds: Sequence[int], titles: dict[str, str], console: Console) -> Findings:
@@ -122,13 +122,15 @@ def played(chosen: argparse.Namespace, seeds: Sequence[int], titles: dict[str, s
     ]
     outcomes = scenarios.outcomes(jobs, watched(console, scenarios.run, jobs, chosen.jobs))
     judged = scenarios.gates(outcomes)
-    found = Findings([*scenarios.sheets(outcomes, titles), verdicts(judged)], judged)
+    result = Findings([*scenarios.sheets(outcomes, titles), verdicts(judged)], judged)
     for name in names:
         of_one = [
-            each for each in outcomes if (each.workload, each.policy) == (name, OURS) and each.scenario in PLOTTED
+            outcome
+            for outcome in outcomes
+            if (outcome.workload, outcome.policy) == (name, OURS) and outcome.scenario in PLOTTED
         ]
-        found.drawings[f"{name}-events"] = plots.over_time(of_one, f"{titles[name]}: TTFT p99 over time")
-    return found
+        result.drawings[f"{name}-events"] = plots.over_time(of_one, f"{titles[name]}: TTFT p99 over time")
+    return result
 
 
 def left(chosen: argparse.Namespace, seeds: Sequence[int], titles: dict[str, str], console: Console) -> list[Sheet]:
@@ -204,11 +206,11 @@ def main() -> int:
                 figure = capacity.measured(Job(name, "oracle", 1.0, 1), figure)
             console.print(f"{kinds[name].title}: {figure:.2f} requests/s")
         return 0
-    found = findings(chosen, seeds, kinds, console)
-    for sheet in found.sheets:
+    result = findings(chosen, seeds, kinds, console)
+    for sheet in result.sheets:
         console.print(sheet.rich())
-    write(chosen, found.sheets, lambda: as_json(found.cells, found.judged), found.drawings)
-    return int(chosen.strict and not all(gate.met for gate in found.judged))
+    write(chosen, result.sheets, lambda: as_json(result.cells, result.judged), result.drawings)
+    return int(chosen.strict and not all(gate.met for gate in result.judged))
 
 
 if __name__ == "__main__":

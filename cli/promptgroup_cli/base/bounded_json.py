@@ -22,13 +22,13 @@ def parse(content: bytes) -> Any:
         JsonError: the content is no JSON document, or nested too deeply.
     """
     try:
-        found = orjson.loads(content)
+        result = orjson.loads(content)
     except orjson.JSONDecodeError as error:
         if any(word in error.msg for word in ("depth", "ecursion")):  # by the version of orjson
             raise JsonError(_TOO_DEEP) from None
         raise JsonError(f"not JSON, at line {error.lineno} column {error.colno}") from None
-    check_depth(found)
-    return found
+    check_depth(result)
+    return result
 
 
 def check_depth(value: object) -> None:

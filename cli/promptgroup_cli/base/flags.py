@@ -86,14 +86,14 @@ def add_router(parser: argparse._ActionsContainer, *, several: bool = False) -> 
     )
 
 
-def add_interval(parser: argparse._ActionsContainer, default: float, least: float, what: str) -> None:
+def add_interval(parser: argparse._ActionsContainer, default: float, least: float, subject: str) -> None:
     """Add the flag that says how many seconds lie between two looks."""
     parser.add_argument(
         "--interval",
         type=partial(_seconds, least),
         default=default,
         metavar="SECONDS",
-        help=f"{what} (default: %(default)g)",
+        help=f"{subject} (default: %(default)g)",
     )
 
 

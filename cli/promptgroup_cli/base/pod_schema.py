@@ -47,12 +47,12 @@ def faults(template: Mapping[str, Any]) -> list[str]:
     Args:
         template: the template as it is applied, without directives of a patch.
     """
-    found: list[str] = []
-    for each in _of_model("", template, "V1PodTemplateSpec"):
-        if len(found) == MOST:
-            return [*found, "and more"]
-        found.append(each)
-    return found
+    result: list[str] = []
+    for item in _of_model("", template, "V1PodTemplateSpec"):
+        if len(result) == MOST:
+            return [*result, "and more"]
+        result.append(item)
+    return result
 
 
 def _of_model(path: str, value: object, name: str) -> Iterator[str]:
@@ -104,9 +104,9 @@ def _of_one(path: str, value: object, kind: str, field: str, model: str) -> Iter
     else:
         fits = isinstance(value, bool if kind == "bool" else str)
     if not fits:
-        wanted = _WORDS.get(kind, "a text")
-        way = f": write {json.dumps(_yaml(value))}" if wanted == "a text" and isinstance(value, int | float) else ""
-        yield f"{path} is {_kind(value)}, and must be {wanted}{way}"
+        word = _WORDS.get(kind, "a text")
+        way = f": write {json.dumps(_yaml(value))}" if word == "a text" and isinstance(value, int | float) else ""
+        yield f"{path} is {_kind(value)}, and must be {word}{way}"
     elif field in _QUANTITIES and diff.quantity(value) is None:
         yield f"{path} is {json.dumps(value)[:60]}, and must be a number such as 2, 500m or 64Gi"
     elif (allowed := _ENUMS.get((model, field))) is not None and value not in allowed:

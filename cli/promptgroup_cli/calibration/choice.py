@@ -37,8 +37,8 @@ class AnsweredPairs(NamedTuple):
 
 def outcome(judged: Sequence[Judged], threshold: float) -> AnsweredPairs:
     """Return what a cache with a threshold makes of pairs."""
-    given = [each.pair.same for each in judged if each.similarity >= threshold]
-    return AnsweredPairs(threshold, len(judged), sum(each.pair.same for each in judged), len(given), sum(given))
+    given = [item.pair.same for item in judged if item.similarity >= threshold]
+    return AnsweredPairs(threshold, len(judged), sum(item.pair.same for item in judged), len(given), sum(given))
 
 
 def fewest(errors: int, precision: float) -> int:
@@ -63,12 +63,14 @@ def choose(judged: Sequence[Judged], precision: float) -> AnsweredPairs | None:
     best: AnsweredPairs | None = None
     for errors in ALLOWED:
         needed = fewest(errors, precision)
-        begin = next((index for index, each in enumerate(outcomes) if each.answered >= needed), len(outcomes))
-        for each in outcomes[begin:]:
-            if not _proven(each.answered - each.right, each.answered, precision):
+        begin = next(
+            (index for index, answered_pairs in enumerate(outcomes) if answered_pairs.answered >= needed), len(outcomes)
+        )
+        for answered_pairs in outcomes[begin:]:
+            if not _proven(answered_pairs.answered - answered_pairs.right, answered_pairs.answered, precision):
                 break
-            if best is None or each.threshold < best.threshold:
-                best = each
+            if best is None or answered_pairs.threshold < best.threshold:
+                best = answered_pairs
     return best
 
 

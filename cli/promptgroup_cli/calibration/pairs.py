@@ -35,7 +35,7 @@ def read_pairs(content: bytes, name: str) -> list[Pair]:
     Raises:
         InputError: a line is no pair, or there are too many. The message never quotes it.
     """
-    found: list[Pair] = []
+    pairs: list[Pair] = []
     for number, line in enumerate(content.splitlines(), 1):
         if not line.strip():
             continue
@@ -53,12 +53,12 @@ def read_pairs(content: bytes, name: str) -> list[Pair]:
             raise InputError(
                 f"{name}: line {number}: a question has no text, or more than {MOST_CHARACTERS} characters"
             )
-        found.append(Pair(one, other, same))
-        if len(found) > MOST_PAIRS:
+        pairs.append(Pair(one, other, same))
+        if len(pairs) > MOST_PAIRS:
             raise InputError(f"{name}: more than {MOST_PAIRS} pairs: give a sample of them")
-    if not found:
+    if not pairs:
         raise InputError(f"{name}: no pairs")
-    return found
+    return pairs
 
 
 def is_held_out(pair: Pair) -> bool:

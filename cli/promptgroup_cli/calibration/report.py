@@ -24,7 +24,7 @@ def report(
         precision: the wanted one.
     """
     everything = [*chosen_from, *held_out]
-    same = sum(each.pair.same for each in everything)
+    same = sum(judged.pair.same for judged in everything)
     yield f"{len(everything)} pairs, {same} of them with one answer; {len(held_out)} are held out"
     yield ""
     yield "All pairs, with 95 % confidence intervals:"
@@ -63,7 +63,7 @@ def row(of: AnsweredPairs) -> tuple[str, ...]:
 
 def _thresholds(judged: Sequence[Judged]) -> list[float]:
     """Return thresholds between the similarities of pairs that are given, in steps of 0.01 to 0.05."""
-    given = sorted(each.similarity for each in judged)
+    given = sorted(item.similarity for item in judged)
     if not given:
         return []
     top = min(100, int(given[-1] * 100))
@@ -73,11 +73,11 @@ def _thresholds(judged: Sequence[Judged]) -> list[float]:
 
 
 def _wrong(judged: Sequence[Judged]) -> Iterator[str]:
-    wrong = sorted((each for each in judged if not each.pair.same), key=lambda each: -each.similarity)
-    for each in wrong[:MOST_WRONG]:
-        yield f"  {each.similarity:.3f}  {_short(each.pair.one)} | {_short(each.pair.other)}"
+    wrong = sorted((item for item in judged if not item.pair.same), key=lambda item: -item.similarity)
+    for item in wrong[:MOST_WRONG]:
+        yield f"  {item.similarity:.3f}  {_short(item.pair.one)} | {_short(item.pair.other)}"
 
 
 def _short(text: str) -> str:
-    plain = " ".join("".join(each if each.isprintable() else " " for each in text).split())
+    plain = " ".join("".join(item if item.isprintable() else " " for item in text).split())
     return plain if len(plain) <= 60 else plain[:57] + "..."

@@ -65,7 +65,7 @@ def answer_kubectl(parser: argparse.ArgumentParser, words: Sequence[str]) -> lis
 
     *typed, last = words or [""]
     line = f"{shlex.join([parser.prog, *typed])} {last}"
-    asked = {
+    requested = {
         "_ARGCOMPLETE": "1",
         "_ARGCOMPLETE_IFS": "\n",
         "_ARGCOMPLETE_DFS": "\t",
@@ -74,18 +74,18 @@ def answer_kubectl(parser: argparse.ArgumentParser, words: Sequence[str]) -> lis
         "COMP_POINT": str(len(line)),
         "COMP_TYPE": "",
     }
-    found = io.StringIO()
+    result = io.StringIO()
     before = dict(os.environ)
-    os.environ.update(asked)
+    os.environ.update(requested)
     try:
         Finder()(
             parser,
             always_complete_options=False,
-            output_stream=found,
+            output_stream=result,
             exit_method=lambda _: None,
             default_completer=SuppressCompleter(),
         )
     finally:
         os.environ.clear()
         os.environ.update(before)
-    return [*found.getvalue().splitlines(), DEFAULT]
+    return [*result.getvalue().splitlines(), DEFAULT]

@@ -89,15 +89,15 @@ def run(arguments: argparse.Namespace) -> int:
                 "--write: these routers keep no text of prompts: give your own requests with --sample FILE, or "
                 "install the routers with --keep-samples"
             )
-        found = chosen([*shared, *listed], sample, arguments.hash)
-        _write(arguments.write, manifest(arguments.name, found["model"], sample[found["hash"]]))
+        result = chosen([*shared, *listed], sample, arguments.hash)
+        _write(arguments.write, manifest(arguments.name, result["model"], sample[result["hash"]]))
         return ExitStatus.OK
     if arguments.output == "json":
         print(document(shared[: arguments.limit], listed[: arguments.limit], silent))
     else:
         if shared:
             print(shared_table(shared[: arguments.limit], sample), end="\n\n")
-        whole = sum(float(each["tokensPerSecond"]) for each in listed)
+        whole = sum(float(item["tokensPerSecond"]) for item in listed)
         print(table(listed[: arguments.limit], whole, sample, silent))
     return ExitStatus.OK if shared or listed else ExitStatus.NEGATIVE
 
@@ -127,7 +127,7 @@ def _unwritable(name: str, error: OSError) -> str:
 def document(shared: Sequence[Document], listed: Sequence[Document], silent: Sequence[str]) -> str:
     """Return both lists as JSON."""
     hidden = ("bitmaps", "sample")  # text of prompts is written where it is asked for, and nowhere else
-    shown = [{name: value for name, value in each.items() if name not in hidden} for each in listed]
+    shown = [{name: value for name, value in item.items() if name not in hidden} for item in listed]
     return json.dumps({"shared": list(shared), "unmatched": shown, "routersWithoutAnswer": list(silent)}, indent=2)
 
 
@@ -156,7 +156,7 @@ def shared_table(shared: Sequence[Document], sample: dict[str, SamplePrompt] | N
 def _shared_row(prefix: Document, sample: dict[str, SamplePrompt]) -> tuple[str, ...]:
     computed, whole = float(prefix["computedTokensPerSecond"]), float(prefix["tokensPerSecond"])
     rate = prefix.get("prefillTokensPerSecond", 0.0)
-    known = sample.get(str(prefix["hash"]))
+    sample_prompt = sample.get(str(prefix["hash"]))
     return (
         str(prefix["hash"]),
         str(prefix["model"]),
@@ -168,7 +168,7 @@ def _shared_row(prefix: Document, sample: dict[str, SamplePrompt]) -> tuple[str,
         f"{computed:.1f}",
         f"{computed / rate:.2f}" if rate else "-",
         _number(int(prefix["sessions"])),
-        f"{known.requests} requests" if known is not None else "-",
+        f"{sample_prompt.requests} requests" if sample_prompt is not None else "-",
     )
 
 
@@ -185,7 +185,7 @@ def table(
     """
     if not listed:
         return "Every request matched a group."
-    rows = [HEADS, *(_row(each, whole, sample) for each in listed)]
+    rows = [HEADS, *(_row(item, whole, sample) for item in listed)]
     if sample is None:
         rows = [(*row[:SAMPLE_HEAD], *row[SAMPLE_HEAD + 1 :]) for row in rows]
     lines = columns(rows, right=range(2, 9))
@@ -195,33 +195,33 @@ def table(
         "SAVES is how many replicas are busy with TOKENS/S where no cache has them, by the measured rate of prefill.",
         "`--write FILE --hash HASH` makes a PromptGroup of a line.",
     ]
-    if any("near" in each or "varies" in each for each in listed):
+    if any("near" in item or "varies" in item for item in listed):
         lines.append(
             "NOTE: such requests miss the caches until their clients change: a group of the drifted text does not help."
         )
-    if any(int(each["texts"]) > 1 for each in listed):
+    if any(int(item["texts"]) > 1 for item in listed):
         lines.append(
             "TEXTS above 1: the text changes behind its beginning. `promptgroup lint` on a log says what changes."
         )
-    lines += [f"Router {each} did not answer." for each in silent]
+    lines += [f"Router {item} did not answer." for item in silent]
     return "\n".join(lines)
 
 
-def _row(each: Document, whole: float, sample: dict[str, SamplePrompt] | None) -> tuple[str, ...]:
-    saved = saves(each)
-    known = sample.get(str(each["hash"])) if sample is not None else None
+def _row(item: Document, whole: float, sample: dict[str, SamplePrompt] | None) -> tuple[str, ...]:
+    saved = saves(item)
+    sample_prompt = sample.get(str(item["hash"])) if sample is not None else None
     return (
-        str(each["hash"]),
-        str(each["model"]),
-        f"{each['prefixTokens']:.0f}",
-        f"{each['requestsPerSecond']:.2f}",
-        f"{each['tokensPerSecond']:.0f}",
-        f"{each['tokensPerSecond'] / whole:.0%}" if whole else "-",
+        str(item["hash"]),
+        str(item["model"]),
+        f"{item['prefixTokens']:.0f}",
+        f"{item['requestsPerSecond']:.2f}",
+        f"{item['tokensPerSecond']:.0f}",
+        f"{item['tokensPerSecond'] / whole:.0%}" if whole else "-",
         f"{saved:.2f}" if saved is not None else "-",
-        _number(int(each["sessions"])),
-        _number(int(each["texts"])),
-        f"{known.requests} requests" if known is not None else "-",
-        note(each) or "-",
+        _number(int(item["sessions"])),
+        _number(int(item["texts"])),
+        f"{sample_prompt.requests} requests" if sample_prompt is not None else "-",
+        note(item) or "-",
     )
 
 

@@ -66,13 +66,13 @@ def run(arguments: argparse.Namespace) -> int:
     """Run the command and return its exit status."""
     question = explain_question(read_text(arguments.file, MOST_BYTES), dict(arguments.header))
     by, answer = _ask(arguments, question)
-    told = parse_explanation(by, answer)
+    explanation = parse_explanation(by, answer)
     try:
-        text = table(told)
+        text = table(explanation)
     except ODD:
         raise no_router(by) from None
-    print(json.dumps(told, indent=2) if arguments.output == "json" else text)
-    return ExitStatus.OK if told.get("choice") is not None else ExitStatus.NEGATIVE
+    print(json.dumps(explanation, indent=2) if arguments.output == "json" else text)
+    return ExitStatus.OK if explanation.get("choice") is not None else ExitStatus.NEGATIVE
 
 
 def _ask(arguments: argparse.Namespace, question: bytes) -> tuple[str, bytes]:
@@ -92,15 +92,15 @@ def _ask(arguments: argparse.Namespace, question: bytes) -> tuple[str, bytes]:
     from promptgroup_cli.reach.connect import ClusterConnection, routers_at  # noqa: PLC0415
 
     if arguments.router is not None:
-        ((name, ask),) = routers_at([arguments.router]).items()
-        return f"router {name}", ask("/explain", question)
+        ((name, request),) = routers_at([arguments.router]).items()
+        return f"router {name}", request("/explain", question)
     with ClusterConnection(cluster_choice(arguments)) as cluster:
-        name, ask = min(cluster.routers(cluster.namespace).items())  # any: they agree
-        return f"router {cluster.namespace}/{name}", ask("/explain", question)
+        name, request = min(cluster.routers(cluster.namespace).items())  # any: they agree
+        return f"router {cluster.namespace}/{name}", request("/explain", question)
 
 
-def table(told: Told) -> str:
+def table(result: Told) -> str:
     """Return the text for people."""
-    lines = [line for name, text in facts(told) for line in fact(name, text)]
-    rows = candidates(told)
+    lines = [line for name, text in facts(result) for line in fact(name, text)]
+    rows = candidates(result)
     return "\n".join([*lines, "", *columns(rows)] if rows else lines)

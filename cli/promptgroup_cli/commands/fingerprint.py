@@ -79,20 +79,20 @@ class Hashed:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the command and return its exit status."""
-    found: list[Hashed] = []
+    hasheds: list[Hashed] = []
     good = True
     pinned = 0
     tools = _tools(arguments.tools)
     for name in arguments.files:
-        for each in _hashes(name, arguments.format, tools):
-            good = good and each.matches and not (arguments.check and each.wrong)
-            pinned += each.pin is not None
+        for digest in _hashes(name, arguments.format, tools):
+            good = good and digest.matches and not (arguments.check and digest.wrong)
+            pinned += digest.pin is not None
             if arguments.output == "json":
-                found.append(each)
+                hasheds.append(digest)
             else:
-                print(_line(each))
+                print(_line(digest))
     if arguments.output == "json":
-        print(json.dumps([_document(each) for each in found], indent=2))
+        print(json.dumps([_document(hashed) for hashed in hasheds], indent=2))
     if arguments.check and not pinned:
         sys.stdout.flush()
         raise InputError(
@@ -128,37 +128,42 @@ def _declared(name: str, content: str) -> Iterator[Hashed]:
     from promptgroup_cli.rehearsal import manifest  # noqa: PLC0415
 
     try:
-        found = manifest.declared_prompts(content, "default")
+        result = manifest.declared_prompts(content, "default")
     except manifest.ManifestError as error:
         raise InputError(f"{name}: {error}") from None
-    for each in found:
-        prompt = each.text.prompt
+    for declared in result:
+        prompt = declared.text.prompt
         yield Hashed(
-            f"{name}: PromptGroup {each.key.name}",
-            each.text.fingerprint,
+            f"{name}: PromptGroup {declared.key.name}",
+            declared.text.fingerprint,
             len(prompt.system.encode()),
             len(prompt.tools.encode()),
             len(prompt.messages.encode()),
-            pin=each.pin,
+            pin=declared.pin,
         )
 
 
 def _sent(name: str, request: InputRequest) -> Hashed:
-    ask = request.ask
+    parsed_request = request.ask
     place = f"{name}:{request.line}"
-    if ask is None:
+    if parsed_request is None:
         raise InputError(f"{place}: {request.problem}")
-    if ask.kind is ApiKind.TEXT:
+    if parsed_request.kind is ApiKind.TEXT:
         note = "only a PromptGroup tells where the prompt ends and the input begins"
-        return _hashed(place, ask.system.encode(), ask.tools, note)
-    field, late = late_system(ask)
+        return _hashed(place, parsed_request.system.encode(), parsed_request.tools, note)
+    field, late = late_system(parsed_request)
     if late:
         system = late.encode()
         note = f"the system text is {field}, and PromptGroups match the first message only: send it first"
         return Hashed(
-            place, hash_prefix(ask.tools, system), len(system), len(ask.tools.encode()), note=note, matches=False
+            place,
+            hash_prefix(parsed_request.tools, system),
+            len(system),
+            len(parsed_request.tools.encode()),
+            note=note,
+            matches=False,
         )
-    return _hashed(place, ask.system.encode(), ask.tools)
+    return _hashed(place, parsed_request.system.encode(), parsed_request.tools)
 
 
 def _tools(name: str | None) -> str | None:

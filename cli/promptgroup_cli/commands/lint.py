@@ -32,7 +32,7 @@ MOST_SHOWN = 10_000
 WIDTH = 120
 _SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 
-_SEVERITIES = {each.name.lower(): each for each in Severity}
+_SEVERITIES = {severity.name.lower(): severity for severity in Severity}
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -115,18 +115,18 @@ def _see_declared(linter: Linter, name: str, content: InputText) -> None:
     from promptgroup_cli.rehearsal import manifest, yaml_positions  # noqa: PLC0415
 
     try:
-        found = manifest.declared_prompts(content.content, "default")
+        result = manifest.declared_prompts(content.content, "default")
     except manifest.ManifestError as error:
         raise InputError(f"{name}: {error}") from None
-    places = yaml_positions.system_places(content.content, len(found))
-    templates = yaml_positions.template_lines(content.content, len(found))
-    for each, (line, lines), template in zip(found, places, templates, strict=True):
-        prompt, secret = each.text.prompt, each.text.secret
+    places = yaml_positions.system_places(content.content, len(result))
+    templates = yaml_positions.template_lines(content.content, len(result))
+    for declared, (line, lines), template in zip(result, places, templates, strict=True):
+        prompt, secret = declared.text.prompt, declared.text.secret
         if prompt.size:  # a host may declare none
             linter.see(
                 LintSubject(name, line, Origin.MANIFEST, "", prompt.system, prompt.tools, lines=lines, secret=secret)
             )
-        faults, nulls = manifest.template_faults(each.template), manifest.template_nulls(each.template)
+        faults, nulls = manifest.template_faults(declared.template), manifest.template_nulls(declared.template)
         linter.template(name, template, faults, nulls)
 
 
@@ -137,27 +137,27 @@ def text(report: LintReport) -> str:
 
 def _lines(report: LintReport) -> Iterator[str]:
     explained: set[str] = set()
-    for each in report.findings:
-        place = each.place
-        excerpt = f": {each.excerpt!r}" if each.excerpt else ""
+    for finding in report.findings:
+        place = finding.place
+        excerpt = f": {finding.excerpt!r}" if finding.excerpt else ""
         yield (
-            f"{place.file}:{place.line}: {each.severity.name.lower()} {each.rule.id} at byte {place.offset} "
-            f"of {place.field}: {each.message}{excerpt}"
+            f"{place.file}:{place.line}: {finding.severity.name.lower()} {finding.rule.id} at byte {place.offset} "
+            f"of {place.field}: {finding.message}{excerpt}"
         )
-        if each.rule.id not in explained:
-            explained.add(each.rule.id)
-            for said in (f"why: {each.rule.why}", f"fix: {each.rule.way_out}"):
-                yield textwrap.fill(said, WIDTH, initial_indent="    ", subsequent_indent="      ")
+        if finding.rule.id not in explained:
+            explained.add(finding.rule.id)
+            for value in (f"why: {finding.rule.why}", f"fix: {finding.rule.way_out}"):
+                yield textwrap.fill(value, WIDTH, initial_indent="    ", subsequent_indent="      ")
     yield from (f"{count} more findings of {rule}" for rule, count in report.more)
     if report.unexamined:
         texts = f"the log has more than {EXAMINED} texts"
         yield f"{report.unexamined} requests were not examined for volatile text: {texts}"
     if report.prompts > 1 and report.prefixes:
         yield from _table(report)
-    counts = Counter(each.severity.name.lower() for each in report.findings)
-    found = ", ".join(counted(count, name) for name, count in counts.items())
+    counts = Counter(finding.severity.name.lower() for finding in report.findings)
+    result = ", ".join(counted(count, name) for name, count in counts.items())
     looked = f"{counted(report.prompts, 'prompt')} examined"
-    yield f"{looked}: {found or 'nothing found'}"
+    yield f"{looked}: {result or 'nothing found'}"
 
 
 _HEADS = ("hash", "bytes", "tokens", "requests", "share", "then")
@@ -166,7 +166,7 @@ _HEADS = ("hash", "bytes", "tokens", "requests", "share", "then")
 def _table(report: LintReport) -> Iterator[str]:
     yield f"prefixes that requests share (tokens estimated at {TOKEN_BYTES} bytes each):"
     rows = [_HEADS, *map(_row, report.prefixes)]
-    yield from (f"  {each}" for each in columns(rows, right=range(1, 5)))
+    yield from (f"  {column}" for column in columns(rows, right=range(1, 5)))
 
 
 def _row(prefix: PromptPrefix) -> Sequence[str]:
@@ -180,9 +180,9 @@ def document(report: LintReport) -> str:
     return json.dumps(
         {
             "prompts": report.prompts,
-            "findings": [_finding(each) for each in report.findings],
+            "findings": [_finding(finding) for finding in report.findings],
             "more": dict(report.more),
-            "prefixes": [_prefix(each) for each in report.prefixes],
+            "prefixes": [_prefix(prefix) for prefix in report.prefixes],
             "unexamined": report.unexamined,
         },
         indent=2,
@@ -191,7 +191,7 @@ def document(report: LintReport) -> str:
 
 def _finding(finding: Finding) -> dict[str, object]:
     place = finding.place
-    found: dict[str, object] = {
+    result: dict[str, object] = {
         "rule": finding.rule.id,
         "severity": finding.severity.name.lower(),
         "file": place.file,
@@ -203,7 +203,7 @@ def _finding(finding: Finding) -> dict[str, object]:
         "wayOut": finding.rule.way_out,
         "requests": finding.requests,
     }
-    return found | ({"excerpt": finding.excerpt} if finding.excerpt else {})
+    return result | ({"excerpt": finding.excerpt} if finding.excerpt else {})
 
 
 def _prefix(prefix: PromptPrefix) -> dict[str, object]:
@@ -224,29 +224,29 @@ def sarif(report: LintReport) -> str:
     """Return SARIF for code scanning."""
     rules = [
         {
-            "id": each.id,
-            "shortDescription": {"text": each.title},
-            "fullDescription": {"text": f"{each.why}."},
-            "help": {"text": each.way_out},
-            "defaultConfiguration": {"level": each.severity.name.lower()},
+            "id": rule.id,
+            "shortDescription": {"text": rule.title},
+            "fullDescription": {"text": f"{rule.why}."},
+            "help": {"text": rule.way_out},
+            "defaultConfiguration": {"level": rule.severity.name.lower()},
         }
-        for each in RULES
+        for rule in RULES
     ]
     results = [
         {
-            "ruleId": each.rule.id,
-            "level": each.severity.name.lower(),
-            "message": {"text": f"{each.message} (byte {each.place.offset} of {each.place.field})"},
+            "ruleId": finding.rule.id,
+            "level": finding.severity.name.lower(),
+            "message": {"text": f"{finding.message} (byte {finding.place.offset} of {finding.place.field})"},
             "locations": [
                 {
                     "physicalLocation": {
-                        "artifactLocation": {"uri": each.place.file},
-                        "region": {"startLine": each.place.line},
+                        "artifactLocation": {"uri": finding.place.file},
+                        "region": {"startLine": finding.place.line},
                     }
                 }
             ],
         }
-        for each in report.findings
+        for finding in report.findings
     ]
     run = {"tool": {"driver": {"name": "promptgroup-lint", "rules": rules}}, "results": results}
     return json.dumps({"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}, indent=2)

@@ -91,16 +91,16 @@ def _read(name: str, namespace: str, now: datetime, old: Wanted | None = None) -
 
     content = read_text(name, MANIFEST_BYTES)
     try:
-        wanted = manifest.read_group(content, namespace, now, old.group.spec if old is not None else None)
+        desired = manifest.read_group(content, namespace, now, old.group.spec if old is not None else None)
     except manifest.ManifestRefused as error:
         raise RefusedError(f"{shown(name)}: {error}") from None
     except manifest.ManifestError as error:
         raise InputError(f"{shown(name)}: {error}") from None
-    if old is not None and wanted.group.key != old.group.key:
-        new, applied = (f"{key.namespace}/{key.name}" for key in (wanted.group.key, old.group.key))
+    if old is not None and desired.group.key != old.group.key:
+        new, applied = (f"{key.namespace}/{key.name}" for key in (desired.group.key, old.group.key))
         raise InputError(
             f"{shown(name)}: it has PromptGroup {new}, but --from has {applied}: use the same name in both"
         )
-    for warning in wanted.warnings:
+    for warning in desired.warnings:
         print(f"warning: {shown(name)}: {warning}", file=sys.stderr)
-    return wanted
+    return desired

@@ -133,10 +133,10 @@ def run(arguments: argparse.Namespace) -> int:
         key = read_bytes(str(arguments.key_file), KEY_BYTES).decode("ascii", "replace").strip()
     with contextlib.closing(EngineClient(EngineAccess(key))) as client:
         try:
-            found, busy = _measure(client, dialect, arguments, prompts)
+            figures, busy = _measure(client, dialect, arguments, prompts)
         except EngineError as error:
             raise ReachError(f"{arguments.engine}: {error}") from None
-    print({"table": table, "json": document}[arguments.output](found, busy))
+    print({"table": table, "json": document}[arguments.output](figures, busy))
     return ExitStatus.OK
 
 
@@ -170,7 +170,7 @@ def _measure(
         copies = _ask(client, target, dialect, arguments.model, prompts)
         tier = measured.copying(copies, computing)
         if tier is None:
-            brought = sum(each.tiered for each in copies) / sum(each.prompt for each in copies)
+            brought = sum(copy.tiered for copy in copies) / sum(copy.prompt for copy in copies)
             if brought >= LEAST_FOUND:
                 one = measured.at_least(copies)
                 raise RefusedError(
@@ -197,35 +197,42 @@ def _empty(client: EngineClient, address: str, dialect: Dialect) -> None:
 
 
 def _ask(client: EngineClient, address: str, dialect: Dialect, model: str, prompts: Mapping[str, int]) -> list[Timing]:
-    found = []
-    for text, asked in prompts.items():
+    result = []
+    for text, requested in prompts.items():
         answer = client.time(address, dialect, model, text)
         if answer is None:
             raise RefusedError(f"{address}: the engine does not say how many tokens it found in cache")
-        found.append(Timing(*answer, asked))
-    return found
+        result.append(Timing(*answer, requested))
+    return result
 
 
-def table(found: ReplicaFigures, busy: float) -> str:
+def table(figures: ReplicaFigures, busy: float) -> str:
     """Return the figures for people.
 
     Args:
-        found: the figures.
+        figures: the figures.
         busy: requests that the replica worked on before.
     """
     lines = [
-        *fact("Prefill", f"{_rate(found.rate, found.between)}, after {found.start * 1000:,.1f} ms of each request"),
-        *fact("KV cache", f"{found.kv_tokens:,} tokens" if found.kv_tokens else "not told by the engine"),
+        *fact(
+            "Prefill", f"{_rate(figures.rate, figures.between)}, after {figures.start * 1000:,.1f} ms of each request"
+        ),
+        *fact("KV cache", f"{figures.kv_tokens:,} tokens" if figures.kv_tokens else "not told by the engine"),
     ]
-    if found.tier is not None:
+    if figures.tier is not None:
         pays = (
-            "never pays" if math.isinf(found.tier.break_even) else f"pays from {found.tier.break_even:,.0f} tokens on"
+            "never pays"
+            if math.isinf(figures.tier.break_even)
+            else f"pays from {figures.tier.break_even:,.0f} tokens on"
         )
-        latency = f"{found.tier.latency * 1000:,.1f} ms before the first"
-        lines += fact("KV tier", f"{_rate(found.tier.rate, found.tier.between)}, {latency}; a copy {pays}")
-    fits = [(found.error, found.between), *([(found.tier.error, found.tier.between)] if found.tier is not None else [])]
+        latency = f"{figures.tier.latency * 1000:,.1f} ms before the first"
+        lines += fact("KV tier", f"{_rate(figures.tier.rate, figures.tier.between)}, {latency}; a copy {pays}")
+    fits = [
+        (figures.error, figures.between),
+        *([(figures.tier.error, figures.tier.between)] if figures.tier is not None else []),
+    ]
     far = max(error for error, _ in fits)
-    doubt = "" if all(is_sure(*each) for each in fits) else "; do not rely on it: use longer --tokens, more --repeat"
+    doubt = "" if all(is_sure(*fit) for fit in fits) else "; do not rely on it: use longer --tokens, more --repeat"
     near = f"the fastest request of each length is within {far:.0%} of the line"
     lines += fact("Fit", f"{near}; the rates in brackets leave one length out{doubt}")
     if busy:
@@ -237,15 +244,15 @@ def _rate(rate: float, between: Between) -> str:
     return f"{rate:,.0f} tokens/s ({span(between)})"
 
 
-def document(found: ReplicaFigures, busy: float) -> str:
+def document(figures: ReplicaFigures, busy: float) -> str:
     """Return the figures for programs; `promptgroup size --measured` reads them."""
-    tier = found.tier
-    told = {
-        "prefillTokensPerSecond": round(found.rate, 1),
-        "prefillBetween": bounds(found.between),
-        "startSeconds": round(found.start, 6),
-        "kvTokens": found.kv_tokens,
-        "error": round(found.error, 3),
+    tier = figures.tier
+    result = {
+        "prefillTokensPerSecond": round(figures.rate, 1),
+        "prefillBetween": bounds(figures.between),
+        "startSeconds": round(figures.start, 6),
+        "kvTokens": figures.kv_tokens,
+        "error": round(figures.error, 3),
         "requestsRunning": busy,
         "tier": None
         if tier is None
@@ -257,4 +264,4 @@ def document(found: ReplicaFigures, busy: float) -> str:
             "breakEvenTokens": None if math.isinf(tier.break_even) else round(tier.break_even),
         },
     }
-    return json.dumps(told, indent=2)
+    return json.dumps(result, indent=2)

@@ -57,10 +57,10 @@ precision, and what it has on the other half."""
         help="file with the token that routers require for a purge; - for standard input (default: key "
         f"{names.ADMIN_KEY} of Secret {names.ADMIN_SECRET} in the namespace, if it is there)",
     )
-    what = purge.add_mutually_exclusive_group()
-    what.add_argument("--key", metavar="KEY", help="the answer of this key, as x-promptgroup-cache-key names it")
-    what.add_argument("--group", metavar="GROUP", help="all answers of this group, NAME or NAMESPACE/NAME")
-    what.add_argument("--all", action="store_true", help="all answers")
+    group = purge.add_mutually_exclusive_group()
+    group.add_argument("--key", metavar="KEY", help="the answer of this key, as x-promptgroup-cache-key names it")
+    group.add_argument("--group", metavar="GROUP", help="all answers of this group, NAME or NAMESPACE/NAME")
+    group.add_argument("--all", action="store_true", help="all answers")
     purge.add_argument("--revision", metavar="DIGITS", help="of the group, those of this revision (8 hex digits)")
     calibrate = parser.add_argument_group("calibrate")
     calibrate.add_argument(
@@ -118,8 +118,8 @@ def _calibrate(arguments: argparse.Namespace) -> int:
     texts = sorted({text for pair in pairs for text in (pair.one, pair.other)})
     vectors = dict(zip(texts, embed(texts), strict=True))
     judged = [Judged(pair, sum(map(mul, vectors[pair.one], vectors[pair.other]))) for pair in pairs]
-    chosen_from = [each for each in judged if not is_held_out(each.pair)]
-    held_out = [each for each in judged if is_held_out(each.pair)]
+    chosen_from = [item for item in judged if not is_held_out(item.pair)]
+    held_out = [item for item in judged if is_held_out(item.pair)]
     chosen = choose(chosen_from, arguments.precision)
     print("\n".join(report(chosen_from, held_out, chosen, arguments.precision)))
     return ExitStatus.OK if chosen is not None else ExitStatus.NEGATIVE
@@ -149,16 +149,16 @@ def _what(arguments: argparse.Namespace, namespace: str) -> bytes:
     return json.dumps({"group": group, **revision}).encode()
 
 
-def _purge(routers: dict[str, Router], what: bytes) -> None:
+def _purge(routers: dict[str, Router], subject: bytes) -> None:
     """Ask all routers, also those behind one that does not answer.
 
     Raises:
         ReachError: a router does not answer, and may keep the answers.
     """
     failed: list[str] = []
-    for name, ask in sorted(routers.items()):
+    for name, request in sorted(routers.items()):
         try:
-            purged = bounded_json.parse(ask(PATH, what))["purged"]
+            purged = bounded_json.parse(request(PATH, subject))["purged"]
             print(f"{name}: {purged} purged")
         except ReachError as error:
             failed.append(str(error))

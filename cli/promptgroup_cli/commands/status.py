@@ -42,7 +42,7 @@ def run(arguments: argparse.Namespace) -> int:
         print(table(groups, namespaces=arguments.all_namespaces))
     else:
         print(f"no PromptGroups in {f'namespace {namespace}' if namespace else 'any namespace'}", file=sys.stderr)
-    return ExitStatus.OK if all(each.ready for each in groups) else ExitStatus.NEGATIVE
+    return ExitStatus.OK if all(group.ready for group in groups) else ExitStatus.NEGATIVE
 
 
 def _read(cluster: ClusterConnection, namespace: str, name: str | None) -> list[GroupStatus]:
@@ -56,7 +56,9 @@ def _read(cluster: ClusterConnection, namespace: str, name: str | None) -> list[
     if name is not None and not groups:
         where = f"in namespace {namespace}: `promptgroup status -A` lists all" if namespace else "in any namespace"
         raise InputError(f"there is no PromptGroup {name} {where}")
-    routes = {_key(each): each for each in cluster.list("PromptRoute", namespace, name=name or "")}
+    routes = {
+        _key(prompt_route): prompt_route for prompt_route in cluster.list("PromptRoute", namespace, name=name or "")
+    }
     labels = f"{names.LABEL_GROUP}={name}" if name is not None else names.LABEL_GROUP
     pods = cluster.list("Pod", namespace, labels=labels) if groups else []
     # pydantic's models take half a second to import, which a kubeconfig that cannot be used need not cost
@@ -98,14 +100,14 @@ def table(groups: Sequence[GroupStatus], *, namespaces: bool) -> str:
     if namespaces:
         rows = [
             ("NAMESPACE", *rows[0]),
-            *((each.key.namespace, *row) for each, row in zip(groups, rows[1:], strict=True)),
+            *((group_status.key.namespace, *row) for group_status, row in zip(groups, rows[1:], strict=True)),
         ]
     return "\n".join(columns(rows))
 
 
 def document(groups: Sequence[GroupStatus]) -> str:
     """Return the JSON for programs."""
-    return json.dumps({"groups": [_group(each) for each in groups]}, indent=2)
+    return json.dumps({"groups": [_group(group) for group in groups]}, indent=2)
 
 
 # --- several -----------------------------------------------------------------------------------------------
@@ -134,26 +136,29 @@ def _brief(statement: Statement) -> str:
 def _one(group: GroupStatus) -> Iterator[str]:
     aliases = f", also {', '.join(group.aliases)}" if group.aliases else ""
     yield from fact("Group", f"{group.key.namespace}/{group.key.name} (model {group.model}{aliases}){_served(group)}")
-    held = [each for each in group.said if each.holds]
+    held = [statement for statement in group.said if statement.holds]
     if not held:
         yield from fact("Ready" if group.ready else "Not ready", "yes" if group.ready else "the reason is not known")
     yield from facts("Not ready", map(_sentence, held))
-    notes = [each for each in group.said if not each.holds and each.condition != WHY_SO_MANY]
-    yield from facts("Note", (f"{each.words}: {_sentence(each)}" for each in notes))
+    notes = [statement for statement in group.said if not statement.holds and statement.condition != WHY_SO_MANY]
+    yield from facts("Note", (f"{note.words}: {_sentence(note)}" for note in notes))
     warm = f" ({group.warm} warm)" if group.warm else ""
     yield from fact("Replicas", f"{group.replicas}{warm}")
     if group.sizing.message:
         limits = f" (min {group.sizing.least}, max {group.sizing.most})" if group.sizing.most is not None else ""
-        left = [each for each in group.revisions if each.phase in LEAVING and each.replicas]
-        count = counted(max(group.replicas - sum(each.replicas for each in left), 0), "replica")
-        more = "".join(f"; {each.replicas} more of the old revision {short(each.fingerprint)}" for each in left)
+        left = [revision for revision in group.revisions if revision.phase in LEAVING and revision.replicas]
+        count = counted(max(group.replicas - sum(revision_row.replicas for revision_row in left), 0), "replica")
+        more = "".join(
+            f"; {revision_row.replicas} more of the old revision {short(revision_row.fingerprint)}"
+            for revision_row in left
+        )
         yield from fact("Sizing", f"{count}{limits}; {group.sizing.message} ({group.sizing.reason}){more}")
     yield from fact("Hit rate", group.hit_rate or "not known yet")
     if group.revisions:
         yield ""
         heads = ("REVISION", "PHASE", "WEIGHT", "REPLICAS", "WARM", "READY")
         yield from columns([heads, *map(_revision, group.revisions)])
-    slots = [(each, slot) for each in group.revisions for slot in each.slots]
+    slots = [(revision, slot) for revision in group.revisions for slot in revision.slots]
     if slots:
         yield ""
         heads = ("REVISION", "SLOT", "POD", "STATE", "PREFIX WARM", "REASON")
@@ -162,10 +167,10 @@ def _one(group: GroupStatus) -> Iterator[str]:
 
 def _served(group: GroupStatus) -> str:
     """Return who serves, with the share of new sessions, while more than one revision has replicas; else nothing."""
-    if sum(each.replicas > 0 for each in group.revisions) < 2:
+    if sum(revision.replicas > 0 for revision in group.revisions) < 2:
         return ""
-    serving = [each for each in group.revisions if each.weight and each.ready]
-    shares = [f"{short(each.fingerprint)} ({each.weight} %)" for each in serving]
+    serving = [revision for revision in group.revisions if revision.weight and revision.ready]
+    shares = [f"{short(revision_row.fingerprint)} ({revision_row.weight} %)" for revision_row in serving]
     return f", served by {' and '.join(shares) or 'nobody'}"
 
 
@@ -201,29 +206,29 @@ def _group(group: GroupStatus) -> dict[str, Any]:
         "replicas": group.replicas,
         "hitRate": int(group.hit_rate.removesuffix("%")) / 100 if group.hit_rate else None,
         "sizing": {"min": sizing.least, "max": sizing.most, "reason": sizing.reason, "message": sizing.message},
-        "waitsFor": [_said(each) for each in group.said if each.holds],
-        "notes": [_said(each) for each in group.said if not each.holds],
+        "waitsFor": [_said(statement) for statement in group.said if statement.holds],
+        "notes": [_said(statement) for statement in group.said if not statement.holds],
         "revisions": [
             {
-                "fingerprint": each.fingerprint,
-                "phase": each.phase or None,
-                "weight": each.weight,
-                "replicas": each.replicas,
-                "warm": each.warm,
-                "ready": each.ready,
-                "slots": [_held(slot) for slot in each.slots],
+                "fingerprint": revision.fingerprint,
+                "phase": revision.phase or None,
+                "weight": revision.weight,
+                "replicas": revision.replicas,
+                "warm": revision.warm,
+                "ready": revision.ready,
+                "slots": [_held(slot) for slot in revision.slots],
             }
-            for each in group.revisions
+            for revision in group.revisions
         ],
     }
 
 
-def _said(said: Statement) -> dict[str, Any]:
+def _said(statement: Statement) -> dict[str, Any]:
     return {
-        "condition": said.condition or None,
-        "reason": said.reason,
-        "meaning": said.words,
-        "message": said.message,
+        "condition": statement.condition or None,
+        "reason": statement.reason,
+        "meaning": statement.words,
+        "message": statement.message,
     }
 
 

@@ -98,7 +98,8 @@ def _read(routers: Mapping[str, Router]) -> tuple[dict[str, RouterPage], tuple[s
     from promptgroup_cli.reach.top_rates import router_page  # noqa: PLC0415
 
     pages, failed = ask_each(
-        routers, lambda ask: router_page(ask("/metrics", None).decode(), bounded_json.parse(ask("/table", None)))
+        routers,
+        lambda request: router_page(request("/metrics", None).decode(), bounded_json.parse(request("/table", None))),
     )
     heard(pages, failed)
     return pages, tuple(failed)
@@ -107,8 +108,12 @@ def _read(routers: Mapping[str, Router]) -> tuple[dict[str, RouterPage], tuple[s
 def _states(cluster: ClusterConnection) -> dict[str, TopState]:
     from promptgroup_cli.reach.group_status import group_status  # noqa: PLC0415
 
-    found = [group_status(each, None, ()) for each in cluster.list("PromptGroup", cluster.namespace)]
-    return {f"{each.key.namespace}/{each.key.name}": TopState(each.ready, each.warm) for each in found}
+    group_statuses = [
+        group_status(prompt_group, None, ()) for prompt_group in cluster.list("PromptGroup", cluster.namespace)
+    ]
+    return {
+        f"{status.key.namespace}/{status.key.name}": TopState(status.ready, status.warm) for status in group_statuses
+    }
 
 
 UNMATCHED = "-"
@@ -161,8 +166,8 @@ def _lines(frame: TopFrame) -> Iterator[str]:
     routers = "1 router" if frame.routers == 1 else f"{frame.routers} routers"
     yield f"{rfc3339(frame.now)}, the last {frame.seconds:.0f} s, {routers}{silent}"
     yield ""
-    yield from columns([_HEADS, *(_row(*each) for each in frame.groups)])
-    replicas = [each for _, _, rates in frame.groups for each in rates.replicas]
+    yield from columns([_HEADS, *(_row(*group) for group in frame.groups)])
+    replicas = [replica for _, _, rates in frame.groups for replica in rates.replicas]
     if replicas:
         yield ""
         yield from columns([_SLOTS, *map(_slot, replicas)])
@@ -195,7 +200,7 @@ def document(frame: TopFrame) -> str:
             "seconds": round(frame.seconds, 3),
             "routers": frame.routers,
             "silent": list(frame.silent),
-            "groups": [_group(*each) for each in frame.groups],
+            "groups": [_group(*group) for group in frame.groups],
         }
     )
 
@@ -213,13 +218,13 @@ def _group(name: str, state: TopState | None, rates: TopRates) -> dict[str, Any]
         "waiting": rates.waiting,
         "replicas": [
             {
-                "revision": each.revision,
-                "slot": each.slot,
-                "inFlight": each.in_flight,
-                "backlogSeconds": each.wait,
-                "sessions": each.sessions,
-                "kvOfSessions": round(each.filled, 4),
+                "revision": replica.revision,
+                "slot": replica.slot,
+                "inFlight": replica.in_flight,
+                "backlogSeconds": replica.wait,
+                "sessions": replica.sessions,
+                "kvOfSessions": round(replica.filled, 4),
             }
-            for each in rates.replicas
+            for replica in rates.replicas
         ],
     }

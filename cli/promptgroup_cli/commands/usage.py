@@ -101,11 +101,11 @@ class CallerUsage:
 def query(seconds: int, group: tuple[str, str] | None) -> str:
     """Return the query for all series, which differ by their label `what`."""
     where = f'{{group="{"/".join(group)}"}}' if group is not None else ""
-    each = (
-        f'label_replace(sum by (group, caller) (increase({series}{where}[{seconds}s])), "what", "{what}", "", "")'
-        for what, series in SERIES.items()
+    item = (
+        f'label_replace(sum by (group, caller) (increase({series}{where}[{seconds}s])), "what", "{subject}", "", "")'
+        for subject, series in SERIES.items()
     )
-    return " or ".join(each)
+    return " or ".join(item)
 
 
 def usage(arguments: argparse.Namespace, end: datetime) -> list[CallerUsage]:
@@ -124,16 +124,16 @@ def usage(arguments: argparse.Namespace, end: datetime) -> list[CallerUsage]:
     )
     prometheus = PrometheusApi(settings)
     try:
-        found = prometheus.query(query(arguments.period, arguments.group), end)
+        result = prometheus.query(query(arguments.period, arguments.group), end)
     except PrometheusError as error:
         raise ReachError(f"--prometheus {prometheus.url}: {error}") from None
     finally:
         prometheus.close()
     totals: dict[tuple[str, str], dict[str, int]] = {}
-    for labels, value in found:
+    for labels, value in result:
         key = labels.get("group", ""), labels.get("caller", "")
         totals.setdefault(key, dict.fromkeys(SERIES, 0))[labels.get("what", "")] = round(value)
-    rows = [CallerUsage(*key, *(values[what] for what in SERIES)) for key, values in totals.items()]
+    rows = [CallerUsage(*key, *(values[subject] for subject in SERIES)) for key, values in totals.items()]
     return sorted(rows, key=lambda row: (-row.prompt - row.answer, row.group, row.caller))
 
 
@@ -143,12 +143,12 @@ _HEADS = ("GROUP", "CALLER", "REQUESTS", "PROMPT", "CACHED", "HIT RATE", "ANSWER
 def table(rows: Sequence[CallerUsage], end: datetime, seconds: int) -> str:
     """Return a table, with the period above it and the sum below it."""
     start = end - timedelta(seconds=seconds)
-    said = f"{rfc3339(start)} to {rfc3339(end)}"
+    text = f"{rfc3339(start)} to {rfc3339(end)}"
     if not rows:
-        return f"{said}: no caller that is known has used anything"
+        return f"{text}: no caller that is known has used anything"
     total = CallerUsage("total", "", *(sum(getattr(row, name) for row in rows) for name in SERIES))
     cells = [_HEADS, *map(_cells, rows), *([_cells(total)] if len(rows) > 1 else [])]
-    return "\n".join([said, "", *columns(cells, right=range(2, len(_HEADS)))])
+    return "\n".join([text, "", *columns(cells, right=range(2, len(_HEADS)))])
 
 
 def document(rows: Sequence[CallerUsage], end: datetime, seconds: int) -> str:

@@ -62,16 +62,16 @@ class DashboardHistory:
 
     def add(self, reading: DashboardReading) -> None:
         """Add a reading, which is later than those before."""
-        pages = {name: each.page for name, each in reading.routers.items()}
+        pages = {name: router_reading.page for name, router_reading in reading.routers.items()}
         before = self._pages[-1][0] if self._pages else reading.clock
         while len(self._pages) > 1 and reading.clock - self._pages[0][0] > WINDOW_SECONDS:
             self._pages.popleft()
         if self._pages and reading.clock > self._pages[0][0]:
             then, old = self._pages[0]
             moved = _moves(reading, reading.clock - before)
-            found = top_rates.rates(old, pages, reading.clock - then)
-            for group in sorted(found)[:MOST_GROUPS]:
-                point = TimePoint(reading.at, reading.clock, found[group], moved.get(group, 0))
+            rates = top_rates.rates(old, pages, reading.clock - then)
+            for group in sorted(rates)[:MOST_GROUPS]:
+                point = TimePoint(reading.at, reading.clock, rates[group], moved.get(group, 0))
                 self._points.setdefault(group, deque(maxlen=MOST_POINTS)).append(point)
         self._pages.append((reading.clock, pages))
         self._watch_steps(reading)
@@ -98,12 +98,12 @@ class DashboardHistory:
         watch = self._watches.get(key)
         if watch is None:
             return None
-        found: dict[ShortFingerprint, Stratum] = {}
+        stratums: dict[ShortFingerprint, Stratum] = {}
         for name, revisions in _totals(key, reading).items():
             for revision, total in revisions.items():
                 since = total - watch.before[name].get(revision, Stratum())
-                found[revision] = found.get(revision, Stratum()) + since
-        return watch.since, found
+                stratums[revision] = stratums.get(revision, Stratum()) + since
+        return watch.since, stratums
 
     def _watch_steps(self, reading: DashboardReading) -> None:
         """Note what was counted when a step begins, of all groups: anyone may be looked at later."""
@@ -125,13 +125,13 @@ class DashboardHistory:
 
 def _moves(reading: DashboardReading, seconds: float) -> dict[str, int]:
     """Return the moves of the last seconds by group."""
-    found: dict[str, int] = {}
+    result: dict[str, int] = {}
     for router in reading.routers.values():
         for move in router.moves:
             if move.seconds_ago < seconds:
                 group = move.target.rsplit("/", 2)[0]
-                found[group] = found.get(group, 0) + 1
-    return found
+                result[group] = result.get(group, 0) + 1
+    return result
 
 
 def _totals(key: Key, reading: DashboardReading) -> dict[str, RevisionTotals]:

@@ -77,8 +77,8 @@ class DashboardObserver:
         answers: dict[str, RouterReading] = {}
         failed: dict[str, ReachError] = dict(missing)
         with ThreadPoolExecutor(ROUTER_THREADS) as threads:
-            for found, wrong in threads.map(lambda part: ask_each(part, _read_router), parts):
-                answers |= found
+            for router_readings, wrong in threads.map(lambda part: ask_each(part, _read_router), parts):
+                answers |= router_readings
                 failed |= wrong
         if cluster is None and not answers:
             raise next(iter(failed.values()))
@@ -98,10 +98,10 @@ class DashboardObserver:
         if self._given is not None or self._cluster is None:
             return self._given or {}, {}
         try:
-            found = self._cluster.routers(self._namespace)
+            routers = self._cluster.routers(self._namespace)
         except ReachError as error:
             return {}, {"": error}
-        return {name: found[name] for name in sorted(found)[:MOST_ROUTERS]}, {}
+        return {name: routers[name] for name in sorted(routers)[:MOST_ROUTERS]}, {}
 
     def view(self, chosen: str) -> bytes:
         """Return what the page shows, as JSON; `chosen` is the group that it shows in detail."""
@@ -131,15 +131,15 @@ class DashboardObserver:
         routers = self._routers
         if not routers:
             raise ReachError("no router is ready to explain the request")
-        name, ask = min(routers.items())  # any: they agree
-        told = parse_explanation(f"router {name}", ask("/explain", explain_question(body, headers)))
+        name, request = min(routers.items())  # any: they agree
+        explanation = parse_explanation(f"router {name}", request("/explain", explain_question(body, headers)))
         try:
             shown: dict[str, Any] = {
-                "by": told["by"],
-                "choice": told.get("choice"),
-                "refused": told["refusal"] is not None,
-                "facts": [list(each) for each in facts(told)],
-                "rows": [list(each) for each in candidates(told)],
+                "by": explanation["by"],
+                "choice": explanation.get("choice"),
+                "refused": explanation["refusal"] is not None,
+                "facts": [list(fact) for fact in facts(explanation)],
+                "rows": [list(candidate) for candidate in candidates(explanation)],
             }
         except (KeyError, TypeError, ValueError, IndexError, AttributeError):
             raise ReachError(f"router {name} does not explain as a router of this version does") from None
@@ -159,9 +159,9 @@ class DashboardObserver:
             last = self._reading
             if last is None:
                 return
-            known = last.cluster or ClusterReading()
+            cluster = last.cluster or ClusterReading()
             seen = ClusterReading(
-                known.groups, known.routes, known.pods, known.deployments, known.events, unknown=(str(error),)
+                cluster.groups, cluster.routes, cluster.pods, cluster.deployments, cluster.events, unknown=(str(error),)
             )
             self._reading = DashboardReading(
                 now(), clock(), seen if last.cluster is not None else None, {}, {"": str(error)}
@@ -170,8 +170,8 @@ class DashboardObserver:
             self._number += 1
 
 
-def _read_router(ask: Router) -> RouterReading:
-    return router_reading(ask("/metrics", None), ask("/table", None), ask_one(ask))
+def _read_router(request: Router) -> RouterReading:
+    return router_reading(request("/metrics", None), request("/table", None), ask_one(request))
 
 
 def _read_cluster(cluster: ClusterConnection, namespace: str) -> ClusterReading:

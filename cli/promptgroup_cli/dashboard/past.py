@@ -58,20 +58,20 @@ class DashboardPast:
             return
         self._asked = clock
         try:
-            found = {name: self.ask(query, now - SPAN, now) for name, query in past_queries(group).items()}
+            result = {name: self.ask(query, now - SPAN, now) for name, query in past_queries(group).items()}
         except PrometheusError as error:
-            found, self.problem = {}, f"--prometheus: {error}; figures over time begin when the page did"
+            result, self.problem = {}, f"--prometheus: {error}; figures over time begin when the page did"
         else:
             self.problem = ""
-        self.columns, self.group = found, group
+        self.columns, self.group = result, group
 
 
 def asking(prometheus: PrometheusApi) -> Callable[[str, datetime, datetime], Mapping[int, float]]:
     """Return how a Prometheus is asked for one series over time."""
 
     def ask(query: str, start: datetime, end: datetime) -> Mapping[int, float]:
-        found = prometheus.query_range(query, start, end, STEP_SECONDS)
-        return dict(found[0][1]) if found else {}
+        query_range = prometheus.query_range(query, start, end, STEP_SECONDS)
+        return dict(query_range[0][1]) if query_range else {}
 
     return ask
 

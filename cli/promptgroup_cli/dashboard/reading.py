@@ -74,32 +74,32 @@ def router_reading(metrics: bytes, table: bytes, unmatched: Mapping[str, Any]) -
     Raises:
         JsonError, ValueError, KeyError, TypeError, AttributeError: an answer is none of a router.
     """
-    text, told = metrics.decode(), bounded_json.parse(table)
-    moves = told.get("moves", [])[-MOST_MOVES:]  # a router of an earlier version tells none
+    text, result = metrics.decode(), bounded_json.parse(table)
+    moves = result.get("moves", [])[-MOST_MOVES:]  # a router of an earlier version tells none
     return RouterReading(
-        page=router_page(text, told),
+        page=router_page(text, result),
         counts=router_metrics.parse(text, lambda _: True, MOST_MEMORY),
-        moves=tuple(SessionMove(str(each["from"]), str(each["to"]), float(each["secondsAgo"])) for each in moves),
-        routes={f"{each['namespace']}/{each['name']}": _route(each) for each in told.get("groups", [])},
+        moves=tuple(SessionMove(str(move["from"]), str(move["to"]), float(move["secondsAgo"])) for move in moves),
+        routes={f"{group['namespace']}/{group['name']}": _route(group) for group in result.get("groups", [])},
         unmatched=unmatched,
     )
 
 
-def _route(told: Mapping[str, Any]) -> Manifest:
+def _route(result: Mapping[str, Any]) -> Manifest:
     """Return a group of a router's table in the form of a PromptRoute, which is that of its encoding."""
     return {
-        "metadata": {"namespace": str(told["namespace"]), "name": str(told["name"])},
+        "metadata": {"namespace": str(result["namespace"]), "name": str(result["name"])},
         "spec": {
-            "model": str(told["model"]),
-            "aliases": [{"name": str(each["name"])} for each in told.get("aliases", [])],
-            "revisions": [_revision(each) for each in told["revisions"]],
+            "model": str(result["model"]),
+            "aliases": [{"name": str(alias["name"])} for alias in result.get("aliases", [])],
+            "revisions": [_revision(revision) for revision in result["revisions"]],
         },
     }
 
 
-def _revision(told: Mapping[str, Any]) -> dict[str, Any]:
+def _revision(result: Mapping[str, Any]) -> dict[str, Any]:
     return {
-        "fingerprint": str(told["fingerprint"]),
-        "weight": int(told["weight"]),
-        "slots": [{"slot": int(each["slot"]), "state": str(each["state"])} for each in told.get("slots", [])],
+        "fingerprint": str(result["fingerprint"]),
+        "weight": int(result["weight"]),
+        "slots": [{"slot": int(slot["slot"]), "state": str(slot["state"])} for slot in result.get("slots", [])],
     }

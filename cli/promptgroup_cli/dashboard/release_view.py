@@ -18,8 +18,8 @@ UNDER_WAY = (RevisionPhase.COMING, RevisionPhase.CANARY, RevisionPhase.ROLLED_BA
 def released(group: Manifest) -> Mapping[str, Any] | None:
     """Return the revision (as in the status) that a release is about; None where there is no release to show."""
     revisions: Sequence[Mapping[str, Any]] = group.get("status", {}).get("revisions", [])
-    serving = any(each.get("phase") == RevisionPhase.SERVING for each in revisions)
-    coming = next((each for each in revisions if each.get("phase") in UNDER_WAY), None)
+    serving = any(revision.get("phase") == RevisionPhase.SERVING for revision in revisions)
+    coming = next((revision for revision in revisions if revision.get("phase") in UNDER_WAY), None)
     return coming if serving else None
 
 
@@ -71,7 +71,9 @@ def release_view(
     noted = _annotations(coming, deployments)
     progress, back = annotations.progress(noted), annotations.rolled_back(noted)
     rollout = group["spec"].get("rollout", {})
-    serving = next(each for each in group["status"]["revisions"] if each.get("phase") == RevisionPhase.SERVING)
+    serving = next(
+        revision for revision in group["status"]["revisions"] if revision.get("phase") == RevisionPhase.SERVING
+    )
     weights = [*(int(step["weight"]) for step in rollout.get("steps", [])), ALL]
     at = step_at(weights, progress.weight) if progress is not None else 0
     return {
@@ -97,8 +99,8 @@ def _state(number: int, at: int) -> str:
 
 
 def _annotations(revision: Mapping[str, Any], deployments: Sequence[Manifest]) -> Mapping[str, str]:
-    found = next((each for each in deployments if each["metadata"]["name"] == revision.get("deployment")), None)
-    return found["metadata"].get("annotations", {}) if found is not None else {}
+    deployment = next((item for item in deployments if item["metadata"]["name"] == revision.get("deployment")), None)
+    return deployment["metadata"].get("annotations", {}) if deployment is not None else {}
 
 
 def _figures(role: str, revision: Mapping[str, Any], totals: Mapping[ShortFingerprint, Stratum]) -> dict[str, Any]:
@@ -120,7 +122,7 @@ def _figures(role: str, revision: Mapping[str, Any], totals: Mapping[ShortFinger
 def _opinion(group: Manifest, reason: str, message: str) -> dict[str, str]:
     """Return what the operator says of the step: why it was rolled back, or what it waits for."""
     if not reason:
-        conditions = {each["type"]: each for each in group["status"].get("conditions", [])}
-        said = conditions.get("Progressing", {})
-        reason, message = str(said.get("reason", "")), str(said.get("message", ""))
+        conditions = {condition["type"]: condition for condition in group["status"].get("conditions", [])}
+        progressing = conditions.get("Progressing", {})
+        reason, message = str(progressing.get("reason", "")), str(progressing.get("message", ""))
     return {"reason": reason, "message": message}

@@ -145,8 +145,11 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(413, TEXT, f"expected at most {MOST_BODY >> 20} MiB of known length\n".encode())
             return
         try:
-            asked = bounded_json.parse(self.rfile.read(int(length)))
-            body, headers = str(asked["body"]), {str(name): str(value) for name, value in asked["headers"].items()}
+            requested = bounded_json.parse(self.rfile.read(int(length)))
+            body, headers = (
+                str(requested["body"]),
+                {str(name): str(value) for name, value in requested["headers"].items()},
+            )
         except (JsonError, KeyError, TypeError, AttributeError):
             self._answer(400, TEXT, b"expected body (a text) and headers (an object)\n")
             return

@@ -87,26 +87,26 @@ def view(frame: DashboardFrame, chosen: str) -> Document:
 def _groups(reading: DashboardReading) -> dict[str, GroupStatus | None]:
     """Return the groups by name, with their status where a cluster is asked."""
     cluster = reading.cluster
-    found: dict[str, GroupStatus | None] = {
+    result: dict[str, GroupStatus | None] = {
         label: None for router in reading.routers.values() for label in router.routes
     }
     if cluster is not None:
-        routes = {_label(each): each for each in cluster.routes}
+        routes = {_label(item): item for item in cluster.routes}
         pods: dict[str, list[Manifest]] = {}
         for pod in cluster.pods:
             metadata = pod["metadata"]
             of = metadata.get("labels", {}).get(names.LABEL_GROUP, "")
             pods.setdefault(f"{metadata['namespace']}/{of}", []).append(pod)
-        for each in cluster.groups:
-            label = _label(each)
+        for group in cluster.groups:
+            label = _label(group)
             route = routes.get(label) or _told(reading, label)
-            found[label] = group_status(each, route, pods.get(label, []), cluster.kubectl, reading.at)
-    return {label: found[label] for label in sorted(found)[:MOST_GROUPS]}
+            result[label] = group_status(group, route, pods.get(label, []), cluster.kubectl, reading.at)
+    return {label: result[label] for label in sorted(result)[:MOST_GROUPS]}
 
 
 def _told(reading: DashboardReading, label: str) -> Manifest | None:
     """Return a group's PromptRoute as a router has it."""
-    return next((each.routes[label] for each in reading.routers.values() if label in each.routes), None)
+    return next((router.routes[label] for router in reading.routers.values() if label in router.routes), None)
 
 
 def _label(manifest: Manifest) -> str:
@@ -139,29 +139,31 @@ def _state(status: GroupStatus | None) -> Document:
     """Return the state in one word, and why. A release and replicas that become warm are no fault."""
     if status is None:
         return {"state": "Unknown", "reason": None}
-    held = next((each for each in status.said if each.holds), None)
-    noted = next((each for each in status.said if not each.holds and each.condition != "ScalingActive"), None)
+    held = next((statement for statement in status.said if statement.holds), None)
+    noted = next(
+        (statement for statement in status.said if not statement.holds and statement.condition != "ScalingActive"), None
+    )
     if held is None and status.ready:
         return {"state": "Note" if noted is not None else "Ready", "reason": _brief(noted)}
-    reasons = {each.reason for each in status.said if each.holds}
+    reasons = {statement.reason for statement in status.said if statement.holds}
     if reasons & RELEASING:
         return {"state": "Releasing", "reason": f"A release is under way ({', '.join(sorted(reasons & RELEASING))})"}
     calm = reasons and reasons <= {*SELF_MENDING, "Warming"}
     return {"state": "Warming" if calm else "NotReady", "reason": _brief(held)}
 
 
-def _brief(said: Statement | None) -> str | None:
-    return f"{said.words} ({said.reason})" if said is not None else None
+def _brief(statement: Statement | None) -> str | None:
+    return f"{statement.words} ({statement.reason})" if statement is not None else None
 
 
-def _figures(told: TopRates) -> Document:
+def _figures(top_rates: TopRates) -> Document:
     return {
-        "requestsPerSecond": told.requests,
-        "hitRate": told.hit_rate,
-        "ttftP50": told.median,
-        "ttftP99": told.late,
-        "inFlight": told.in_flight,
-        "waiting": told.waiting,
+        "requestsPerSecond": top_rates.requests,
+        "hitRate": top_rates.hit_rate,
+        "ttftP50": top_rates.median,
+        "ttftP99": top_rates.late,
+        "inFlight": top_rates.in_flight,
+        "waiting": top_rates.waiting,
     }
 
 
@@ -176,8 +178,10 @@ def _thinned(points: Sequence[TimePoint], most: int) -> Sequence[TimePoint]:
 def _detail(label: str, status: GroupStatus | None, frame: DashboardFrame) -> Document:
     reading, cluster = frame.reading, frame.reading.cluster
     now = frame.history.latest(label, reading.clock) or TopRates()
-    replicas = {(each.revision, each.slot): each for each in now.replicas}
-    manifest = next((each for each in cluster.groups if _label(each) == label), None) if cluster is not None else None
+    replicas = {(replica.revision, replica.slot): replica for replica in now.replicas}
+    manifest = (
+        next((group for group in cluster.groups if _label(group) == label), None) if cluster is not None else None
+    )
     route = _told(reading, label)
     revisions = status.revisions if status is not None else _routed(route)
     points = frame.history.points(label)
@@ -188,13 +192,13 @@ def _detail(label: str, status: GroupStatus | None, frame: DashboardFrame) -> Do
         **_state(status),
         **_figures(now),
         "revisions": [
-            _revision(each, replicas)
-            for each in revisions
-            if each.slots or each.weight or each.phase in ("Serving", "Canary", "Coming")
+            _revision(revision, replicas)
+            for revision in revisions
+            if revision.slots or revision.weight or revision.phase in ("Serving", "Canary", "Coming")
         ],
         "moves": _moves(label, frame),
         "sizing": _sizing(status) if status is not None else None,
-        "said": [_said(each) for each in status.said] if status is not None else None,
+        "said": [_said(statement) for statement in status.said] if status is not None else None,
         "release": _release(manifest, cluster, frame) if manifest is not None and cluster is not None else None,
         "events": list(_events(label, cluster)) if cluster is not None else [],
         "series": _series(points, frame.past.columns if frame.past and frame.past.group == label else {}),
@@ -205,37 +209,37 @@ def _aliases(status: GroupStatus | None, route: Manifest | None) -> list[str]:
     """Return the other names of the group's model."""
     if status is not None:
         return list(status.aliases)
-    return [each["name"] for each in route["spec"]["aliases"]] if route is not None else []
+    return [alias["name"] for alias in route["spec"]["aliases"]] if route is not None else []
 
 
 def _series(points: Sequence[TimePoint], past: Columns) -> Document:
     """Return the figures over time: what the page saw, and before that what a Prometheus knows."""
     own: dict[str, list[float | None]] = {
-        "requestsPerSecond": [each.rates.requests for each in points],
-        "hitRate": [each.rates.hit_rate for each in points],
-        "ttftP50": [each.rates.median for each in points],
-        "ttftP99": [each.rates.late for each in points],
-        "moved": [each.moved for each in points],
+        "requestsPerSecond": [point.rates.requests for point in points],
+        "hitRate": [point.rates.hit_rate for point in points],
+        "ttftP50": [point.rates.median for point in points],
+        "ttftP99": [point.rates.late for point in points],
+        "moved": [point.moved for point in points],
     }
     times, values = before(past, points[0].at if points else None)
     earlier = [rfc3339(datetime.fromtimestamp(at, UTC)) for at in times]
     return {
-        "at": [*earlier, *(rfc3339(each.at) for each in points)],
-        **{name: [*values.get(name, [None] * len(times)), *found] for name, found in own.items()},
+        "at": [*earlier, *(rfc3339(point.at) for point in points)],
+        **{name: [*values.get(name, [None] * len(times)), *result] for name, result in own.items()},
     }
 
 
 def _routed(route: Manifest | None) -> Iterator[RevisionRow]:
     """Yield the revisions as a router's table has them, where no cluster is asked."""
-    for each in route["spec"]["revisions"] if route is not None else ():
-        ready = sum(slot["state"] == "Ready" for slot in each["slots"])
-        slots = tuple(SlotRow(slot["slot"], "", slot["state"], "", "", "") for slot in each["slots"])
-        yield RevisionRow(Fingerprint(each["fingerprint"]), "", each["weight"], len(slots), ready, ready, slots)
+    for revision in route["spec"]["revisions"] if route is not None else ():
+        ready = sum(slot["state"] == "Ready" for slot in revision["slots"])
+        slots = tuple(SlotRow(slot["slot"], "", slot["state"], "", "", "") for slot in revision["slots"])
+        yield RevisionRow(Fingerprint(revision["fingerprint"]), "", revision["weight"], len(slots), ready, ready, slots)
 
 
 def _revision(row: RevisionRow, replicas: Mapping[tuple[ShortFingerprint, int], ReplicaRate]) -> Document:
     name = short(row.fingerprint)
-    ready = sum(each.state == "Ready" for each in row.slots)
+    ready = sum(slot.state == "Ready" for slot in row.slots)
     return {
         "revision": name,
         "phase": row.phase or None,
@@ -244,8 +248,8 @@ def _revision(row: RevisionRow, replicas: Mapping[tuple[ShortFingerprint, int], 
         "warm": row.warm,
         "ready": row.ready,
         "slots": [
-            _slot(each, 1 / ready if each.state == "Ready" else 0.0, replicas.get((name, each.slot or 0)))
-            for each in row.slots[:MOST_SLOTS]
+            _slot(slot, 1 / ready if slot.state == "Ready" else 0.0, replicas.get((name, slot.slot or 0)))
+            for slot in row.slots[:MOST_SLOTS]
         ],
         "moreSlots": max(0, len(row.slots) - MOST_SLOTS),
     }
@@ -253,7 +257,7 @@ def _revision(row: RevisionRow, replicas: Mapping[tuple[ShortFingerprint, int], 
 
 def _slot(row: SlotRow, share: float, load: ReplicaRate | None) -> Document:
     """Return a slot. Each key prefers each slot of a ring alike, so that those that take requests share them evenly."""
-    known = load if row.slot is not None and row.state in ("Ready", "Draining") else None
+    replica_rate = load if row.slot is not None and row.state in ("Ready", "Draining") else None
     return {
         "slot": row.slot,
         "pod": row.pod or None,
@@ -262,10 +266,10 @@ def _slot(row: SlotRow, share: float, load: ReplicaRate | None) -> Document:
         "reason": row.reason or None,
         "message": (row.message or None) if row.warm != "True" else None,
         "share": share,
-        "inFlight": known.in_flight if known is not None else None,
-        "wait": known.wait if known is not None else None,
-        "sessions": known.sessions if known is not None else None,
-        "kv": known.filled if known is not None else None,
+        "inFlight": replica_rate.in_flight if replica_rate is not None else None,
+        "wait": replica_rate.wait if replica_rate is not None else None,
+        "sessions": replica_rate.sessions if replica_rate is not None else None,
+        "kv": replica_rate.filled if replica_rate is not None else None,
     }
 
 
@@ -291,8 +295,13 @@ def _sizing(status: GroupStatus) -> Document:
     return {"replicas": status.replicas, **asdict(status.sizing)}
 
 
-def _said(said: Statement) -> Document:
-    return {"condition": said.condition or None, "reason": said.reason, "words": said.words, "message": said.message}
+def _said(statement: Statement) -> Document:
+    return {
+        "condition": statement.condition or None,
+        "reason": statement.reason,
+        "words": statement.words,
+        "message": statement.message,
+    }
 
 
 def _release(manifest: Manifest, cluster: ClusterReading, frame: DashboardFrame) -> Document | None:
@@ -304,18 +313,18 @@ def _release(manifest: Manifest, cluster: ClusterReading, frame: DashboardFrame)
 def _events(label: str, cluster: ClusterReading) -> Iterator[Document]:
     """Yield what the operator told of the group lately, the latest first."""
     own = [
-        each
-        for each in cluster.events
-        if f"{each['metadata']['namespace']}/{each.get('involvedObject', {}).get('name')}" == label
+        event
+        for event in cluster.events
+        if f"{event['metadata']['namespace']}/{event.get('involvedObject', {}).get('name')}" == label
     ]
-    own.sort(key=lambda each: str(each.get("lastTimestamp") or ""), reverse=True)
-    for each in own[:MOST_EVENTS]:
+    own.sort(key=lambda item: str(item.get("lastTimestamp") or ""), reverse=True)
+    for item in own[:MOST_EVENTS]:
         yield {
-            "at": str(each.get("lastTimestamp") or ""),
-            "type": str(each.get("type", "")),
-            "reason": str(each.get("reason", "")),
-            "message": str(each.get("message", "")),
-            "count": int(each.get("count") or 1),
+            "at": str(item.get("lastTimestamp") or ""),
+            "type": str(item.get("type", "")),
+            "reason": str(item.get("reason", "")),
+            "message": str(item.get("message", "")),
+            "count": int(item.get("count") or 1),
         }
 
 
@@ -324,22 +333,22 @@ def _events(label: str, cluster: ClusterReading) -> Iterator[Document]:
 
 def unmatched(reading: DashboardReading) -> list[Document]:
     """Return the heaviest prompts that no group declares."""
-    listed = together([dict(each.unmatched) for each in reading.routers.values()])
-    whole = sum(float(each["tokensPerSecond"]) for each in listed)
+    listed = together([dict(router.unmatched) for router in reading.routers.values()])
+    whole = sum(float(item["tokensPerSecond"]) for item in listed)
     return [
         {
-            "hash": each["hash"],
-            "model": each["model"],
-            "tokens": each["prefixTokens"],
-            "requestsPerSecond": each["requestsPerSecond"],
-            "tokensPerSecond": each["tokensPerSecond"],
-            "share": each["tokensPerSecond"] / whole if whole else None,
-            "sessions": each["sessions"],
-            "texts": each["texts"],
-            "saves": saves(each),
-            "note": note(each),
+            "hash": item["hash"],
+            "model": item["model"],
+            "tokens": item["prefixTokens"],
+            "requestsPerSecond": item["requestsPerSecond"],
+            "tokensPerSecond": item["tokensPerSecond"],
+            "share": item["tokensPerSecond"] / whole if whole else None,
+            "sessions": item["sessions"],
+            "texts": item["texts"],
+            "saves": saves(item),
+            "note": note(item),
         }
-        for each in listed[:LISTED]
+        for item in listed[:LISTED]
     ]
 
 
@@ -348,5 +357,5 @@ def cut(value: Any) -> Any:
     if isinstance(value, str):
         return value if len(value) <= MOST_TEXT else f"{value[:MOST_TEXT]}…"
     if isinstance(value, dict):
-        return {key: cut(each) for key, each in value.items()}
-    return [cut(each) for each in value] if isinstance(value, list | tuple) else value
+        return {key: cut(item) for key, item in value.items()}
+    return [cut(item) for item in value] if isinstance(value, list | tuple) else value

@@ -42,13 +42,13 @@ def from_endpoint(url: str, model: str, key_variable: str | None) -> Embed:
         headers["authorization"] = f"Bearer {key}"
 
     def embed(texts: Sequence[str]) -> "list[array[float]]":
-        found: list[array[float]] = []
+        result: list[array[float]] = []
         with urllib3.PoolManager(retries=False, timeout=SECONDS, headers=headers) as pool:
             for start in range(0, len(texts), AT_ONCE):
-                found += _ask(pool, url, model, texts[start : start + AT_ONCE])
-        if len({len(vector) for vector in found}) > 1:
+                result += _ask(pool, url, model, texts[start : start + AT_ONCE])
+        if len({len(vector) for vector in result}) > 1:
             raise ReachError(f"{url} gave embeddings of several lengths")
-        return found
+        return result
 
     return embed
 
@@ -68,7 +68,7 @@ def _ask(pool: urllib3.PoolManager, url: str, model: str, texts: Sequence[str]) 
     try:
         doc = bounded_json.parse(content)
         data = doc["data"]
-        vectors = {each["index"]: unit(each["embedding"]) for each in data}
+        vectors = {item["index"]: unit(item["embedding"]) for item in data}
         return [vectors[index] for index in range(len(texts))]
     except (JsonError, EmbeddingError, KeyError, TypeError):
         raise ReachError(f"{url} did not answer with one embedding for each text") from None

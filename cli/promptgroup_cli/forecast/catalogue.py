@@ -100,4 +100,4 @@ def _plain(name: str) -> str:
     return _DATED.sub("", _TUNED.sub("", name)).lower()
 
 
-_PLAIN = {_plain(name): found for name, found in MODELS.items()}
+_PLAIN = {_plain(name): known_model for name, known_model in MODELS.items()}

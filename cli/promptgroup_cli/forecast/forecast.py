@@ -152,9 +152,9 @@ def expect(
         replicas: at least 1.
         tiers: where else KV is kept, the nearest first.
     """
-    wanted = working_set(workload, replica)
+    forecast = working_set(workload, replica)
     context = replica.held(workload.context)
-    room = wanted.room(replica.kv_tokens, replicas)
+    room = forecast.room(replica.kv_tokens, replicas)
     rate = workload.rate / replicas
     token = SEQUENCE + replica.held(workload.prefix + workload.context) / replica.context_rate
     decoding = rate * workload.answer * token
@@ -175,16 +175,16 @@ def expect(
         if before - kept < CLOSE:
             break
     step = _step(replica.step, decoding, utilization)
-    found = prefill / (1 - utilization) + copying if utilization < 1 else math.inf
+    inf = prefill / (1 - utilization) + copying if utilization < 1 else math.inf
     return Expectation(
         replicas=replicas,
-        use=wanted.use(replica.kv_tokens, replicas),
+        use=forecast.use(replica.kv_tokens, replicas),
         kept=kept,
         hit_rate=1 - uncached / workload.prompt,
         uncached=uncached,
         utilization=utilization,
-        median=_wait(step, found, 0.5),
-        ttft=_wait(step, found, QUANTILE),
+        median=_wait(step, inf, 0.5),
+        ttft=_wait(step, inf, QUANTILE),
         running=running,
     )
 

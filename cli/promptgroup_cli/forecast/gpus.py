@@ -30,8 +30,8 @@ _PCIE_5 = 64e9
 
 
 GPUS: Mapping[str, Gpu] = {
-    each.name: each
-    for each in (
+    item.name: item
+    for item in (
         Gpu("A10G-24GB", 24e9, 70e12, 0.600e12, _PCIE_4),
         Gpu("A100-40GB", 40e9, 312e12, 1.555e12, _PCIE_4),
         Gpu("A100-80GB", 80e9, 312e12, 2.039e12, _PCIE_4),
@@ -51,7 +51,7 @@ def gpu(name: str) -> Gpu:
     Raises:
         KeyError: with the names to choose from.
     """
-    found = [known for known in GPUS if name.upper() in {known.upper(), known.split("-")[0].upper()}]
-    if len(found) == 1:
-        return GPUS[found[0]]
-    raise KeyError(", ".join(found or GPUS))
+    result = [known for known in GPUS if name.upper() in {known.upper(), known.split("-")[0].upper()}]
+    if len(result) == 1:
+        return GPUS[result[0]]
+    raise KeyError(", ".join(result or GPUS))

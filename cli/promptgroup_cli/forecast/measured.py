@@ -106,32 +106,32 @@ def through(points: Sequence[Point]) -> TimeLine | None:
     """Return the line through the fastest request of each length; None where time does not grow with the tokens."""
     fastest: dict[int, Point] = {}
     for point in points:
-        fastest[point.asked] = min(point, fastest.get(point.asked, point), key=lambda each: each.seconds)
-    found = list(fastest.values())
-    start, slope = _fitted(found)
+        fastest[point.asked] = min(point, fastest.get(point.asked, point), key=lambda item: item.seconds)
+    result = list(fastest.values())
+    start, slope = _fitted(result)
     if slope <= 0:
         return None
     start = max(0.0, start)
-    errors = [abs(start + slope * each.tokens - each.seconds) / each.seconds for each in found if each.seconds > 0]
-    fewer = [found[:left] + found[left + 1 :] for left in range(len(found))] if len(found) > SIZES else [found]
-    slopes = [max(0.0, _fitted(each)[1]) for each in fewer]
+    errors = [abs(start + slope * item.tokens - item.seconds) / item.seconds for item in result if item.seconds > 0]
+    fewer = [result[:left] + result[left + 1 :] for left in range(len(result))] if len(result) > SIZES else [result]
+    slopes = [max(0.0, _fitted(item)[1]) for item in fewer]
     return TimeLine(start, slope, max(errors, default=0.0), min(slope, *slopes), max(slope, *slopes))
 
 
 def _fitted(points: Sequence[Point]) -> tuple[float, float]:
     """Return start and slope of the line of least squares; the slope is 0 where there is no line."""
-    if len({each.tokens for each in points}) < SIZES:
+    if len({point.tokens for point in points}) < SIZES:
         return 0.0, 0.0
-    mean, center = (sum(each) / len(points) for each in list(zip(*points, strict=True))[1:])
-    spread = sum((each.tokens - mean) ** 2 for each in points)
-    slope = sum((each.tokens - mean) * (each.seconds - center) for each in points) / spread
+    mean, center = (sum(item) / len(points) for item in list(zip(*points, strict=True))[1:])
+    spread = sum((point.tokens - mean) ** 2 for point in points)
+    slope = sum((point.tokens - mean) * (point.seconds - center) for point in points) / spread
     return center - slope * mean, slope
 
 
 def prefill(timings: Sequence[Timing]) -> TimeLine | None:
     """Return the line of requests that were computed; None where there are too few of them."""
-    computed = [each for each in timings if each.cached <= MOST_COMPUTED * each.prompt]
-    return through([Point(each.asked, each.prompt - each.cached, each.seconds) for each in computed])
+    computed = [timing for timing in timings if timing.cached <= MOST_COMPUTED * timing.prompt]
+    return through([Point(timing.asked, timing.prompt - timing.cached, timing.seconds) for timing in computed])
 
 
 def is_sure(error: float, rates: Between) -> bool:
@@ -158,26 +158,28 @@ def copying(timings: Sequence[Timing], computing: TimeLine) -> TierFigures | Non
         return None
     # what is taken off is no surer than the line that it comes from
     others = [_copied(timings, token) for token in (computing.least, computing.most)]
-    lines = [line, *(each for each in others if each is not None)]
-    least = min(each.least for each in lines) if None not in others else 0.0
+    lines = [line, *(other for other in others if other is not None)]
+    least = min(time_line.least for time_line in lines) if None not in others else 0.0
     latency = max(0.0, line.start - computing.start)
     pays = tiers.break_even(TierForecast(0.0, latency, line.token), 1 / computing.token)
-    return TierFigures(1 / line.token, latency, line.error, pays, between(least, max(each.most for each in lines)))
+    return TierFigures(
+        1 / line.token, latency, line.error, pays, between(least, max(time_line.most for time_line in lines))
+    )
 
 
 def copies(timings: Sequence[Timing]) -> list[Timing]:
     """Return the requests whose prompts a tier brought."""
-    return [each for each in timings if each.tiered >= LEAST_FOUND * each.prompt]
+    return [timing for timing in timings if timing.tiered >= LEAST_FOUND * timing.prompt]
 
 
 def _copied(timings: Sequence[Timing], token: float) -> TimeLine | None:
-    points = [(each, each.seconds - (each.prompt - each.cached) * token) for each in copies(timings)]
-    return through([Point(each.asked, each.tiered, seconds) for each, seconds in points])
+    points = [(copy, copy.seconds - (copy.prompt - copy.cached) * token) for copy in copies(timings)]
+    return through([Point(timing.asked, timing.tiered, seconds) for timing, seconds in points])
 
 
 def at_least(timings: Sequence[Timing]) -> Timing:
     """Return the copy that shows the highest rate that a tier has at least; there must be one."""
-    return max(copies(timings), key=lambda each: each.tiered / max(each.seconds, sys.float_info.epsilon))
+    return max(copies(timings), key=lambda copy: copy.tiered / max(copy.seconds, sys.float_info.epsilon))
 
 
 def read(document: Any) -> ReplicaFigures:
@@ -186,9 +188,9 @@ def read(document: Any) -> ReplicaFigures:
     Raises:
         ValueError: it is something else.
     """
-    found = document if isinstance(document, Mapping) else {}
-    rate, kv_tokens = _number(found, "prefillTokensPerSecond"), _number(found, "kvTokens")
-    tier = found.get("tier")
+    result = document if isinstance(document, Mapping) else {}
+    rate, kv_tokens = _number(result, "prefillTokensPerSecond"), _number(result, "kvTokens")
+    tier = result.get("tier")
     if not rate:
         raise ValueError("not the output of `promptgroup probe -o json`: it has no prefillTokensPerSecond")
     figures = None
@@ -198,29 +200,29 @@ def read(document: Any) -> ReplicaFigures:
             raise ValueError("not the output of `promptgroup probe -o json`: its tier has no tokensPerSecond")
         pays = tiers.break_even(TierForecast(0.0, latency, 1 / copied), rate)
         figures = TierFigures(copied, latency, _error(tier), pays, _between(tier, "between"))
-    return ReplicaFigures(rate, 0.0, _error(found), int(kv_tokens), _between(found, "prefillBetween"), figures)
+    return ReplicaFigures(rate, 0.0, _error(result), int(kv_tokens), _between(result, "prefillBetween"), figures)
 
 
-def _error(found: Mapping[str, Any]) -> float:
+def _error(result: Mapping[str, Any]) -> float:
     """Return the error of a line: one that is not told is not 0."""
-    value = found.get("error")
+    value = result.get("error")
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= LARGEST:
         raise ValueError("not the output of this release's `promptgroup probe -o json`: a fit has no error")
     return float(value)
 
 
-def _between(found: Mapping[str, Any], name: str) -> Between:
+def _between(result: Mapping[str, Any], name: str) -> Between:
     """Return the lowest and the highest rate; null for a highest without bound."""
-    rates = found.get(name)
+    rates = result.get(name)
     if isinstance(rates, list) and len(rates) == 2:
-        low, high = (_number({name: each}, name) for each in rates)
+        low, high = (_number({name: rate}, name) for rate in rates)
         if low and (high >= low or rates[1] is None):
             return low, high or inf
     raise ValueError(f"not the output of this release's `promptgroup probe -o json`: {name} has no two rates")
 
 
-def _number(found: Mapping[str, Any], name: str) -> float:
-    value = found.get(name, 0)
+def _number(result: Mapping[str, Any], name: str) -> float:
+    value = result.get(name, 0)
     return float(value) if type(value) in (int, float) and 0 < value <= LARGEST else 0.0
 
 
@@ -232,4 +234,4 @@ def span(between: Between) -> str:
 
 def bounds(between: Between) -> list[float | None]:
     """Return the lowest and the highest rate for programs; None for a highest without bound."""
-    return [None if isinf(each) else round(each, 1) for each in between]
+    return [None if isinf(item) else round(item, 1) for item in between]

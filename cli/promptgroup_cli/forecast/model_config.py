@@ -124,11 +124,11 @@ def _by_types(text: Mapping[str, object]) -> tuple[int, int, int] | None:
     """Return the layout from a list of words (`layer_types`) or of letters (of Nemotron-H: `*`, M, -)."""
     types = text.get("layer_types")
     if isinstance(types, (list, tuple)):
-        unknown = sorted({str(each) for each in types} - _KEPT - _WINDOWED - _CONSTANT)
+        unknown = sorted({str(kind) for kind in types} - _KEPT - _WINDOWED - _CONSTANT)
         if unknown:
             raise ConfigError(f"config.json names the layer types {', '.join(unknown)}: what they keep is not known")
-        windowed = sum(each in _WINDOWED for each in types)
-        constant = sum(each in _CONSTANT for each in types)
+        windowed = sum(kind in _WINDOWED for kind in types)
+        constant = sum(kind in _CONSTANT for kind in types)
         return len(types) - windowed - constant, windowed, constant
     letters = text.get("hybrid_override_pattern")
     if isinstance(letters, str):

@@ -44,8 +44,8 @@ def observed(
         expected: of so many replicas.
         tiers: where else KV is kept. Sessions need to fit the largest one, not the GPUs' caches.
     """
-    wanted = working_set(workload, replica)
-    room = wanted.room(replica.kv_tokens, expected.replicas)
+    forecast = working_set(workload, replica)
+    room = forecast.room(replica.kv_tokens, expected.replicas)
     reach = max((room, *(tier.room for tier in tiers)))
     queries = workload.rate * workload.prompt
     requests = max(FEWEST, workload.rate * SAMPLE)
@@ -75,7 +75,7 @@ def observed(
         errors=0.0,
         prompt_tokens=queries,
         sessions=workload.sessions,
-        session_tokens=wanted.sessions * (room / reach) if reach > room else wanted.sessions,
+        session_tokens=forecast.sessions * (room / reach) if reach > room else forecast.sessions,
         declared_tokens=workload.prefix,
         first_token=first_token,
         opening=1 / workload.turns,
@@ -122,8 +122,10 @@ def least_replicas(
     """
     before: Limit | None = None
     for replicas in range(1, most + 1):
-        kept = tiers(replicas)
-        limit = broken_limit(workload, replica, expect(workload, replica, replicas, kept), target, kept)
+        tier_forecasts = tiers(replicas)
+        limit = broken_limit(
+            workload, replica, expect(workload, replica, replicas, tier_forecasts), target, tier_forecasts
+        )
         if limit is None:
             return replicas, before
         before = limit

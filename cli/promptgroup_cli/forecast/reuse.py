@@ -43,7 +43,7 @@ class ReuseCurve:
             requests: number of them.
         """
         self._distances = sorted(reused)
-        self._found = [0, *accumulate(reused[each] for each in self._distances)]
+        self._found = [0, *accumulate(reused[distance] for distance in self._distances)]
         self.prompt_tokens = prompt_tokens
         self.requests = requests
 

@@ -212,8 +212,8 @@ def parse(text: str) -> Tier:
     if kind is None:
         raise ValueError(f"{name!r} is not a kind of tier: write one of {', '.join(KINDS)}, in {FORM}")
     size, *further = rest.split(",")
-    found = _SIZE.fullmatch(size)
-    if found is None or float(found[1]) == 0:
+    result = _SIZE.fullmatch(size)
+    if result is None or float(result[1]) == 0:
         raise ValueError(f"{size!r} is not a size above 0: write {FORM}")
     bandwidth = latency = None
     for part in further:
@@ -225,7 +225,7 @@ def parse(text: str) -> Tier:
             raise ValueError(f"{part!r} is neither a bandwidth nor a latency: write {FORM}")
     if bandwidth == 0:
         raise ValueError(f"{text!r} copies nothing: write a bandwidth above 0")
-    return Tier(kind, float(found[1]) * _BYTES[found[2]], bandwidth, latency)
+    return Tier(kind, float(result[1]) * _BYTES[result[2]], bandwidth, latency)
 
 
 def forecasts(

@@ -44,12 +44,12 @@ def findings(subject: LintSubject, show: int) -> Iterator[Finding]:
     """Yield the holes in a prompt; `show` is how many bytes of text a finding quotes."""
     for field, text in subject.texts():
         for match in islice(_HOLE.finditer(text), HOLES):
-            severity, said = _judged(subject.origin, match)
+            severity, value = _judged(subject.origin, match)
             yield Finding(
                 TEMPLATE_HOLE,
                 severity,
                 subject.place(field, text, match.start()),
-                said,
+                value,
                 excerpt="" if subject.secret else text[match.start() : match.end()][:show],
             )
 

@@ -84,9 +84,9 @@ class Length:
         for place in self._empty:
             yield Finding(EMPTY_PROMPT, EMPTY_PROMPT.severity, place, EMPTY_PROMPT.title)
         for (_, length), (place, count) in self._short.items():
-            rule, said = NO_PREFIX, NO_PREFIX.title
+            rule, title = NO_PREFIX, NO_PREFIX.title
             if length:
                 rule = SHORT_PREFIX
                 estimate = f"about {tokens(length)} tokens at {TOKEN_BYTES} bytes each"
-                said = f"{length} bytes, {estimate}: a block has {self._block}"
-            yield Finding(rule, rule.severity, place, said, count)
+                title = f"{length} bytes, {estimate}: a block has {self._block}"
+            yield Finding(rule, rule.severity, place, title, count)

@@ -98,8 +98,8 @@ class Linter:
         if self._variants.see(subject):
             self._keep(holes.findings(subject, self._show))
             self._keep(spelling.findings(subject))
-        for each in self._across:
-            each.see(subject)
+        for item in self._across:
+            item.see(subject)
 
     def unreadable(self, file: str, line: int, problem: str) -> None:
         """Note a line of a log that is not a request."""
@@ -107,19 +107,21 @@ class Linter:
 
     def template(self, file: str, line: int, faults: Sequence[str], nulls: Sequence[str]) -> None:
         """Note what is wrong with the pod template of a PromptGroup."""
-        for rule, told in ((TEMPLATE_TYPES, faults), (TEMPLATE_NULL, nulls)):
+        for rule, result in ((TEMPLATE_TYPES, faults), (TEMPLATE_NULL, nulls)):
             place = FindingPlace(file, line, "spec.engine.template", 0)
-            self._keep([Finding(rule, rule.severity, place, each) for each in told])
+            self._keep([Finding(rule, rule.severity, place, item) for item in result])
 
     def report(self) -> LintReport:
         """End the run and return its findings."""
-        for each in (self._variants, *self._across):
-            self._keep(each.findings())
-        self._found.sort(key=lambda each: (-each.severity, -each.requests, each.place.file, each.place.line))
+        for item in (self._variants, *self._across):
+            self._keep(item.findings())
+        self._found.sort(
+            key=lambda finding: (-finding.severity, -finding.requests, finding.place.file, finding.place.line)
+        )
         more = Counter[str]()
         for (rule, _), count in self._counts.items():
             more[rule] += count
-        more.subtract(each.rule.id for each in self._found)
+        more.subtract(finding.rule.id for finding in self._found)
         return LintReport(
             self._prompts,
             tuple(self._found),
@@ -131,8 +133,8 @@ class Linter:
 
     def _keep(self, findings: "Iterator[Finding] | list[Finding]") -> None:
         """Keep the first of each rule and severity."""
-        for each in findings:
-            kind = (each.rule.id, each.severity)
+        for finding in findings:
+            kind = (finding.rule.id, finding.severity)
             self._counts[kind] += 1
             if self._counts[kind] <= KEPT:
-                self._found.append(each)
+                self._found.append(finding)

@@ -135,7 +135,7 @@ class Prefixes:
             leaves = [
                 (leaf.count, parent, first) for root in self._roots.values() for parent, first, leaf in _leaves(root)
             ]
-            leaves.sort(key=lambda each: each[0])
+            leaves.sort(key=lambda item: item[0])
             for _, parent, first in leaves[: len(leaves) // 2 + 1]:
                 leaf = parent.children.pop(first)
                 parent.prompts += leaf.prompts + (leaf.ends > 0)
@@ -144,7 +144,7 @@ class Prefixes:
 
     def table(self) -> list[PromptPrefix]:
         """Return the prefixes of a block or more that most requests share, heaviest first."""
-        found = []
+        result = []
         for model, root in self._roots.items():
             different = _different(root)
             for node, prefix in _listed(root, self._block):
@@ -153,13 +153,13 @@ class Prefixes:
                 length = _length(prefix)
                 share = node.count / root.count
                 prompts = different[id(node)]
-                found.append(
+                result.append(
                     PromptPrefix(
                         model, hashed, length, estimated_tokens(length), node.count, share, prompts, part, offset
                     )
                 )
-        found.sort(key=lambda each: (-each.requests, each.length))
-        return found[:LISTED]
+        result.sort(key=lambda item: (-item.requests, item.length))
+        return result[:LISTED]
 
     def findings(self) -> Iterator[Finding]:
         """Yield where requests part that should not, and whether they share too little."""
@@ -169,8 +169,8 @@ class Prefixes:
             yield from _parting(root, self._block)
             shared = _shared(root, self._block)
             if shared < SHARED * root.count:
-                said = f"{shared} of {root.count} requests share a block or more of their prompt with another one"
-                yield Finding(LOW_SHARING, LOW_SHARING.severity, root.place, said, root.count)
+                text = f"{shared} of {root.count} requests share a block or more of their prompt with another one"
+                yield Finding(LOW_SHARING, LOW_SHARING.severity, root.place, text, root.count)
 
 
 def _common(a: bytes, b: bytes) -> int:
@@ -218,16 +218,16 @@ def _listed(root: _Node, block: int) -> Iterator[tuple[_Node, bytes]]:
         if length >= block and (node.ends or (forks and length >= above + block)):
             yield node, prefix
             above = length
-        stack += [(each, prefix + each.edge, above) for each in node.children.values()]
+        stack += [(item, prefix + item.edge, above) for item in node.children.values()]
 
 
 def _different(root: _Node) -> Mapping[int, int]:
     """Return node (its id) → different prompts with its prefix, at most its requests: dropped ones may recur."""
-    found: dict[int, int] = {}
+    result: dict[int, int] = {}
     for node, _ in reversed(list(_walk(root))):  # children before their parents
-        below = sum(found[id(each)] for each in node.children.values())
-        found[id(node)] = min(node.count, below + node.prompts + (node.ends > 0))
-    return found
+        below = sum(result[id(item)] for item in node.children.values())
+        result[id(node)] = min(node.count, below + node.prompts + (node.ends > 0))
+    return result
 
 
 def _length(prefix: bytes) -> int:
@@ -251,17 +251,17 @@ def _parting(root: _Node, block: int) -> Iterator[Finding]:
     while stack:
         node, prefix = stack.pop()
         ways = node.children.values()
-        alone = node.prompts > 0 or all(each.count == 1 for each in ways)
-        parted = alone or any(each.children and len(each.edge) < block for each in ways)
+        alone = node.prompts > 0 or all(way.count == 1 for way in ways)
+        parted = alone or any(way.children and len(way.edge) < block for way in ways)
         if node.count < FEWEST:
             continue
         if parted and len(prefix) > BY_CHANCE and different[id(node)] >= DIFFERENT * node.count:
             part, offset = _position(prefix)
-            said = f"{node.count} requests share {offset} bytes of {part} and part there, {different[id(node)]} prompts"
+            text = f"{node.count} requests share {offset} bytes of {part} and part there, {different[id(node)]} prompts"
             place = replace(node.place, field=part, offset=offset)
-            yield Finding(PREFIX_PARTS, PREFIX_PARTS.severity, place, said, node.count)
+            yield Finding(PREFIX_PARTS, PREFIX_PARTS.severity, place, text, node.count)
         else:
-            stack += [(each, prefix + each.edge) for each in ways]
+            stack += [(way, prefix + way.edge) for way in ways]
 
 
 def _shared(root: _Node, block: int) -> int:

@@ -53,8 +53,8 @@ class Salting:
         different, requests = len(self._salts), self._requests
         if requests < FEWEST:
             if self._looks_volatile:
-                said = "a cache_salt that looks like a time or a random id: is it another one on each request?"
-                yield Finding(CACHE_SALT, Severity.NOTE, self._first, said, requests)
+                text = "a cache_salt that looks like a time or a random id: is it another one on each request?"
+                yield Finding(CACHE_SALT, Severity.NOTE, self._first, text, requests)
         elif different >= LARGE * requests:
-            said = f"{different} different salts in {requests} requests"
-            yield Finding(CACHE_SALT, Severity.ERROR, self._first, said, requests)
+            text = f"{different} different salts in {requests} requests"
+            yield Finding(CACHE_SALT, Severity.ERROR, self._first, text, requests)

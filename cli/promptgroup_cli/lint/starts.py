@@ -51,10 +51,15 @@ class Starts:
 
     def see(self, subject: LintSubject) -> None:
         """Compare a request's start with that of its earlier turns."""
-        ask = subject.ask
-        if ask is None or ask.kind is ApiKind.TEXT or find_session(ask, {}, "").named or previous_response(ask):
+        request = subject.ask
+        if (
+            request is None
+            or request.kind is ApiKind.TEXT
+            or find_session(request, {}, "").named
+            or previous_response(request)
+        ):
             return
-        messages = dropwhile(lambda placed: placed[1]["role"] != "user", placed_messages(ask))
+        messages = dropwhile(lambda placed: placed[1]["role"] != "user", placed_messages(request))
         field, first = next(messages, ("", None))
         if first is None:
             return
@@ -65,13 +70,13 @@ class Starts:
             return
         place = FindingPlace(subject.file, subject.line, field, size(head, tokens[0].start))
         self._suspects.setdefault(tokens[0].rule.title, _Suspect(place)).requests += 1
-        answer = next((text_of(each.get("content")) for _, each in messages if each["role"] == "assistant"), "")
+        answer = next((text_of(item.get("content")) for _, item in messages if item["role"] == "assistant"), "")
         if not answer:
             return
         rest, done = [], 0
-        for each in tokens:
-            rest.append(head[done : each.start])
-            done = each.end
+        for token in tokens:
+            rest.append(head[done : token.start])
+            done = token.end
         conversation = (_hash("\0".join([*rest, head[done:]])), _hash(answer))
         spelled = _hash(question)
         if self._latest.pop(conversation, spelled) != spelled:
@@ -84,12 +89,12 @@ class Starts:
     def findings(self) -> Iterator[Finding]:
         """Yield the first messages that vary or look volatile."""
         if self._differ is not None:
-            said = f"{SESSION_START.title}; the session's key is made of it"
-            yield Finding(SESSION_START, SESSION_START.severity, self._differ.place, said, self._differ.requests)
+            text = f"{SESSION_START.title}; the session's key is made of it"
+            yield Finding(SESSION_START, SESSION_START.severity, self._differ.place, text, self._differ.requests)
             return
-        for title, each in self._suspects.items():
-            said = f"first user messages have {title}: harmless where later turns repeat it as it was"
-            yield Finding(SESSION_START, Severity.NOTE, each.place, said, each.requests)
+        for title, item in self._suspects.items():
+            text = f"first user messages have {title}: harmless where later turns repeat it as it was"
+            yield Finding(SESSION_START, Severity.NOTE, item.place, text, item.requests)
 
 
 def _hash(text: str) -> int:

@@ -56,29 +56,31 @@ class LintSubject:
         return FindingPlace(self.file, line, field, size(text, start))
 
 
-def sent_prompt(file: str, line: int, ask: ParsedRequest) -> LintSubject:
+def sent_prompt(file: str, line: int, request: ParsedRequest) -> LintSubject:
     """Return the prompt of a request."""
-    system = ask.system[:TEXT_BYTES] if ask.kind is ApiKind.TEXT else ask.system
-    field, late = late_system(ask)
-    return LintSubject(file, line, Origin.REQUEST, ask.model, system, ask.tools, ask, late=late, late_field=field)
+    system = request.system[:TEXT_BYTES] if request.kind is ApiKind.TEXT else request.system
+    field, late = late_system(request)
+    return LintSubject(
+        file, line, Origin.REQUEST, request.model, system, request.tools, request, late=late, late_field=field
+    )
 
 
-def late_system(ask: ParsedRequest) -> tuple[str, str]:
+def late_system(request: ParsedRequest) -> tuple[str, str]:
     """Return place and text of the system message of a request whose first message is none; empty without one."""
-    if not ask.has_system or ask.system or ask.messages[0]["role"] in SYSTEM_ROLES:
+    if not request.has_system or request.system or request.messages[0]["role"] in SYSTEM_ROLES:
         return "", ""
-    found = ((field, each) for field, each in placed_messages(ask) if each["role"] in SYSTEM_ROLES)
-    return next(((field, text_of(each.get("content"))) for field, each in found), ("", ""))
+    result = ((field, item) for field, item in placed_messages(request) if item["role"] in SYSTEM_ROLES)
+    return next(((field, text_of(item.get("content"))) for field, item in result), ("", ""))
 
 
-def placed_messages(ask: ParsedRequest) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def placed_messages(request: ParsedRequest) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yield the messages of a request, each with its place there; other items of a response's input stand between."""
-    if ask.kind is not ApiKind.RESPONSES:
-        yield from ((f"messages[{index}]", each) for index, each in enumerate(ask.messages))
+    if request.kind is not ApiKind.RESPONSES:
+        yield from ((f"messages[{index}]", item) for index, item in enumerate(request.messages))
         return
-    given = ask.doc["input"]
-    places = ["input"] if isinstance(given, str) else [f"input[{i}]" for i, each in enumerate(given) if _speaks(each)]
-    yield from zip(places, ask.messages, strict=True)
+    given = request.doc["input"]
+    places = ["input"] if isinstance(given, str) else [f"input[{i}]" for i, item in enumerate(given) if _speaks(item)]
+    yield from zip(places, request.messages, strict=True)
 
 
 def _speaks(item: Mapping[str, Any]) -> bool:

@@ -57,10 +57,10 @@ class Tooling:
 
     def see(self, subject: LintSubject) -> None:
         """Compare a request's tools with those of earlier requests."""
-        ask = subject.ask
-        if ask is None or not ask.tools:
+        request = subject.ask
+        if request is None or not request.tools:
             return
-        text = _hash(ask.model.encode() + b"\0" + subject.system.encode())
+        text = _hash(request.model.encode() + b"\0" + subject.system.encode())
         lists = self._by_text.get(text)
         if lists is None:
             if len(self._by_text) >= TRACKED:
@@ -68,9 +68,9 @@ class Tooling:
             lists = self._by_text[text] = _Lists()
         lists.requests += 1
         place = FindingPlace(subject.file, subject.line, "tools", 0)
-        listed = _hash(ask.tools.encode())
-        tools = orjson.loads(ask.tools)
-        unordered = _hash(b"\0".join(sorted(orjson.dumps(each) for each in tools)))
+        listed = _hash(request.tools.encode())
+        tools = orjson.loads(request.tools)
+        unordered = _hash(b"\0".join(sorted(orjson.dumps(tool) for tool in tools)))
         if unordered not in lists.orders:
             if lists.orders:
                 _note(lists, TOOLS_VARY, place, f"{TOOLS_VARY.title} ({{}} sets)")
@@ -78,20 +78,20 @@ class Tooling:
                 lists.orders[unordered] = listed
         elif lists.orders[unordered] != listed:
             _note(lists, TOOLS_ORDER, place, TOOLS_ORDER.title)
-        spelled = _hash(orjson.dumps(ask.doc["tools"]))
+        spelled = _hash(orjson.dumps(request.doc["tools"]))
         if len(lists.spellings) < SETS and lists.spellings.setdefault(listed, spelled) != spelled:
             _note(lists, TOOLS_KEY_ORDER, place, TOOLS_KEY_ORDER.title)
 
     def findings(self) -> Iterator[Finding]:
         """Yield the differences between tool lists."""
         for lists in self._by_text.values():
-            for each in lists.found.values():
-                said = each.message.format(len(lists.orders))
-                yield Finding(each.rule, each.severity, each.place, said, lists.requests)
+            for finding in lists.found.values():
+                text = finding.message.format(len(lists.orders))
+                yield Finding(finding.rule, finding.severity, finding.place, text, lists.requests)
 
 
-def _note(lists: _Lists, rule: Rule, place: FindingPlace, said: str) -> None:
-    lists.found.setdefault(rule.id, Finding(rule, rule.severity, place, said))
+def _note(lists: _Lists, rule: Rule, place: FindingPlace, value: str) -> None:
+    lists.found.setdefault(rule.id, Finding(rule, rule.severity, place, value))
 
 
 def _hash(content: bytes) -> int:

@@ -94,20 +94,20 @@ class Variants:
         tokens = volatile.tokens(text)
         masked = _masked(text, tokens)
         normal = (scope, part, _hash(_formed(masked, None)))
-        values = tuple(_hash(text[each.start : each.end]) for each in tokens)
+        values = tuple(_hash(text[token.start : token.end]) for token in tokens)
         without = tuple(_hash(_formed(masked, left_out)) for left_out in range(len(STEPS)))
-        found = self._classes.get(normal)
-        if found is None:
-            seen = tuple(self._seen(subject, part, text, each) for each in tokens)
-            found = self._classes[normal] = _Class(subject.place(part, text, 0), seen, values, without)
-            return found
-        found.requests += 1
-        found.texts += 1
-        found.varied.update(i for i, (a, b) in enumerate(zip(found.values, values, strict=False)) if a != b)
-        for step, (a, b) in enumerate(zip(found.without, without, strict=True)):
+        result = self._classes.get(normal)
+        if result is None:
+            seen = tuple(self._seen(subject, part, text, token) for token in tokens)
+            result = self._classes[normal] = _Class(subject.place(part, text, 0), seen, values, without)
+            return result
+        result.requests += 1
+        result.texts += 1
+        result.varied.update(i for i, (a, b) in enumerate(zip(result.values, values, strict=False)) if a != b)
+        for step, (a, b) in enumerate(zip(result.without, without, strict=True)):
             if a != b:
-                found.split.setdefault(step, subject.place(part, text, 0))
-        return found
+                result.split.setdefault(step, subject.place(part, text, 0))
+        return result
 
     def _seen(self, subject: LintSubject, part: str, text: str, token: VolatileToken) -> _Seen:
         place = subject.place(part, text, token.start)
@@ -117,34 +117,34 @@ class Variants:
 
     def findings(self) -> Iterator[Finding]:
         """Yield what varies or looks volatile."""
-        for each in self._classes.values():
-            for index, seen in enumerate(each.tokens):
-                yield _token(each, seen, index in each.varied)
-            for step, place in each.split.items():
+        for item in self._classes.values():
+            for index, seen in enumerate(item.tokens):
+                yield _token(item, seen, index in item.varied)
+            for step, place in item.split.items():
                 rule = STEPS[step][1]
-                said = f"{rule.title}: {each.place.file}:{each.place.line} has the same text otherwise"
-                yield Finding(rule, rule.severity, place, said, each.requests)
+                text = f"{rule.title}: {item.place.file}:{item.place.line} has the same text otherwise"
+                yield Finding(rule, rule.severity, place, text, item.requests)
 
 
-def _token(found: _Class, seen: _Seen, varied: bool) -> Finding:
+def _token(result: _Class, seen: _Seen, varied: bool) -> Finding:
     rule, severity = seen.token.rule, seen.token.severity
-    said = f"{rule.title}, followed by {counted(seen.rest, 'byte')}"
+    text = f"{rule.title}, followed by {counted(seen.rest, 'byte')}"
     if varied:
         severity = Severity.ERROR
-        said += f"; {found.requests} requests bring {found.texts} versions of the text"
-    elif found.requests >= STABLE and rule is not volatile.CURRENT_DATE:
+        text += f"; {result.requests} requests bring {result.texts} versions of the text"
+    elif result.requests >= STABLE and rule is not volatile.CURRENT_DATE:
         severity = Severity.NOTE
-        said += f"; the same in all {found.requests} requests"
-    return Finding(rule, severity, seen.place, said, found.requests, seen.excerpt)
+        text += f"; the same in all {result.requests} requests"
+    return Finding(rule, severity, seen.place, text, result.requests, seen.excerpt)
 
 
 def _masked(text: str, tokens: list[VolatileToken]) -> str:
     """Return the text with a mark in place of each token; a number stays a number, so that JSON stays JSON."""
     parts, done = [], 0
-    for each in tokens:
-        mark = "0" if text[each.start : each.end].isdigit() else f"\ue000{each.rule.id}\ue001"
-        parts += [text[done : each.start], mark]
-        done = each.end
+    for token in tokens:
+        mark = "0" if text[token.start : token.end].isdigit() else f"\ue000{token.rule.id}\ue001"
+        parts += [text[done : token.start], mark]
+        done = token.end
     return "".join([*parts, text[done:]])
 
 

@@ -45,7 +45,7 @@ class VolatileToken(NamedTuple):
 
 def tokens(text: str) -> list[VolatileToken]:
     """Return the first tokens of a text, in order; none overlaps another."""
-    return [each for each, _ in zip(_tokens(text), range(TOKENS), strict=False)]
+    return [volatile_token for volatile_token, _ in zip(_tokens(text), range(TOKENS), strict=False)]
 
 
 def _tokens(text: str) -> Iterator[VolatileToken]:

@@ -48,14 +48,14 @@ class ClusterConnection:
 
     def __init__(self, choice: ClusterChoice) -> None:
         settings = Settings()
-        found = find_kubeconfig(choice, settings)
+        kubeconfig = find_kubeconfig(choice, settings)
         # the client takes half a second to import, which a kubeconfig that cannot be used need not cost
         from prometheus_client import Counter  # noqa: PLC0415
 
         from promptgroup_operator.kube import api_server  # noqa: PLC0415
 
         named = api_server.KubeconfigChoice(choice.kubeconfig, choice.context)
-        with _library_errors() as said:
+        with _library_errors() as library_errors:
             try:
                 api = api_server.connect(settings, named)
                 self.namespace = choice.namespace or default_namespace(settings, *named)
@@ -64,10 +64,10 @@ class ClusterConnection:
             except Exception as error:  # noqa: BLE001 - the client raises whatever it meets in a file that is none
                 problem = type(error).__name__
                 raise InputError(
-                    f"{found.paths}: not a kubeconfig ({problem}); `kubectl config view` shows one"
+                    f"{kubeconfig.paths}: not a kubeconfig ({problem}); `kubectl config view` shows one"
                 ) from None
-        if said:
-            raise _without_credentials(found, said[0])
+        if library_errors:
+            raise _without_credentials(kubeconfig, library_errors[0])
         self.admin_token = ""
         """The token that routers ask for before they change state; empty for that of their namespace's Secret."""
         self.kubectl = choice.kubectl
@@ -104,21 +104,21 @@ class ClusterConnection:
         if self.admin_token:
             return self.admin_token
         try:
-            found = self.list("Secret", namespace, name=names.ADMIN_SECRET)
+            result = self.list("Secret", namespace, name=names.ADMIN_SECRET)
         except ReachError:  # whoever may not read it may have been given it in a file
             return ""
-        return token_of(b64decode(found[0].get("data", {}).get(names.ADMIN_KEY, ""))) if found else ""
+        return token_of(b64decode(result[0].get("data", {}).get(names.ADMIN_KEY, ""))) if result else ""
 
     def routers(self, namespace: str) -> Mapping[str, Router]:
         """Return the ready routers and pickers of a namespace by the name of their pod."""
         pods = self.list("Pod", namespace, labels=f"app.kubernetes.io/name in ({names.ROUTER},{names.PICKER})")
-        found = {each["metadata"]["name"]: self._router(each) for each in pods if _ready(each)}
-        if not found:
+        result = {pod["metadata"]["name"]: self._router(pod) for pod in pods if _ready(pod)}
+        if not result:
             raise ReachError(
                 f"no router is ready in namespace {namespace}: name another one with -n, or a router by --router URL; "
                 f"`{self.kubectl} apply -k manifests/router -n {namespace}` installs one"
             )
-        return found
+        return result
 
     def _router(self, pod: Manifest) -> Router:
         from promptgroup_operator.kube.decode import admin_port  # noqa: PLC0415 - imports the models, as above
@@ -214,7 +214,7 @@ def token_of(content: bytes) -> str:
 def routers_at(urls: Iterable[str], token: str = "") -> dict[str, Router]:
     """Return the routers whose admin ports are at these addresses, by what people may see of the address."""
     connect = partial(router_at, token=token) if token else router_at
-    return {redacted_url(each): connect(each) for each in urls}
+    return {redacted_url(url): connect(url) for url in urls}
 
 
 def router_at(url: str, token: str = "") -> Router:
@@ -267,7 +267,7 @@ def _reason(answer: bytes) -> str:
 
 
 def _ready(pod: Manifest) -> bool:
-    conditions = {each["type"]: each["status"] for each in pod.get("status", {}).get("conditions", [])}
+    conditions = {condition["type"]: condition["status"] for condition in pod.get("status", {}).get("conditions", [])}
     return conditions.get("Ready") == "True" and "deletionTimestamp" not in pod["metadata"]
 
 
@@ -289,20 +289,20 @@ def _library_errors() -> Iterator[list[str]]:
 
     Afterwards the library stays silent, since a request that it sends without credentials is refused, and that is told.
     """
-    said: list[str] = []
-    root, listener = logging.getLogger(), _Listener(said)
+    value: list[str] = []
+    root, listener = logging.getLogger(), _Listener(value)
     root.addHandler(listener)
     root.addHandler(_SILENT)
     try:
-        yield said
+        yield value
     finally:
         root.removeHandler(listener)
 
 
-def _without_credentials(found: FoundKubeconfig, said: str) -> InputError | ReachError:
-    if found.program and said.startswith("[Errno"):  # of the start of a process
+def _without_credentials(kubeconfig: FoundKubeconfig, value: str) -> InputError | ReachError:
+    if kubeconfig.program and value.startswith("[Errno"):  # of the start of a process
         return InputError(
-            f"{found.paths}: the program {found.program!r} of the kubeconfig's `exec`, which makes the credentials, is "
-            "missing or cannot be started: install it, or put it on the PATH"
+            f"{kubeconfig.paths}: the program {kubeconfig.program!r} of the kubeconfig's `exec`, which makes "
+            "the credentials, is missing or cannot be started: install it, or put it on the PATH"
         )
-    return ReachError(f"{found.paths}: the kubeconfig's user gets no credentials ({said}): log in again")
+    return ReachError(f"{kubeconfig.paths}: the kubeconfig's user gets no credentials ({value}): log in again")

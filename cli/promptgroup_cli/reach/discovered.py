@@ -68,24 +68,24 @@ def ask_all(routers: Mapping[str, Router]) -> tuple[Discovered, tuple[str, ...]]
     Raises:
         ReachError: none answered.
     """
-    told, failed = ask_each(routers, ask_one)
-    documents = list(heard(told, failed).values())
+    result, failed = ask_each(routers, ask_one)
+    documents = list(heard(result, failed).values())
     shared = shared_prefixes.worth_a_group(shared_prefixes.merge(documents)["shared"])
     return Discovered(shared, together(documents)), tuple(failed)
 
 
-def ask_one(ask: Router) -> Document:
+def ask_one(request: Router) -> Document:
     """Return what one router tells, checked; raises as readers of `ask_each` do."""
-    told = bounded_json.parse(ask("/unmatched", None))
+    result = bounded_json.parse(request("/unmatched", None))
     return {
-        "unmatched": [_entry(entry) for entry in told["unmatched"][:CAPACITY]],
-        "shared": [_shared(entry) for entry in told.get("shared", ())[:CAPACITY]],  # older routers tell of none
+        "unmatched": [_entry(entry) for entry in result["unmatched"][:CAPACITY]],
+        "shared": [_shared(entry) for entry in result.get("shared", ())[:CAPACITY]],  # older routers tell of none
     }
 
 
-def together(told: Sequence[Document]) -> list[Document]:
+def together(documents: Sequence[Document]) -> list[Document]:
     """Return the prefixes that several routers tell of, the heaviest first."""
-    listed: list[Document] = merge(told)["unmatched"]
+    listed: list[Document] = merge(documents)["unmatched"]
     return listed
 
 
@@ -95,65 +95,67 @@ _NUMBERS = (
 )  # fmt: skip
 
 
-def _entry(told: Mapping[str, Any]) -> Document:
+def _entry(result: Mapping[str, Any]) -> Document:
     """Return an entry of a router's answer, checked."""
-    numbers = {name: float(told[name]) for name in _NUMBERS}
-    bitmaps = bytes.fromhex(told["bitmaps"])
-    if len(bitmaps) != 2 * BYTES or not all(0 <= each < MOST_NUMBER for each in numbers.values()):
+    numbers = {name: float(result[name]) for name in _NUMBERS}
+    bitmaps = bytes.fromhex(result["bitmaps"])
+    if len(bitmaps) != 2 * BYTES or not all(0 <= number < MOST_NUMBER for number in numbers.values()):
         raise ValueError("a figure is out of range")
-    entry: Document = numbers | {"model": str(told["model"]), "hash": str(told["hash"]), "bitmaps": bitmaps.hex()}
-    entry |= {name: _place(told[name], key) for name, key in (("near", "group"), ("varies", "rule")) if name in told}
-    if "prefillTokensPerSecond" in told:
-        entry["prefillTokensPerSecond"] = _figure(told["prefillTokensPerSecond"])
-    if "sample" in told:
-        sample = decode_sample(told["sample"])
+    entry: Document = numbers | {"model": str(result["model"]), "hash": str(result["hash"]), "bitmaps": bitmaps.hex()}
+    entry |= {
+        name: _place(result[name], key) for name, key in (("near", "group"), ("varies", "rule")) if name in result
+    }
+    if "prefillTokensPerSecond" in result:
+        entry["prefillTokensPerSecond"] = _figure(result["prefillTokensPerSecond"])
+    if "sample" in result:
+        sample = decode_sample(result["sample"])
         if len(sample.system) + len(sample.tools) > MAX_SAMPLE_BYTES:
             raise ValueError("a sample is too long")
         if sample.tools:
             bounded_json.parse(sample.tools.encode())  # as the PromptGroup that is written has them
-        entry["sample"] = told["sample"]
+        entry["sample"] = result["sample"]
     return entry
 
 
-def _shared(told: Mapping[str, Any]) -> Document:
+def _shared(result: Mapping[str, Any]) -> Document:
     """Return an entry of the shared prefixes, checked."""
-    bitmap = bytes.fromhex(told["bitmap"])
+    bitmap = bytes.fromhex(result["bitmap"])
     if len(bitmap) != BYTES:
         raise ValueError("a figure is out of range")
-    entry: Document = {name: _figure(told[name]) for name in ("prefixTokens", *shared_prefixes.ADDED)}
+    entry: Document = {name: _figure(result[name]) for name in ("prefixTokens", *shared_prefixes.ADDED)}
     for name in ("model", "group", "hash", "within"):
-        entry[name] = str(told[name])
+        entry[name] = str(result[name])
         if name != "model" and not (entry[name].isprintable() and len(entry[name]) <= MOST_NAME):
             raise ValueError("a name is none")
-    if "prefillTokensPerSecond" in told:
-        entry["prefillTokensPerSecond"] = _figure(told["prefillTokensPerSecond"])
-    return entry | {"instructions": bool(told["instructions"]), "bitmap": bitmap.hex()}
+    if "prefillTokensPerSecond" in result:
+        entry["prefillTokensPerSecond"] = _figure(result["prefillTokensPerSecond"])
+    return entry | {"instructions": bool(result["instructions"]), "bitmap": bitmap.hex()}
 
 
-def _place(told: Mapping[str, Any], key: str) -> Document:
+def _place(result: Mapping[str, Any], key: str) -> Document:
     """Return a place that a router tells of, checked; `key` names what is there."""
-    name = str(told[key])
+    name = str(result[key])
     if not (name.isprintable() and len(name) <= MOST_NAME):
         raise ValueError("a name is none")
-    return {key: name, "atByte": _figure(told["atByte"])}
+    return {key: name, "atByte": _figure(result["atByte"])}
 
 
-def _figure(told: object) -> float:
-    if not isinstance(told, int | float) or not 0 <= told < MOST_NUMBER:
+def _figure(result: object) -> float:
+    if not isinstance(result, int | float) or not 0 <= result < MOST_NUMBER:
         raise ValueError("a figure is out of range")
-    return float(told)
+    return float(result)
 
 
 def router_samples(listed: Iterable[Document]) -> dict[str, SamplePrompt]:
     """Return hash of a beginning → the text that routers kept of it; empty where they keep none."""
-    found = {}
-    for each in listed:
+    result = {}
+    for item in listed:
         # what routers keep of a text ends where it varies; on top nothing is left
-        sample = decode_sample(each["sample"]) if "sample" in each and "varies" not in each else None
+        sample = decode_sample(item["sample"]) if "sample" in item and "varies" not in item else None
         if sample is not None and sample.system:
-            texts = {sample.system} if int(each["texts"]) < 2 and sample.whole else {sample.system, ""}
-            found[str(each["hash"])] = SamplePrompt(sample.system, sample.tools, round(each["requests"]), texts)
-    return found
+            texts = {sample.system} if int(item["texts"]) < 2 and sample.whole else {sample.system, ""}
+            result[str(item["hash"])] = SamplePrompt(sample.system, sample.tools, round(item["requests"]), texts)
+    return result
 
 
 def read_sample(name: str, given: InputFormat | None, shared: Container[str] = ()) -> dict[str, SamplePrompt]:
@@ -167,7 +169,7 @@ def read_sample(name: str, given: InputFormat | None, shared: Container[str] = (
     Raises:
         InputError: the file cannot be read, or has no request.
     """
-    found: dict[str, SamplePrompt] = {}
+    sample_prompts: dict[str, SamplePrompt] = {}
     prefixes: dict[str, SamplePrompt] = {}
     with inputs.opened(name, given) as content:
         if isinstance(content, InputText):
@@ -181,86 +183,90 @@ def read_sample(name: str, given: InputFormat | None, shared: Container[str] = (
             if not request.ask.system:
                 continue
             key = f"{leading_of(request.ask)[0].hash:016x}"
-            known = found.get(key)
+            prompt = sample_prompts.get(key)
             system = request.ask.system
             top = on_top(system)
             behind = system[top[-1].end :].lstrip() if top else ""
-            if known is None:
-                found[key] = SamplePrompt(system, request.ask.tools, texts={system}, behind=behind)
+            if prompt is None:
+                sample_prompts[key] = SamplePrompt(system, request.ask.tools, texts={system}, behind=behind)
                 continue
-            known.requests += 1
-            known.moved = known.moved or (bool(top) and system[: top[-1].end] != known.system[: top[-1].end])
-            known.system = known.system[: common_length(known.system, system)]
-            known.behind = known.behind[: common_length(known.behind, behind)]
-            known.tools = known.tools if known.tools == request.ask.tools else ""
-            if len(known.texts) < 2:
-                known.texts.add(system)
-    for each in found.values():
-        each.system = each.behind if each.moved else each.system
-    if not found and not prefixes:
+            prompt.requests += 1
+            prompt.moved = prompt.moved or (bool(top) and system[: top[-1].end] != prompt.system[: top[-1].end])
+            prompt.system = prompt.system[: common_length(prompt.system, system)]
+            prompt.behind = prompt.behind[: common_length(prompt.behind, behind)]
+            prompt.tools = prompt.tools if prompt.tools == request.ask.tools else ""
+            if len(prompt.texts) < 2:
+                prompt.texts.add(system)
+    for sample_prompt in sample_prompts.values():
+        sample_prompt.system = sample_prompt.behind if sample_prompt.moved else sample_prompt.system
+    if not sample_prompts and not prefixes:
         raise InputError(f"{shown(name)}: no request of it has a system prompt")
-    return found | prefixes
+    return sample_prompts | prefixes
 
 
-def _note_shared(known: dict[str, SamplePrompt], ask: ParsedRequest, wanted: Container[str]) -> None:
+def _note_shared(sample_prompts: dict[str, SamplePrompt], request: ParsedRequest, desired: Container[str]) -> None:
     """Note the prefixes of a request that are looked for, with the text that its requests have in common so far.
 
     Requests share more than up to a mark; of a single one the rest is its own.
     """
-    instructions = len(ask.tools.encode()) + len(ask.system.encode())
+    instructions = len(request.tools.encode()) + len(request.system.encode())
     whole = None
-    for mark, end in zip(*marks_of(ask), strict=True):
+    for mark, end in zip(*marks_of(request), strict=True):
         name = f"{mark:016x}"
-        if name not in wanted:
+        if name not in desired:
             continue
         if whole is None:
-            whole = _text(ask)
+            whole = _text(request)
         in_messages = end > instructions
-        text = whole if in_messages else ask.system
-        prefix = known.get(name)
+        text = whole if in_messages else request.system
+        prefix = sample_prompts.get(name)
         if prefix is None:
-            begins = text.encode()[: end - len(ask.tools.encode())].decode(errors="ignore")
-            known[name] = SamplePrompt(begins, ask.tools, texts={begins, ""}, behind=text, in_messages=in_messages)
+            begins = text.encode()[: end - len(request.tools.encode())].decode(errors="ignore")
+            sample_prompts[name] = SamplePrompt(
+                begins, request.tools, texts={begins, ""}, behind=text, in_messages=in_messages
+            )
         else:
             prefix.requests += 1
             prefix.behind = prefix.system = prefix.behind[: common_length(prefix.behind, text)]
 
 
-def _text(ask: ParsedRequest) -> str:
+def _text(request: ParsedRequest) -> str:
     """Return the text of a prompt: that of its system, then of its messages."""
-    messages = [message for message in ask.messages if not (ask.system and message["role"] in SYSTEM_ROLES)]
-    return "\n\n".join(text for text in (ask.system, *(text_of(each.get("content")) for each in messages)) if text)
+    messages = [message for message in request.messages if not (request.system and message["role"] in SYSTEM_ROLES)]
+    return "\n\n".join(
+        text for text in (request.system, *(text_of(message.get("content")) for message in messages)) if text
+    )
 
 
-def chosen(listed: Iterable[Document], sample: Mapping[str, SamplePrompt], wanted: str | None) -> Document:
+def chosen(listed: Iterable[Document], sample: Mapping[str, SamplePrompt], desired: str | None) -> Document:
     """Return the prefix to write: the one that is wanted, or the first one that the sample has.
 
     Raises:
         InputError: there is none.
     """
     entries: list[dict[str, Any]] = list(listed)
-    if wanted is not None and all(each["hash"] != wanted for each in entries):
-        raise InputError(f"--hash {wanted}: no router has such a prefix; the list names those that they have")
-    for each in entries:
-        if each["hash"] in sample and wanted in (None, each["hash"]):
-            return each
-    what = f"the prefix {wanted}" if wanted is not None else "a prefix of the list"
-    raise InputError(f"there is no text of {what}: give requests of today with --sample FILE, as clients send them")
+    if desired is not None and all(entry["hash"] != desired for entry in entries):
+        raise InputError(f"--hash {desired}: no router has such a prefix; the list names those that they have")
+    for entry in entries:
+        if entry["hash"] in sample and desired in (None, entry["hash"]):
+            return entry
+    subject = f"the prefix {desired}" if desired is not None else "a prefix of the list"
+    raise InputError(f"there is no text of {subject}: give requests of today with --sample FILE, as clients send them")
 
 
-def note(each: Document) -> str:
+def note(document: Document) -> str:
     """Return what is known of how a prefix varies; empty where nothing is."""
-    said = []
-    if "near" in each:
-        said.append(f"drift of {each['near']['group']} at byte {each['near']['atByte']:.0f}")
-    if "varies" in each:
-        rule = BY_ID.get(each["varies"]["rule"])  # a router of another version may have more rules
-        what = rule.title if rule is not None else each["varies"]["rule"]
-        said.append(f"{what} at byte {each['varies']['atByte']:.0f} differs")
-    return "; ".join(said)
+    value = []
+    if "near" in document:
+        value.append(f"drift of {document['near']['group']} at byte {document['near']['atByte']:.0f}")
+    if "varies" in document:
+        rule = BY_ID.get(document["varies"]["rule"])  # a router of another version may have more rules
+        title = rule.title if rule is not None else document["varies"]["rule"]
+        value.append(f"{title} at byte {document['varies']['atByte']:.0f} differs")
+    return "; ".join(value)
 
 
-def saves(each: Document) -> float | None:
+def saves(document: Document) -> float | None:
     """Return the replicas that computing a prefix for each of its requests keeps busy; None where no rate is known."""
-    rate = each.get("prefillTokensPerSecond", 0.0)
-    return float(each["tokensPerSecond"]) / rate if rate else None
+    rate = document.get("prefillTokensPerSecond", 0.0)
+    return float(document["tokensPerSecond"]) / rate if rate else None

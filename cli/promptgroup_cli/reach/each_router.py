@@ -29,9 +29,9 @@ def ask_each(
     """
     answers: dict[str, Answer] = {}
     failed: dict[str, ReachError] = {}
-    for name, ask in routers.items():
+    for name, request in routers.items():
         try:
-            answers[name] = read(ask)
+            answers[name] = read(request)
         except ReachError as error:
             failed[name] = error
         except ODD:

@@ -58,35 +58,35 @@ def parse_explanation(by: str, answer: bytes) -> dict[str, Any]:
         raise no_router(by) from None
 
 
-def facts(told: Told) -> Iterator[tuple[str, str]]:
+def facts(result: Told) -> Iterator[tuple[str, str]]:
     """Yield the named texts: what the request is, and where it goes or why it is refused."""
-    if "match" in told:
-        yield from _request(told)
-    refusal = told["refusal"]
+    if "match" in result:
+        yield from _request(result)
+    refusal = result["refusal"]
     if refusal is not None:
         yield "Refused", f"{refusal['status']} {refusal['code'] or ''}".rstrip() + f": {refusal['message']}"
         return
-    home = told["ring"][0]
+    home = result["ring"][0]
     yield "Home", home["replica"] + (f" ({home['state']})" if home["state"] != "Ready" else "")
-    yield "Goes to", f"{told['choice'] or 'no replica yet'}: {told['why']} ({told['policy']})"
+    yield "Goes to", f"{result['choice'] or 'no replica yet'}: {result['why']} ({result['policy']})"
 
 
-def candidates(told: Told) -> list[Sequence[str]]:
+def candidates(result: Told) -> list[Sequence[str]]:
     """Return the table of the replicas, its heads first; empty for a request that is refused."""
-    if told["refusal"] is not None:
+    if result["refusal"] is not None:
         return []
-    weighed = any(each["cost"] is not None for each in told["candidates"])
-    return [row if weighed else row[:_WEIGHED] for row in (_HEADS, *_rows(told))]
+    weighed = any(candidate["cost"] is not None for candidate in result["candidates"])
+    return [row if weighed else row[:_WEIGHED] for row in (_HEADS, *_rows(result))]
 
 
-def _request(told: Told) -> Iterator[tuple[str, str]]:
-    yield "Group", _group(told["match"])
-    if (caller := told.get("caller")) is not None:  # earlier routers do not tell it
+def _request(result: Told) -> Iterator[tuple[str, str]]:
+    yield "Group", _group(result["match"])
+    if (caller := result.get("caller")) is not None:  # earlier routers do not tell it
         yield "Caller", caller["name"] or _UNKNOWN
-    yield "Session", _session(told["session"])
-    if told["revision"] is not None:
-        yield "Revision", _revision(told["revision"])
-    tokens = told["tokens"]
+    yield "Session", _session(result["session"])
+    if result["revision"] is not None:
+        yield "Revision", _revision(result["revision"])
+    tokens = result["tokens"]
     parts = f"{tokens['prefix']:,} of the prefix and {tokens['history']:,} of the history up to the last answer"
     yield "Tokens", f"about {tokens['prompt']:,}, with {parts}"
 
@@ -126,12 +126,18 @@ def _revision(revision: Told) -> str:
     return f"{short(revision['fingerprint'])} ({share}): {reason}"
 
 
-def _rows(told: Told) -> Iterator[Sequence[str]]:
+def _rows(result: Told) -> Iterator[Sequence[str]]:
     """Yield the candidates in the order of the router, then the slots that get no requests."""
-    ring = {each["replica"]: (str(place), each["state"]) for place, each in enumerate(told["ring"])}
-    for each in told["candidates"]:
-        place, state = ring.pop(each["replica"])
-        yield each["replica"], place, _state(each, state), str(each["requests"]), *_cost(each["cost"])
+    ring = {item["replica"]: (str(place), item["state"]) for place, item in enumerate(result["ring"])}
+    for candidate in result["candidates"]:
+        place, state = ring.pop(candidate["replica"])
+        yield (
+            candidate["replica"],
+            place,
+            _state(candidate, state),
+            str(candidate["requests"]),
+            *_cost(candidate["cost"]),
+        )
     for replica, (place, state) in ring.items():
         yield replica, place, state
 

@@ -33,7 +33,7 @@ def unreadable(name: str, error: OSError | ValueError) -> str:
     path = Path(name)
     match error:
         case FileNotFoundError() if path.parent.is_dir():
-            meant = did_you_mean(path.name, (each.name for each in path.parent.iterdir()))
+            meant = did_you_mean(path.name, (item.name for item in path.parent.iterdir()))
             return f"there is no such file in {path.parent.absolute()}{meant}"
         case FileNotFoundError():
             return f"there is no folder {path.parent.absolute()}"

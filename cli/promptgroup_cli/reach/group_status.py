@@ -139,7 +139,7 @@ def group_status(
         now: the time; None where nobody is to say how long an operator has been silent.
     """
     metadata, spec, status = group["metadata"], group["spec"], group.get("status", {})
-    conditions = {each["type"]: each for each in status.get("conditions", [])}
+    conditions = {condition["type"]: condition for condition in status.get("conditions", [])}
     seen = status.get("observedGeneration") == metadata["generation"]
     sizing, active = spec.get("sizing"), conditions.get("ScalingActive", {})
     return GroupStatus(
@@ -161,7 +161,7 @@ def group_status(
             *_unseen(metadata, status, kubectl, now),
             *(_said(conditions, sized=bool(sizing)) if status.get("observedGeneration", -1) >= 0 else ()),
         ),
-        revisions=tuple(_revisions(status, route, [pod_of(each, names.PORT_ENGINE) for each in pods])),
+        revisions=tuple(_revisions(status, route, [pod_of(pod, names.PORT_ENGINE) for pod in pods])),
     )
 
 
@@ -174,11 +174,11 @@ def _unseen(metadata: Manifest, status: Mapping[str, Any], kubectl: str, now: da
     generation, observed = metadata["generation"], status.get("observedGeneration", -1)
     if observed == generation:
         return
-    what = "this group" if observed < 0 else "the latest change"
+    subject = "this group" if observed < 0 else "the latest change"
     silence = now - _changed(metadata) if now is not None else timedelta()
     query = f"`{kubectl} get deployments -A -l app.kubernetes.io/name=promptgroup-operator`"
     if silence >= SILENT:
-        words = f"No operator acts on {what}"
+        words = f"No operator acts on {subject}"
         text = (
             f"{words}, made {_age(silence)} ago: none runs, or none serves namespace {metadata['namespace']} "
             f"(its flag --namespaces), or it cannot write; {query} shows whether one runs"
@@ -195,9 +195,9 @@ def _unseen(metadata: Manifest, status: Mapping[str, Any], kubectl: str, now: da
 def _changed(metadata: Manifest) -> datetime:
     """Return the time of the latest change of a group by anybody but its status's writer."""
     fields = metadata.get("managedFields") or ()
-    times = [each.get("time") for each in fields if not each.get("subresource")]
-    found = [parse_time(each) for each in (metadata["creationTimestamp"], *times)]
-    return max(each for each in found if each is not None)
+    times = [field.get("time") for field in fields if not field.get("subresource")]
+    result = [parse_time(item) for item in (metadata["creationTimestamp"], *times)]
+    return max(item for item in result if item is not None)
 
 
 def _age(span: timedelta) -> str:
@@ -206,31 +206,31 @@ def _age(span: timedelta) -> str:
 
 
 def _said(conditions: Mapping[str, Manifest], *, sized: bool) -> Iterator[Statement]:
-    told = set()
+    result = set()
     for kind, meaning in MEANINGS.items():
-        found = conditions.get(kind)
-        if found is None or found["status"] == meaning.wanted or (kind == "ScalingActive" and not sized):
+        condition = conditions.get(kind)
+        if condition is None or condition["status"] == meaning.wanted or (kind == "ScalingActive" and not sized):
             continue
-        if kind == "CacheEffective" and found["status"] == "Unknown":
+        if kind == "CacheEffective" and condition["status"] == "Unknown":
             continue
-        if found["reason"] not in told:  # several conditions state one cause: the first of them is enough
-            yield Statement(kind, found["reason"], meaning.words, found.get("message", ""), meaning.holds)
-        told.add(found["reason"])
+        if condition["reason"] not in result:  # several conditions state one cause: the first of them is enough
+            yield Statement(kind, condition["reason"], meaning.words, condition.get("message", ""), meaning.holds)
+        result.add(condition["reason"])
 
 
 def _revisions(status: Mapping[str, Any], route: Manifest | None, pods: Sequence[Pod]) -> Iterator[RevisionRow]:
-    routed = {each["fingerprint"]: each for each in route["spec"]["revisions"]} if route is not None else {}
-    proofs = {each.fingerprint: each.proofs for each in record.decode(route)}
-    for each in status.get("revisions", []):
-        fingerprint = Fingerprint(each["fingerprint"])
+    routed = {revision["fingerprint"]: revision for revision in route["spec"]["revisions"]} if route is not None else {}
+    proofs = {recorded_revision.fingerprint: recorded_revision.proofs for recorded_revision in record.decode(route)}
+    for revision in status.get("revisions", []):
+        fingerprint = Fingerprint(revision["fingerprint"])
         own = [pod for pod in pods if pod.fingerprint == fingerprint]
         yield RevisionRow(
             fingerprint=fingerprint,
-            phase=each.get("phase", ""),
-            weight=each["weight"],
-            replicas=each["replicas"],
-            warm=each["warm"],
-            ready=each["ready"],
+            phase=revision.get("phase", ""),
+            weight=revision["weight"],
+            replicas=revision["replicas"],
+            warm=revision["warm"],
+            ready=revision["ready"],
             slots=tuple(_slots(routed.get(fingerprint, {}).get("slots", []), own, proofs.get(fingerprint, {}))),
         )
 
@@ -239,14 +239,16 @@ def _slots(routed: Sequence[Mapping[str, Any]], pods: Sequence[Pod], proofs: Map
     """Yield the slots by number, then the pods that hold none. A guest has proofs on pods of its host."""
     by_name = {pod.name: pod for pod in pods}
     holders = set()
-    for each in sorted(routed, key=lambda slot: int(slot["slot"])):
-        pod = by_name.get(each.get("pod", ""))
-        holders.add(each.get("pod", ""))
-        if (proof := proofs.get(each.get("pod", ""))) is not None:
-            said = proof.condition
-            yield SlotRow(each["slot"], each["pod"], each["state"], said.status, said.reason, said.message)
+    for item in sorted(routed, key=lambda slot: int(slot["slot"])):
+        pod = by_name.get(item.get("pod", ""))
+        holders.add(item.get("pod", ""))
+        if (proof := proofs.get(item.get("pod", ""))) is not None:
+            condition = proof.condition
+            yield SlotRow(
+                item["slot"], item["pod"], item["state"], condition.status, condition.reason, condition.message
+            )
             continue
-        yield _slot(each["slot"], each["state"], each.get("pod", ""), pod)
+        yield _slot(item["slot"], item["state"], item.get("pod", ""), pod)
     for pod in sorted(pods, key=lambda pod: pod.name):
         if pod.name not in holders:
             yield _slot(pod.slot, "Terminating" if pod.deleting else "Cold", pod.name, pod)

@@ -120,13 +120,13 @@ def _content(name: str, file: BinaryIO, given: InputFormat | None) -> Content:
         raise InputError(f"{shown(name)}: longer than {MOST_BYTES >> 20} MiB: a log of requests is read with --as log")
     if format_ is InputFormat.REQUEST or (format_ is None and (suffix == JSON_SUFFIX or whole[:1] in (b"{", b"["))):
         try:
-            found = _document(whole)
+            document = _document(whole)
         except JsonError as error:
             if format_ is InputFormat.REQUEST or suffix == JSON_SUFFIX or "levels" in str(error):
                 raise InputError(f"{shown(name)}: {error}; --as prompt, log or manifest names another format") from None
-            found = None
-        if found is not None:
-            return found
+            document = None
+        if document is not None:
+            return document
     try:
         content = whole.decode()
     except UnicodeDecodeError as error:
@@ -140,12 +140,12 @@ def _content(name: str, file: BinaryIO, given: InputFormat | None) -> Content:
 def _format_of_line(first: bytes) -> InputFormat | None:
     """Return the format of a file whose first line is a JSON object by itself; None when it is not."""
     try:
-        found = orjson.loads(first)
+        result = orjson.loads(first)
     except orjson.JSONDecodeError:
         return None
-    if not isinstance(found, dict):
+    if not isinstance(result, dict):
         return None
-    return InputFormat.MANIFEST if "apiVersion" in found else InputFormat.LOG
+    return InputFormat.MANIFEST if "apiVersion" in result else InputFormat.LOG
 
 
 _KIND = re.compile(r"""^[\s{]*["']?kind["']?\s*:\s*["']?PromptGroup["']?\s*,?\s*$""", re.MULTILINE)
@@ -157,11 +157,11 @@ def _document(whole: bytes) -> Iterator[InputRequest] | None:
     Raises:
         JsonError: it is no JSON document, or nested too deeply.
     """
-    found = bounded_json.parse(whole)
-    if isinstance(found, dict) and "apiVersion" in found:
+    result = bounded_json.parse(whole)
+    if isinstance(result, dict) and "apiVersion" in result:
         return None
-    bodies = found if isinstance(found, list) else [found]
-    return (_request(1, each) for each in bodies)
+    bodies = result if isinstance(result, list) else [result]
+    return (_request(1, body) for body in bodies)
 
 
 def _lines(first: bytes, file: BinaryIO) -> Iterator[InputRequest]:
@@ -217,10 +217,10 @@ def _body_in(record: object, wrapped: int, path: bytes | None) -> tuple[dict[str
     key = next((key for key in WRAPPERS if key in record), None)
     if key is None:
         return None, None
-    inner, told = _body_in(record[key], wrapped - 1, _told(record) or path)
+    inner, result = _body_in(record[key], wrapped - 1, _told(record) or path)
     if inner is None and key == INPUT and isinstance(record[INPUT], str | list):
         return record, path  # what stands there is what the request asks
-    return inner, told
+    return inner, result
 
 
 def _told(record: Mapping[str, object]) -> bytes | None:
@@ -251,12 +251,12 @@ def path_of(body: Mapping[str, object]) -> bytes:
     if "messages" in body:
         tools = body.get("tools")
         listed = tools if isinstance(tools, list) else []
-        declares = any(isinstance(each, dict) and "input_schema" in each for each in listed)
+        declares = any(isinstance(item, dict) and "input_schema" in item for item in listed)
         return MESSAGES_PATH if declares or "system" in body or "anthropic_version" in body else CHAT_PATH
     if "prompt" in body and not (INPUT in body and not isinstance(body["prompt"], str | list)):
         return TEXT_PATH
     if INPUT not in body:
         return RESPONSES_PATH if "instructions" in body else CHAT_PATH
     given = body[INPUT]
-    embedded = isinstance(given, list) and any(not isinstance(each, dict) for each in given)
+    embedded = isinstance(given, list) and any(not isinstance(item, dict) for item in given)
     return EMBEDDINGS_PATH if embedded or any(field in body for field in OF_EMBEDDINGS) else RESPONSES_PATH

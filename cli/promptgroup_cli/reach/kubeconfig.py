@@ -42,7 +42,7 @@ def find_kubeconfig(choice: ClusterChoice, settings: Settings) -> FoundKubeconfi
     if not given and not choice.context and (settings.service_account_dir / "token").exists():
         return FoundKubeconfig()
     paths = given.split(os.pathsep) if given else [str(Path("~/.kube/config").expanduser())]
-    present = [each for each in paths if each and Path(each).exists()]
+    present = [path for path in paths if path and Path(path).exists()]
     if not present:
         raise InputError(
             f"no kubeconfig at {os.pathsep.join(paths)}: set KUBECONFIG to one, name one with --kubeconfig, or run "
@@ -51,7 +51,7 @@ def find_kubeconfig(choice: ClusterChoice, settings: Settings) -> FoundKubeconfi
     documents = [_document(path) for path in present]
     joined = os.pathsep.join(present)
     contexts = _named(documents, "contexts", "context")
-    current = next((each["current-context"] for each in documents if each.get("current-context")), "")
+    current = next((document["current-context"] for document in documents if document.get("current-context")), "")
     if choice.context and choice.context not in contexts:
         known = ", ".join([*list(contexts)[:MOST_NAMED], *(["..."] if len(contexts) > MOST_NAMED else [])])
         has = f"whose contexts are {known}" if contexts else "which has no contexts"
@@ -76,7 +76,7 @@ def default_namespace(settings: Settings, file: str, context: str) -> str:
     read: Any = config.list_kube_config_contexts
     try:
         listed, current = read(file or os.environ.get("KUBECONFIG") or None)
-        chosen = next((each for each in listed if each["name"] == context), current)
+        chosen = next((item for item in listed if item["name"] == context), current)
         return str(chosen["context"].get("namespace", "default"))
     except config.ConfigException:
         written = settings.service_account_dir / "namespace"
@@ -98,13 +98,13 @@ def _document(path: str) -> Mapping[str, Any]:
 
 def _named(documents: Iterable[Mapping[str, Any]], plural: str, singular: str) -> Mapping[str, Mapping[str, Any]]:
     """Return name → entry of all files; what is malformed is the client's to refuse."""
-    found: dict[str, Mapping[str, Any]] = {}
+    result: dict[str, Mapping[str, Any]] = {}
     for document in documents:
         listed = document.get(plural)
-        for each in listed if isinstance(listed, list) else ():
-            if isinstance(each, dict) and isinstance(each.get("name"), str):
-                found.setdefault(each["name"], _map(each.get(singular)))
-    return found
+        for item in listed if isinstance(listed, list) else ():
+            if isinstance(item, dict) and isinstance(item.get("name"), str):
+                result.setdefault(item["name"], _map(item.get(singular)))
+    return result
 
 
 def _map(value: object) -> Mapping[str, Any]:

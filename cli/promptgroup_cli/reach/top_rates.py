@@ -89,9 +89,9 @@ def router_page(metrics: str, table: Mapping[str, Any]) -> RouterPage:
         requests=sums[_REQUESTS],
         prompt=sums[_PROMPT],
         cached=sums[_CACHED],
-        first_token={group: histogram(found) for group, found in buckets.items()},
+        first_token={group: histogram(result) for group, result in buckets.items()},
         waiting=sums[names.METRIC_REVISION_WAITING],
-        replicas=tuple(_replica(id_, each) for id_, each in table["replicas"].items()),
+        replicas=tuple(_replica(id_, item) for id_, item in table["replicas"].items()),
     )
 
 
@@ -111,26 +111,26 @@ def _replica(id_: str, known: Mapping[str, Any]) -> ReplicaRate:
 def rates(before: Mapping[str, RouterPage], after: Mapping[str, RouterPage], seconds: float) -> dict[str, TopRates]:
     """Return the traffic between two readings by `namespace/group`; the readings are by the name of the router."""
     both = [(before[name], page) for name, page in after.items() if name in before]
-    replicas = _together(each for page in after.values() for each in page.replicas)
-    groups = {group for page in after.values() for group in page.requests} | {each.group for each in replicas}
-    found = {}
+    replicas = _together(replica for page in after.values() for replica in page.replicas)
+    groups = {group for page in after.values() for group in page.requests} | {replica.group for replica in replicas}
+    result = {}
     for group in sorted(groups):
         prompt = sum(_since(old.prompt, new.prompt, group) for old, new in both)
         cached = sum(_since(old.cached, new.cached, group) for old, new in both)
         first = Histogram()
         for old, new in both:
             first += new.first_token.get(group, Histogram()) - old.first_token.get(group, Histogram())
-        own = tuple(each for each in replicas if each.group == group)
-        found[group] = TopRates(
+        own = tuple(replica for replica in replicas if replica.group == group)
+        result[group] = TopRates(
             requests=sum(_since(old.requests, new.requests, group) for old, new in both) / seconds,
             hit_rate=cached / prompt if prompt else None,
             median=quantile(first, 0.5) if first.total else None,
             late=quantile(first, 0.99) if first.total else None,
-            in_flight=sum(each.in_flight for each in own),
+            in_flight=sum(replica_rate.in_flight for replica_rate in own),
             waiting=round(sum(page.waiting.get(group, 0.0) for page in after.values())),
             replicas=own,
         )
-    return found
+    return result
 
 
 def _since(old: Mapping[str, float], new: Mapping[str, float], group: str) -> float:
@@ -139,15 +139,15 @@ def _since(old: Mapping[str, float], new: Mapping[str, float], group: str) -> fl
 
 def _together(seen: Iterable[ReplicaRate]) -> list[ReplicaRate]:
     """Merge the routers' views of each replica."""
-    found: dict[tuple[str, str, int], ReplicaRate] = {}
-    for each in seen:
-        key = each.group, each.revision, each.slot
-        known = found.get(key, each)
-        found[key] = ReplicaRate(
+    replica_rates: dict[tuple[str, str, int], ReplicaRate] = {}
+    for rate in seen:
+        key = rate.group, rate.revision, rate.slot
+        replica_rate = replica_rates.get(key, rate)
+        replica_rates[key] = ReplicaRate(
             *key,
-            in_flight=each.in_flight + (known.in_flight if known is not each else 0),
-            wait=max(each.wait, known.wait),
-            sessions=max(each.sessions, known.sessions),
-            filled=max(each.filled, known.filled),
+            in_flight=rate.in_flight + (replica_rate.in_flight if replica_rate is not rate else 0),
+            wait=max(rate.wait, replica_rate.wait),
+            sessions=max(rate.sessions, replica_rate.sessions),
+            filled=max(rate.filled, replica_rate.filled),
         )
-    return [found[key] for key in sorted(found)]
+    return [replica_rates[key] for key in sorted(replica_rates)]

@@ -84,7 +84,7 @@ def _row(where: str, line: bytes) -> TraceRow:
             raise TraceError(f"{where}: {name} is {str(value)[:40]}: a number from 0 to {most:,.0f} is expected")
         numbers.append(value)
     ids = fields.get("hash_ids")
-    if not isinstance(ids, list) or not all(type(each) is int and each >= 0 for each in ids):
+    if not isinstance(ids, list) or not all(type(id_) is int and id_ >= 0 for id_ in ids):
         raise TraceError(f"{where}: hash_ids is {str(ids)[:40]!r}: a list of whole numbers of 0 or more is expected")
     prompt = max(_SHORTEST, int(numbers[1]))
     return TraceRow(numbers[0] / 1000, prompt, max(1, int(numbers[2])), tuple(ids[: prompt // BLOCK]))

@@ -57,8 +57,8 @@ def _broken(path: str, value: Any) -> Iterator[str]:
                 continue  # a default keeps all rules, or stands for nothing: an engine, a prompt
             yield from _broken(f"{path}.{field.alias or name}", getattr(value, name))
     elif isinstance(value, list):
-        for index, each in enumerate(value):
-            yield from _broken(f"{path}[{index}]", each)
+        for index, item in enumerate(value):
+            yield from _broken(f"{path}[{index}]", item)
 
 
 def _said(path: str, rule: Mapping[str, str]) -> str:

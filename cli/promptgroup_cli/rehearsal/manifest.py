@@ -110,19 +110,19 @@ def template_faults(template: object) -> list[str]:
     if not isinstance(template, dict):
         return []
     try:
-        found = pod_schema.faults(merge.merge({}, template))
+        faults = pod_schema.faults(merge.merge({}, template))
     except ValueError as error:
         return [f"spec.engine.template: {error}"]
-    return [f"spec.engine.template.{each}" for each in found]
+    return [f"spec.engine.template.{item}" for item in faults]
 
 
 def template_nulls(template: object) -> list[str]:
     """Return a warning for each null of a spec.engine.template, of any shape."""
     return [
-        f"spec.engine.template.{each} is null: `kubectl apply` and Argo CD drop it before they send the file, so that "
+        f"spec.engine.template.{null} is null: `kubectl apply` and Argo CD drop it before they send the file, so that "
         "the operator's own value stays, while `kubectl apply --server-side` and Flux send it: write a value, or use "
         "`$patch: delete` or `$patch: replace` in a map"
-        for each in (merge.nulls(template) if isinstance(template, dict) else ())
+        for null in (merge.nulls(template) if isinstance(template, dict) else ())
     ]
 
 
@@ -132,11 +132,11 @@ def _not_in_file(spec: PromptGroupSpec, values: prompt.Values) -> Iterator[str]:
     Raises:
         ManifestRefused: the file has one that cannot be used.
     """
-    for each in references.problems(spec, values):
-        if not each.kind or (each.kind, each.name) in values:
-            raise ManifestRefused(each.problem.message)
-        what = each.problem.message.removesuffix(" does not exist")
-        yield f"{what} is not in the file: the group waits until the cluster has it ({each.problem.reason})"
+    for problem in references.problems(spec, values):
+        if not problem.kind or (problem.kind, problem.name) in values:
+            raise ManifestRefused(problem.problem.message)
+        removesuffix = problem.problem.message.removesuffix(" does not exist")
+        yield f"{removesuffix} is not in the file: the group waits until the cluster has it ({problem.problem.reason})"
 
 
 def declared_prompts(content: str, namespace: str) -> list[Declared]:
@@ -179,18 +179,18 @@ def _objects(content: str) -> Iterator[dict[str, Any]]:
         if not isinstance(document, dict) or not isinstance(document.get("kind"), str):
             raise ManifestError("a document is not a Kubernetes object: it has no kind")
         if document["kind"] == "List":
-            yield from (each for each in document.get("items") or [] if isinstance(each, dict))
+            yield from (item for item in document.get("items") or [] if isinstance(item, dict))
         else:
             yield document
 
 
 def _groups(objects: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """Return the PromptGroups, at least one."""
-    groups = [each for each in objects if each.get("kind") == "PromptGroup"]
+    groups = [item for item in objects if item.get("kind") == "PromptGroup"]
     if not groups:
         if not objects:
             raise ManifestError("the file is empty: it needs a PromptGroup")
-        kinds = ", ".join(sorted({str(each.get("kind")) for each in objects}))
+        kinds = ", ".join(sorted({str(item.get("kind")) for item in objects}))
         raise ManifestError(f"no PromptGroup in the file, but {kinds}: add one, with its kind and apiVersion")
     for raw in groups:
         if raw.get("apiVersion") != API_VERSION:
@@ -221,8 +221,8 @@ def _valid(model: type[_Model], raw: object, path: str) -> _Model:
         return model.model_validate_json(json.dumps(raw), strict=True)
     except ValidationError as error:
         problems = (
-            f"{_path(path, each['loc'])}: {each['msg']}{_not(_path(path, each['loc']), each['input'])}"
-            for each in error.errors(include_url=False)
+            f"{_path(path, item['loc'])}: {item['msg']}{_not(_path(path, item['loc']), item['input'])}"
+            for item in error.errors(include_url=False)
         )
         raise ManifestRefused("; ".join(problems)) from None
     except (TypeError, ValueError, RecursionError):
@@ -230,7 +230,7 @@ def _valid(model: type[_Model], raw: object, path: str) -> _Model:
 
 
 def _path(root: str, loc: Sequence[int | str]) -> str:
-    return root + "".join(f"[{each}]" if isinstance(each, int) else f".{each}" for each in loc)
+    return root + "".join(f"[{item}]" if isinstance(item, int) else f".{item}" for item in loc)
 
 
 def _not(path: str, value: object) -> str:
@@ -260,8 +260,8 @@ def _known_fields() -> Mapping[str, Any]:
 def _name_collisions(path: str, value: Any, schema: Mapping[str, Any]) -> Iterator[str]:
     """Yield the paths of fields that a structural schema does not have."""
     if isinstance(value, list) and "items" in schema:
-        for index, each in enumerate(value):
-            yield from _name_collisions(f"{path}[{index}]", each, schema["items"])
+        for index, item in enumerate(value):
+            yield from _name_collisions(f"{path}[{index}]", item, schema["items"])
     elif isinstance(value, dict) and "properties" in schema:
         for name, child in value.items():
             if name in schema["properties"]:
@@ -277,13 +277,13 @@ def _values(
     objects: Sequence[Mapping[str, Any]], wanted: Collection[tuple[str, str]], default: str, namespace: str
 ) -> prompt.Values:
     """Return the objects of the file that are wanted, in the group's namespace."""
-    found: dict[tuple[str, str], Mapping[str, str]] = {}
-    for each in objects:
-        metadata = each.get("metadata")
-        name = (each["kind"], str(metadata.get("name"))) if isinstance(metadata, dict) else None
-        if name is not None and name in wanted and _namespace(each, default) == namespace:
-            found[name] = _data(each)
-    return found
+    result: dict[tuple[str, str], Mapping[str, str]] = {}
+    for item in objects:
+        metadata = item.get("metadata")
+        name = (item["kind"], str(metadata.get("name"))) if isinstance(metadata, dict) else None
+        if name is not None and name in wanted and _namespace(item, default) == namespace:
+            result[name] = _data(item)
+    return result
 
 
 def _data(raw: Mapping[str, Any]) -> dict[str, str]:

@@ -32,10 +32,10 @@ QUOTED = 60
 
 def heading(old: Wanted | None, new: Wanted, pace: SimulatedPace) -> Iterator[str]:
     """Yield the change and the assumptions."""
-    for word, each in (("before", old), ("after", new)):
-        if each is not None:
-            yield f"{word:{TIME}}{_wanted(each)}"
-            yield f"{'':{TIME}}{_prompt(each)}"
+    for word, item in (("before", old), ("after", new)):
+        if item is not None:
+            yield f"{word:{TIME}}{_wanted(item)}"
+            yield f"{'':{TIME}}{_prompt(item)}"
     warm, idle = clock(pace.warm_after), clock(IDLE_AFTER)
     if new.group.spec.engine_from is not None:
         host = new.group.spec.engine_from.prompt_group
@@ -54,18 +54,18 @@ def head(shown: Sequence[Fingerprint]) -> Iterator[str]:
     Args:
         shown: fingerprints of the revisions that have a column.
     """
-    yield _line("", "", [short(each) for each in shown], "")
+    yield _line("", "", [short(fingerprint) for fingerprint in shown], "")
     yield _line("time", "event", ["warm   weight" for _ in shown], "pods")
     yield RULE
 
 
 def row(chapter: Chapter, shown: Sequence[Fingerprint]) -> Iterator[str]:
     """Yield the lines of a moment; none for one without events."""
-    lines = [each for event in chapter.events for each in _wrapped(event, _room(len(shown)) - 2)]
-    cells = [_standing(chapter.world, each) for each in shown]
+    lines = [item for event in chapter.events for item in _wrapped(event, _room(len(shown)) - 2)]
+    cells = [_standing(chapter.world, fingerprint) for fingerprint in shown]
     for first in lines[:1]:
         yield _line(f"+{clock(chapter.after)}", first, cells, str(pods(chapter.world)))
-    yield from (f"{'':{TIME}}{each}" for each in lines[1:])
+    yield from (f"{'':{TIME}}{item}" for item in lines[1:])
 
 
 def ending(end: World, most: int, took: timedelta) -> Iterator[str]:
@@ -73,16 +73,16 @@ def ending(end: World, most: int, took: timedelta) -> Iterator[str]:
     yield RULE
     yield f"done after {clock(took)}, with at most {counted(most, 'pod')} at a time, not counting those that terminate"
     for kind in ("Degraded", "Progressing"):
-        found = timeline.condition_of(end, kind)
-        if found["status"] == "True":
-            yield from _wrapped(f"{kind} ({found['reason']}): {found['message']}", WIDTH)
+        condition_of = timeline.condition_of(end, kind)
+        if condition_of["status"] == "True":
+            yield from _wrapped(f"{kind} ({condition_of['reason']}): {condition_of['message']}", WIDTH)
 
 
 def pods(world: World) -> int:
     """Return the number of pods that do not terminate; a guest has none."""
     if world.host is not None:
         return 0
-    return sum(not pod.deleting for each in world.revisions for pod in each.pods)
+    return sum(not pod.deleting for revision in world.revisions for pod in revision.pods)
 
 
 def clock(span: timedelta) -> str:
@@ -123,7 +123,9 @@ def _source(wanted: Wanted) -> str:
 
 
 def _standing(world: World, fingerprint: Fingerprint) -> str:
-    revision = next((each for each in world.revisions if each.fingerprint == fingerprint), None)
+    revision = next(
+        (revision_state for revision_state in world.revisions if revision_state.fingerprint == fingerprint), None
+    )
     if revision is None or not revision.alive:
         return "-"
     warm = sum(pod.is_warm for pod in revision.pods)
@@ -167,7 +169,7 @@ def steps(old: Wanted | None, new: Wanted, pace: SimulatedPace, now: datetime) -
     yield from heading(old, new, pace)
     before, cluster = _start(old, new, pace, now)
     start, most, end = cluster.now, 0, cluster.world()
-    shown = list(dict.fromkeys(each.text.fingerprint for each in (old, new) if each is not None))
+    shown = list(dict.fromkeys(item.text.fingerprint for item in (old, new) if item is not None))
     yield from head(shown)
     for chapter in timeline.chapters(before, simulate.run(cluster), start):
         yield from row(chapter, shown)

@@ -88,14 +88,14 @@ class SimulatedCluster:
         standing = prompt_route.standing(self._live.get(("PromptRoute", self._group.key.name)))
         pods = [self._seen(pod, now) for pod in self._pods.values()]
         revisions = tuple(
-            decode.revision_of(each, self._texts[decode.fingerprint_of(each)], pods, standing)
-            for each in self._deployments()
+            decode.revision_of(deployment, self._texts[decode.fingerprint_of(deployment)], pods, standing)
+            for deployment in self._deployments()
         )
         traffic = self._traffic(revisions, now) if len(revisions) > 1 else None
         return World(self._group, self._text, revisions, (), dict(self._live), traffic=traffic)
 
     def _deployments(self) -> list[Manifest]:
-        return [each for (kind, _), each in sorted(self._live.items()) if kind == "Deployment"]
+        return [item for (kind, _), item in sorted(self._live.items()) if kind == "Deployment"]
 
     def _seen(self, pod: Pod, now: datetime) -> Pod:
         if pod.draining_since is None:
@@ -104,14 +104,16 @@ class SimulatedCluster:
 
     def _traffic(self, revisions: Sequence[RevisionState], now: datetime) -> Traffic:
         """Return traffic of short sessions that name the group; the sample of a step is complete or empty."""
-        shares = {short(each.fingerprint): REQUESTS * each.weight / 100 for each in revisions}
+        shares = {short(revision.fingerprint): REQUESTS * revision.weight / 100 for revision in revisions}
         flows = {name: Flow(share, share) for name, share in shares.items()}
-        since = next((each.progress.since for each in revisions if each.progress and each.progress.since), now)
+        since = next(
+            (revision.progress.since for revision in revisions if revision.progress and revision.progress.since), now
+        )
         seen = REQUESTS if now - since >= SAMPLED_AFTER else 0
         failed = {self._text.fingerprint: seen if self._pace.worse else 0}
         samples = {
-            short(each.fingerprint): {StratumKey(): Stratum(seen, failed.get(each.fingerprint, 0))}
-            for each in revisions
+            short(revision.fingerprint): {StratumKey(): Stratum(seen, failed.get(revision.fingerprint, 0))}
+            for revision in revisions
         }
         return Traffic(True, flows, samples)
 
@@ -143,8 +145,8 @@ class SimulatedCluster:
         self._live[key] = {**manifest, "metadata": {**manifest["metadata"], **made}}
 
     def _set_condition(self, pod: str, outcome: Outcome) -> None:
-        said = PodCondition(str(outcome.warm), outcome.reason, outcome.message, self.now)
-        self._pods[pod] = replace(self._pods[pod], warm=said, ready_since=self.now if outcome.warm else None)
+        pod_condition = PodCondition(str(outcome.warm), outcome.reason, outcome.message, self.now)
+        self._pods[pod] = replace(self._pods[pod], warm=pod_condition, ready_since=self.now if outcome.warm else None)
 
     def _mark(self, mark: PodUpdate) -> None:
         self._pods[mark.pod] = replace(
@@ -185,20 +187,20 @@ class SimulatedCluster:
     def _roll(self, deployment: Manifest) -> None:
         """Create surge pods, then remove old ones as new ones become ready (pkg/controller/deployment/rolling.go)."""
         fingerprint, settings = decode.fingerprint_of(deployment), _settings(deployment)
-        wanted: int = deployment["spec"]["replicas"]
+        replicas: int = deployment["spec"]["replicas"]
         rolling: Mapping[str, int] = deployment["spec"]["strategy"]["rollingUpdate"]
         alive = [pod for pod in self._pods.values() if pod.fingerprint == fingerprint and not pod.deleting]
         new = [pod for pod in alive if pod.settings == settings]
         old = [pod for pod in alive if pod.settings != settings]
-        room = wanted + (rolling["maxSurge"] if old else 0) - len(alive)
-        for _ in range(min(room, wanted - len(new))):
+        room = replicas + (rolling["maxSurge"] if old else 0) - len(alive)
+        for _ in range(min(room, replicas - len(new))):
             self._create(deployment["metadata"]["name"], fingerprint, settings)
-        spare = sum(pod.is_warm for pod in alive) - wanted + rolling["maxUnavailable"]
+        spare = sum(pod.is_warm for pod in alive) - replicas + rolling["maxUnavailable"]
         for pod in sorted(old, key=_rank):
             if not pod.is_warm or spare > 0:
                 spare -= pod.is_warm
                 self._delete(pod)
-        for pod in sorted(new, key=_rank)[: max(0, len(new) - wanted)]:
+        for pod in sorted(new, key=_rank)[: max(0, len(new) - replicas)]:
             self._delete(pod)
 
     def _create(self, deployment: str, fingerprint: Fingerprint, settings: str) -> None:

@@ -48,22 +48,22 @@ class SimulatedGuest(SimulatedCluster):
         built = [
             revisions.revision(
                 self._group.key.name,
-                each,
-                PromptRef(each.prompt_kind, desired.name(self._group, each.fingerprint)),
-                self._texts[each.fingerprint],
+                recorded_revision,
+                PromptRef(recorded_revision.prompt_kind, desired.name(self._group, recorded_revision.fingerprint)),
+                self._texts[recorded_revision.fingerprint],
                 host,
-                standing=standing.get(each.fingerprint, (0, {})),
-                holding=holding.get(each.fingerprint, {}),
+                standing=standing.get(recorded_revision.fingerprint, (0, {})),
+                holding=holding.get(recorded_revision.fingerprint, {}),
             )
-            for each in record.decode(route)
+            for recorded_revision in record.decode(route)
         ]
-        found = revisions.with_outcomes(built, self._proofs)
-        traffic = self._traffic(found, now) if len(found) > 1 else None
-        return World(self._group, self._text, found, (), dict(self._live), traffic=traffic, host=host)
+        revision_states = revisions.with_outcomes(built, self._proofs)
+        traffic = self._traffic(revision_states, now) if len(revision_states) > 1 else None
+        return World(self._group, self._text, revision_states, (), dict(self._live), traffic=traffic, host=host)
 
     def perform(self, world: World, todo: Plan) -> None:
         """Perform the effects of one pass of the operator."""
         super().perform(world, replace(todo, warmups=()))
         for job in todo.warmups:
-            said = PodCondition("True", WarmReason.PROVEN, "as rehearsed", self.now)
-            self._proofs[job.container_id, job.prompt.fingerprint] = Proof(job.container_id, said)
+            pod_condition = PodCondition("True", WarmReason.PROVEN, "as rehearsed", self.now)
+            self._proofs[job.container_id, job.prompt.fingerprint] = Proof(job.container_id, pod_condition)

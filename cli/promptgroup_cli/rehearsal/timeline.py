@@ -39,14 +39,14 @@ def chapters(before: World | None, moments: Iterable[Moment], start: datetime) -
 def condition_of(world: World, kind: str) -> Mapping[str, Any]:
     """Return a condition of the group's status; empty when there is none."""
     conditions = world.group.status.get("conditions", [])
-    return next((each for each in conditions if each["type"] == kind), {})
+    return next((condition for condition in conditions if condition["type"] == kind), {})
 
 
 def _events(old: World | None, new: World) -> Iterator[str]:
     """Yield the differences, causes before effects."""
-    before = {each.fingerprint: each for each in old.revisions} if old is not None else {}
+    before = {revision.fingerprint: revision for revision in old.revisions} if old is not None else {}
     live = old.live if old is not None else {}
-    pairs = [(before.get(each.fingerprint), each) for each in new.revisions]
+    pairs = [(before.get(revision.fingerprint), revision) for revision in new.revisions]
     yield from _created(live, new.live)
     for pair in pairs:
         yield from _warm(*pair)
@@ -87,7 +87,7 @@ def _changed(old: Live, new: Live) -> Iterator[str]:
     both = [(old[key], new[key]) for key in new.keys() & old.keys() if key[0] == "Deployment"]
     both.sort(key=lambda pair: (pair[1]["spec"]["replicas"] > pair[0]["spec"]["replicas"], pair[1]["metadata"]["name"]))
     for before, after in both:
-        name, counts = after["metadata"]["name"], [each["spec"]["replicas"] for each in (before, after)]
+        name, counts = after["metadata"]["name"], [item["spec"]["replicas"] for item in (before, after)]
         if counts[0] != counts[1]:
             yield f"Deployment {name} is scaled from {counts[0]} to {replicas(counts[1])}"
         if desired.settings_of(before) != desired.settings_of(after):
@@ -104,9 +104,9 @@ def replicas(count: int) -> str:
 
 def _warm(old: RevisionState | None, new: RevisionState) -> Iterator[str]:
     before = _by_name(old)
-    warm = [each for each in new.pods if each.is_warm and not _was(before, each, "is_warm")]
-    held = sorted(each.slot for each in warm if each.slot is not None)
-    inherited = held and {each.slot for each in before.values() if each.is_warm}.issuperset(held)
+    warm = [pod for pod in new.pods if pod.is_warm and not _was(before, pod, "is_warm")]
+    held = sorted(pod.slot for pod in warm if pod.slot is not None)
+    inherited = held and {pod.slot for pod in before.values() if pod.is_warm}.issuperset(held)
     if held:
         source = ", inherited from a replica that leaves" if inherited else ""
         yield f"{short(new.fingerprint)}: {_slots(held)} {_verb(held, 'is', 'are')} warm{source}"
@@ -114,29 +114,29 @@ def _warm(old: RevisionState | None, new: RevisionState) -> Iterator[str]:
 
 def _drains(old: RevisionState | None, new: RevisionState) -> Iterator[str]:
     before = _by_name(old)
-    drain = [each for each in new.pods if each.draining_since and not _was(before, each, "draining_since")]
-    held = sorted(each.slot for each in drain if each.slot is not None)
+    drain = [pod for pod in new.pods if pod.draining_since and not _was(before, pod, "draining_since")]
+    held = sorted(pod.slot for pod in drain if pod.slot is not None)
     if held:
         yield f"{short(new.fingerprint)}: {_slots(held)} {_verb(held, 'drains', 'drain')}; routers send elsewhere"
 
 
 def _ends(old: RevisionState | None, new: RevisionState) -> Iterator[str]:
     before = _by_name(old)
-    ends = [each for each in new.pods if each.deleting and not _was(before, each, "deleting")]
+    ends = [pod for pod in new.pods if pod.deleting and not _was(before, pod, "deleting")]
     if ends:
         yield f"{short(new.fingerprint)}: {replicas(len(ends))} {_verb(ends, 'terminates', 'terminate')}"
 
 
 def _by_name(revision: RevisionState | None) -> dict[str, Pod]:
-    return {each.name: each for each in revision.pods} if revision is not None else {}
+    return {pod.name: pod for pod in revision.pods} if revision is not None else {}
 
 
 def _verb(who: Sequence[object], one: str, several: str) -> str:
     return one if len(who) == 1 else several
 
 
-def _was(before: Mapping[str, Pod], pod: Pod, what: str) -> bool:
-    return pod.name in before and bool(getattr(before[pod.name], what))
+def _was(before: Mapping[str, Pod], pod: Pod, subject: str) -> bool:
+    return pod.name in before and bool(getattr(before[pod.name], subject))
 
 
 def _slots(numbers: Sequence[int]) -> str:
@@ -154,7 +154,7 @@ def _slots(numbers: Sequence[int]) -> str:
 def _weights(pairs: Sequence[tuple[RevisionState | None, RevisionState]]) -> Iterator[str]:
     """Yield the weights that change, the one that rises first."""
     moves = [(old.weight if old is not None else 0, new.weight, short(new.fingerprint)) for old, new in pairs]
-    moves = sorted((each for each in moves if each[0] != each[1]), key=lambda each: each[0] - each[1])
+    moves = sorted((move for move in moves if move[0] != move[1]), key=lambda item: item[0] - item[1])
     if moves:
         yield "weights: " + ", ".join(f"{name} {before} → {after} %" for before, after, name in moves)
 
@@ -194,13 +194,13 @@ def _phases(old: World, new: World) -> Iterator[str]:
 
 
 def _why(world: World, fingerprint: Fingerprint) -> str:
-    marks = (each.rolled_back for each in world.revisions if each.fingerprint == fingerprint)
+    marks = (revision.rolled_back for revision in world.revisions if revision.fingerprint == fingerprint)
     return next((mark.why.message for mark in marks if mark is not None), "")
 
 
 def _by_phase(world: World) -> dict[Fingerprint, RevisionPhase]:
     return {
-        Fingerprint(each["fingerprint"]): RevisionPhase(each["phase"])
-        for each in world.group.status.get("revisions", [])
-        if each["phase"]
+        Fingerprint(revision["fingerprint"]): RevisionPhase(revision["phase"])
+        for revision in world.group.status.get("revisions", [])
+        if revision["phase"]
     }

@@ -27,8 +27,8 @@ def template_lines(content: str, groups: int) -> list[int]:
 
 def _places(content: str, groups: int, path: tuple[str, ...]) -> list[tuple[int, bool]]:
     documents = bounded_yaml.compose_all(content)
-    found = [_place(each, path) for each in documents if _value(each, "kind") == "PromptGroup"]
-    return found if len(found) == groups else [START] * groups
+    places = [_place(document, path) for document in documents if _value(document, "kind") == "PromptGroup"]
+    return places if len(places) == groups else [START] * groups
 
 
 def _place(node: yaml.Node | None, path: tuple[str, ...]) -> tuple[int, bool]:

@@ -109,11 +109,11 @@ def _say(line: str) -> None:
 
 
 def _down(arguments: argparse.Namespace) -> int:
-    found = _running(arguments.state)
-    if not found:
+    running = _running(arguments.state)
+    if not running:
         print("no cluster runs")
         return 0
-    process.end(int(found["pid"]), STOP_SECONDS)
+    process.end(int(running["pid"]), STOP_SECONDS)
     print("stopped")
     return 0
 
@@ -188,10 +188,10 @@ def _running(state: Path) -> dict[str, str | int]:
         return {}
     except BlockingIOError:
         try:
-            found: dict[str, str | int] = json.loads((state / "cluster.json").read_text())
+            result: dict[str, str | int] = json.loads((state / "cluster.json").read_text())
         except (FileNotFoundError, ValueError):
             return {}
-        return found
+        return result
 
 
 def _kubeconfig(state: Path) -> str:

@@ -167,13 +167,13 @@ def _text(url: str) -> str:
 def _save(url: str, path: Path, published: str, say: Say) -> None:
     """Download a file, checked against the line that publishes its SHA-256."""
     say(f"downloading {url}")
-    digest, told, deadline = hashlib.sha256(), time.monotonic(), time.monotonic() + DOWNLOAD_SECONDS
+    digest, monotonic, deadline = hashlib.sha256(), time.monotonic(), time.monotonic() + DOWNLOAD_SECONDS
     with _open(url) as answer, path.open("wb") as file:
         while chunk := answer.read(CHUNK):
             digest.update(chunk)
             file.write(chunk)
-            if time.monotonic() - told > PROGRESS_SECONDS:
-                told = time.monotonic()
+            if time.monotonic() - monotonic > PROGRESS_SECONDS:
+                monotonic = time.monotonic()
                 say(f"  {file.tell() >> 20} of {int(answer.headers.get('Content-Length', 0)) >> 20} MiB")
             if time.monotonic() > deadline:
                 raise _Unavailable(f"{url}: not downloaded within {DOWNLOAD_SECONDS:.0f} s")

@@ -42,17 +42,17 @@ def load(path: Path | None) -> Images:
     if path is None:
         return {}
     try:
-        found = yaml.safe_load(path.read_text())
+        result = yaml.safe_load(path.read_text())
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise ValueError(f"--images {path}: {error}") from error
-    if not isinstance(found, dict):
+    if not isinstance(result, dict):
         raise ValueError(f'--images {path}: expected a mapping, {{"repository": ["program", "argument"]}}')  # noqa: TRY004 - a file, no argument
-    for name, argv in found.items():
+    for name, argv in result.items():
         if not isinstance(name, str) or repository(name) != name:
             raise ValueError(f"--images {path}: {name} is no repository: give it without tag and digest")
-        if not (isinstance(argv, list) and argv and all(isinstance(each, str) for each in argv)):
+        if not (isinstance(argv, list) and argv and all(isinstance(item, str) for item in argv)):
             raise ValueError(f"--images {path}: {name} is no list of strings: give the program and its arguments")
-    return found
+    return result
 
 
 def repository(image: str) -> str:

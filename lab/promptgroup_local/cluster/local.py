@@ -100,7 +100,10 @@ class LocalCluster:
         nodes = kubectl.list("nodes")
         return len(nodes) == len(self._names) and all(
             not node["spec"].get("taints")
-            and any((each["type"], each["status"]) == ("Ready", "True") for each in node["status"]["conditions"])
+            and any(
+                (condition["type"], condition["status"]) == ("Ready", "True")
+                for condition in node["status"]["conditions"]
+            )
             for node in nodes
         )
 

@@ -53,11 +53,11 @@ class AgentApis:
 
     def responses_routes(self) -> list[web.RouteDef]:
         """Return the routes of the Responses API."""
-        asked = [web.post("/v1/responses", self._respond)]
+        defs = [web.post("/v1/responses", self._respond)]
         if self._model.speech is Speech.SGLANG:
-            return asked  # it keeps none unless it is started so
+            return defs  # it keeps none unless it is started so
         return [
-            *asked,
+            *defs,
             web.get("/v1/responses/{id}", self._retrieve),
             web.post("/v1/responses/{id}/cancel", self._cancel),
         ]
@@ -108,23 +108,23 @@ class AgentApis:
         id_ = body.get("request_id") or f"resp_{uuid.uuid4().hex}"
         now = int(dt.datetime.now(dt.UTC).timestamp())
         envelope = ResponseEnvelope(str(id_), now, completion.model, body, responses.forced_tool(body))
-        asked = chat["messages"]
+        requested = chat["messages"]
         # instructions are not carried over
-        said = [each for each in asked if each["role"] != "system"] if isinstance(asked, list) else []
+        value = [item for item in requested if item["role"] != "system"] if isinstance(requested, list) else []
         if body.get("background"):
-            return self._begin(completion, envelope, said)
+            return self._begin(completion, envelope, value)
         async with contextlib.aclosing(self._engine.generate(completion, Source.CLIENT)) as tokens:
             if not completion.stream:
                 text, last, count = await _whole(tokens)
-                return _json(self._finish(envelope, said, text, self._usage(completion, count, last), last))
-            return await self._stream_response(await _stream(request), completion, envelope, said, tokens)
+                return _json(self._finish(envelope, value, text, self._usage(completion, count, last), last))
+            return await self._stream_response(await _stream(request), completion, envelope, value, tokens)
 
     async def _stream_response(
         self,
         stream: web.StreamResponse,
         completion: Completion,
         envelope: ResponseEnvelope,
-        said: list[Json],
+        value: list[Json],
         tokens: AsyncIterator[Token],
     ) -> web.StreamResponse:
         text, number, count = "", 0, 0
@@ -137,7 +137,7 @@ class AgentApis:
                 events.append(envelope.piece(word))
             if token.finish is not None:
                 usage = self._usage(completion, count, token)
-                self._finish(envelope, said, text, usage, token)
+                self._finish(envelope, value, text, usage, token)
                 final = _arguments(text) if envelope.tool else text
                 events += [envelope.piece(final)] if envelope.tool else []
                 events += envelope.closing(_status(token), final, usage)
@@ -145,14 +145,14 @@ class AgentApis:
             number += len(events)
         return stream
 
-    def _begin(self, completion: Completion, envelope: ResponseEnvelope, said: list[Json]) -> web.Response:
-        stored = self._store(envelope, envelope.whole("queued"), said)
+    def _begin(self, completion: Completion, envelope: ResponseEnvelope, value: list[Json]) -> web.Response:
+        stored = self._store(envelope, envelope.whole("queued"), value)
 
         async def run() -> None:
             async with contextlib.aclosing(self._engine.generate(completion, Source.CLIENT)) as tokens:
                 stored.body["status"] = "in_progress"
                 text, last, count = await _whole(tokens)
-                self._finish(envelope, said, text, self._usage(completion, count, last), last)
+                self._finish(envelope, value, text, self._usage(completion, count, last), last)
 
         stored.task = asyncio.ensure_future(run())
         return _json(stored.body)
@@ -169,15 +169,15 @@ class AgentApis:
         stored.body["status"] = "cancelled"
         return _json(stored.body)
 
-    def _finish(self, envelope: ResponseEnvelope, said: list[Json], text: str, usage: Usage, last: Token) -> Json:
+    def _finish(self, envelope: ResponseEnvelope, value: list[Json], text: str, usage: Usage, last: Token) -> Json:
         body = envelope.whole(_status(last), _arguments(text) if envelope.tool else text, usage)
         if envelope.request.get("store") is not False:
-            self._store(envelope, body, [*said, *envelope.said(text)])
+            self._store(envelope, body, [*value, *envelope.said(text)])
         return body
 
-    def _store(self, envelope: ResponseEnvelope, body: Json, said: list[Json]) -> _Stored:
-        stored = self._stored.get(envelope.id) or _Stored(body, said)
-        stored.body, stored.messages = body, said
+    def _store(self, envelope: ResponseEnvelope, body: Json, value: list[Json]) -> _Stored:
+        stored = self._stored.get(envelope.id) or _Stored(body, value)
+        stored.body, stored.messages = body, value
         self._stored[envelope.id] = stored
         if len(self._stored) > STORED:
             self._stored.popitem(last=False)

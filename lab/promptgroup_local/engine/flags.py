@@ -224,13 +224,13 @@ def _configure(args: argparse.Namespace, path: Path) -> None:
         FlagError: no file of settings there.
     """
     try:
-        found: Any = yaml.safe_load(path.read_text()) or {}
+        result: Any = yaml.safe_load(path.read_text()) or {}
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise FlagError(f"--config {path}: {error}") from error
-    cache = found.get("kv_cache_config", {}) if isinstance(found, dict) else None
+    cache = result.get("kv_cache_config", {}) if isinstance(result, dict) else None
     if not isinstance(cache, dict):
         raise FlagError(f"--config {path}: expected a mapping of settings")
-    args.metrics = bool(found.get("return_perf_metrics")) and bool(found.get("enable_iter_perf_stats"))
+    args.metrics = bool(result.get("return_perf_metrics")) and bool(result.get("enable_iter_perf_stats"))
     args.enable_prefix_caching = bool(cache.get("enable_block_reuse", True))
     args.block_size = int(cache.get("tokens_per_block", args.block_size))
     args.tokens = int(cache.get("max_tokens", args.tokens))
@@ -350,12 +350,12 @@ def _split(argv: Sequence[str], parser: argparse.ArgumentParser) -> tuple[list[s
 
 def _object(text: str) -> dict[str, Any]:
     try:
-        found = json.loads(text)
+        result = json.loads(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(f"{text!r} is not JSON: {error}") from error
-    if not isinstance(found, dict):
+    if not isinstance(result, dict):
         raise argparse.ArgumentTypeError(f"{text!r} is no JSON object")
-    return found
+    return result
 
 
 def _count(text: str) -> int:

@@ -85,24 +85,24 @@ class KVCache:
         """
         hits = self._lookup(sequence)
         copied = self._lookup_behind(sequence, len(hits))
-        found = (len(hits) + copied) * self.block_size
-        wanted = self._blocks(min(found + computed, len(sequence.tokens))) - len(hits)
-        if wanted > self.free - sum(block.references == 0 for block in hits):
+        result = (len(hits) + copied) * self.block_size
+        desired = self._blocks(min(result + computed, len(sequence.tokens))) - len(hits)
+        if desired > self.free - sum(block.references == 0 for block in hits):
             return None
         for block in hits:
             if block.references == 0:
                 del self._idle[block]
             block.references += 1
-        sequence.blocks = hits + [self._take() for _ in range(wanted)]
+        sequence.blocks = hits + [self._take() for _ in range(desired)]
         sequence.copied = copied * self.block_size
-        return found
+        return result
 
     def grow(self, sequence: TokenSequence, computed: int) -> bool:
         """Make room for the sequence's first `computed` tokens; False, with nothing changed, when there is none."""
-        wanted = self._blocks(computed) - len(sequence.blocks)
-        if wanted > self.free:
+        desired = self._blocks(computed) - len(sequence.blocks)
+        if desired > self.free:
             return False
-        sequence.blocks.extend(self._take() for _ in range(wanted))
+        sequence.blocks.extend(self._take() for _ in range(desired))
         return True
 
     def commit(self, sequence: TokenSequence, computed: int) -> None:

@@ -87,8 +87,8 @@ def _messages(messages: list[object]) -> Iterator[Json]:
                 case _:
                     raise ApiError(400, "a block is no text, tool use or tool result: this engine serves text only")
         if texts or calls or message.get("role") == "assistant":
-            said: Json = {"role": message.get("role"), "content": "\n".join(texts)}
-            yield said | ({"tool_calls": calls} if calls else {})
+            value: Json = {"role": message.get("role"), "content": "\n".join(texts)}
+            yield value | ({"tool_calls": calls} if calls else {})
 
 
 def _result(content: object) -> str:
@@ -166,5 +166,5 @@ class MessageEnvelope:
 
 
 def _usage(usage: Usage) -> Json:
-    told: Json = {"input_tokens": usage.prompt - (usage.cached or 0), "output_tokens": usage.completion}
-    return told if usage.cached is None else told | {"cache_read_input_tokens": usage.cached}
+    result: Json = {"input_tokens": usage.prompt - (usage.cached or 0), "output_tokens": usage.completion}
+    return result if usage.cached is None else result | {"cache_read_input_tokens": usage.cached}

@@ -35,8 +35,8 @@ class ApiError(Exception):
 
     def flat_body(self) -> Json:
         """The same as SGLang says it, without an envelope."""
-        found: Json = self.body()["error"]  # type: ignore[assignment]
-        return {"object": "error", **found}
+        result: Json = self.body()["error"]  # type: ignore[assignment]
+        return {"object": "error", **result}
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,7 +259,7 @@ def _salt(body: Json) -> str:
 def _key(body: Json) -> str:
     """Return the part of the cache in which SGLang keeps a request: each pair of its two fields is another one."""
     given = [body.get(field) or "" for field in ("extra_key", "cache_salt")]
-    if not all(isinstance(each, str) for each in given):
+    if not all(isinstance(item, str) for item in given):
         raise ApiError(400, "extra_key or cache_salt is no text", "cache_salt")
     return orjson.dumps(given).decode() if any(given) else ""
 

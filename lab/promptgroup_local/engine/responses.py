@@ -82,38 +82,38 @@ class ResponseEnvelope:
 
     def whole(self, status: str, text: str | None = None, usage: Usage | None = None) -> Json:
         """Return the response; without a text while there is none."""
-        asked = self.request
+        request = self.request
         return {
             "id": self.id,
             "created_at": self.created,
             "incomplete_details": None,
-            "instructions": asked.get("instructions"),
-            "metadata": asked.get("metadata"),
+            "instructions": request.get("instructions"),
+            "metadata": request.get("metadata"),
             "model": self.model,
             "object": "response",
             "output": [self._item("completed", text)] if text is not None else [],
             "parallel_tool_calls": True,
             "temperature": 1.0,
-            "tool_choice": asked.get("tool_choice", "auto"),
-            "tools": asked.get("tools") or [],
+            "tool_choice": request.get("tool_choice", "auto"),
+            "tools": request.get("tools") or [],
             "top_p": 1.0,
-            "background": bool(asked.get("background")),
-            "max_output_tokens": asked.get("max_output_tokens"),
-            "previous_response_id": asked.get("previous_response_id"),
+            "background": bool(request.get("background")),
+            "max_output_tokens": request.get("max_output_tokens"),
+            "previous_response_id": request.get("previous_response_id"),
             "service_tier": "auto",
             "status": status,
-            "text": asked.get("text"),
+            "text": request.get("text"),
             "truncation": "disabled",
             "usage": _usage(usage) if usage is not None else None,
-            "user": asked.get("user"),
+            "user": request.get("user"),
         }
 
     def opening(self) -> list[Json]:
         """Return the events before the first text."""
-        begun = self.whole("in_progress")
+        whole = self.whole("in_progress")
         events: list[Json] = [
-            {"type": "response.created", "response": begun},
-            {"type": "response.in_progress", "response": begun},
+            {"type": "response.created", "response": whole},
+            {"type": "response.in_progress", "response": whole},
             {"type": "response.output_item.added", "output_index": 0, "item": self._item("in_progress", None)},
         ]
         return (

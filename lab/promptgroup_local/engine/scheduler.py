@@ -171,18 +171,18 @@ class Scheduler:
         admitted: list[Request] = []
         while self.waiting and batch.budget and len(self.running) < self._limits.requests:
             request = self.waiting[0]
-            found = self._cache.admit(request.sequence, batch.budget)
-            if found is None:
+            admit = self._cache.admit(request.sequence, batch.budget)
+            if admit is None:
                 break
             self.waiting.popleft()
             self.running.append(request)
             request.state = State.RUNNING
-            request.computed = found
+            request.computed = admit
             if request.admitted is None:
                 request.admitted = now
-                request.cached, request.copied = found, request.sequence.copied
+                request.cached, request.copied = admit, request.sequence.copied
                 admitted.append(request)
-            self._compute(request, min(len(request.sequence.tokens) - found, batch.budget), batch)
+            self._compute(request, min(len(request.sequence.tokens) - admit, batch.budget), batch)
         return admitted
 
     def _compute(self, request: Request, count: int, batch: "_Batch") -> None:

@@ -233,10 +233,10 @@ class _Server:
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream; charset=utf-8"})
         response.enable_chunked_encoding()
         await response.prepare(request)
-        count, begun = 0, False
+        count, started = 0, False
         async for token in tokens:
-            events = b"" if begun or (opening := envelope.opening()) is None else _event(opening)
-            begun = True
+            events = b"" if started or (opening := envelope.opening()) is None else _event(opening)
+            started = True
             count += len(token.numbers)
             apart = self._flags.speech is Speech.SGLANG and not envelope.tool  # it tells the end in an event of its own
             events += _event(envelope.piece(detokenize(token.numbers), None if apart else token.finish))

@@ -39,10 +39,10 @@ class _Files:
 
     def look(self) -> None:
         """Load the files into the context if they have changed, as vLLM's and SGLang's refreshers do."""
-        found = self._certificate.read_bytes(), self._key.read_bytes()
-        if found != self._content:
+        result = self._certificate.read_bytes(), self._key.read_bytes()
+        if result != self._content:
             self.context.load_cert_chain(self._certificate, self._key)
-            self._content = found
+            self._content = result
 
     async def follow(self) -> None:
         while True:

@@ -98,10 +98,10 @@ def measure(before: Mapping[str, Counters], after: Mapping[str, Counters]) -> Me
     queries = sum(change.queries for change in changes.values())
     requests = {url: change.requests for url, change in changes.items()}
     total = sum(requests.values())
-    known = [change.cold for change in changes.values() if change.cold is not None]
+    colds = [change.cold for change in changes.values() if change.cold is not None]
     return Measured(
         hit_rate=sum(change.hits for change in changes.values()) / queries if queries else None,
         imbalance=max(requests.values()) * len(requests) / total if total else None,
-        cold=sum(known) if known else None,
+        cold=sum(colds) if colds else None,
         requests=requests,
     )

@@ -36,9 +36,9 @@ def infinite_cache_hit_rate(
         _run(cache, Exchange([{"role": "system", "content": system}], ""))
     queries = hits = 0
     for exchange in exchanges:
-        length, found = _run(cache, exchange)
+        length, result = _run(cache, exchange)
         queries += length
-        hits += found
+        hits += result
     return hits / queries if queries else None
 
 
@@ -46,10 +46,10 @@ def _run(cache: KVCache, exchange: Exchange) -> tuple[int, int]:
     """Run one exchange on the cache: its prompt's length and how much of it was found, in tokens."""
     sequence = TokenSequence(list(chat.render(exchange.messages).tokens))
     length = len(sequence.tokens)
-    found = cache.admit(sequence, length) or 0
+    admit = cache.admit(sequence, length) or 0
     answer = tokenize(exchange.answer)
     sequence.tokens += answer[:-1]  # the last token's KV is never computed: nothing follows it
     cache.grow(sequence, len(sequence.tokens))
     cache.commit(sequence, len(sequence.tokens))
     cache.release(sequence)
-    return length, found
+    return length, admit

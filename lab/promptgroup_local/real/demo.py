@@ -38,7 +38,7 @@ async def _measure(name: str, urls: list[str], engines: list[str], seed: int) ->
 async def _salted(url: str) -> list[tuple[str, int]]:
     """Cached tokens of one request under salt a, a again, and b."""
     message = "This is about case salt-1. Explain the parser and the cache of the build in one sentence."
-    found = []
+    result = []
     async with aiohttp.ClientSession() as http:
         for salt in ("a", "a", "b"):
             body = {
@@ -52,8 +52,8 @@ async def _salted(url: str) -> list[tuple[str, int]]:
             }
             async with http.post(f"{url}/v1/chat/completions", json=body) as response:
                 usage = (await response.json())["usage"]
-            found.append((salt, usage["prompt_tokens_details"]["cached_tokens"]))
-    return found
+            result.append((salt, usage["prompt_tokens_details"]["cached_tokens"]))
+    return result
 
 
 async def _run(kubectl: Kubectl, engine: RealEngine, console: Console) -> None:
@@ -86,7 +86,9 @@ def main() -> int:
             kubectl.apply(engine.group(GROUP, replicas=REPLICAS, routing=routing))
             kubectl.wait_warm(GROUP, f"{REPLICAS}/{REPLICAS}", START_SECONDS)
             for pod in lab.engine_pods(kubectl, GROUP):
-                gate = next(each for each in pod["status"]["conditions"] if each["type"].endswith("/prefix-warm"))
+                gate = next(
+                    condition for condition in pod["status"]["conditions"] if condition["type"].endswith("/prefix-warm")
+                )
                 console.print(
                     f"  {pod['metadata']['name']}: {gate['reason']}: {gate['message']}", highlight=False, soft_wrap=True
                 )

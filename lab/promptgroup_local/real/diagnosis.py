@@ -102,10 +102,10 @@ class Row:
     def kept(self) -> bool:
         """True if the result is the expected one."""
         # the condition's reason would stay for a stabilization window, the number that it tells is of this moment
-        asked = _ASKED.search(self.size.get("message", ""))
-        more = asked is not None and int(asked[1]) > REPLICAS
-        found = (self.measured.hit_rate or 0.0) >= self.step.found
-        return found and more == self.step.more and _as_promised(self.step, self.said)
+        search = _ASKED.search(self.size.get("message", ""))
+        more = search is not None and int(search[1]) > REPLICAS
+        result = (self.measured.hit_rate or 0.0) >= self.step.found
+        return result and more == self.step.more and _as_promised(self.step, self.said)
 
 
 ALL = f"{REPLICAS} of {REPLICAS} replicas"
@@ -158,10 +158,10 @@ class Diagnosis:
             for url in self._engines:
                 await self._emptied(url)
         await asyncio.to_thread(wait_for, self._all_told, f"{RESET.reason} of every replica")
-        said = await self._settled(RESET, 0.0, DEADLINE)
+        settled = await self._settled(RESET, 0.0, DEADLINE)
         before, drawn = await scrape(self._engines), itertools.islice(_endless(0, turns=1), REPLICAS)
         outcomes = await drive(drawn, Target(self._engines, MODEL), concurrency=1)
-        return Row(RESET, outcomes, measure(before, await scrape(self._engines)), *said)
+        return Row(RESET, outcomes, measure(before, await scrape(self._engines)), *settled)
 
     async def _emptied(self, url: str) -> None:
         """Empty one cache; an engine refuses it while a request runs, vLLM behind a 200, and the operator may ask."""
@@ -189,40 +189,40 @@ class Diagnosis:
                 )
                 for number, clients in enumerate(step.clients)
             ]
-            said = await self._settled(step, LEAST_SECONDS, LONGEST_SECONDS)
+            settled = await self._settled(step, LEAST_SECONDS, LONGEST_SECONDS)
             measured = measure(before, await scrape(self._engines))
-            for each in loads:
-                each.cancel()
-        return Row(step, outcomes, measured, *said)
+            for item in loads:
+                item.cancel()
+        return Row(step, outcomes, measured, *settled)
 
     async def _settled(self, step: Step, least: float, longest: float) -> tuple[Mapping[str, str], Mapping[str, str]]:
         """The conditions once they are as promised, after `least` seconds; as they are after `longest`."""
         began = time.monotonic()
         while True:
-            found, elapsed = await self._conditions(step), time.monotonic() - began
-            if elapsed > longest or (elapsed > least and _as_promised(step, found[0])):
-                return found
+            conditions, elapsed = await self._conditions(step), time.monotonic() - began
+            if elapsed > longest or (elapsed > least and _as_promised(step, conditions[0])):
+                return conditions
             await asyncio.sleep(LOOK_SECONDS)
 
     async def _conditions(self, step: Step) -> tuple[Mapping[str, str], Mapping[str, str]]:
-        said = await asyncio.to_thread(self._kubectl.condition, GROUP, step.condition)
-        return said, await asyncio.to_thread(self._kubectl.condition, GROUP, "ScalingActive")
+        thread = await asyncio.to_thread(self._kubectl.condition, GROUP, step.condition)
+        return thread, await asyncio.to_thread(self._kubectl.condition, GROUP, "ScalingActive")
 
     def _all_told(self) -> bool | None:
         conditions = [pod["status"]["conditions"] for pod in lab.engine_pods(self._kubectl, GROUP)]
-        gates = [each for found in conditions for each in found if each["type"] == names.CONDITION_PREFIX_WARM]
+        gates = [item for condition in conditions for item in condition if item["type"] == names.CONDITION_PREFIX_WARM]
         return all(gate["reason"] == RESET.reason for gate in gates) or None
 
 
-def _as_promised(step: Step, said: Mapping[str, str]) -> bool:
-    found = said.get("status"), said.get("reason")
-    return found == (step.status, step.reason) and step.says in said.get("message", "")
+def _as_promised(step: Step, value: Mapping[str, str]) -> bool:
+    result = value.get("status"), value.get("reason")
+    return result == (step.status, step.reason) and step.says in value.get("message", "")
 
 
 def _endless(seed: int, turns: int) -> Iterator[Conversation]:
     """Sessions of one task, none twice."""
-    for each in itertools.count(seed):
-        yield from conversations(sessions(tasks([TASK]), 10, each, turns=turns))
+    for item in itertools.count(seed):
+        yield from conversations(sessions(tasks([TASK]), 10, item, turns=turns))
 
 
 async def _steps(diagnosis: Diagnosis, console: Console) -> list[Row]:
@@ -237,15 +237,15 @@ async def _steps(diagnosis: Diagnosis, console: Console) -> list[Row]:
 
 
 def _tell(console: Console, row: Row) -> None:
-    told = f"{_words(row.step.condition, row.said)}: {row.said.get('message')}"
+    text = f"{_words(row.step.condition, row.said)}: {row.said.get('message')}"
     size = f"{_words('ScalingActive', row.size)}: {row.size.get('message')}"
-    failed = Counter(each.error for each in row.outcomes if each.failed)
+    failed = Counter(outcome.error for outcome in row.outcomes if outcome.failed)
     why = "".join(f"\n  {count} of {len(row.outcomes)} requests failed: {error}" for error, count in failed.items())
-    console.print(f"{row.step.name}\n  {told}\n  {size}{why}", highlight=False, soft_wrap=True)
+    console.print(f"{row.step.name}\n  {text}\n  {size}{why}", highlight=False, soft_wrap=True)
 
 
-def _words(kind: str, said: Mapping[str, str]) -> str:
-    return f"{kind}={said.get('status')} {said.get('reason')}"
+def _words(kind: str, value: Mapping[str, str]) -> str:
+    return f"{kind}={value.get('status')} {value.get('reason')}"
 
 
 def report(rows: Sequence[Row], engine: str) -> Table:
@@ -255,7 +255,7 @@ def report(rows: Sequence[Row], engine: str) -> Table:
         table.add_column(heading, justify="right" if heading in ("requests", "failed", "hit rate") else "left")
     table.caption = f"hit rate: by {engine}'s counters; drift: the time on top of the declared prompt"
     for row in rows:
-        rate, failed = row.measured.hit_rate, sum(each.failed for each in row.outcomes)
+        rate, failed = row.measured.hit_rate, sum(outcome.failed for outcome in row.outcomes)
         table.add_row(
             row.step.name,
             str(len(row.outcomes)),

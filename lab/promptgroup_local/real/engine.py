@@ -72,13 +72,13 @@ class RealEngine:
         """Return a PromptGroup of these engines for the prompt of one task."""
         variables = {**self.environment, **(environment or {})}
         container = {"name": "engine", "env": [{"name": key, "value": value} for key, value in variables.items()]}
-        found = lab.group(name, MODEL, system_prompt(TASK, 1), image=self.image, **spec)
-        found["spec"]["engine"] |= {
+        result = lab.group(name, MODEL, system_prompt(TASK, 1), image=self.image, **spec)
+        result["spec"]["engine"] |= {
             "type": self.type.value,
             "args": [*self.args, *args],
             "template": {"spec": {"containers": [container]}},
         }
-        return found
+        return result
 
 
 def chosen(
@@ -88,10 +88,10 @@ def chosen(
     parser = argparse.ArgumentParser(prog=program, description=description)
     one = parser.add_mutually_exclusive_group(required=True)
     for engine in engines:
-        told = f"folder with {', '.join(engine.parts)}"
-        one.add_argument(f"--{engine.name.lower()}", type=Path, metavar="DIR", help=told)
+        text = f"folder with {', '.join(engine.parts)}"
+        one.add_argument(f"--{engine.name.lower()}", type=Path, metavar="DIR", help=text)
     given = vars(parser.parse_args(argv))
-    engine = next(each for each in engines if given[each.name.lower()] is not None)
+    engine = next(item for item in engines if given[item.name.lower()] is not None)
     named: Path = given[engine.name.lower()]
     folder = named.expanduser().resolve()
     for part in engine.parts:

@@ -147,13 +147,13 @@ def run(part: Part) -> Found:
     return Found(figures(measured, REPLICAS, model, LENGTH + DRAIN), min(1.0, history / max(1, whole)))
 
 
-def sheets(parts: Sequence[Part], found: Sequence[Found]) -> list[Sheet]:
+def sheets(parts: Sequence[Part], founds: Sequence[Found]) -> list[Sheet]:
     """The tables, the article's figures beside."""
     results: dict[tuple[str, str], list[Found]] = {}
-    for part, each in zip(parts, found, strict=True):
-        results.setdefault((part.case.title, part.policy), []).append(each)
+    for part, item in zip(parts, founds, strict=True):
+        results.setdefault((part.case.title, part.policy), []).append(item)
     cells = {
-        key: Found(mean([each.figures for each in some]), sum(each.history for each in some) / len(some))
+        key: Found(mean([entry.figures for entry in some]), sum(entry.history for entry in some) / len(some))
         for key, some in results.items()
     }
     return [

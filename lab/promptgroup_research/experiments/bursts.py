@@ -118,17 +118,17 @@ def jobs(seeds: Sequence[int]) -> list[Job]:
 def sheet(done: Sequence[Job], courses: Sequence[Course]) -> Sheet:
     """One row a load and way, over its seeds: medians, and the worst in brackets."""
     groups: dict[tuple[float, bool, bool], list[Course]] = {}
-    for job, each in zip(done, courses, strict=True):
-        groups.setdefault((job.load, job.admission, job.burst), []).append(each)
+    for job, item in zip(done, courses, strict=True):
+        groups.setdefault((job.load, job.admission, job.burst), []).append(item)
     rows = []
-    for (load, admission, burst), found in groups.items():
+    for (load, admission, burst), result in groups.items():
         name = f"{load:.0%}, {'burst' if burst else 'no burst'}, {'admission' if admission else 'no admission'}"
-        back = sum(each.recovery <= LIMIT for each in found)
+        back = sum(entry.recovery <= LIMIT for entry in result)
         rows.append((
-            name, f"{back} of {len(found)}", _seconds(found, "recovery"), _seconds(found, "before"),
-            _seconds(found, "worst"), _seconds(found, "after"), f"{statistics.median(c.hit for c in found):.1%}",
-            f"{statistics.mean(c.refused for c in found):.1%}",
-            f"{statistics.mean(c.refused_after for c in found):.1%}",
+            name, f"{back} of {len(result)}", _seconds(result, "recovery"), _seconds(result, "before"),
+            _seconds(result, "worst"), _seconds(result, "after"), f"{statistics.median(c.hit for c in result):.1%}",
+            f"{statistics.mean(c.refused for c in result):.1%}",
+            f"{statistics.mean(c.refused_after for c in result):.1%}",
         ))  # fmt: skip
     columns = (
         "load", f"back in {LIMIT:.0f} s", "back after s", "p99 before s", "worst s", "p99 later s", "hit later",
@@ -140,17 +140,17 @@ def sheet(done: Sequence[Job], courses: Sequence[Course]) -> Sheet:
 
 def gates(done: Sequence[Job], courses: Sequence[Course]) -> list[Gate]:
     """Every seed must be back."""
-    found = []
+    result = []
     for load in LOADS:
         of_load = [
-            each for job, each in zip(done, courses, strict=True) if job.load == load and job.admission and job.burst
+            item for job, item in zip(done, courses, strict=True) if job.load == load and job.admission and job.burst
         ]
-        worst = max(each.recovery for each in of_load)
-        found.append(Gate(f"agents {load:.0%}, burst", f"s until back, worst of {len(of_load)} seeds", worst, LIMIT))
-    return found
+        worst = max(item.recovery for item in of_load)
+        result.append(Gate(f"agents {load:.0%}, burst", f"s until back, worst of {len(of_load)} seeds", worst, LIMIT))
+    return result
 
 
-def _seconds(found: Sequence[Course], name: str) -> str:
-    values = [getattr(each, name) for each in found]
+def _seconds(courses: Sequence[Course], name: str) -> str:
+    values = [getattr(item, name) for item in courses]
     digits = 0 if name == "recovery" else 2
     return f"{statistics.median(values):.{digits}f} ({max(values):.{digits}f})"

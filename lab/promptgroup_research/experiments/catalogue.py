@@ -113,7 +113,7 @@ def _trace(recorded: Recorded | None) -> Workload:
     return Workload(
         f"trace {recorded.path.stem}" if recorded else "synthetic trace",
         recorded.capacity if recorded else 3.42,
-        lambda rate, until, seed: [each for each in trace.sessions(rows, rate, seed) if each.began < until],
+        lambda rate, until, seed: [session for session in trace.sessions(rows, rate, seed) if session.began < until],
         model=Model(block=BLOCK),
         seeds=3,
         whole=len(rows),

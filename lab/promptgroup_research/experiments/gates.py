@@ -78,15 +78,15 @@ class Gate:
 
 def gates(cells: Sequence[Cell], slack: Slack = WHOLE) -> list[Gate]:
     """Every gate that the cells have figures for."""
-    found: list[Gate] = []
+    result: list[Gate] = []
     places = dict.fromkeys((cell.workload, cell.load) for cell in cells)
     for workload, load in places:
         here = {cell.policy: cell.figures for cell in cells if (cell.workload, cell.load) == (workload, load)}
         if OURS in here:
-            found += _of(f"{workload} {load:.0%}", LIMITS.get((workload, load)), here, slack)
+            result += _of(f"{workload} {load:.0%}", LIMITS.get((workload, load)), here, slack)
         if OURS in here and workload in SHARING:
-            found += _shared(f"{workload} {load:.0%}", here, slack)
-    return found
+            result += _shared(f"{workload} {load:.0%}", here, slack)
+    return result
 
 
 def _of(where: str, limits: Limits | None, here: Mapping[str, Figures], slack: Slack) -> Iterator[Gate]:

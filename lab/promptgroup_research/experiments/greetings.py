@@ -53,11 +53,11 @@ def run(job: Job) -> Figures:
     return figures(measured, kind.replicas, kind.model, length + DRAIN)
 
 
-def sheet(done: Sequence[Job], found: Sequence[Figures]) -> Sheet:
+def sheet(done: Sequence[Job], figureses: Sequence[Figures]) -> Sheet:
     """One row a policy, share and way, the mean over seeds."""
     groups: dict[tuple[Policy, float, bool], list[Figures]] = {}
-    for job, each in zip(done, found, strict=True):
-        groups.setdefault((job.policy, job.share, job.told_apart), []).append(each)
+    for job, item in zip(done, figureses, strict=True):
+        groups.setdefault((job.policy, job.share, job.told_apart), []).append(item)
     rows = []
     for (policy, share, told_apart), some in groups.items():
         means = mean(some)

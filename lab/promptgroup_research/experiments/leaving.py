@@ -86,34 +86,34 @@ def jobs(names: Sequence[str], seeds: Sequence[int], recorded: catalogue.Recorde
 
 def use(router: Ours, slots: Sequence[int], now: float) -> dict[int, SlotUse]:
     """Return what the router tells of its slots."""
-    found: dict[int, SlotUse] = {}
+    slot_uses: dict[int, SlotUse] = {}
     for balancer in router.balancers:
         balancer.sessions.totals(now)
         for id_, replica in balancer.replicas.items():
             slot = int(id_.rpartition("/")[2])
             sessions, tokens = balancer.sessions.of_process((id_, replica.incarnation))
-            found[slot] = found.get(slot, SlotUse()) + SlotUse(sessions, tokens, replica.in_flight)
-    return {slot: found[slot] for slot in slots}
+            slot_uses[slot] = slot_uses.get(slot, SlotUse()) + SlotUse(sessions, tokens, replica.in_flight)
+    return {slot: slot_uses[slot] for slot in slots}
 
 
 def foreseen(turns: Sequence[Turn], sessions: Sequence[Session]) -> dict[int, SlotUse]:
     """Return what the slots hold for sessions that will come back, from all requests so far."""
     coming = {session.key for session in sessions for turn in session.turns if turn.arrived < 0}
     last = {turn.session.key: turn for turn in turns if turn.replica >= 0}
-    found: dict[int, SlotUse] = {}
+    slot_uses: dict[int, SlotUse] = {}
     for key in last.keys() & coming:
         turn = last[key]
         tokens = turn.prompt + turn.output - turn.session.tier1
-        found[turn.replica] = found.get(turn.replica, SlotUse()) + SlotUse(1, tokens)
-    return found
+        slot_uses[turn.replica] = slot_uses.get(turn.replica, SlotUse()) + SlotUse(1, tokens)
+    return slot_uses
 
 
-def stay(slots: Sequence[int], told: Mapping[int, SlotUse], size: int) -> frozenset[int]:
+def stay(slots: Sequence[int], slot_uses: Mapping[int, SlotUse], size: int) -> frozenset[int]:
     """Return the slots that stay, by the operator's choice; where nothing is told the highest go."""
     revision = RevisionState(
         fingerprint=Fingerprint(""), deployment="", created="", replicas=len(slots), superseded_at=None,
         prompt_from=PromptRef("ConfigMap", ""), prompt=None, pods=(),
-        slots=dict.fromkeys(slots, SlotState.READY), use=told,
+        slots=dict.fromkeys(slots, SlotState.READY), use=slot_uses,
     )  # fmt: skip
     return kept_slots.ring(kept_slots.keep_order(revision), size)
 
@@ -128,12 +128,12 @@ def run(job: Job) -> Loss:
     world = World(router, sessions, REPLICAS, kind.model)
 
     def leave() -> None:
-        told: dict[int, SlotUse] = {}
+        slot_uses: dict[int, SlotUse] = {}
         if job.choice == COLDEST:
-            told = use(router, world.up, world.now)
+            slot_uses = use(router, world.up, world.now)
         elif job.choice == KNOWING:
-            told = foreseen(world.turns, sessions)
-        kept = stay(world.up, told, left)
+            slot_uses = foreseen(world.turns, sessions)
+        kept = stay(world.up, slot_uses, left)
         gone.update(set(world.up) - kept)
         world.set_up(sorted(kept))
 
@@ -149,7 +149,7 @@ def run(job: Job) -> Loss:
 def loss(turns: Sequence[Turn], event: float, gone: set[int], width: float) -> Loss:
     """Return what the event cost, from all requests of a run in the order of their arrivals."""
     last: dict[int, int] = {}
-    came: set[int] = set()
+    arrived: set[int] = set()
     tokens = 0
     bins: dict[int, list[float]] = defaultdict(list)
     for turn in turns:
@@ -158,23 +158,24 @@ def loss(turns: Sequence[Turn], event: float, gone: set[int], width: float) -> L
             last[key] = turn.replica
         elif since < AFTER:
             bins[int(since // width)] += ttfts((turn,), event + AFTER + DRAIN) or [DRAIN]
-            if last.get(key) in gone and key not in came and turn.cached >= 0:
-                came.add(key)
+            if last.get(key) in gone and key not in arrived and turn.cached >= 0:
+                arrived.add(key)
                 tokens += max(0, turn.history - turn.cached)
-    return Loss(len(came), tokens, {number: tuple(each) for number, each in bins.items()})
+    return Loss(len(arrived), tokens, {number: tuple(item) for number, item in bins.items()})
 
 
-def sheet(title: str, done: Sequence[Job], found: Sequence[Loss]) -> Sheet:
+def sheet(title: str, done: Sequence[Job], losses: Sequence[Loss]) -> Sheet:
     """Return a table of one workload: a row for each case and choice, all seeds pooled."""
     groups: dict[tuple[str, str], list[Loss]] = {}
-    for job, each in zip(done, found, strict=True):
-        groups.setdefault((job.case, job.choice), []).append(each)
+    for job, item in zip(done, losses, strict=True):
+        groups.setdefault((job.case, job.choice), []).append(item)
     rows = []
     for (case, choice), some in groups.items():
         before = groups.get((case, HIGHEST), some)
         rows.append((
-            CASES[case].title, choice, _mean(some, lambda each: each.sessions), _mean(some, lambda each: each.tokens),
-            f"{sum(each.tokens for each in some) / max(1, sum(each.tokens for each in before)):.2f}",
+            CASES[case].title, choice,
+            _mean(some, lambda entry: entry.sessions), _mean(some, lambda entry: entry.tokens),
+            f"{sum(entry.tokens for entry in some) / max(1, sum(entry.tokens for entry in before)):.2f}",
             milliseconds(_worst(some)),
         ))  # fmt: skip
     columns = ("event", "leaves", "sessions", "tokens computed again", "x highest", "worst p99, ms")
@@ -188,7 +189,7 @@ def _mean(some: Sequence[Loss], figure: Callable[[Loss], int]) -> str:
 def _worst(some: Sequence[Loss]) -> float:
     """Return the p99 of the worst bin."""
     pooled: dict[int, list[float]] = defaultdict(list)
-    for each in some:
-        for number, seconds in each.bins.items():
+    for item in some:
+        for number, seconds in item.bins.items():
             pooled[number] += seconds
     return max(percentile(sorted(seconds), 0.99) for seconds in pooled.values())

@@ -90,11 +90,11 @@ Means = dict[tuple[str, str, bool], Figures]
 """(workload, policy, noisy) → the mean over seeds."""
 
 
-def means(done: Sequence[Job], found: Sequence[Figures]) -> Means:
+def means(done: Sequence[Job], figureses: Sequence[Figures]) -> Means:
     """Return the means over seeds."""
     groups: dict[tuple[str, str, bool], list[Figures]] = {}
-    for job, each in zip(done, found, strict=True):
-        groups.setdefault((job.workload, job.policy, job.noisy), []).append(each)
+    for job, item in zip(done, figureses, strict=True):
+        groups.setdefault((job.workload, job.policy, job.noisy), []).append(item)
     return {key: mean(some) for key, some in groups.items()}
 
 

@@ -49,7 +49,7 @@ def milliseconds(seconds: float) -> str:
 
 def comparisons(cells: Sequence[Cell], titles: dict[str, str]) -> list[Sheet]:
     """One table a workload and load."""
-    found = []
+    result = []
     for workload, load in dict.fromkeys((cell.workload, cell.load) for cell in cells):
         here = [cell for cell in cells if (cell.workload, cell.load) == (workload, load)]
         rows = tuple(
@@ -61,12 +61,12 @@ def comparisons(cells: Sequence[Cell], titles: dict[str, str]) -> list[Sheet]:
             for cell in here
         )  # fmt: skip
         columns = ("policy", "hit", "mean", "p50", "p95", "p99", "max/mean", "refused", "unfinished")
-        found.append(
+        result.append(
             Sheet(
                 f"{titles[workload]}, {load:.0%} load: share of prompt tokens found cached, TTFT in ms", columns, rows
             )
         )
-    return found
+    return result
 
 
 def verdicts(gates: Sequence[Gate]) -> Sheet:

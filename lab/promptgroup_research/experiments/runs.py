@@ -57,17 +57,17 @@ def at_rate(job: Job, rate: float, settle: float = 0.0) -> Figures:
 
 def spread(work: Callable[[T], R], jobs: Sequence[T], processes: int, tell: Callable[[int], None]) -> list[R]:
     """Do all jobs; `tell` hears how many are done."""
-    found: list[R] = []
+    value: list[R] = []
     if processes == 1:
         for job in jobs:
-            found.append(work(job))
-            tell(len(found))
-        return found
+            value.append(work(job))
+            tell(len(value))
+        return value
     with ProcessPoolExecutor(processes) as pool:
         for result in pool.map(work, jobs):
-            found.append(result)
-            tell(len(found))
-    return found
+            value.append(result)
+            tell(len(value))
+    return value
 
 
 def cells(jobs: Iterable[Job], results: Iterable[Figures]) -> list[Cell]:

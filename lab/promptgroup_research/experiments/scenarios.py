@@ -96,7 +96,7 @@ def restart(*, warmed: bool) -> Callable[[World, Sequence[Session]], None]:
 
         for index in range(len(world.engines)):
             begin = EVENT + NEXT * index
-            world.at(begin, lambda index=index: world.set_up([each for each in world.up if each != index]))  # type: ignore[misc]
+            world.at(begin, lambda index=index: world.set_up([item for item in world.up if item != index]))  # type: ignore[misc]
             world.at(begin + STOP, lambda index=index: world.kill(index))  # type: ignore[misc]
             world.at(begin + START, lambda index=index: back(index))  # type: ignore[misc]
 
@@ -201,7 +201,7 @@ def run(job: Job) -> list[Seen]:
 
 def seen(turns: Sequence[Turn], until: float) -> list[Seen]:
     """What is looked at, of a world that ran to its end."""
-    found = []
+    result = []
     last: dict[int, int] = {}
     for turn in turns:
         key = turn.session.key
@@ -209,10 +209,10 @@ def seen(turns: Sequence[Turn], until: float) -> list[Seen]:
         last[key] = turn.replica
         if EVENT - BEFORE <= turn.arrived < until:
             ttft = ttfts((turn,), until + DRAIN)
-            found.append(
+            result.append(
                 Seen(turn.arrived - EVENT, ttft[0] if ttft else DRAIN, max(0, turn.cached), turn.prompt, moved)
             )
-    return found
+    return result
 
 
 def outcome(scenario: str, workload: str, policy: str, runs: Iterable[Seen]) -> Outcome:
@@ -220,18 +220,18 @@ def outcome(scenario: str, workload: str, policy: str, runs: Iterable[Seen]) -> 
     width = BIN[workload]
     pooled = list(runs)
     bins: dict[int, list[Seen]] = defaultdict(list)
-    for each in pooled:
-        bins[int(each.when // width)].append(each)
-    before = [each for each in pooled if each.when < 0]
-    first_minute = [each for each in pooled if 0 <= each.when < BEFORE]
+    for item in pooled:
+        bins[int(item.when // width)].append(item)
+    before = [item for item in pooled if item.when < 0]
+    first_minute = [item for item in pooled if 0 <= item.when < BEFORE]
     usual = _hit(before)
     lines = tuple((number * width, _p99(bins[number]), _hit(bins[number])) for number in sorted(bins))
     after = [line for line in lines if line[0] >= 0]
     # hits are compared in bins of ten seconds whatever the workload: shorter ones tell nothing but chance
     tens: dict[int, list[Seen]] = defaultdict(list)
-    for each in pooled:
-        tens[int(each.when // 10)].append(each)
-    hits = [(number * 10.0, _hit(each)) for number, each in sorted(tens.items()) if number >= 0]
+    for item in pooled:
+        tens[int(item.when // 10)].append(item)
+    hits = [(number * 10.0, _hit(item)) for number, item in sorted(tens.items()) if number >= 0]
     return Outcome(
         scenario, workload, policy,
         before=_p99(before),
@@ -251,23 +251,23 @@ def outcomes(jobs: Sequence[Job], results: Sequence[list[Seen]]) -> list[Outcome
     return [outcome(*key, pooled) for key, pooled in groups.items()]
 
 
-def gates(found: Sequence[Outcome]) -> list[Gate]:
+def gates(result: Sequence[Outcome]) -> list[Gate]:
     """Those scenarios that have limits."""
     judged = []
-    for each in found:
-        limits = SCENARIOS[each.scenario].limits
-        if limits is None or each.policy != OURS:
+    for item in result:
+        limits = SCENARIOS[item.scenario].limits
+        if limits is None or item.policy != OURS:
             continue
-        where = f"{each.workload}, {each.scenario}"
-        judged.append(Gate(where, "worst p99, x before", each.worst / each.before, limits.p99))
+        where = f"{item.workload}, {item.scenario}"
+        judged.append(Gate(where, "worst p99, x before", item.worst / item.before, limits.p99))
         if limits.dip is not None:
-            judged.append(Gate(where, "dip of token hit", each.dip, limits.dip))
+            judged.append(Gate(where, "dip of token hit", item.dip, limits.dip))
         if limits.moved is not None:
-            judged.append(Gate(where, "moved turns", each.moved, limits.moved))
+            judged.append(Gate(where, "moved turns", item.moved, limits.moved))
     return judged
 
 
-def sheets(found: Sequence[Outcome], titles: dict[str, str]) -> list[Sheet]:
+def sheets(result: Sequence[Outcome], titles: dict[str, str]) -> list[Sheet]:
     """One table a workload."""
     columns = (
         "event",
@@ -281,27 +281,27 @@ def sheets(found: Sequence[Outcome], titles: dict[str, str]) -> list[Sheet]:
         "oracle: x before",
         "hit dip",
     )
-    quiet = {each.workload: each.worst for each in found if each.scenario == QUIET and each.policy == OURS}
-    best = {(each.scenario, each.workload): each for each in found if each.policy == ORACLE}
+    quiet = {item.workload: item.worst for item in result if item.scenario == QUIET and item.policy == OURS}
+    best = {(item.scenario, item.workload): item for item in result if item.policy == ORACLE}
     return [
         Sheet(
             titles[workload],
             columns,
             tuple(
-                _row(each, quiet.get(workload), best.get((each.scenario, workload)))
-                for each in found
-                if each.workload == workload and each.policy == OURS
+                _row(item, quiet.get(workload), best.get((item.scenario, workload)))
+                for item in result
+                if item.workload == workload and item.policy == OURS
             ),
         )
-        for workload in dict.fromkeys(each.workload for each in found)
+        for workload in dict.fromkeys(item.workload for item in result)
     ]
 
 
-def _row(each: Outcome, quiet: float | None, best: Outcome | None) -> tuple[str, ...]:
+def _row(item: Outcome, quiet: float | None, best: Outcome | None) -> tuple[str, ...]:
     return (
-        SCENARIOS[each.scenario].title, milliseconds(each.before), milliseconds(each.worst),
-        f"{each.worst / each.before:.2f}", _against(each, quiet), f"{each.dip:.1%}", f"{each.moved:.1%}",
-        f"{each.recovery:.0f}", f"{best.worst / best.before:.2f}" if best else "-", f"{best.dip:.1%}" if best else "-",
+        SCENARIOS[item.scenario].title, milliseconds(item.before), milliseconds(item.worst),
+        f"{item.worst / item.before:.2f}", _against(item, quiet), f"{item.dip:.1%}", f"{item.moved:.1%}",
+        f"{item.recovery:.0f}", f"{best.worst / best.before:.2f}" if best else "-", f"{best.dip:.1%}" if best else "-",
     )  # fmt: skip
 
 
@@ -313,13 +313,13 @@ def _against(outcome: Outcome, quiet: float | None) -> str:
 
 
 def _p99(some: Iterable[Seen]) -> float:
-    return percentile(sorted(each.ttft for each in some), 0.99)
+    return percentile(sorted(item.ttft for item in some), 0.99)
 
 
 def _hit(some: Sequence[Seen]) -> float:
-    return sum(each.cached for each in some) / max(1, sum(each.prompt for each in some))
+    return sum(item.cached for item in some) / max(1, sum(item.prompt for item in some))
 
 
 def _moved(some: Iterable[Seen]) -> float:
-    continuing = [each.moved for each in some if each.moved is not None]
+    continuing = [item.moved for item in some if item.moved is not None]
     return sum(continuing) / max(1, len(continuing))

@@ -76,19 +76,19 @@ Means = dict[tuple[str, Size, str], Figures]
 """(workload, size, policy) → the mean over seeds."""
 
 
-def means(done: Sequence[Job], found: Sequence[Figures]) -> Means:
+def means(done: Sequence[Job], figureses: Sequence[Figures]) -> Means:
     """Return the means over seeds."""
     groups: dict[tuple[str, Size, str], list[Figures]] = {}
-    for job, each in zip(done, found, strict=True):
-        groups.setdefault((job.workload, job.size, job.policy), []).append(each)
+    for job, item in zip(done, figureses, strict=True):
+        groups.setdefault((job.workload, job.size, job.policy), []).append(item)
     return {key: mean(some) for key, some in groups.items()}
 
 
-def gates(found: Means) -> list[Gate]:
+def gates(result: Means) -> list[Gate]:
     """What the oracle may be ahead, and that nobody is refused whom it serves."""
     judged = []
-    for (workload, size, policy), ours in found.items():
-        best = found.get((workload, size, "oracle"))
+    for (workload, size, policy), ours in result.items():
+        best = result.get((workload, size, "oracle"))
         if policy in JUDGED and best is not None:
             where = f"{workload}, {size.name}, {policy}"
             judged.append(Gate(where, "token hit, below oracle", best.hit - ours.hit, SHARED_HIT))
@@ -96,13 +96,13 @@ def gates(found: Means) -> list[Gate]:
     return judged
 
 
-def sheet(found: Means) -> Sheet:
+def sheet(result: Means) -> Sheet:
     """One row a workload, size and policy."""
     rows = tuple(
         (
             f"{workload}, {size.name}: {policy}", f"{some.hit:.1%}", milliseconds(some.mean), milliseconds(some.p99),
             f"{some.imbalance:.2f}", f"{some.refused:.0f}", f"{some.unfinished:.0f}",
         )
-        for (workload, size, policy), some in found.items()
+        for (workload, size, policy), some in result.items()
     )  # fmt: skip
     return Sheet(f"{LOAD:.0%} load", ("", "hit", "mean, ms", "p99, ms", "max/mean", "refused", "unfinished"), rows)

@@ -92,15 +92,15 @@ def _router(job: Job) -> Router:
     return catalogue.POLICIES[job.policy](job.seed)
 
 
-def sheets(done: Sequence[Job], found: Sequence[Outcome], titles: dict[str, str]) -> list[Sheet]:
+def sheets(done: Sequence[Job], outcomes: Sequence[Outcome], titles: dict[str, str]) -> list[Sheet]:
     """One table a workload, one row a tier and policy, the mean over seeds."""
     groups: dict[tuple[str, str, str], list[Outcome]] = {}
-    for job, each in zip(done, found, strict=True):
-        groups.setdefault((job.workload, job.tier, job.policy), []).append(each)
+    for job, item in zip(done, outcomes, strict=True):
+        groups.setdefault((job.workload, job.tier, job.policy), []).append(item)
     rows: dict[str, list[tuple[str, ...]]] = {}
     for (workload, tier, policy), some in groups.items():
-        means = mean([each.figures for each in some])
-        copied = sum(each.copied for each in some) / len(some)
+        means = mean([entry.figures for entry in some])
+        copied = sum(entry.copied for entry in some) / len(some)
         rows.setdefault(workload, []).append((
             tier, policy, f"{means.hit:.1%}", f"{copied:.0%}", milliseconds(means.mean), milliseconds(means.p50),
             milliseconds(means.p99), f"{means.unfinished:.0f}",

@@ -25,13 +25,13 @@ class Borders(Ours):
         self._hard = hard
 
     def _groups(self, engine: Engine) -> tuple[Group, ...]:
-        found = []
+        result = []
         begin = 0
         for group, count in self._owned:
             sharing = Sharing.DEDICATED if self._hard else Sharing.POOL
-            found.append(self._group(f"group{group}", range(begin, begin + count), engine, sharing))
+            result.append(self._group(f"group{group}", range(begin, begin + count), engine, sharing))
             begin += count
-        return tuple(found)
+        return tuple(result)
 
     def _read(self, view: RoutingIndex) -> None:
         revisions = {group: view.names[f"group{group}"].revisions[0] for group, _ in self._owned}

@@ -48,15 +48,15 @@ class Dynamo(Peer):
         """The least cost."""
         best = float("inf")
         chosen: list[tuple[int, int]] = []
-        for each in self.world.up:
-            uncached = turn.prompt - self._overlap(turn, each, now)
-            held = self._held[each]
+        for item in self.world.up:
+            uncached = turn.prompt - self._overlap(turn, item, now)
+            held = self._held[item]
             new = sum(size for node, size in zip(turn.nodes, turn.sizes, strict=True) if node not in held)
-            cost = (self._weight * (self._prefill[each] + uncached) + self._active[each] + new) / BLOCK
+            cost = (self._weight * (self._prefill[item] + uncached) + self._active[item] + new) / BLOCK
             if cost < best:
-                best, chosen = cost, [(each, uncached)]
+                best, chosen = cost, [(item, uncached)]
             elif cost == best:
-                chosen.append((each, uncached))
+                chosen.append((item, uncached))
         worker, missing = chosen[0] if len(chosen) == 1 else self._draw.choice(chosen)
         turn.pick = missing
         self._prefill[worker] += missing
@@ -89,15 +89,15 @@ class Dynamo(Peer):
         if self._events:
             return self.world.engines[worker].cache.find(turn.nodes, turn.sizes)
         sent = self._sent[worker]
-        found = 0
+        result = 0
         for node, size in zip(turn.nodes, turn.sizes, strict=True):
             tokens, when = sent.get(node, (0, 0.0))
             if not tokens or now - when > BELIEF:
                 break
-            found += min(tokens, size)
+            result += min(tokens, size)
             if tokens < size:
                 break
-        return found
+        return result
 
     def _done(self, turn: Turn) -> None:
         if isinstance(turn.pick, int):

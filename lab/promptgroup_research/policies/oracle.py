@@ -20,8 +20,8 @@ class Oracle(Peer):
         """The least cost."""
         model = self.world.model
         best, chosen, mine = float("inf"), -1, 0.0
-        for each in self.world.up:
-            engine = self.world.engines[each]
+        for item in self.world.up:
+            engine = self.world.engines[item]
             # what waits there will be cached by then
             cached = max(
                 engine.cache.find(turn.nodes, turn.sizes),
@@ -32,19 +32,19 @@ class Oracle(Peer):
             step = model.overhead + model.sequence * engine.decoding + model.context * engine.context
             cost = wait + step * (1 + (wait + seconds) * model.prefill_rate / model.step_tokens) + PRICE * seconds
             if cost < best:
-                best, chosen, mine = cost, each, seconds
+                best, chosen, mine = cost, item, seconds
         turn.pick = mine
         return chosen
 
 
 def _shared(turn: Turn, other: Turn) -> int:
     """Tokens that two prompts have in common."""
-    found = 0
+    result = 0
     for node, size, theirs, length in zip(turn.nodes, turn.sizes, other.nodes, other.sizes, strict=False):
         if node != theirs:
             break
-        found += min(size, length)
-    return min(found, turn.prompt - 1)
+        result += min(size, length)
+    return min(result, turn.prompt - 1)
 
 
 def _predicted(turn: Turn) -> float:

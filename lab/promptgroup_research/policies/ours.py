@@ -230,6 +230,6 @@ def _copy_rate(tier: TierModel, tokens: int) -> int:
 
 
 def _kept(turn: Turn) -> tuple[int, Pick]:
-    kept = turn.pick
-    assert isinstance(kept, tuple)  # noqa: S101 - placed by this class
-    return kept
+    pick = turn.pick
+    assert isinstance(pick, tuple)  # noqa: S101 - placed by this class
+    return pick

@@ -55,15 +55,15 @@ class Scorer(Peer):
         """The highest score."""
         up = self.world.up
         queues = self._queue
-        most, least = max(queues[each] for each in up), min(queues[each] for each in up)
+        most, least = max(queues[item] for item in up), min(queues[item] for item in up)
         best, chosen = -1.0, []
-        for each in up:
-            queue = (most - queues[each]) / (most - least) if most > least else 1.0
-            score = 3 * self._prefix(turn, each) + 2 * queue + 2 * self._free[each]
+        for item in up:
+            queue = (most - queues[item]) / (most - least) if most > least else 1.0
+            score = 3 * self._prefix(turn, item) + 2 * queue + 2 * self._free[item]
             if score > best:
-                best, chosen = score, [each]
+                best, chosen = score, [item]
             elif score == best:
-                chosen.append(each)
+                chosen.append(item)
         pod = chosen[0] if len(chosen) == 1 else self._draw.choice(chosen)
         self._enter(turn, pod)
         return pod

@@ -70,7 +70,7 @@ def jobs(chosen: argparse.Namespace) -> list[Job]:
     """Every run."""
     seeds = (TUNING if chosen.seeds == "tuning" else JUDGING)[: 1 if chosen.quick else None]
     step = 3 if chosen.quick else 1
-    found = []
+    result = []
     for scene in chosen.scene:
         ways: list[tuple[str, float]] = [(judge.OURS, 0.0)]
         if not chosen.ours:
@@ -79,8 +79,8 @@ def jobs(chosen: argparse.Namespace) -> list[Job]:
                 (judge.QUEUE, queue), (judge.KV, kv), (judge.FIXED, FIXED[scene]),
             )  # fmt: skip
             ways += [(kind, value) for kind, values in swept for value in values[::step]]
-        found += [Job(scene, *way, seed, chosen.quick, chosen.trace) for way in ways for seed in seeds]
-    return found
+        result += [Job(scene, *way, seed, chosen.quick, chosen.trace) for way in ways for seed in seeds]
+    return result
 
 
 def options() -> argparse.ArgumentParser:
@@ -112,21 +112,21 @@ def main() -> int:
     tables = [*judge.sheets(kinds, courses), verdicts(judged)]
     for table in tables:
         console.print(table.rich())
-    drawings = {name: drawn(kinds[name], found) for name, found in courses.items()} if chosen.plots else {}
+    drawings = {name: drawn(kinds[name], result) for name, result in courses.items()} if chosen.plots else {}
     write(chosen, tables, lambda: _json(courses), drawings)
     return int(chosen.strict and not all(gate.met for gate in judged))
 
 
 def _json(courses: Mapping[str, Sequence[Course]]) -> str:
-    document = {name: [asdict(course) for course in found] for name, found in courses.items()}
+    document = {name: [asdict(course) for course in result] for name, result in courses.items()}
     return json.dumps(document, indent=1) + "\n"
 
 
 def drawn(scene: Scene, courses: list[Course]) -> str:
     """The first seed of ours and of the best of each family."""
-    found = judge.standings(courses)
-    best = [judge.tuned(found, family) for family in (judge.OURS, judge.QUEUE, judge.KV, judge.FIXED)]
-    return drawing.over_time(scene.title, [each.courses[0] for each in best if each is not None])
+    standings = judge.standings(courses)
+    best = [judge.tuned(standings, family) for family in (judge.OURS, judge.QUEUE, judge.KV, judge.FIXED)]
+    return drawing.over_time(scene.title, [item.courses[0] for item in best if item is not None])
 
 
 if __name__ == "__main__":

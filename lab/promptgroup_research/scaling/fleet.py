@@ -74,25 +74,25 @@ class Fleet:
         self._pay()
         return self._seconds
 
-    def scale(self, wanted: int) -> None:
+    def scale(self, desired: int) -> None:
         """Have so many replicas."""
-        if wanted == self.wanted:
+        if desired == self.wanted:
             return
         self._pay()
-        self.changes.append(Change(self._world.now, wanted))
+        self.changes.append(Change(self._world.now, desired))
         alive = sorted(index for index, phase in self._phases.items() if phase is not Phase.DRAINING)
-        for index in alive[wanted:]:
+        for index in alive[desired:]:
             if self._phases[index] is Phase.STARTING:
                 del self._phases[index]
             else:
                 self._phases[index] = Phase.DRAINING
-        for _ in range(wanted - len(alive)):
+        for _ in range(desired - len(alive)):
             self._start()
         self._publish()
 
     def _start(self) -> None:
         world = self._world
-        index = next(each for each in range(len(self._phases) + 1) if each not in self._phases)
+        index = next(item for item in range(len(self._phases) + 1) if item not in self._phases)
         while index >= len(world.engines):
             world.add_engine().alive = False
         self._phases[index] = Phase.STARTING

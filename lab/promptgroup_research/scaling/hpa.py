@@ -19,25 +19,25 @@ PERIOD = 15.0
 MOST_PODS, MOST_TIMES = 4, 2.0
 
 
-def replicas(wanted: int, ready: int, total: float, target: float) -> int:
+def replicas(desired: int, ready: int, total: float, target: float) -> int:
     """What the metric asks for.
 
     Args:
-        wanted: replicas of the target object, those that start included.
+        desired: replicas of the target object, those that start included.
         ready: of these, pods that are ready.
         total: the metric, summed over ready pods.
         target: its average over pods that is aimed at.
     """
     if not ready:
-        return wanted
+        return desired
     ratio = total / ready / target
-    unready = wanted - ready
+    unready = desired - ready
     if not unready or ratio <= 1:
         # pods that are not ready count in no mean; on the way down they are simply left out
-        return wanted if abs(ratio - 1) <= TOLERANCE else math.ceil(ratio * ready)
+        return desired if abs(ratio - 1) <= TOLERANCE else math.ceil(ratio * ready)
     # on the way up, pods that are not ready are taken to bring the mean down already
-    ratio = total / wanted / target
-    return wanted if ratio <= 1 + TOLERANCE else max(wanted, math.ceil(ratio * wanted))
+    ratio = total / desired / target
+    return desired if ratio <= 1 + TOLERANCE else max(desired, math.ceil(ratio * desired))
 
 
 @dataclass(slots=True)
@@ -49,26 +49,26 @@ class Behavior:
     _asked: list[tuple[float, int]] = field(default_factory=list)
     _added: list[tuple[float, int]] = field(default_factory=list)
 
-    def decide(self, now: float, wanted: int, asked: int) -> int:
+    def decide(self, now: float, desired: int, requested: int) -> int:
         """The number of replicas that is set.
 
         Args:
             now: seconds.
-            wanted: what is set at present.
-            asked: what the metric asks for.
+            desired: what is set at present.
+            requested: what the metric asks for.
         """
         if not self._asked:
             # what it finds counts as a recommendation, so that nothing goes down within the first window
-            self._asked.append((now, wanted))
-        self._asked = [*_since(self._asked, now - DOWN_WINDOW), (now, asked)]
-        highest = max(each for _, each in self._asked)
-        stable = asked if asked > wanted else min(wanted, highest)
+            self._asked.append((now, desired))
+        self._asked = [*_since(self._asked, now - DOWN_WINDOW), (now, requested)]
+        highest = max(item for _, item in self._asked)
+        stable = requested if requested > desired else min(desired, highest)
         self._added = _since(self._added, now - PERIOD)
-        began = wanted - sum(count for _, count in self._added)
+        began = desired - sum(count for _, count in self._added)
         limit = max(began + MOST_PODS, math.ceil(began * MOST_TIMES))
-        value = min(max(min(stable, max(limit, wanted)), self.least), self.most)
-        if value > wanted:
-            self._added.append((now, value - wanted))
+        value = min(max(min(stable, max(limit, desired)), self.least), self.most)
+        if value > desired:
+            self._added.append((now, value - desired))
         return value
 
 

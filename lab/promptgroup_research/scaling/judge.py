@@ -65,21 +65,21 @@ def standings(courses: Iterable[Course]) -> list[Standing]:
     groups: dict[str, list[Course]] = {}
     for course in courses:
         groups.setdefault(course.scaler, []).append(course)
-    return [Standing(name, tuple(found)) for name, found in groups.items()]
+    return [Standing(name, tuple(result)) for name, result in groups.items()]
 
 
-def tuned(found: Sequence[Standing], family: str) -> Standing | None:
+def tuned(result: Sequence[Standing], family: str) -> Standing | None:
     """Of a family, the cheapest that meets the objective; where none does, the one with the fewest misses."""
-    some = [each for each in found if each.scaler.startswith(family)]
-    good = [each for each in some if each.missed <= OBJECTIVE]
+    some = [item for item in result if item.scaler.startswith(family)]
+    good = [item for item in some if item.missed <= OBJECTIVE]
     if good:
-        return min(good, key=lambda each: each.cost)
-    return min(some, key=lambda each: each.missed) if some else None
+        return min(good, key=lambda item: item.cost)
+    return min(some, key=lambda item: item.missed) if some else None
 
 
-def cost_at(found: Sequence[Standing], family: str, missed: float) -> float:
+def cost_at(result: Sequence[Standing], family: str, missed: float) -> float:
     """Replica-seconds of the best of a family at so many misses."""
-    some = [(each.missed, each.cost) for each in found if each.scaler.startswith(family)]
+    some = [(item.missed, item.cost) for item in result if item.scaler.startswith(family)]
     # what another of the sweep beats in both is not the family's best
     front = sorted(point for point in some if not any(o[0] <= point[0] and o[1] < point[1] for o in some))
     if missed <= front[0][0]:
@@ -94,19 +94,19 @@ def gates(scenes: Mapping[str, Scene], courses: Mapping[str, Sequence[Course]]) 
     """What must hold, of the scenes that were played."""
     judged = []
     for name, played in courses.items():
-        found = standings(played)
-        ours = next((each for each in found if each.scaler == OURS), None)
+        result = standings(played)
+        ours = next((item for item in result if item.scaler == OURS), None)
         if ours is None:
             continue
-        if name in COMPARED and any(each.scaler.startswith(QUEUE) for each in found):
-            ratio = ours.cost / cost_at(found, QUEUE, ours.missed)
+        if name in COMPARED and any(item.scaler.startswith(QUEUE) for item in result):
+            ratio = ours.cost / cost_at(result, QUEUE, ours.missed)
             judged.append(Gate(name, "replica-seconds, x HPA on the queue at equal misses", ratio, COST))
         if name in COMPARED:
             judged.append(Gate(name, "share of requests that miss the target", ours.missed, OBJECTIVE))
         wobble = max(moves(course) / least_moves(course) for course in ours.courses)
         judged.append(Gate(name, "replicas added and removed, x the least; worst seed", wobble, OSCILLATION))
         if name == "thrash":
-            judged += _thrash(scenes[name], ours, tuned(found, FIXED))
+            judged += _thrash(scenes[name], ours, tuned(result, FIXED))
         if name == "drift":
             judged += _drift(scenes[name], ours)
     return judged
@@ -114,11 +114,11 @@ def gates(scenes: Mapping[str, Scene], courses: Mapping[str, Sequence[Course]]) 
 
 def _thrash(scene: Scene, ours: Standing, fixed: Standing | None) -> list[Gate]:
     added = min(course.changes[-1].wanted - scene.begin for course in ours.courses)
-    found = [Gate("thrash", "replicas more at the end; least of the seeds", added, 1, at_least=True)]
+    result = [Gate("thrash", "replicas more at the end; least of the seeds", added, 1, at_least=True)]
     if fixed is not None:
         ratio = late_hit(ours) / late_hit(fixed)
-        found.append(Gate("thrash", f"hit rate of the last third, x {fixed.scaler}", ratio, RECOVERED, at_least=True))
-    return found
+        result.append(Gate("thrash", f"hit rate of the last third, x {fixed.scaler}", ratio, RECOVERED, at_least=True))
+    return result
 
 
 def _drift(scene: Scene, ours: Standing) -> list[Gate]:
@@ -138,7 +138,7 @@ def late_hit(standing: Standing) -> float:
     shares = []
     for course in standing.courses:
         late = course.points[-(len(course.points) // 3) :]
-        shares.append(sum(each.hit * each.requests for each in late) / max(1e-9, sum(each.requests for each in late)))
+        shares.append(sum(item.hit * item.requests for item in late) / max(1e-9, sum(item.requests for item in late)))
     return statistics.fmean(shares)
 
 
@@ -150,28 +150,29 @@ def sheets(scenes: Mapping[str, Scene], courses: Mapping[str, Sequence[Course]])
     )  # fmt: skip
     sheets_ = []
     for name, played in courses.items():
-        found = standings(played)
-        ours = next((each for each in found if each.scaler == OURS), None)
-        best = [each for family in (QUEUE, KV, FIXED) if (each := tuned(found, family)) is not None]
-        swept = [each for each in found if each is not ours and each not in best]
+        result = standings(played)
+        ours = next((item for item in result if item.scaler == OURS), None)
+        best = [standing for family in (QUEUE, KV, FIXED) if (standing := tuned(result, family)) is not None]
+        swept = [item for item in result if item is not ours and item not in best]
         of = scenes[name]
-        title = f"{of.title}: target {of.target:g} s, {len(found[0].courses)} seeds"
+        title = f"{of.title}: target {of.target:g} s, {len(result[0].courses)} seeds"
         for heading, some in (
             (title, [*([ours] if ours else []), *best]),
             (f"{of.title}: the rest of the sweep", swept),
         ):
-            rows = tuple(_row(each, ours) for each in some)
+            rows = tuple(_row(item, ours) for item in some)
             if rows:
                 sheets_.append(Sheet(heading, columns, rows))
     return sheets_
 
 
-def _row(each: Standing, ours: Standing | None) -> tuple[str, ...]:
+def _row(standing: Standing, ours: Standing | None) -> tuple[str, ...]:
     return (
-        each.scaler, f"{each.missed:.2%}", f"{each.mean('refused'):.2%}", f"{each.mean('p50'):.2f}",
-        f"{each.mean('p99'):.2f}", f"{each.mean('hit'):.1%}", f"{late_hit(each):.1%}", f"{each.cost:,.0f}",
-        f"{each.cost / ours.cost:.2f}" if ours else "-",
-        f"{statistics.fmean(len(course.changes) - 1 for course in each.courses):.1f}",
-        f"{statistics.fmean(moves(course) for course in each.courses):.1f}",
-        f"{statistics.fmean(least_moves(course) for course in each.courses):.1f}",
+        standing.scaler, f"{standing.missed:.2%}", f"{standing.mean('refused'):.2%}", f"{standing.mean('p50'):.2f}",
+        f"{standing.mean('p99'):.2f}", f"{standing.mean('hit'):.1%}", f"{late_hit(standing):.1%}",
+        f"{standing.cost:,.0f}",
+        f"{standing.cost / ours.cost:.2f}" if ours else "-",
+        f"{statistics.fmean(len(course.changes) - 1 for course in standing.courses):.1f}",
+        f"{statistics.fmean(moves(course) for course in standing.courses):.1f}",
+        f"{statistics.fmean(least_moves(course) for course in standing.courses):.1f}",
     )  # fmt: skip

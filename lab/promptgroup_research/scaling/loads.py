@@ -83,10 +83,10 @@ def chats(author: Author, rate: float, until: float, shape: Shape) -> list[Sessi
     draw = author.draw
     roots = [author.root(draw.randint(2000, 4000), group) for group in range(6)]
     talk = chatting(author)
-    begun = arrivals(author, 0.8 * rate / 5, until, shape)
-    found = sessions(author, begun, roots, lambda: geometric(draw, 5.0, MOST_TURNS), talk)
+    started = arrivals(author, 0.8 * rate / 5, until, shape)
+    result = sessions(author, started, roots, lambda: geometric(draw, 5.0, MOST_TURNS), talk)
     alone = Talk(lognormal(draw, 1000, 0.8, 32, 16_000), talk.answer, talk.think)
-    return found + sessions(author, arrivals(author, 0.2 * rate, until, shape), [author.lone()], lambda: 1, alone)
+    return result + sessions(author, arrivals(author, 0.2 * rate, until, shape), [author.lone()], lambda: 1, alone)
 
 
 def agents(author: Author, rate: float, until: float, shape: Shape) -> list[Session]:
@@ -118,32 +118,32 @@ def thrash(length: float, seed: int) -> list[Session]:
     roots = [author.root(2000, group) for group in range(2)]
     short, long = lognormal(draw, 100, 0.6, 8, 2000), lognormal(draw, 1500, 0.6, 100, 8000)
     answer = answers(author)
-    found = []
+    result = []
     for message, begin, end in ((short, 0.0, turning), (long, turning, length)):
         talk = Talk(message, answer, lambda: 0.5 + draw.expovariate(1 / 3))
         shape: Shape = lambda now, begin=begin, end=end: float(begin <= now < end)  # type: ignore[misc]  # noqa: E731
-        found += sessions(author, arrivals(author, 0.5, length, shape), roots, lambda: 12, talk)
-    return found
+        result += sessions(author, arrivals(author, 0.5, length, shape), roots, lambda: 12, talk)
+    return result
 
 
 def drift(length: float, seed: int) -> list[Session]:
     """Chat whose clients put the time on top of the prompt, from some time on: nothing can be found in a cache."""
     author = Author(seed)
-    found = chats(author, 2.8, length, lambda _: 1.0)
-    for session in found:
+    result = chats(author, 2.8, length, lambda _: 1.0)
+    for session in result:
         if session.began >= TURN * length:
             for turn in session.turns:
                 # another first byte makes another path of everything that follows it
                 unique = author.draw.getrandbits(62)
                 turn.nodes = tuple(-1 - unique - node for node in turn.nodes)
-    return found
+    return result
 
 
 def scenes(recorded: Path | None = None, *, quick: bool = False) -> dict[str, Scene]:
     """By name; the trace is synthetic when no file is named. A quick one is compressed to a sixth."""
     rows = read(recorded) if recorded else trace.synthetic(0, 12_000)
     span = rows[-1].when - rows[0].when + trace.BATCH
-    found = {
+    result = {
         "day": Scene("a day of chat and agents", day, DAY, 1.0, 1),
         "burst": Scene("chat, three times as much for ten minutes", burst, HOUR, 1.0, 2),
         "thrash": Scene("sessions outgrow the caches", thrash, HOUR, 2.0, 1, model=Model(kv_tokens=150_000)),
@@ -151,11 +151,11 @@ def scenes(recorded: Path | None = None, *, quick: bool = False) -> dict[str, Sc
         "trace": Scene(
             f"trace {recorded.stem}" if recorded else "synthetic trace",
             lambda length, seed: [
-                each for each in trace.sessions(rows, len(rows) / span, seed) if each.began < length
+                session for session in trace.sessions(rows, len(rows) / span, seed) if session.began < length
             ],
             span, 30.0, 8, model=Model(block=BLOCK),
         ),
     }  # fmt: skip
     if quick:
-        return {name: replace(scene, length=scene.length / 6) for name, scene in found.items()}
-    return found
+        return {name: replace(scene, length=scene.length / 6) for name, scene in result.items()}
+    return result

@@ -161,14 +161,14 @@ class Meter:
     def _before(self, window: float) -> _Reading:
         """The oldest reading within the window that ends with the last one."""
         last = self._readings[-1]
-        return next(each for each in self._readings if each.when >= last.when - window)
+        return next(reading for reading in self._readings if reading.when >= last.when - window)
 
     def rates(self, window: float) -> tuple[float, Counters]:
         """(seconds, what the counters grew by a second) of the last window; no seconds before the second reading."""
         begin, end = self._before(window), self._readings[-1]
         seconds = end.when - begin.when
         grown = (b - a for a, b in zip(begin.counters, end.counters, strict=True))
-        return seconds, Counters(*(each / seconds for each in grown)) if seconds else Counters()
+        return seconds, Counters(*(item / seconds for item in grown)) if seconds else Counters()
 
     def load(self, window: float) -> GroupLoad:
         """What sizing may look at."""

@@ -71,14 +71,14 @@ def play(scene: Scene, make: Maker, seed: int) -> Course:
     world = World(meter, sessions, scene.begin, scene.model)
     fleet = Fleet(world, prompts)
     scaler = make(scene)
-    said: list[tuple[float, str]] = []
+    value: list[tuple[float, str]] = []
 
     def decide(now: float) -> None:
         if now <= scene.length:
             fleet.scale(scaler.recommend(now, meter, fleet))
             words = getattr(scaler, "said", "")
-            if words and (not said or said[-1][1] != words):
-                said.append((now, words))
+            if words and (not value or value[-1][1] != words):
+                value.append((now, words))
 
     world.every(SYNC_SECONDS, decide)
     world.run(scene.length)
@@ -92,14 +92,16 @@ def play(scene: Scene, make: Maker, seed: int) -> Course:
         missed=_missed(judged, scene.target, ended),
         refused=sum(turn.refused for turn in judged) / max(1, len(judged)),
         p50=percentile(times, 0.5), p99=percentile(times, 0.99), hit=hit(judged), replica_seconds=seconds,
-        changes=tuple(fleet.changes), points=_points(scene, judged, fleet.changes), said=tuple(said),
+        changes=tuple(fleet.changes), points=_points(scene, judged, fleet.changes), said=tuple(value),
     )  # fmt: skip
 
 
 def _live(router: Ours) -> Live:
     replicas = router.balancers[0].replicas.values()
     return Live(
-        sum(len(each.live) for each in replicas), sum(each.live.tokens for each in replicas), len(router.held[0])
+        sum(len(replica.live) for replica in replicas),
+        sum(replica.live.tokens for replica in replicas),
+        len(router.held[0]),
     )
 
 
@@ -110,12 +112,12 @@ def _points(scene: Scene, judged: Sequence[Turn], changes: Sequence[Change]) -> 
             bins[int(turn.arrived / BIN)].append(turn)
     points = []
     for number, some in enumerate(bins):
-        wanted = next(each.wanted for each in reversed(changes) if each.when <= (number + 1) * BIN)
+        desired = next(change.wanted for change in reversed(changes) if change.when <= (number + 1) * BIN)
         missed = _missed(some, scene.target, scene.length + DRAIN)
-        points.append(Point(number * BIN, wanted, len(some) / BIN, hit(some), missed))
+        points.append(Point(number * BIN, desired, len(some) / BIN, hit(some), missed))
     return tuple(points)
 
 
 def _missed(turns: Sequence[Turn], target: float, ended: float) -> float:
-    late = sum(each > target for each in ttfts(turns, ended)) + sum(turn.refused for turn in turns)
+    late = sum(ttft > target for ttft in ttfts(turns, ended)) + sum(turn.refused for turn in turns)
     return late / max(1, len(turns))

@@ -58,5 +58,5 @@ class Hpa:
         seconds, rates = meter.rates(MEAN_SECONDS)
         if not seconds:
             return fleet.wanted
-        asked = hpa.replicas(fleet.wanted, fleet.up, self._metric(rates), self._target)
-        return self._behavior.decide(now, fleet.wanted, asked)
+        replicas = hpa.replicas(fleet.wanted, fleet.up, self._metric(rates), self._target)
+        return self._behavior.decide(now, fleet.wanted, replicas)

@@ -70,8 +70,8 @@ def main() -> int:
     tell("open-ended chat that samples", 0.8, list(open_ended(400, SEED)), embed)
     if given.trace:
         with given.trace.open("rb") as lines:
-            found = equal_prompts(lines)
-        tell_shares("conversations, recorded (whole prompts)", "-", found, found)
+            result = equal_prompts(lines)
+        tell_shares("conversations, recorded (whole prompts)", "-", result, result)
     return 0
 
 
@@ -80,23 +80,23 @@ def tell_pairs(name: str, pairs: Sequence[Pair], embed: Embed) -> None:
     texts = sorted({text for pair in pairs for text in (pair.one, pair.other)})
     vectors = dict(zip(texts, embed(texts), strict=True))
     judged = [Judged(pair, sum(map(mul, vectors[pair.one], vectors[pair.other]))) for pair in pairs]
-    print(f"**{name}: {len(pairs)} pairs, {sum(each.same for each in pairs)} with one answer**\n")
+    print(f"**{name}: {len(pairs)} pairs, {sum(pair.same for pair in pairs)} with one answer**\n")
     print("| threshold | answered | precision | hit rate | equal in their words: answered | wrong |")
     print("| ---: | ---: | ---: | ---: | ---: | ---: |")
-    equal = [each for each in judged if words(each.pair.one) == words(each.pair.other) != ()]
+    equal = [item for item in judged if words(item.pair.one) == words(item.pair.other) != ()]
     for threshold in THRESHOLDS:
         answered, proven = outcome(judged, threshold), outcome(equal, threshold)
         cells = [str(answered.answered), *_cells(answered), str(proven.answered), str(proven.answered - proven.right)]
         print(f"| {threshold:g} | " + " | ".join(cells) + " |")
     print("\n| wanted | threshold | held-out pairs answered | precision | hit rate |")
     print("| ---: | ---: | ---: | ---: | ---: |")
-    for wanted in (0.9, 0.95, 0.97, 0.99):
-        found = choose([each for each in judged if not is_held_out(each.pair)], wanted)
-        if found is None:
-            print(f"| {wanted:g} | none is proven | | | |")
+    for desired in (0.9, 0.95, 0.97, 0.99):
+        result = choose([item for item in judged if not is_held_out(item.pair)], desired)
+        if result is None:
+            print(f"| {desired:g} | none is proven | | | |")
             continue
-        on_others = outcome([each for each in judged if is_held_out(each.pair)], found.threshold)
-        print(f"| {wanted:g} | {found.threshold:g} | {on_others.answered} | " + " | ".join(_cells(on_others)) + " |")
+        on_others = outcome([item for item in judged if is_held_out(item.pair)], result.threshold)
+        print(f"| {desired:g} | {result.threshold:g} | {on_others.answered} | " + " | ".join(_cells(on_others)) + " |")
     print()
 
 
@@ -113,9 +113,9 @@ def _cells(of: AnsweredPairs) -> Iterator[str]:
 
 def tell(name: str, threshold: float, requests: Sequence[Request], embed: Embed) -> None:
     """Print what the caches answer of a workload."""
-    embed([each.body["messages"][-1]["content"] for each in requests if each.answer])
-    found = shares(requests, lambda text: embed([text])[0], threshold)
-    tell_shares(name, f"{threshold:g}", shares(requests, None, threshold), found)
+    embed([request.body["messages"][-1]["content"] for request in requests if request.answer])
+    result = shares(requests, lambda text: embed([text])[0], threshold)
+    tell_shares(name, f"{threshold:g}", shares(requests, None, threshold), result)
 
 
 def tell_shares(name: str, threshold: str, alone: Shares, of: Shares) -> None:

@@ -80,14 +80,14 @@ def questions(fillings: int) -> list[list[Question]]:
     Args:
         fillings: most fillings of each place.
     """
-    found = []
+    result = []
     for number, wordings in enumerate(SUBJECTS):
         places = [place for place in FILLINGS if "{" + place + "}" in wordings[0]]
         for values in itertools.product(*(FILLINGS[place][:fillings] for place in places)):
             filled = dict(zip(places, values, strict=True))
             answer = "-".join((str(number), *values))
-            found.append([Question(answer, wording.format(**filled)) for wording in wordings])
-    return found
+            result.append([Question(answer, wording.format(**filled)) for wording in wordings])
+    return result
 
 
 def pairs(seed: int) -> list[Pair]:

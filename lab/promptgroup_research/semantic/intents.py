@@ -17,19 +17,19 @@ NEAREST = 3
 def read(path: Path, seed: int) -> list[Question]:
     """Return the questions of a file in an order that the seed decides; an intent counts as an answer."""
     with path.open(newline="", encoding="utf-8") as file:
-        found = [Question(row["category"], row["text"].strip()) for row in csv.DictReader(file)]
-    random.Random(seed).shuffle(found)  # noqa: S311 - a sample
-    return found
+        questions = [Question(row["category"], row["text"].strip()) for row in csv.DictReader(file)]
+    random.Random(seed).shuffle(questions)  # noqa: S311 - a sample
+    return questions
 
 
 def pairs(questions: Sequence[Question], embed: Embed) -> list[Pair]:
     """Return each question with those before it that are the nearest: what a cache that has seen them would compare."""
     vectors = embed([question.text for question in questions])
-    found = []
+    result = []
     for number, question in enumerate(questions):
         mine = vectors[number]
         cosines = [(sum(map(mul, mine, vectors[other])), other) for other in range(number)]
         for _, other in sorted(cosines, reverse=True)[:NEAREST]:
             before = questions[other]
-            found.append(Pair(question.text, before.text, same=question.answer == before.answer))
-    return found
+            result.append(Pair(question.text, before.text, same=question.answer == before.answer))
+    return result

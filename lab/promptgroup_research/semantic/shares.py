@@ -55,16 +55,16 @@ def shares(requests: Iterable[Request], embedding: Callable[[str], "array[float]
     count = exact = semantic = wrong = 0
     for request in requests:
         count += 1
-        ask = ENDPOINTS[CHAT_PATH].parse(orjson.dumps(request.body))
-        if bypass(ask, CACHING, "e1", frozenset()) is not None:
+        parsed_request = ENDPOINTS[CHAT_PATH].parse(orjson.dumps(request.body))
+        if bypass(parsed_request, CACHING, "e1", frozenset()) is not None:
             continue
-        key = _key(ask)
+        key = _key(parsed_request)
         if key in kept:
             exact += 1
             continue
-        found = questions_of.read_question(ask)
-        if embedding is not None and found is not None:
-            text, rest = found
+        result = questions_of.read_question(parsed_request)
+        if embedding is not None and result is not None:
+            text, rest = result
             question = questions_of.Question(text, questions_of.Circumstances(_key(rest)))
             vector = embedding(text)
             nearest = index.nearest(question, vector, threshold)
@@ -107,9 +107,9 @@ def _slip(text: str, draw: random.Random) -> str:
     return text[:at] + text[at + 1] + text[at] + text[at + 2 :]
 
 
-def recorded_questions(found: Iterable[Question]) -> Iterator[Request]:
+def recorded_questions(result: Iterable[Question]) -> Iterator[Request]:
     """Requests with recorded questions, each asked once."""
-    return (Request(asked(each.text), each.answer) for each in found)
+    return (Request(asked(item.text), item.answer) for item in result)
 
 
 def agents(tasks: int, seed: int) -> Iterator[Request]:
@@ -150,9 +150,9 @@ def equal_prompts(lines: Iterable[bytes]) -> Shares:
     return Shares(count, exact, 0, 0)
 
 
-def _key(ask: ParsedRequest) -> CacheKey:
+def _key(request: ParsedRequest) -> CacheKey:
     return cache_key(
-        ask,
+        request,
         path=CHAT_PATH,
         query=b"",
         revision="r",

@@ -35,18 +35,18 @@ class Cache:
     def find(self, nodes: Sequence[int], sizes: Sequence[int]) -> int:
         """Leading tokens of a prompt that are cached, in whole blocks; never the last token."""
         length = self._length
-        found = 0
+        result = 0
         for node, size in zip(nodes, sizes, strict=True):
             have = length.get(node)
             if have is None:
                 break
             if have < size:
-                found += have
+                result += have
                 break
-            found += size
+            result += size
         else:
-            found -= 1
-        return found // self.block * self.block
+            result -= 1
+        return result // self.block * self.block
 
     def admit(self, nodes: Sequence[int], sizes: Sequence[int], output: int) -> bool:
         """Hold a prompt and room for its answer; False, with nothing changed, when there is no room."""

@@ -44,9 +44,9 @@ def modulated(
 
 def waves(draw: random.Random, until: float) -> list[tuple[float, float]]:
     """Ends of calm and busy times with their factor: a Markov-modulated process with means of 30 and 10 s."""
-    found, now = [], 0.0
+    result, now = [], 0.0
     while now < until:
         for mean, factor in ((30.0, 0.5), (10.0, 2.5)):
             now += draw.expovariate(1 / mean)
-            found.append((now, factor))
-    return found
+            result.append((now, factor))
+    return result

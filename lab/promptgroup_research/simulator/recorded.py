@@ -68,31 +68,31 @@ class Recording:
     def write(self, path: Path) -> None:
         """Write it to a file."""
         lines: list[Sizes | Asked] = [self.sizes, *self.requests]
-        path.write_text("".join(json.dumps(asdict(each)) + "\n" for each in lines))
+        path.write_text("".join(json.dumps(asdict(line)) + "\n" for line in lines))
 
     @classmethod
     def read(cls, path: Path) -> Self:
         """Read it from a file."""
         first, *rest = map(json.loads, path.read_text().splitlines())
-        paths = ({**each, "nodes": tuple(each["nodes"]), "sizes": tuple(each["sizes"])} for each in rest)
-        return cls(Sizes(**first), [Asked(**each) for each in paths])
+        paths = ({**item, "nodes": tuple(item["nodes"]), "sizes": tuple(item["sizes"])} for item in rest)
+        return cls(Sizes(**first), [Asked(**item) for item in paths])
 
     @property
     def tokens(self) -> int:
         """Tokens of all prompts."""
-        return sum(sum(each.sizes) for each in self.requests)
+        return sum(sum(request.sizes) for request in self.requests)
 
     def seen(self) -> Found:
         """Return what the engines told."""
-        copied = sum(each.copied for each in self.requests)
-        cached = sum(each.cached for each in self.requests)
+        copied = sum(request.copied for request in self.requests)
+        cached = sum(request.cached for request in self.requests)
         return Found((cached - copied) / self.tokens, copied / self.tokens)
 
     def simulated(self) -> Found:
         """Return what simulated engines find of the same requests."""
         sizes = self.sizes
-        turns = [_turn(each.nodes, each.sizes, APART * (1 + at)) for at, each in enumerate(self.requests)]
-        places = {turn.session.key: each.engine for turn, each in zip(turns, self.requests, strict=True)}
+        turns = [_turn(item.nodes, item.sizes, APART * (1 + at)) for at, item in enumerate(self.requests)]
+        places = {turn.session.key: item.engine for turn, item in zip(turns, self.requests, strict=True)}
         world = World(
             _AsRecorded(places),
             [turn.session for turn in turns],

@@ -46,11 +46,11 @@ def popular(rate: float, until: float, seed: int, *, prefixes: int = 400, expone
 def drifting(rate: float, until: float, seed: int, *, prefixes: int = 120, lasts: float = 120.0) -> list[Session]:
     """Prefixes of 6,000 tokens, each of which is in use for a while and never again."""
     writer = _Writer(seed)
-    found = []
+    result = []
     for began in poisson(writer.draw, rate, until):
         name = int(began * prefixes / lasts) + writer.draw.randrange(prefixes)
-        found.append(writer.request(began, [(name, 6000)]))
-    return found
+        result.append(writer.request(began, [(name, 6000)]))
+    return result
 
 
 def threads(rate: float, until: float, seed: int, *, prefixes: int = 60, prefix: int = 4000,
@@ -59,46 +59,46 @@ def threads(rate: float, until: float, seed: int, *, prefixes: int = 60, prefix:
     author = Author(seed)
     talk = chatting(author)
     roots = [author.root(prefix, -1) for _ in range(prefixes)]
-    found = []
+    result = []
     for began in poisson(author.draw, rate / turns, until):
         session = author.session(began, author.draw.choice(roots), turns, talk)
         session.prefix, session.tier1 = author.key(), 0
-        found.append(session)
-    return found
+        result.append(session)
+    return result
 
 
 def retrieval(rate: float, until: float, seed: int, *, documents: int = 300, places: int = 4) -> list[Session]:
     """Instructions of 800 tokens, then four documents of 1,500, some of them more popular, in the order of a search."""
     writer = _Writer(seed)
     pick = zipf(writer.draw, documents, 1.1)
-    found = []
+    result = []
     for began in poisson(writer.draw, rate, until):
         chosen: dict[int, None] = {}
         while len(chosen) < places:
             chosen[1 + pick()] = None
-        found.append(writer.request(began, [(0, 800), *((name, 1500) for name in chosen)]))
-    return found
+        result.append(writer.request(began, [(0, 800), *((name, 1500) for name in chosen)]))
+    return result
 
 
 def examples(rate: float, until: float, seed: int, *, templates: int = 40, shots: int = 8) -> list[Session]:
     """Templates with examples of 700 tokens each, of which a request has the first few."""
     writer = _Writer(seed, question=150, answer=60)
-    found = []
+    result = []
     for began in poisson(writer.draw, rate, until):
         name = writer.draw.randrange(templates)
         count = writer.draw.randint(2, shots)
-        found.append(writer.request(began, [(name * shots + place, 700) for place in range(count)]))
-    return found
+        result.append(writer.request(began, [(name * shots + place, 700) for place in range(count)]))
+    return result
 
 
 def hot(rate: float, until: float, seed: int, *, prefixes: int = 100, share: float = 0.7) -> list[Session]:
     """One prefix that most requests have, and many that a few have; all of 8,000 tokens."""
     writer = _Writer(seed)
-    found = []
+    result = []
     for began in poisson(writer.draw, rate, until):
         name = 0 if writer.draw.random() < share else writer.draw.randint(1, prefixes)
-        found.append(writer.request(began, [(name, 8000)]))
-    return found
+        result.append(writer.request(began, [(name, 8000)]))
+    return result
 
 
 def tenants(rate: float, until: float, seed: int, *, count: int = 60, prefix: int = 6000,
@@ -109,22 +109,22 @@ def tenants(rate: float, until: float, seed: int, *, count: int = 60, prefix: in
     def busy(phase: float) -> Callable[[float], float]:
         return lambda now: max(0.05, 1 + 1.5 * math.sin(2 * math.pi * (now / day + phase)))
 
-    found = [
+    requests = [
         writer.request(began, [(name, prefix)])
         for name in range(count)
         for began in modulated(writer.draw, rate / count / 1.17, until, busy(writer.draw.random()), 2.5)
     ]
-    found.sort(key=lambda session: session.began)
-    return found
+    requests.sort(key=lambda session: session.began)
+    return requests
 
 
 def mixed(rate: float, until: float, seed: int) -> list[Session]:
     """Agents with declared prompts, and single requests with prefixes that nobody declares, half of each."""
-    found = [*agents(rate / 2, until, seed), *popular(rate / 2, until, seed + 1000, prefixes=150)]
+    result = [*agents(rate / 2, until, seed), *popular(rate / 2, until, seed + 1000, prefixes=150)]
     # the two parts name their prompts each for itself
-    for session in found:
+    for session in result:
         if session.group < 0:
             for turn in session.turns:
                 turn.nodes = tuple(-node for node in turn.nodes)
-    found.sort(key=lambda session: session.began)
-    return found
+    result.sort(key=lambda session: session.began)
+    return result

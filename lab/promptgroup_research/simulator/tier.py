@@ -61,13 +61,13 @@ class Tier:
 
         Sets `turn.copied`. Nothing is copied that is computed as quickly: callers do not ask for it.
         """
-        found = self._cache.find(turn.nodes, turn.sizes)
-        if found <= cached:
+        result = self._cache.find(turn.nodes, turn.sizes)
+        if result <= cached:
             return now
-        self._use(turn, found)
-        turn.copied = found
-        count = found - cached
+        self._use(turn, result)
+        turn.copied = result
+        count = result - cached
         self.copied += count
-        begun = max(now, self._free.get(engine, 0.0))
-        self._free[engine] = begun + count * self.model.token
+        started = max(now, self._free.get(engine, 0.0))
+        self._free[engine] = started + count * self.model.token
         return self._free[engine] + self.model.latency

@@ -24,7 +24,7 @@ def sessions(rows: Sequence[TraceRow], rate: float, seed: int) -> list[Session]:
     stretch = len(rows) / rate / (last - first)
     owner: dict[int, int] = {}
     count: dict[int, int] = {}
-    found = []
+    result = []
     for number, row in enumerate(rows):
         shared = 0
         while shared < len(row.blocks) and row.blocks[shared] in owner:
@@ -39,8 +39,8 @@ def sessions(rows: Sequence[TraceRow], rate: float, seed: int) -> list[Session]:
         turn.history = min(shared * BLOCK, row.prompt - 1) if shared > 1 else 0
         count[key] = turn.number + 1
         session.turns.append(turn)
-        found.append(session)
-    return found
+        result.append(session)
+    return result
 
 
 def _session(row: TraceRow, key: int, began: float) -> Session:
@@ -53,7 +53,7 @@ def synthetic(seed: int, count: int = 8000) -> list[TraceRow]:
     """A stand-in for a recorded trace, of about `count` requests: long contexts, shared by the turns of sessions."""
     draw = random.Random(seed)  # noqa: S311 - a workload
     fresh, answer = lognormal(draw, 5000, 1.2, 600, 100_000), lognormal(draw, 300, 0.7, 4, 2000)
-    found: list[TraceRow] = []
+    trace_rows: list[TraceRow] = []
     mean_turns, rate, next_id = 3.0, 4.0, 1
     for began in poisson(draw, rate / mean_turns, count / rate):
         now, length = began, BLOCK
@@ -64,11 +64,11 @@ def synthetic(seed: int, count: int = 8000) -> list[TraceRow]:
             blocks += tuple(range(next_id, next_id + new))
             next_id += new
             output = answer()
-            found.append(TraceRow(now // BATCH * BATCH, length, output, blocks))
+            trace_rows.append(TraceRow(now // BATCH * BATCH, length, output, blocks))
             length += output
             now += 5 + draw.expovariate(1 / 55)
-    found.sort(key=lambda row: row.when)
-    return [row for row in found if row.when < count / rate]
+    trace_rows.sort(key=lambda row: row.when)
+    return [row for row in trace_rows if row.when < count / rate]
 
 
 def written(rows: Iterable[TraceRow]) -> str:

@@ -97,13 +97,13 @@ def chat(rate: float, until: float, seed: int, *, groups: int = 6, shared: float
     roots = [author.root(draw.randint(*prompt), group) for group in range(groups)]
     talk = chatting(author)
     under_way = [draw.expovariate(1 / PAUSE) for _ in range(round(rate * shared * (1 - 1 / mean_turns) * PAUSE))]
-    found = [
+    sessions = [
         author.session(began, roots[pick()], geometric(draw, mean_turns, MOST_TURNS), talk)
         for began in (*under_way, *poisson(draw, rate * shared / mean_turns, until))
     ]
     alone = Talk(lognormal(draw, 1000, 0.8, 32, 16_000), talk.answer, talk.think)
-    found += [author.session(began, author.lone(), 1, alone) for began in poisson(draw, rate * (1 - shared), until)]
-    return found
+    sessions += [author.session(began, author.lone(), 1, alone) for began in poisson(draw, rate * (1 - shared), until)]
+    return sessions
 
 
 def agents(rate: float, until: float, seed: int, *, groups: int = 20, prompt: int = 8000, turns: int = 10,
@@ -156,14 +156,14 @@ def undeclared(rate: float, until: float, seed: int, shape: Sharing) -> list[Ses
     roots = [author.root(shape.prefix, -1) for _ in range(shape.prefixes)]
     question = lognormal(draw, shape.question, 0.2, shape.question // 4, shape.question * 4)
     answer = lognormal(draw, shape.answer, 0.3, 4, shape.answer * 4)
-    found = []
+    result = []
     for began in poisson(draw, rate, until):
         root = draw.choice(roots)
         session = author.session(began, root, 1, Talk(question, answer, lambda: 0.0))
         if not shape.in_system:
             session.prefix, session.tier1 = author.key(), 0
-        found.append(session)
-    return found
+        result.append(session)
+    return result
 
 
 def subagents(rate: float, until: float, seed: int, *, context: int = 30_000, helpers: int = 6,
@@ -172,15 +172,15 @@ def subagents(rate: float, until: float, seed: int, *, context: int = 30_000, he
     author = Author(seed)
     draw = author.draw
     talk = Talk(lognormal(draw, 800, 0.8, 16, 8000), answers(author), lambda: 0.3 + draw.expovariate(1 / 1.5))
-    found = []
+    result = []
     for began in poisson(draw, rate / turns / helpers, until):
         root = author.root(context, -1)
         for _ in range(helpers):
             session = author.session(began + draw.uniform(0, 3), root, turns, talk)
             session.prefix, session.tier1 = author.key(), 0
-            found.append(session)
-    found.sort(key=lambda session: session.began)
-    return found
+            result.append(session)
+    result.sort(key=lambda session: session.began)
+    return result
 
 
 def tasks(until: float, seed: int, *, prompt: int = 1500, count: int = 3, sessions: int = 24, declared: bool = True,
@@ -190,10 +190,10 @@ def tasks(until: float, seed: int, *, prompt: int = 1500, count: int = 3, sessio
     draw = author.draw
     roots = [author.root(prompt, group) for group in range(count)]
     talk = Talk(lognormal(draw, 120, 0.4, 20, 600), lambda: draw.randint(16, 32), lambda: draw.uniform(0.2, 1.5))
-    found = []
+    result = []
     for number in range(sessions):
         session = author.session(number * until / sessions * draw.uniform(0.5, 1.5), roots[number % count], turns, talk)
         if not declared:
             session.prefix, session.tier1, session.group = author.key(), 0, -1
-        found.append(session)
-    return found
+        result.append(session)
+    return result

@@ -91,7 +91,7 @@ class World:
         By the router where no first token was passed on, else by the client, as a request that arrives at this time.
         """
         lost = self.engines[index].kill()
-        self.set_up([each for each in self.up if each != index])
+        self.set_up([item for item in self.up if item != index])
         for turn in lost:
             self.router.lost(turn, self.now)
             if turn.first >= 0:

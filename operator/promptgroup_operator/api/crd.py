@@ -143,7 +143,7 @@ def _structural(node: dict[str, Any], definitions: dict[str, Any]) -> dict[str, 
         if key == "$ref":
             merged = {**_structural(definitions[value.rsplit("/", 1)[1]], definitions), **merged}
         elif key == "anyOf" and value is not None:
-            (variant,) = (each for each in value if each != {"type": "null"})
+            (variant,) = (item for item in value if item != {"type": "null"})
             merged = {**_structural(variant, definitions), **merged}
         elif key in ("exclusiveMinimum", "exclusiveMaximum"):
             # a flag beside the bound, as in OpenAPI 3.0

@@ -45,13 +45,13 @@ def schema_of(cls: type) -> Schema:
     for described in codec_of(cls).fields:
         if described.inline_only:
             continue
-        found = described.kind.schema(schema_of)
+        result = described.kind.schema(schema_of)
         if not described.key:
-            properties |= found["properties"]
+            properties |= result["properties"]
             continue
         text = _text(cls, described.name)
         properties[described.key] = (
-            found | described.api | ({"description": text} if text else {}) | _default(described)
+            result | described.api | ({"description": text} if text else {}) | _default(described)
         )
         if described.required:
             required.append(described.key)
@@ -71,20 +71,20 @@ def _default(described: WireField) -> Schema:
 
 def _text(cls: type, field: str) -> str:
     """Return the docstring below a field, in the class or in the one that it inherits the field from."""
-    found = (_texts(each.__module__).get((each.__name__, field)) for each in cls.__mro__ if each is not object)
-    return next(filter(None, found), "")
+    result = (_texts(item.__module__).get((item.__name__, field)) for item in cls.__mro__ if item is not object)
+    return next(filter(None, result), "")
 
 
 @functools.cache
 def _texts(module: str) -> dict[tuple[str, str], str]:
     """Return (class, field) → the docstring below the field, of each class of a module."""
-    found = {}
+    result = {}
     for node in ast.parse(inspect.getsource(sys.modules[module])).body:
         if isinstance(node, ast.ClassDef):
             for field, after in zip(node.body, node.body[1:], strict=False):
                 if isinstance(field, ast.AnnAssign) and isinstance(after, ast.Expr):
-                    found[node.name, ast.unparse(field.target)] = _first_sentences(ast.literal_eval(after.value))
-    return found
+                    result[node.name, ast.unparse(field.target)] = _first_sentences(ast.literal_eval(after.value))
+    return result
 
 
 def _first_sentences(text: str | None) -> str:

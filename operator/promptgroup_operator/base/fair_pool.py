@@ -113,13 +113,13 @@ class FairPool:
         """
         futures = [self.submit(namespace, lambda item=item: job(item)) for item in items]  # type: ignore[misc]
         done, late = wait(futures, seconds)
-        for each in late:
-            each.cancel()
+        for entry in late:
+            entry.cancel()
         return self._results(futures, done)
 
     @staticmethod
     def _results(futures: Sequence[Future[R]], done: set[Future[R]]) -> list[R | None]:
-        return [each.result() if each in done and not each.cancelled() else None for each in futures]
+        return [future.result() if future in done and not future.cancelled() else None for future in futures]
 
     def _begin(self) -> None:
         """Give workers to those who wait; the lock is held."""
@@ -136,10 +136,10 @@ class FairPool:
 
     def _next(self) -> str | None:
         ready = [
-            each
-            for each in self._waiting
-            if may_begin(self._size, self._running, each)
-            or may_begin_first(self._size, self._running, each, self._slow)
+            item
+            for item in self._waiting
+            if may_begin(self._size, self._running, item)
+            or may_begin_first(self._size, self._running, item, self._slow)
         ]
         return min(ready, key=self._running.__getitem__, default=None) if not self._closed else None
 

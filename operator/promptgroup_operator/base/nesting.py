@@ -27,12 +27,12 @@ def parse(text: bytes, levels: int = LEVELS) -> Any:
         ValueError: it is not JSON.
     """
     try:
-        found = json.loads(text)
+        result = json.loads(text)
     except RecursionError:
         pass
     else:
-        if not is_deeper(found, levels):
-            return found
+        if not is_deeper(result, levels):
+            return result
     return json.loads(_cut(text, levels))
 
 
@@ -52,8 +52,8 @@ def is_deeper(value: Any, levels: int) -> bool:
     """Return True if a value of JSON has objects and lists that lie deeper than `levels`; a scalar has none."""
     level = [value] if type(value) in _CONTAINERS else []
     for _ in range(levels):
-        children = (each.values() if type(each) is dict else each for each in level)
-        level = [child for each in children for child in each if type(child) in _CONTAINERS]
+        children = (item.values() if type(item) is dict else item for item in level)
+        level = [child for item in children for child in item if type(child) in _CONTAINERS]
         if not level:
             return False
     return bool(level)
@@ -63,8 +63,8 @@ def _cut(text: bytes, levels: int) -> bytes:
     """Return the text with null in place of what lies too deep. What is no JSON is not mended by that."""
     kept: list[bytes] = []
     depth = begin = 0
-    for found in _BRACKETS.finditer(text):
-        start, end = found.span(1)
+    for result in _BRACKETS.finditer(text):
+        start, end = result.span(1)
         if start == end:
             break
         if text[start] in b"[{":

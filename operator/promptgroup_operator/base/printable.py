@@ -18,7 +18,7 @@ def printable(text: str) -> str:
 
     Tabs and line feeds stay.
     """
-    return _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return _UNSAFE.sub(lambda result: f"\\u{ord(result[0]):04x}", text)
 
 
 def in_line(text: str) -> str:

@@ -93,12 +93,14 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         default=_env("host", defaults.host),
         help="address on which both ports listen (default: all addresses)",
     )
-    for flag, port, what in (
+    for flag, port, subject in (
         ("health-port", defaults.health_port, "port of /healthz"),
         ("metrics-port", defaults.metrics_port, "port of /metrics; 0 turns it off"),
     ):
         given = _env(flag.replace("-", "_"), str(port))
-        group.add_argument(f"--{flag}", type=int, default=given, metavar="PORT", help=f"{what} (default: %(default)s)")
+        group.add_argument(
+            f"--{flag}", type=int, default=given, metavar="PORT", help=f"{subject} (default: %(default)s)"
+        )
     group.add_argument(
         "--workers",
         type=int,
@@ -148,12 +150,12 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         metavar="URL",
         help="read loads from this Prometheus (default: read engines and routers directly)",
     )
-    for flag, what in (
+    for flag, subject in (
         ("ca-file", "file of certificates that the Prometheus server is verified with (default: the system's)"),
         ("token-file", "file with a bearer token for Prometheus, read for each request"),
     ):
         name = f"prometheus_{flag.replace('-', '_')}"
-        group.add_argument(f"--prometheus-{flag}", default=_env(name, ""), metavar="FILE", help=what)
+        group.add_argument(f"--prometheus-{flag}", default=_env(name, ""), metavar="FILE", help=subject)
     group.add_argument(
         "--prometheus-timeout",
         type=float,

@@ -36,4 +36,4 @@ def reason(error: BaseException) -> str:
 def _within(error: BaseException) -> BaseException | None:
     """Return the error that another one wraps."""
     held = (getattr(error, "reason", None), *error.args)
-    return next((each for each in held if isinstance(each, BaseException)), None)
+    return next((item for item in held if isinstance(item, BaseException)), None)

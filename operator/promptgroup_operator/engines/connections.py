@@ -76,10 +76,10 @@ class EnginePools:
 
     def _manager(self, trust: Trust) -> urllib3.PoolManager:
         with self._lock:
-            found = self._secure.get(trust)
-            if found is None:
-                found = self._secure[trust] = _verifying(trust)
-            return found
+            verifying = self._secure.get(trust)
+            if verifying is None:
+                verifying = self._secure[trust] = _verifying(trust)
+            return verifying
 
 
 def _manager(**options: Any) -> urllib3.PoolManager:

@@ -136,8 +136,8 @@ def _command(speech: Dialect, port: int, longest: int, *, tls: bool) -> list[str
     gauges = (*metrics.running, *metrics.waiting, *(f"{name}/POST" for name in metrics.active))
     where = ("https" if tls else "http", str(port), metrics.path)
     bounds = (str(ROUTED_SECONDS), str(longest), "idle" if metrics.late else "unknown")
-    told = (",".join(gauges), f"{_FOLDER}/{_FILE}", speech.health, str(SILENT_SECONDS))
-    return ["sh", "-c", _COMMAND, _NAME, _PROGRAM, *where, *bounds, *told]
+    result = (",".join(gauges), f"{_FOLDER}/{_FILE}", speech.health, str(SILENT_SECONDS))
+    return ["sh", "-c", _COMMAND, _NAME, _PROGRAM, *where, *bounds, *result]
 
 
 def _has_hook(spec: Mapping[str, Any], container: str) -> bool:

@@ -116,13 +116,13 @@ class EngineClient:
         middle = self._reading(address, dialect) or before
         second = self._chat(address, probe)
         last = self._reading(address, dialect)
-        found, cached = _cached_tokens(dialect, first, second)
-        copied, tiered = _tiered(before, middle, found), _tiered(middle, last, cached)
-        spent = _spent((first, found), (second, cached), tiered=copied + tiered)
+        grown, cached = _cached_tokens(dialect, first, second)
+        copied, tiered = _tiered(before, middle, grown), _tiered(middle, last, cached)
+        spent = _spent((first, grown), (second, cached), tiered=copied + tiered)
         if cached is None:
             cached = _grown(middle, last)
-        if found is None:
-            found = _grown(before, middle)
+        if grown is None:
+            grown = _grown(before, middle)
         return Evidence(
             shared_tokens=shared,
             prompt_tokens=_prompt_tokens(second),
@@ -130,7 +130,7 @@ class EngineClient:
             step=middle.step if middle is not None else 1,
             caching=middle.caching if middle is not None else None,
             kv_tokens=middle.kv_tokens if middle is not None else 0,
-            prefill_rate=prefill_rate(_prompt_tokens(first), found, seconds),
+            prefill_rate=prefill_rate(_prompt_tokens(first), grown, seconds),
             tiered=tiered,
             copied=copied,
             seconds=seconds,
@@ -159,15 +159,15 @@ class EngineClient:
         left = cached if cached is None or any_tier else cached - first
         if dialect.omits_zero if left is None else left < needed:
             usages.append(self._chat(address, again))
-        found = _cached_tokens(dialect, *usages)
+        cached_tokens = _cached_tokens(dialect, *usages)
         last = self._reading(address, dialect) if middle is not None and len(usages) > 1 else middle
-        tiers = [first, *([_tiered(middle, last, found[-1])] if len(usages) > 1 else [])]
-        spent = _spent(*zip(usages, found, strict=True), tiered=sum(tiers))
+        tiers = [first, *([_tiered(middle, last, cached_tokens[-1])] if len(usages) > 1 else [])]
+        spent = _spent(*zip(usages, cached_tokens, strict=True), tiered=sum(tiers))
         if any_tier or not any(tiers):
-            return RefreshAnswer(reading, found[0], found[-1], spent)
+            return RefreshAnswer(reading, cached_tokens[0], cached_tokens[-1], spent)
         if not _alone(reading, last, spent):
             return RefreshAnswer(reading, None, None, spent)
-        counted = [each - tier if each is not None else None for each, tier in zip(found, tiers, strict=True)]
+        counted = [item - tier if item is not None else None for item, tier in zip(cached_tokens, tiers, strict=True)]
         return RefreshAnswer(reading, counted[0], counted[-1], spent, copied=tiers[0])
 
     def time(self, address: str, dialect: Dialect, model: str, text: str) -> TimedAnswer | None:
@@ -354,22 +354,22 @@ def _cached_tokens(dialect: Dialect, *usages: Mapping[str, Any]) -> list[int | N
 
     An engine that omits a zero means zero if another of its answers does say.
     """
-    found = []
+    result = []
     for usage in usages:
         details = usage.get("prompt_tokens_details")
         cached = details.get("cached_tokens") if isinstance(details, Mapping) else None
-        found.append(_count(cached))
-    if dialect.omits_zero and any(found):
-        return [each or 0 for each in found]
-    return found
+        result.append(_count(cached))
+    if dialect.omits_zero and any(result):
+        return [item or 0 for item in result]
+    return result
 
 
 def _spent(*requests: tuple[Mapping[str, Any], int | None], tiered: int = 0) -> Spent:
     """Return what requests added to the engine's counters, by their usage, their cached tokens, those from tiers."""
-    known = [cached for _, cached in requests if cached is not None]
+    cacheds = [cached for _, cached in requests if cached is not None]
     return Spent(
         sum(_prompt_tokens(usage) for usage, _ in requests),
-        sum(known) if len(known) == len(requests) else None,
+        sum(cacheds) if len(cacheds) == len(requests) else None,
         len(requests),
         tiered,
     )

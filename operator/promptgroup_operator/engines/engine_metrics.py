@@ -35,8 +35,8 @@ def reading(page: str, names: MetricNames) -> Reading:
     tiered = active = 0.0
     bucket = f"{names.first_token}_bucket"
     spelled = frozenset(names.spelled())
-    wanted = (*spelled, *names.by_source, bucket, *filter(None, (names.info,)))
-    for name, labels, value in exposition.samples(page, wanted):
+    desired = (*spelled, *names.by_source, bucket, *filter(None, (names.info,)))
+    for name, labels, value in exposition.samples(page, desired):
         if name in names.by_source:
             word = labels.get(names.by_source_label, "device")
             number = _number(name, value)
@@ -113,13 +113,13 @@ def _number(name: str, text: str) -> float:
 
 
 def _step(info: list[Mapping[str, str]], names: MetricNames) -> int:
-    found = (_whole(labels, label) for labels in info for label in names.step_labels)
-    return next(filter(None, found), 0)
+    wholes = (_whole(labels, label) for labels in info for label in names.step_labels)
+    return next(filter(None, wholes), 0)
 
 
 def _caching(info: list[Mapping[str, str]], names: MetricNames) -> bool | None:
-    said = info[-1].get(names.caching_label, "").lower() if info else ""
-    return {"true": True, "false": False}.get(said)
+    text = info[-1].get(names.caching_label, "").lower() if info else ""
+    return {"true": True, "false": False}.get(text)
 
 
 def _kv_tokens(labels: Mapping[str, str], names: MetricNames) -> int:

@@ -8,15 +8,18 @@ from promptgroup_operator.api.prompt_group import EngineSpec, EngineTlsSpec
 from promptgroup_operator.engines.dialects.dialect import TLS_FOLDER
 
 
-def tls_of(wanted: EngineTlsSpec) -> EngineTls:
+def tls_of(engine_tls_spec: EngineTlsSpec) -> EngineTls:
     """Return how engines are verified, by the spec.
 
     Raises:
         ValueError: the spec names no source of authorities, which the API server refuses.
     """
-    for kind, source in ((CONFIG_MAP, wanted.ca_from.config_map_key_ref), (SECRET, wanted.ca_from.secret_key_ref)):
+    for kind, source in (
+        (CONFIG_MAP, engine_tls_spec.ca_from.config_map_key_ref),
+        (SECRET, engine_tls_spec.ca_from.secret_key_ref),
+    ):
         if source is not None:
-            return EngineTls(kind, source.name, source.key, wanted.server_name or "")
+            return EngineTls(kind, source.name, source.key, engine_tls_spec.server_name or "")
     raise ValueError("spec.engine.tls.caFrom names no source")
 
 
@@ -27,15 +30,15 @@ def pod_parts(engine: EngineSpec, container: str) -> dict[str, Any]:
         engine: the spec.
         container: name of the engine's container.
     """
-    wanted = engine.tls
-    if wanted is None:
+    tls = engine.tls
+    if tls is None:
         return {}
-    told: dict[str, Any] = {"metadata": {"annotations": {names.ANNOTATION_ENGINE_TLS: tls_of(wanted).text()}}}
-    if wanted.secret_name is not None:
+    result: dict[str, Any] = {"metadata": {"annotations": {names.ANNOTATION_ENGINE_TLS: tls_of(tls).text()}}}
+    if tls.secret_name is not None:
         mount = {"name": "tls", "mountPath": TLS_FOLDER, "readOnly": True}
-        source = {"secretName": wanted.secret_name, "defaultMode": 0o440}
-        told["spec"] = {
+        source = {"secretName": tls.secret_name, "defaultMode": 0o440}
+        result["spec"] = {
             "containers": [{"name": container, "volumeMounts": [mount]}],
             "volumes": [{"name": "tls", "secret": source}],
         }
-    return told
+    return result

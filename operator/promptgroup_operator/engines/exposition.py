@@ -78,8 +78,8 @@ def _sample(line: str) -> Sample | None:
     return Sample(name[0], labels, value[1]) if value is not None else None
 
 
-def _unescaped(found: re.Match[str]) -> str:
-    return "\n" if found[1] == "n" else found[1]
+def _unescaped(result: re.Match[str]) -> str:
+    return "\n" if result[1] == "n" else result[1]
 
 
 def number(text: str) -> float | None:

@@ -34,8 +34,12 @@ class GroupEngines:
             self._accesses[group] = accesses
         else:
             self._accesses.pop(group, None)
-        if not {each.trust for each in before.values()} <= {each.trust for each in accesses.values()}:
-            self._pools.keep({each.trust for known in list(self._accesses.values()) for each in known.values()})
+        if not {engine_access.trust for engine_access in before.values()} <= {
+            access.trust for access in accesses.values()
+        }:
+            self._pools.keep(
+                {engine_access.trust for access in list(self._accesses.values()) for engine_access in access.values()}
+            )
 
     def of(self, group: Key, container: ContainerId) -> EngineClient:
         """Return a client for one engine of a group.

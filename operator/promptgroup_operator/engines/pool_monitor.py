@@ -40,11 +40,11 @@ def resolve(address: str) -> list[str]:
     """Return the addresses that a name leads to, each with the port."""
     host, _, port = address.rpartition(":")
     try:
-        found = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
+        result = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
     except OSError:
         return []
-    hosts = sorted({str(each[4][0]) for each in found})
-    return [f"[{each}]:{port}" if ":" in each else f"{each}:{port}" for each in hosts[:MAX_SERVERS]]
+    hosts = sorted({str(item[4][0]) for item in result})
+    return [f"[{item}]:{port}" if ":" in item else f"{item}:{port}" for item in hosts[:MAX_SERVERS]]
 
 
 class PoolMonitor:
@@ -84,7 +84,7 @@ class PoolMonitor:
         monitor = pool.monitor or ""
         key, now = (monitor, pool.type), self._clock()
         with self._lock:
-            self._known = {each: known for each, known in self._known.items() if now - known[0] < FRESH_SECONDS}
+            self._known = {item: known for item, known in self._known.items() if now - known[0] < FRESH_SECONDS}
             if key in self._known:
                 return self._known[key][1]
         (resolved,) = self._readers.map(share, self._resolve, [monitor], ASK_SECONDS)  # DNS has no deadline
@@ -98,11 +98,11 @@ class PoolMonitor:
         with self._lock:
             stuck = tuple(server for server in servers if self._is_stuck(server))
             sizes = [self._sizes.get(server, 0) for server in servers if server not in failed]
-            told = PoolAnswers(len(servers), failed, stuck, sum(sizes) if all(sizes) and not failed else 0)
-            self._known[key] = now, told
-            self._stores = {each: known for each, known in self._stores.items() if now - known[0] < 3600}
-            self._sizes = {each: size for each, size in self._sizes.items() if each in self._stores}
-        return told
+            pool_answers = PoolAnswers(len(servers), failed, stuck, sum(sizes) if all(sizes) and not failed else 0)
+            self._known[key] = now, pool_answers
+            self._stores = {item: known for item, known in self._stores.items() if now - known[0] < 3600}
+            self._sizes = {item: size for item, size in self._sizes.items() if item in self._stores}
+        return pool_answers
 
     def _one(self, server: str, kind: PoolType) -> str:
         """Return why a server is away; empty if it answers."""

@@ -46,8 +46,8 @@ class PoolDecision:
 
 def name(group: GroupObject) -> str:
     """Return the name of the InferencePool that the group asks for; empty if it asks for none."""
-    wanted = group.spec.gateway
-    return "" if wanted is None else wanted.inference_pool or group.key.name
+    gateway = group.spec.gateway
+    return "" if gateway is None else gateway.inference_pool or group.key.name
 
 
 def decide(group: GroupObject, seen: SeenPools, *, taken: bool) -> PoolDecision:
@@ -66,8 +66,8 @@ def decide(group: GroupObject, seen: SeenPools, *, taken: bool) -> PoolDecision:
     if verdict is not None and verdict.reason == "FailsOpen":
         return PoolDecision("", None, verdict)
     absent = seen.problem is not None and seen.problem.reason in ABSENT
-    wanted = None if joins or taken or absent else _spec(group, pool)
-    return PoolDecision(pool, wanted, verdict or _from_parents(pool, seen.found[pool]))
+    spec = None if joins or taken or absent else _spec(group, pool)
+    return PoolDecision(pool, spec, verdict or _from_parents(pool, seen.found[pool]))
 
 
 def _spec(group: GroupObject, pool: str) -> dict[str, Any]:
@@ -111,7 +111,7 @@ def _from_parents(pool: str, live: Manifest) -> GatewayVerdict:
     generation = _mapping(live.get("metadata")).get("generation")
     accepted, pending, refused = [], [], []
     for gateway, conditions in _parents(live):
-        bad = [each for each in conditions.values() if each.get("status") == "False"]
+        bad = [condition for condition in conditions.values() if condition.get("status") == "False"]
         first = conditions.get("Accepted", {})
         if bad:
             refused.append(f"{gateway}: {_clip(bad[0].get('reason'))}: {_clip(bad[0].get('message'))}")
@@ -139,10 +139,10 @@ def _parents(live: Manifest) -> Iterator[tuple[str, dict[str, Mapping[str, Any]]
         reference = _mapping(_mapping(parent).get("parentRef"))
         if reference.get("kind") == "Status":
             continue  # a default of early versions: no gateway
-        found = {each.get("type"): each for each in map(_mapping, _list(_mapping(parent).get("conditions"))[:8])}
+        result = {item.get("type"): item for item in map(_mapping, _list(_mapping(parent).get("conditions"))[:8])}
         namespace = f"{_clip(reference['namespace'])}/" if reference.get("namespace") else ""
         gateway = f"{_clip(reference.get('kind', 'Gateway'))} {namespace}{_clip(reference.get('name'))}"
-        yield gateway, {kind: found[kind] for kind in ("Accepted", "ResolvedRefs") if kind in found}
+        yield gateway, {kind: result[kind] for kind in ("Accepted", "ResolvedRefs") if kind in result}
 
 
 def _mapping(value: object) -> Mapping[str, Any]:

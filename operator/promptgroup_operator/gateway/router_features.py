@@ -15,10 +15,10 @@ def decide(spec: PromptGroupSpec) -> GatewayVerdict | None:
     """Return condition GatewayLimits; None for a group without a gateway."""
     if spec.gateway is None:
         return None
-    found = [f"{field} ({instead})" for field, instead in _without_effect(spec)]
-    if not found:
+    result = [f"{field} ({instead})" for field, instead in _without_effect(spec)]
+    if not result:
         return GatewayVerdict(False, "AllFieldsHold", "all that the group declares holds behind a gateway, too")
-    text = "; ".join(found)
+    text = "; ".join(result)
     return GatewayVerdict(True, "FeaturesOfRouter", f"without effect on requests that come by a gateway: {text}")
 
 

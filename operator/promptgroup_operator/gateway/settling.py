@@ -28,11 +28,11 @@ def mark(
         named: pods that it names: what was offered stays so, and drains in its time.
         now: the time.
     """
-    if not any(pod.is_warm and pod.name in routed for each in revisions for pod in each.pods):
+    if not any(pod.is_warm and pod.name in routed for revision in revisions for pod in revision.pods):
         return tuple(revisions)
     return tuple(
-        replace(each, pods=tuple(replace(pod, settling=_settles(pod, named, now)) for pod in each.pods))
-        for each in revisions
+        replace(revision, pods=tuple(replace(pod, settling=_settles(pod, named, now)) for pod in revision.pods))
+        for revision in revisions
     )
 
 

@@ -85,10 +85,10 @@ def served(guest: PromptGroupSpec, host: PromptGroupSpec | None, replicas: int, 
         replicas: those of the host that may serve it.
         model: the model that it served before, for a host that is gone.
     """
-    asked = guest.placement.replicas if guest.placement is not None else None
+    requested = guest.placement.replicas if guest.placement is not None else None
     filled = {
         "model": guest.model or (host.model if host is not None else model),
-        "replicas": replicas if asked is None else min(asked, replicas),
+        "replicas": replicas if requested is None else min(requested, replicas),
         "rollout": guest.rollout.model_copy(update={"max_surge": ROOM}),
         "routing": guest.routing.model_copy(update={"sharing": Sharing.DEDICATED}),
     }

@@ -15,12 +15,12 @@ from promptgroup_operator.guests.room import is_full
 from promptgroup_operator.world.snapshot import Pod
 
 
-def placed(pods: Iterable[Pod], wanted: int, guest: str, holding: Collection[str]) -> list[Pod]:
+def placed(pods: Iterable[Pod], desired: int, guest: str, holding: Collection[str]) -> list[Pod]:
     """Return the pods that keep a revision warm, at most `wanted`, in the order in which they were taken.
 
     Args:
         pods: the host's pods that may serve.
-        wanted: replicas that the revision shall have.
+        desired: replicas that the revision shall have.
         guest: the guest's name.
         holding: names of the pods that hold a slot of the revision.
     """
@@ -28,7 +28,7 @@ def placed(pods: Iterable[Pod], wanted: int, guest: str, holding: Collection[str
     def rank(pod: Pod) -> tuple[bool, bool, bool, bytes]:
         return not pod.containers_ready, pod.name not in holding, is_full(pod), _weight(guest, pod.name)
 
-    return sorted(pods, key=rank)[:wanted]
+    return sorted(pods, key=rank)[:desired]
 
 
 def _weight(guest: str, pod: str) -> bytes:

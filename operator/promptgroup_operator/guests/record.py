@@ -58,30 +58,30 @@ def encode(revisions: Iterable[RecordedRevision]) -> dict[str, Any]:
 
 
 def _encode(revision: RecordedRevision) -> dict[str, Any]:
-    told: dict[str, Any] = {
+    result: dict[str, Any] = {
         "fingerprint": revision.fingerprint,
         "created": revision.created,
         "replicas": revision.replicas,
         "promptKind": revision.prompt_kind,
     }
     if revision.records:
-        told["records"] = dict(revision.records)
+        result["records"] = dict(revision.records)
     if revision.proofs:
-        told["warm"] = [_encode_proof(pod, proof) for pod, proof in sorted(revision.proofs.items())]
-    return told
+        result["warm"] = [_encode_proof(pod, proof) for pod, proof in sorted(revision.proofs.items())]
+    return result
 
 
 def _encode_proof(pod: str, proof: Proof) -> dict[str, Any]:
-    said = proof.condition
-    told = {
+    condition = proof.condition
+    result = {
         "pod": pod,
         "container": proof.container,
-        "reason": said.reason,
-        "message": said.message[:MOST_MESSAGE],
+        "reason": condition.reason,
+        "message": condition.message[:MOST_MESSAGE],
         "prefixTokens": proof.measured.prefix_tokens,
         "prefillTokensPerSecond": proof.measured.prefill_rate,
     }
-    return told | ({"since": rfc3339(said.since)} if said.since is not None else {})
+    return result | ({"since": rfc3339(condition.since)} if condition.since is not None else {})
 
 
 def proofs_of(pods: Iterable[Pod]) -> dict[str, Proof]:
@@ -98,12 +98,12 @@ def decode(route: Manifest | None) -> list[RecordedRevision]:
     spec = route.get("spec") if route is not None else None
     guest = spec.get("guest") if isinstance(spec, Mapping) else None
     listed = guest.get("revisions") if isinstance(guest, Mapping) else None
-    found = {}
-    for each in listed[:MOST_REVISIONS] if isinstance(listed, list) else ():
-        revision = _decode(each)
+    result = {}
+    for item in listed[:MOST_REVISIONS] if isinstance(listed, list) else ():
+        revision = _decode(item)
         if revision is not None:
-            found[revision.fingerprint] = revision
-    return list(found.values())
+            result[revision.fingerprint] = revision
+    return list(result.values())
 
 
 def _decode(raw: object) -> RecordedRevision | None:
@@ -128,15 +128,15 @@ def _decode(raw: object) -> RecordedRevision | None:
 
 
 def _decode_proofs(raw: Iterable[object]) -> Iterator[tuple[str, Proof]]:
-    for each in raw:
-        if not isinstance(each, Mapping):
+    for item in raw:
+        if not isinstance(item, Mapping):
             continue
-        pod, container, reason = _text(each, "pod"), _text(each, "container"), _text(each, "reason")
+        pod, container, reason = _text(item, "pod"), _text(item, "container"), _text(item, "reason")
         if pod and container and reason:
-            since = parse_time(_text(each, "since"))
-            said = PodCondition("True", reason, _text(each, "message")[:MOST_MESSAGE], since)
-            rate, tokens = _number(each, "prefillTokensPerSecond"), _number(each, "prefixTokens")
-            yield pod, Proof(ContainerId(container), said, Measured(prefill_rate=rate, prefix_tokens=tokens))
+            since = parse_time(_text(item, "since"))
+            pod_condition = PodCondition("True", reason, _text(item, "message")[:MOST_MESSAGE], since)
+            rate, tokens = _number(item, "prefillTokensPerSecond"), _number(item, "prefixTokens")
+            yield pod, Proof(ContainerId(container), pod_condition, Measured(prefill_rate=rate, prefix_tokens=tokens))
 
 
 def _number(raw: Mapping[str, Any], key: str) -> int:

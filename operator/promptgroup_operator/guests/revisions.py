@@ -77,12 +77,12 @@ def holders(route: Manifest | None) -> dict[Fingerprint, dict[str, int]]:
     """Return fingerprint → pod → slot, of the slots that a PromptRoute has Ready."""
     listed = route.get("spec", {}).get("revisions", []) if route is not None else []
     return {
-        Fingerprint(each.get("fingerprint", "")): {
+        Fingerprint(item.get("fingerprint", "")): {
             slot["pod"]: slot["slot"]
-            for slot in each.get("slots", [])
+            for slot in item.get("slots", [])
             if slot.get("pod") and slot.get("state") == SlotState.READY
         }
-        for each in listed
+        for item in listed
     }
 
 
@@ -100,8 +100,8 @@ def with_outcomes(
     going = {pod.name for pod in leaving}
 
     def newest(pod: Pod) -> Pod:
-        known = outcomes.get((pod.container_id, pod.fingerprint))
-        return _with_proof(pod, known) if known is not None else pod
+        outcome = outcomes.get((pod.container_id, pod.fingerprint))
+        return _with_proof(pod, outcome) if outcome is not None else pod
 
     def kept(pods: tuple[Pod, ...]) -> tuple[Pod, ...]:
         stay = tuple(pod for pod in pods if pod.name not in going)
@@ -110,7 +110,10 @@ def with_outcomes(
             return stay
         return stay + tuple(replace(pod, deleting=False) for pod in pods if pod.name in going)
 
-    return tuple(replace(each, pods=kept(tuple(newest(pod) for pod in each.pods))) for each in revisions)
+    return tuple(
+        replace(revision_state, pods=kept(tuple(newest(pod) for pod in revision_state.pods)))
+        for revision_state in revisions
+    )
 
 
 def _seen(pod: Pod, fingerprint: Fingerprint, slot: int | None, proof: Proof | None) -> Pod:

@@ -132,10 +132,12 @@ def connect(settings: Settings, named: KubeconfigChoice = AMBIENT) -> client.Api
         else:
             config.load_kube_config(chosen, named.context or None, client_configuration=configuration)
     except _BROKEN_CONFIG as error:
-        what = f"service account in {folder}" if in_pod else f"kubeconfig {chosen or '~/.kube/config'}"
+        subject = f"service account in {folder}" if in_pod else f"kubeconfig {chosen or '~/.kube/config'}"
         out = "mount its token, or" if in_pod else "correct it,"
         other = "to a kubeconfig" if in_pod else "to another one, or run inside a pod"
-        raise ClusterError(f"no cluster: {what} cannot be used: {_why(error)}: {out} set KUBECONFIG {other}") from error
+        raise ClusterError(
+            f"no cluster: {subject} cannot be used: {_why(error)}: {out} set KUBECONFIG {other}"
+        ) from error
     api = client.ApiClient(configuration)
     # clusters' own authorities need not have all extensions that Python 3.13 asks for
     deadline.keep(api.rest_client.pool_manager)
@@ -263,7 +265,7 @@ def list_objects(
     while True:
         answer = kube.request("GET", path, query=page, accept=accept)
         try:
-            items.extend(keep(each) for each in answer["items"] or ())
+            items.extend(keep(item) for item in answer["items"] or ())
             version, following = answer["metadata"]["resourceVersion"], answer["metadata"].get("continue")
         except (KeyError, TypeError, ValueError, AttributeError) as error:  # something answered for the API server
             raise ClusterError(f"GET {path}: the answer is not a list of objects") from error
@@ -273,26 +275,26 @@ def list_objects(
 
 
 @contextmanager
-def cluster_errors(what: str) -> Iterator[None]:
+def cluster_errors(subject: str) -> Iterator[None]:
     """Raise the errors of the client library as ClusterError.
 
     Args:
-        what: method and path of the request.
+        subject: method and path of the request.
     """
     try:
         yield
     except client.ApiException as error:
         if not error.status:  # how the library tells what went wrong with TLS
-            raise ClusterError(f"{what}: {unreachable.reason(urllib3.exceptions.SSLError())}") from error
+            raise ClusterError(f"{subject}: {unreachable.reason(urllib3.exceptions.SSLError())}") from error
         message, after = _message(error.body), (error.headers or {}).get("Retry-After", "")
         raise ClusterError(
-            f"{what}: {error.status} {message}",
+            f"{subject}: {error.status} {message}",
             status=error.status,
             retry_after=min(float(after), RETRY_AFTER) if after.isascii() and after.isdigit() else None,
             unknown_kind=error.status == 404 and not message,
         ) from error
     except (urllib3.exceptions.HTTPError, OSError, config.ConfigException) as error:
-        raise ClusterError(f"{what}: {unreachable.reason(error)}") from error
+        raise ClusterError(f"{subject}: {unreachable.reason(error)}") from error
 
 
 def _message(body: Any) -> str:

@@ -55,9 +55,9 @@ def fingerprint_of(deployment: Manifest) -> Fingerprint:
     """
     template = deployment["spec"]["template"].get("metadata", {})
     for annotations in (deployment["metadata"].get("annotations", {}), template.get("annotations", {})):
-        found = Fingerprint(annotations.get(names.ANNOTATION_FINGERPRINT, ""))
-        if found and deployment["metadata"]["name"].endswith(f"-{short(found)}"):
-            return found
+        fingerprint = Fingerprint(annotations.get(names.ANNOTATION_FINGERPRINT, ""))
+        if fingerprint and deployment["metadata"]["name"].endswith(f"-{short(fingerprint)}"):
+            return fingerprint
     return Fingerprint("")
 
 
@@ -107,17 +107,24 @@ def revision_of(
 def failure_of(deployment: Manifest) -> str:
     """Return why the Deployment cannot create pods (quota, admission), in Kubernetes' words; empty if it can."""
     conditions = deployment.get("status", {}).get("conditions", [])
-    failed = (each for each in conditions if (each["type"], each["status"]) == ("ReplicaFailure", "True"))
-    return next((f"{each.get('reason', '')}: {each.get('message', '')}" for each in failed), "")
+    failed = (
+        condition for condition in conditions if (condition["type"], condition["status"]) == ("ReplicaFailure", "True")
+    )
+    return next((f"{item.get('reason', '')}: {item.get('message', '')}" for item in failed), "")
 
 
 def pod_of(raw: Manifest, port: int) -> Pod:
     """Decode a replica of a group; `port` is the engines' port of the group, which an earlier template may lack."""
     metadata, status = raw["metadata"], raw.get("status", {})
     annotations, labels = metadata.get("annotations", {}), metadata.get("labels", {})
-    conditions = {each["type"]: each for each in status.get("conditions", [])}
+    conditions = {condition["type"]: condition for condition in status.get("conditions", [])}
     engine: Mapping[str, Any] = next(
-        (each for each in status.get("containerStatuses", []) if each["name"] == CONTAINER), {}
+        (
+            container_status
+            for container_status in status.get("containerStatuses", [])
+            if container_status["name"] == CONTAINER
+        ),
+        {},
     )
     running = engine.get("state", {}).get("running") is not None
     containers = conditions.get("ContainersReady", {})
@@ -145,7 +152,12 @@ def pod_of(raw: Manifest, port: int) -> Pod:
         measured=engine_facts.decode(annotations.get(names.ANNOTATION_ENGINE, "")),
         settings=annotations.get(names.ANNOTATION_SETTINGS, ""),
         replica_set=next(
-            (each["name"] for each in metadata.get("ownerReferences", []) if each.get("kind") == "ReplicaSet"), ""
+            (
+                owner_reference["name"]
+                for owner_reference in metadata.get("ownerReferences", [])
+                if owner_reference.get("kind") == "ReplicaSet"
+            ),
+            "",
         ),
         inference_pool=labels.get(names.LABEL_INFERENCE_POOL, ""),
         trouble=_trouble(metadata, status, conditions),
@@ -159,7 +171,12 @@ def router_of(raw: Manifest) -> tuple[ContainerId, str] | None:
     """Return the container of a router's pod and the address of its admin port; None while the pod does not run."""
     status = raw.get("status", {})
     running = next(
-        (each["containerID"] for each in status.get("containerStatuses", []) if "running" in each.get("state", {})), ""
+        (
+            container_status["containerID"]
+            for container_status in status.get("containerStatuses", [])
+            if "running" in container_status.get("state", {})
+        ),
+        "",
     )
     ip = status.get("podIP", "")
     if not ip or not running:
@@ -169,7 +186,7 @@ def router_of(raw: Manifest) -> tuple[ContainerId, str] | None:
 
 def admin_port(raw: Manifest) -> int:
     """Return the admin port of a router's pod: health, metrics and explain."""
-    ports = (port for each in raw["spec"]["containers"] for port in each.get("ports", []))
+    ports = (port for container in raw["spec"]["containers"] for port in container.get("ports", []))
     return next((int(port["containerPort"]) for port in ports if port.get("name") == "admin"), names.PORT_ROUTER_ADMIN)
 
 
@@ -182,8 +199,13 @@ def _slot(label: str) -> int | None:
 def _port(raw: Manifest, port: int) -> int:
     """Return the port of the pod's engine by its own template, which may be an earlier one than the group's."""
     containers = raw.get("spec", {}).get("containers", [])
-    ports = (found for each in containers if each.get("name") == CONTAINER for found in each.get("ports", []))
-    return next((int(found["containerPort"]) for found in ports if found.get("name") == "http"), port)
+    ports = (
+        result
+        for container in containers
+        if container.get("name") == CONTAINER
+        for result in container.get("ports", [])
+    )
+    return next((int(result["containerPort"]) for result in ports if result.get("name") == "http"), port)
 
 
 _TROUBLE = ("CrashLoopBackOff", "ErrImagePull", "ImagePullBackOff", "CreateContainerConfigError", "InvalidImageName")
@@ -205,12 +227,12 @@ def _trouble(
     scheduled = conditions.get("PodScheduled", {})
     if scheduled.get("status") == "False":
         return f"{scheduled.get('reason', '')}: {scheduled.get('message', '')}"
-    for each in (*status.get("initContainerStatuses", []), *status.get("containerStatuses", [])):
-        waiting = each.get("state", {}).get("waiting", {})
-        if crash := _crash(metadata, each):
+    for init_container_status in (*status.get("initContainerStatuses", []), *status.get("containerStatuses", [])):
+        waiting = init_container_status.get("state", {}).get("waiting", {})
+        if crash := _crash(metadata, init_container_status):
             return crash
         if waiting.get("reason") in _TROUBLE:
-            return f"container {each['name']}: {waiting['reason']}: {waiting.get('message', '')}"
+            return f"container {init_container_status['name']}: {waiting['reason']}: {waiting.get('message', '')}"
     return ""
 
 
@@ -220,16 +242,16 @@ def _crash(metadata: Mapping[str, Any], container: Mapping[str, Any]) -> str:
     waits = container.get("state", {}).get("waiting", {}).get("reason") == "CrashLoopBackOff"
     if not last or container.get("ready") or not (waits or container.get("restartCount", 0) >= LOOPS):
         return ""
-    began, ended = (parse_time(last.get(each)) for each in ("startedAt", "finishedAt"))
+    began, ended = (parse_time(last.get(item)) for item in ("startedAt", "finishedAt"))
     if not waits and began is not None and ended is not None and ended - began > LONGEST_START:
         return ""
     reason = last.get("reason", "")
     why = f" ({reason})" if reason not in ("", "Error") else ""
     lines = [line for line in str(last.get("message", "")).splitlines() if line.strip()]
     line = "".join(letter for letter in lines[-1].strip() if letter.isprintable())[:LAST_LINE] if lines else ""
-    told = f"; its last line: {line}" if line else ""
+    text = f"; its last line: {line}" if line else ""
     pod, space, name = metadata["name"], metadata.get("namespace", ""), container["name"]
     return (
-        f"pod {pod}: container {name}: CrashLoopBackOff: exit code {last.get('exitCode', '?')}{why}{told}; "
+        f"pod {pod}: container {name}: CrashLoopBackOff: exit code {last.get('exitCode', '?')}{why}{text}; "
         f"see `kubectl logs {pod} -n {space} -c {name} --previous`"
     )

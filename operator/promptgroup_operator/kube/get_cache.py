@@ -117,15 +117,15 @@ class GetCache:
             if copy is not None:
                 self._copies.move_to_end((kind, key.namespace, name))
             group = self._groups.get(key) or _Group(since=now)
-        found: Manifest | None = json.loads(copy.found) if copy is not None else None
+        manifest: Manifest | None = json.loads(copy.found) if copy is not None else None
         if copy is not None and copy.read >= group.since and now - copy.read < seconds:
-            return found
+            return manifest
         try:
             fresh = self._fresh(key, group, kind, name)
         except UnreadError:
-            if found is None:
+            if manifest is None:
                 raise
-            return found
+            return manifest
         if fresh is None:
             self.drop(kind, key.namespace, name)
         else:
@@ -167,12 +167,12 @@ class GetCache:
         if not failed:
             return ""
         more = f"; {len(failed) - 1} more objects cannot be read" if len(failed) > 1 else ""
-        return f"{max(failed, key=lambda each: each.error.is_refusal).error}{more}"
+        return f"{max(failed, key=lambda item: item.error.is_refusal).error}{more}"
 
     def due(self, key: Key) -> timedelta:
         """Return the time until the next of the failed reads is tried again; without end if none failed."""
         with self._lock:
-            times = [each.not_before for each in self._groups[key].failed.values()] if key in self._groups else []
+            times = [item.not_before for item in self._groups[key].failed.values()] if key in self._groups else []
         return timedelta(seconds=max(0.0, min(times) - self._clock())) if times else timedelta.max
 
     def record_write(self, kind: str, answer: Manifest) -> None:
@@ -184,8 +184,8 @@ class GetCache:
         with self._lock:
             self._remove((kind, namespace, name))
 
-    def _keep(self, kind: str, found: Manifest, now: float) -> None:
-        metadata, copy = found["metadata"], _Copy(json.dumps(found, separators=(",", ":")).encode(), now)
+    def _keep(self, kind: str, manifest: Manifest, now: float) -> None:
+        metadata, copy = manifest["metadata"], _Copy(json.dumps(manifest, separators=(",", ":")).encode(), now)
         with self._lock:
             if now - self._swept >= SWEEP_SECONDS:
                 self._sweep(now)

@@ -107,8 +107,12 @@ class LeaderElector:
     @property
     def holder(self) -> str:
         """Return the holder of the lease as last seen; empty if nobody holds it."""
-        known = self._known
-        return known.record.holder if known is not None and known.record is not None else ""
+        lease_observation = self._known
+        return (
+            lease_observation.record.holder
+            if lease_observation is not None and lease_observation.record is not None
+            else ""
+        )
 
     def start(self) -> None:
         """Start to read and renew the lease."""
@@ -121,11 +125,15 @@ class LeaderElector:
         """
         self._stopping.set()
         self._thread.join(timeout=lease.REQUEST + 1)
-        known = self._known
-        if known is None or known.record is None or known.record.holder != self._identity:
+        lease_observation = self._known
+        if (
+            lease_observation is None
+            or lease_observation.record is None
+            or lease_observation.record.holder != self._identity
+        ):
             return
         try:
-            self._write(lease.released_record(known.record, datetime.now(UTC)))
+            self._write(lease.released_record(lease_observation.record, datetime.now(UTC)))
         except ClusterError as error:
             logger.warning("the lease is not released; others wait until it expires: %s", error)
 
@@ -146,13 +154,13 @@ class LeaderElector:
         mine = self.holder == self._identity
         if not mine:
             self._look()
-        known = self._known
-        assert known is not None  # noqa: S101 - read above, or held
-        if lease.decide(self._identity, known, self._clock()) is LeaseAction.WAIT:
+        lease_observation = self._known
+        assert lease_observation is not None  # noqa: S101 - read above, or held
+        if lease.decide(self._identity, lease_observation, self._clock()) is LeaseAction.WAIT:
             return
         sent = self._clock()
         try:
-            written = self._write(lease.renewed_record(self._identity, known.record, datetime.now(UTC)))
+            written = self._write(lease.renewed_record(self._identity, lease_observation.record, datetime.now(UTC)))
         except ClusterError as error:
             if error.status not in (404, 409):
                 raise

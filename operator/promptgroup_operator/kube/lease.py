@@ -67,13 +67,13 @@ def observe(before: LeaseObservation | None, record: LeaseRecord | None, now: fl
     return LeaseObservation(record, now)
 
 
-def decide(me: str, known: LeaseObservation, now: float) -> LeaseAction:
+def decide(me: str, lease_observation: LeaseObservation, now: float) -> LeaseAction:
     """Return the action on the lease as it is known. Times are of one monotonic clock."""
-    if known.record is None:
+    if lease_observation.record is None:
         return LeaseAction.CREATE
-    if known.record.holder == me:
+    if lease_observation.record.holder == me:
         return LeaseAction.RENEW
-    if known.record.holder and now < known.since + known.record.seconds:
+    if lease_observation.record.holder and now < lease_observation.since + lease_observation.record.seconds:
         return LeaseAction.WAIT
     return LeaseAction.TAKE
 

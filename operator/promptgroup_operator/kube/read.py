@@ -142,25 +142,25 @@ class ClusterReader:
 
     def _observe(self, key: Key, raw: Manifest) -> ClusterState | None:
         if SHORTENED in raw:
-            found = self.get_cached(key, "PromptGroup", key.name)
-            if found is None:
+            manifest = self.get_cached(key, "PromptGroup", key.name)
+            if manifest is None:
                 return None
-            raw = {**found, "status": raw.get("status", {})}  # the copy's status may be older
+            raw = {**manifest, "status": raw.get("status", {})}  # the copy's status may be older
         group = _group(key, raw)
         if group.spec.engine_from is not None:
             return self._observe_guest(group, group.spec.engine_from.prompt_group)
         live: dict[tuple[str, str], Manifest] = {}
         for kind in ("PodDisruptionBudget", "PromptRoute"):
-            for each in self._stores[kind].list_group(key):
-                live[kind, each["metadata"]["name"]] = each
+            for item in self._stores[kind].list_group(key):
+                live[kind, item["metadata"]["name"]] = item
         text = self._text(group)
         fingerprint = text.fingerprint if isinstance(text, PromptText) else Fingerprint("")
         self._prompts[key] = fingerprint  # before others are looked at: of two groups one sees the other
         standing = prompt_route.standing(live.get(("PromptRoute", key.name)))
         deployments = self._deployments(group)
-        deployments += self._unlabelled(group, text, standing, {each["metadata"]["name"] for each in deployments})
-        live |= {("Deployment", each["metadata"]["name"]): each for each in deployments}
-        pods = [pod_of(each, group.spec.engine.port) for each in self._stores["Pod"].list_group(key)]
+        deployments += self._unlabelled(group, text, standing, {item["metadata"]["name"] for item in deployments})
+        live |= {("Deployment", item["metadata"]["name"]): item for item in deployments}
+        pods = [pod_of(item, group.spec.engine.port) for item in self._stores["Pod"].list_group(key)]
         guests = self._guest_routes(key)
         room = guest_room.taken([*guests, *filter(None, [live.get(("PromptRoute", key.name))])] if guests else [])
         pods = _crowded(pods, room) if guests else pods
@@ -196,7 +196,7 @@ class ClusterReader:
         listed = prompt_route.states(routes.get(key.namespace, name)) if spec is not None else {}
         pods = self._stores["Pod"].list_group(serving) if spec is not None else []
         port = (spec or group.spec).engine.port
-        seen = _crowded([pod_of(each, port) for each in pods], room)
+        seen = _crowded([pod_of(pod, port) for pod in pods], room)
         host = guest_host.replicas(name, seen, listed, problem)
         model = route.get("spec", {}).get("model", "") if route is not None else ""
         group = replace(group, spec=guest_host.served(group.spec, spec, len(host.pods), model))
@@ -291,11 +291,11 @@ class ClusterReader:
 
     def routes(self, namespace: str) -> dict[Key, Manifest]:
         """Return the PromptRoutes of a namespace whose groups exist."""
-        found = {
-            Key(namespace, each["metadata"]["name"]): each
-            for each in self._stores["PromptRoute"].list_namespace(namespace)
+        result = {
+            Key(namespace, item["metadata"]["name"]): item
+            for item in self._stores["PromptRoute"].list_namespace(namespace)
         }
-        return {key: route for key, route in found.items() if self.has_group(key)}
+        return {key: route for key, route in result.items() if self.has_group(key)}
 
     def values(self, key: Key, kind: str, name: str) -> Mapping[str, str] | None:
         """Return the data of a ConfigMap or Secret of the group's namespace, as text; None if there is none.
@@ -304,8 +304,8 @@ class ClusterReader:
             UnreadError: it cannot be read, and never was.
             ClusterError: the API server does not answer.
         """
-        found = self.cache.get(key, kind, name, REFERENCED_SECONDS)
-        return _decoded(found) if found is not None else None
+        result = self.cache.get(key, kind, name, REFERENCED_SECONDS)
+        return _decoded(result) if result is not None else None
 
     def list_routers(self, namespace: str) -> dict[ContainerId, str]:
         """Return the routers and pickers that run in a namespace: container → address of the admin port.
@@ -314,8 +314,8 @@ class ClusterReader:
             ClusterError: the API server did not answer or refused.
         """
         query = {"labelSelector": f"{LABEL_NAME} in ({names.ROUTER},{names.PICKER})"}
-        found, _ = list_objects(self._client, collection_path("Pod", namespace), query, _router)
-        return {ContainerId(container): address for each in found for container, address in each.items()}
+        result, _ = list_objects(self._client, collection_path("Pod", namespace), query, _router)
+        return {ContainerId(container): address for item in result for container, address in item.items()}
 
     def _inference_pools(self, group: GroupObject) -> SeenPools:
         """Return the group's InferencePools: its own, also one that it wants no more, and the one that it joins.
@@ -328,20 +328,20 @@ class ClusterReader:
         both = {key.name, wanted or key.name}
         read = {name: self.if_known(key, "InferencePool", name, REFERENCED_SECONDS) for name in both}
         refusal = next((pool[_REFUSAL] for pool in read.values() if pool is not None and _REFUSAL in pool), None)
-        found = {name: pool for name, pool in read.items() if pool is not None and _REFUSAL not in pool}
+        pools = {name: pool for name, pool in read.items() if pool is not None and _REFUSAL not in pool}
         if wanted:
             self._without_pool.discard(key)
-        elif not found and not self.cache.problem(key):
+        elif not pools and not self.cache.problem(key):
             self._without_pool.add(key)
-        return SeenPools(found, _REFUSALS[refusal] if refusal is not None else None)
+        return SeenPools(pools, _REFUSALS[refusal] if refusal is not None else None)
 
     def _deployments(self, group: GroupObject) -> list[Manifest]:
         """Return the Deployments with the group's label, its own ones with their templates."""
-        found = (
-            self._with_template(group.key, each) if validate.is_owned(group, each) else each
-            for each in self._stores["Deployment"].list_group(group.key)
+        result = (
+            self._with_template(group.key, item) if validate.is_owned(group, item) else item
+            for item in self._stores["Deployment"].list_group(group.key)
         )
-        return [each for each in found if each is not None]
+        return [item for item in result if item is not None]
 
     def _unlabelled(
         self, group: GroupObject, text: PromptText | Problem, standing: Collection[Fingerprint], listed: Collection[str]
@@ -351,17 +351,17 @@ class ClusterReader:
         The revisions are known from the spec, the route and the status. One whose label somebody removed must not seem
         to be gone, with all that it serves: it is observed like the others, and the pass restores the label.
         """
-        known = {Fingerprint(each.get("fingerprint", "")) for each in group.status.get("revisions", [])}
-        known |= {*standing, *([text.fingerprint] if isinstance(text, PromptText) else [])}
-        missing = {desired.name(group, each): each for each in known if each}
-        found = (self._unlabelled_one(group, name, missing[name]) for name in sorted(missing.keys() - set(listed)))
-        return [each for each in found if each is not None]
+        fingerprints = {Fingerprint(revision.get("fingerprint", "")) for revision in group.status.get("revisions", [])}
+        fingerprints |= {*standing, *([text.fingerprint] if isinstance(text, PromptText) else [])}
+        missing = {desired.name(group, fingerprint): fingerprint for fingerprint in fingerprints if fingerprint}
+        manifests = (self._unlabelled_one(group, name, missing[name]) for name in sorted(missing.keys() - set(listed)))
+        return [item for item in manifests if item is not None]
 
     def _unlabelled_one(self, group: GroupObject, name: str, fingerprint: Fingerprint) -> Manifest | None:
         try:
             return self.get_cached(group.key, "Deployment", name, seconds=0)
         except UnreadError:
-            pods = (pod_of(each, group.spec.engine.port) for each in self._stores["Pod"].list_group(group.key))
+            pods = (pod_of(item, group.spec.engine.port) for item in self._stores["Pod"].list_group(group.key))
             if any(pod.fingerprint == fingerprint for pod in pods):
                 raise
             return None  # it has no pods
@@ -410,10 +410,10 @@ class ClusterReader:
         warm = [pod for pod in revision.pods if pod.is_warm]
         if not warm or any(pod.settings == settings for pod in warm):
             return None
-        found = self.if_known(key, "ReplicaSet", warm[0].replica_set) if warm[0].replica_set else None
-        if found is None:
+        manifest = self.if_known(key, "ReplicaSet", warm[0].replica_set) if warm[0].replica_set else None
+        if manifest is None:
             return None
-        template = found["spec"]["template"]
+        template = manifest["spec"]["template"]
         labels = {name: value for name, value in template["metadata"]["labels"].items() if name != _TEMPLATE_HASH}
         return {**template, "metadata": {**template["metadata"], "labels": labels}}
 
@@ -422,37 +422,37 @@ class ClusterReader:
         namespace, model = group.key.namespace, group.spec.model
         stored = self._stores["PromptGroup"]
         # a guest may leave its model out, which is its host's
-        found = {
-            each["metadata"]["name"]: each
+        result = {
+            item["metadata"]["name"]: item
             for name in (model, "")
-            for each in stored.list_with_prompt(namespace, name, fingerprint)
+            for item in stored.list_with_prompt(namespace, name, fingerprint)
         }
         siblings = (
-            _sibling(each, self._prompts.get(Key(namespace, name)))
-            for name, each in found.items()
-            if name != group.key.name and self._model(each) == model and "deletionTimestamp" not in each["metadata"]
+            _sibling(item, self._prompts.get(Key(namespace, name)))
+            for name, item in result.items()
+            if name != group.key.name and self._model(item) == model and "deletionTimestamp" not in item["metadata"]
         )
-        return tuple(each for each in siblings if not each.observed or each.fingerprint == fingerprint)
+        return tuple(sibling for sibling in siblings if not sibling.observed or sibling.fingerprint == fingerprint)
 
     def _others(self, group: GroupObject) -> tuple[OtherGroup, ...]:
         if not group.spec.model_aliases:
             return ()
         return tuple(
             OtherGroup(
-                name=each["metadata"]["name"],
-                created=each["metadata"]["creationTimestamp"],
-                model=self._model(each),
-                aliases=tuple(each["spec"].get("modelAliases", ())),
+                name=item["metadata"]["name"],
+                created=item["metadata"]["creationTimestamp"],
+                model=self._model(item),
+                aliases=tuple(item["spec"].get("modelAliases", ())),
             )
-            for each in self._stores["PromptGroup"].list_namespace(group.key.namespace)
-            if each["metadata"]["name"] != group.key.name and "deletionTimestamp" not in each["metadata"]
+            for item in self._stores["PromptGroup"].list_namespace(group.key.namespace)
+            if item["metadata"]["name"] != group.key.name and "deletionTimestamp" not in item["metadata"]
         )
 
     def _model(self, group: Manifest) -> str:
         """Return the model of a PromptGroup; of a guest that names none, its host's."""
-        found, name = group["spec"].get("model", ""), host_of(group)
-        if found or not name:
-            return str(found)
+        model, name = group["spec"].get("model", ""), host_of(group)
+        if model or not name:
+            return str(model)
         serving = self._stores["PromptGroup"].get(group["metadata"]["namespace"], name)
         return str(serving["spec"].get("model", "")) if serving is not None else ""
 
@@ -461,8 +461,8 @@ class ClusterReader:
             # as one of a list, which the watch needs the right to anyway
             query = {"fieldSelector": f"metadata.name={name}"}
             path = collection_path(kind, namespace)
-            found, _ = list_objects(self._client, path, query, lambda each: whole(each, ""))
-            return {**found[0], "kind": kind} if found else None
+            result, _ = list_objects(self._client, path, query, lambda item: whole(item, ""))
+            return {**result[0], "kind": kind} if result else None
         try:
             return whole(self._client.request("GET", object_path(kind, namespace, name)), kind)
         except ClusterError as error:
@@ -482,15 +482,15 @@ def _subjects(routes: Iterable[Manifest]) -> Iterator[GuestSubject]:
                 yield GuestSubject(key, short(Fingerprint(revision["fingerprint"])), revision.get("tokens", 0))
 
 
-def _sibling(found: Manifest, read: Fingerprint | None) -> Sibling:
+def _sibling(manifest: Manifest, read: Fingerprint | None) -> Sibling:
     """Decode another group, with the prompt that a pass has read of it where its status does not tell one yet."""
-    written = found.get("status", {})
+    written = manifest.get("status", {})
     observed = written.get("observedGeneration", -1) >= 0
-    told = Fingerprint(written.get("fingerprint", ""))
+    fingerprint = Fingerprint(written.get("fingerprint", ""))
     return Sibling(
-        name=found["metadata"]["name"],
-        created=found["metadata"]["creationTimestamp"],
-        fingerprint=told if observed or read is None else read,
+        name=manifest["metadata"]["name"],
+        created=manifest["metadata"]["creationTimestamp"],
+        fingerprint=fingerprint if observed or read is None else read,
         observed=observed or read is not None,
     )
 
@@ -502,8 +502,8 @@ def _crowded(pods: Iterable[Pod], room: guest_room.PromptRoom) -> list[Pod]:
 
 def _router(pod: Manifest) -> dict[str, str]:
     """Return what is kept of a router's pod: its container and the address of its admin port, if it runs."""
-    found = router_of(pod)
-    return dict([found]) if found is not None else {}
+    result = router_of(pod)
+    return dict([result]) if result is not None else {}
 
 
 def _group(key: Key, raw: Manifest) -> GroupObject:
@@ -512,7 +512,7 @@ def _group(key: Key, raw: Manifest) -> GroupObject:
     except ValidationError as error:
         # The field and the rule; never the value, which may be a prompt.
         faults = (
-            f"spec.{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors(include_input=False)
+            f"spec.{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors(include_input=False)
         )
         raise StoredSpecError("; ".join(faults)[:500], raw["metadata"]["generation"], raw.get("status", {})) from None
 

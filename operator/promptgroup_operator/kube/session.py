@@ -143,13 +143,13 @@ class KopfSession:
         """
         if path == "/apis":
             served = {f"/apis/{group['name']}" for group in (await response.json())["groups"]}
-            wanted = {version.rpartition("/")[0] for version in self._kinds if version.startswith("/apis/")}
+            desired = {version.rpartition("/")[0] for version in self._kinds if version.startswith("/apis/")}
         elif path in self._kinds:
             served = {resource["name"] for resource in (await response.json())["resources"]}
-            wanted = set(self._kinds[path])
+            desired = set(self._kinds[path])
         else:
             return
-        if missing := wanted - served:
+        if missing := desired - served:
             unserved = ", ".join(sorted(name.removeprefix("/apis/") for name in missing))
             raise aiohttp.ClientConnectionError(
                 f"the API server does not serve {unserved}: apply the CRDs of PromptGroup"

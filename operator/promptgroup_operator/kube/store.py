@@ -59,16 +59,16 @@ class Store:
 
     # --- written by watches and by this process ------------------------------------------------------------------
 
-    def put(self, found: Manifest) -> None:
+    def put(self, manifest: Manifest) -> None:
         """Store an object as an event, a list or the answer to a write shows it."""
         with self._lock:
-            touched = self._put(found)
+            touched = self._put(manifest)
         self._notify(touched)
 
-    def delete(self, found: Manifest) -> None:
+    def delete(self, manifest: Manifest) -> None:
         """Drop an object that is gone, by what was known of it last. One of its name that came since stays."""
         with self._lock:
-            touched = self._delete(_name(found), found["metadata"]["uid"], _version(found))
+            touched = self._delete(_name(manifest), manifest["metadata"]["uid"], _version(manifest))
         self._notify(touched)
 
     def keep_only(self, namespace: str, listed: Collection[ObjectName], version: int) -> None:
@@ -96,7 +96,7 @@ class Store:
     def list_group(self, key: Key) -> list[Manifest]:
         """Return the objects of a group, by name."""
         with self._lock:
-            return [each for _, each in sorted(self._index.get(key, {}).items())]
+            return [item for _, item in sorted(self._index.get(key, {}).items())]
 
     def list_namespace(self, namespace: str) -> list[Manifest]:
         """Return the objects of a namespace."""
@@ -106,8 +106,8 @@ class Store:
     def list_with_prompt(self, namespace: str, model: str, fingerprint: str) -> list[Manifest]:
         """Return the PromptGroups of a namespace and a model whose status reports a prompt, or that have none yet."""
         with self._lock:
-            found = (self._index.get((namespace, model, prompt), {}) for prompt in (fingerprint, UNOBSERVED))
-            return [each for group in found for each in group.values()]
+            result = (self._index.get((namespace, model, prompt), {}) for prompt in (fingerprint, UNOBSERVED))
+            return [item for group in result for item in group.values()]
 
     def list_guests(self, host: Key) -> list[Key]:
         """Return the PromptGroups that are guests of a group, by name."""
@@ -122,13 +122,13 @@ class Store:
     def versions(self) -> dict[ObjectName, int]:
         """Return the resourceVersion of every object."""
         with self._lock:
-            return {name: _version(each) for name, each in self._objects.items()}
+            return {name: _version(item) for name, item in self._objects.items()}
 
-    def knows(self, found: Manifest) -> bool:
+    def knows(self, manifest: Manifest) -> bool:
         """Return True if an object is kept in this version, or in a newer one."""
         with self._lock:
-            known = self._objects.get(_name(found))
-            return known is not None and _version(found) <= _version(known)
+            item = self._objects.get(_name(manifest))
+            return item is not None and _version(manifest) <= _version(item)
 
     def has(self, listed: Mapping[ObjectName, Listed]) -> bool:
         """Return True if objects are known, or known to be gone, at least as a list shows them."""
@@ -143,11 +143,11 @@ class Store:
     def _put(self, fresh: Manifest) -> set[Key]:
         """Keep the object unless a version as new is known, and return the groups that this changes."""
         name, key, version = _name(fresh), _group(self._kind, fresh), _version(fresh)
-        known = self._objects.get(name)
-        newest = self._deleted.get(fresh["metadata"]["uid"], -1) if known is None else _version(known)
+        item = self._objects.get(name)
+        newest = self._deleted.get(fresh["metadata"]["uid"], -1) if item is None else _version(item)
         if version <= newest:
             return set()
-        touched = {self._drop(name)} if known is not None else set()
+        touched = {self._drop(name)} if item is not None else set()
         if key is None:
             return touched  # its label was removed
         self._objects[name] = fresh
@@ -156,20 +156,20 @@ class Store:
         return touched | {key}
 
     def _delete(self, name: ObjectName, uid: str, version: int) -> set[Key]:
-        known = self._objects.get(name)
-        if known is not None and known["metadata"]["uid"] == uid and _version(known) > version:
+        item = self._objects.get(name)
+        if item is not None and item["metadata"]["uid"] == uid and _version(item) > version:
             return set()  # it has lost the label, and has it again
         self._deleted.pop(uid, None)
         self._deleted[uid] = version
         if len(self._deleted) > DELETED:
             self._deleted.popitem(last=False)
-        return {self._drop(name)} if known is not None and known["metadata"]["uid"] == uid else set()
+        return {self._drop(name)} if item is not None and item["metadata"]["uid"] == uid else set()
 
     def _drop(self, name: ObjectName) -> Key:
-        known = self._objects.pop(name)
-        key = _group(self._kind, known)
+        item = self._objects.pop(name)
+        key = _group(self._kind, item)
         assert key is not None  # noqa: S101 - what has none is not kept
-        for place in _looked_up_by(self._kind, key, known):
+        for place in _looked_up_by(self._kind, key, item):
             members = self._index[place]
             del members[name]
             if not members:
@@ -181,30 +181,30 @@ class Store:
             self._changed(key)
 
 
-def _name(found: Manifest) -> ObjectName:
-    metadata = found["metadata"]
+def _name(manifest: Manifest) -> ObjectName:
+    metadata = manifest["metadata"]
     return metadata["namespace"], metadata["name"]
 
 
-def _version(found: Manifest) -> int:
-    return int(found["metadata"]["resourceVersion"])
+def _version(manifest: Manifest) -> int:
+    return int(manifest["metadata"]["resourceVersion"])
 
 
-def _group(kind: str, found: Manifest) -> Key | None:
+def _group(kind: str, manifest: Manifest) -> Key | None:
     """Return the group that an object belongs to: a PromptGroup's and a PromptRoute's by name, any other's by label."""
-    metadata = found["metadata"]
+    metadata = manifest["metadata"]
     name = metadata.get("labels", {}).get(KINDS[kind]) if KINDS[kind] else metadata["name"]
     return Key(metadata["namespace"], name) if name else None
 
 
-def _looked_up_by(kind: str, key: Key, found: Manifest) -> list[Hashable]:
+def _looked_up_by(kind: str, key: Key, manifest: Manifest) -> list[Hashable]:
     """Return what an object is looked up by: its group and its namespace; a PromptGroup by prompt and by host, too."""
     places: list[Hashable] = [key, key.namespace]
     if kind == "PromptGroup":
-        status = found.get("status", {})
+        status = manifest.get("status", {})
         observed = status.get("observedGeneration", -1) >= 0
         fingerprint = status.get("fingerprint", "") if observed else UNOBSERVED
-        places.append((key.namespace, found.get("spec", {}).get("model"), fingerprint))
-        if host := host_of(found):
+        places.append((key.namespace, manifest.get("spec", {}).get("model"), fingerprint))
+        if host := host_of(manifest):
             places.append((GUESTS, key.namespace, host))
     return places

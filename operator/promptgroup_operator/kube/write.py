@@ -101,11 +101,11 @@ class ClusterWriter:
         """Return a Deployment as it is now, if nothing of it has changed but its status; None otherwise."""
         metadata = seen["metadata"]
         try:
-            found = self._client.request("GET", object_path("Deployment", metadata["namespace"], metadata["name"]))
+            request = self._client.request("GET", object_path("Deployment", metadata["namespace"], metadata["name"]))
         except ClusterError:
             return None
-        current = kept(found, "Deployment")
-        before, now = ({**each["metadata"], "resourceVersion": ""} for each in (seen, current))
+        current = kept(request, "Deployment")
+        before, now = ({**item["metadata"], "resourceVersion": ""} for item in (seen, current))
         return current if before == now else None
 
     def create(self, manifest: Manifest) -> None:
@@ -171,8 +171,8 @@ class ClusterWriter:
 
     def _measured(self, namespace: str, pod: str, container: ContainerId) -> engine_facts.Measured:
         """Return what is recorded of a container: a second warm-up finds it warm, and measures no prefill."""
-        found = self._stores["Pod"].get(namespace, pod) or {}
-        annotations = found.get("metadata", {}).get("annotations", {})
+        result = self._stores["Pod"].get(namespace, pod) or {}
+        annotations = result.get("metadata", {}).get("annotations", {})
         if annotations.get(names.ANNOTATION_WARMED) != container:
             return engine_facts.UNKNOWN
         return engine_facts.decode(annotations.get(names.ANNOTATION_ENGINE, ""))

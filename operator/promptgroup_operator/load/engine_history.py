@@ -125,7 +125,7 @@ class EngineHistory:
         """Return the clients' prompt tokens over all containers, and what was found of them."""
         with self._lock:
             series = (self._series.get(container) for container in containers)
-            return sum((client_hits(each.entries) for each in series if each is not None), FoundTokens())
+            return sum((client_hits(item.entries) for item in series if item is not None), FoundTokens())
 
     def rates(self, containers: Iterable[ContainerId]) -> tuple[float | None, float | None]:
         """Return the share of prompt tokens found in cache, and the part of it that KV tiers brought.
@@ -137,12 +137,12 @@ class EngineHistory:
     def own(self, containers: Iterable[ContainerId], since: datetime) -> list[Spent]:
         """Return the operator's own requests to these containers since then, as far back as WINDOW."""
         with self._lock:
-            return [spent for each in containers for at, spent in self._spent.get(each, ()) if at > since]
+            return [spent for container in containers for at, spent in self._spent.get(container, ()) if at > since]
 
     def quiet_since(self, containers: Iterable[ContainerId]) -> datetime | None:
         """Return since when none of the containers worked for a client; None if none is known."""
         with self._lock:
-            active = (self._series[each].active for each in containers if each in self._series)
+            active = (self._series[container].active for container in containers if container in self._series)
             return max(filter(None, active), default=None)
 
     def load(
@@ -162,8 +162,8 @@ class EngineHistory:
                 container: tuple(self._series[container].entries) for container in self._of.get(of, ())
             }
         newest = max((entries[-1].at for entries in histories.values()), default=None)
-        found = load_window.engines(histories, serving, now - LOAD_WINDOW, known)
-        seconds, engines = found if found is not None else (LOAD_WINDOW.total_seconds(), None)
+        result = load_window.engines(histories, serving, now - LOAD_WINDOW, known)
+        seconds, engines = result if result is not None else (LOAD_WINDOW.total_seconds(), None)
         stale = ""
         if serving and newest is None:
             stale = "no engine could be read yet"

@@ -83,9 +83,9 @@ class ScrapedLoad:
         load = self._engines.load((subject.key, subject.fingerprint), subject.serving, subject.known, now)
         tokens = subject.known.prefix_tokens
         own = GuestSubject(subject.key, subject.revision, tokens)
-        clients = (self._routers.clients(*each, now) for each in (own, *subject.guests))
+        clients = (self._routers.clients(*guest_subject, now) for guest_subject in (own, *subject.guests))
         return replace(
             load,
-            clients=summed([each for each in clients if each is not None]),
+            clients=summed([client for client in clients if client is not None]),
             drift=self._routers.drift(subject.key, subject.declared_bytes, now),
         )

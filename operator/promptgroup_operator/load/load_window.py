@@ -115,10 +115,10 @@ def _grown(before: float | None, after: float | None) -> float | None:
 def without_fastest(histogram: Histogram, count: int) -> Histogram:
     """Return the histogram without `count` of its fastest observations."""
     counts, left = [], float(count)
-    for each in histogram.counts:
-        taken = min(each, left)
+    for item in histogram.counts:
+        taken = min(item, left)
         left -= taken
-        counts.append(each - taken)
+        counts.append(item - taken)
     return Histogram(histogram.bounds, tuple(counts))
 
 
@@ -154,12 +154,14 @@ def engines(
         known: measurements of the engines.
     """
     grown = {container: tuple(growth(entries, since)) for container, entries in histories.items()}
-    every = [each for client_hits in grown.values() for each in client_hits]
+    every = [client_hit for client_hits in grown.values() for client_hit in client_hits]
     if not every:
         return None
-    began, ended = min(each.began for each in every), max(each.ended for each in every)
+    began, ended = min(item.began for item in every), max(item.ended for item in every)
     window = (ended - began).total_seconds()
-    read = {container: sum(each.seconds for each in client_hits) for container, client_hits in grown.items()}
+    read = {
+        container: sum(client_hit.seconds for client_hit in client_hits) for container, client_hits in grown.items()
+    }
     lived = dict(read)
     for container, start in serving.items():
         alive = (ended - max(began, start)).total_seconds()
@@ -169,22 +171,22 @@ def engines(
     return window, EngineLoad(
         replicas=covered / window,
         coverage=covered / sum(lived.values()),
-        requests=sum(each.requests for each in every) / window,
-        queries=sum(each.queries for each in every) / window,
-        hits=sum(each.hits for each in every) / window,
-        generated=sum(each.generated for each in every) / window,
-        computed=_rate((each.computed for each in every), window),
-        prefill_busy=_rate((each.prefill for each in every), window),
-        decode_busy=_rate((each.decode for each in every), window),
-        queue_busy=_rate((each.queue for each in every), window),
-        running=sum(each.running * each.seconds for each in every) / window,
-        waiting=sum(each.waiting * each.seconds for each in every) / window,
-        usage=sum(each.usage * each.seconds for each in every) / covered,
-        preemptions=_rate((each.preemptions for each in every), window),
-        first_token=sum((each.first_token for each in every), Histogram()),
+        requests=sum(item.requests for item in every) / window,
+        queries=sum(item.queries for item in every) / window,
+        hits=sum(item.hits for item in every) / window,
+        generated=sum(item.generated for item in every) / window,
+        computed=_rate((item.computed for item in every), window),
+        prefill_busy=_rate((item.prefill for item in every), window),
+        decode_busy=_rate((item.decode for item in every), window),
+        queue_busy=_rate((item.queue for item in every), window),
+        running=sum(item.running * item.seconds for item in every) / window,
+        waiting=sum(item.waiting * item.seconds for item in every) / window,
+        usage=sum(item.usage * item.seconds for item in every) / covered,
+        preemptions=_rate((item.preemptions for item in every), window),
+        first_token=sum((item.first_token for item in every), Histogram()),
         kv_tokens=min((tokens for tokens in latest if tokens), default=known.kv_tokens),
         prefill_rate=float(known.prefill_rate),
-        tiered=sum(each.tiered for each in every) / window,
+        tiered=sum(item.tiered for item in every) / window,
     )
 
 
@@ -229,8 +231,8 @@ class FoundTokens:
         """
         if self.queries <= 0:
             return None, None
-        found = _share(self.hits, self.queries)
-        return found, min(found, _share(self.tiered, self.queries))
+        share = _share(self.hits, self.queries)
+        return share, min(share, _share(self.tiered, self.queries))
 
     @property
     def rates_by_source(self) -> dict[str, float]:
@@ -247,14 +249,14 @@ def _share(part: float, whole: float) -> float:
 
 def client_hits(entries: Sequence[Entry]) -> FoundTokens:
     """Return the clients' prompt tokens over one engine's readings."""
-    found = FoundTokens()
+    found_tokens = FoundTokens()
     for before, after in pairwise(entries):
         if not after.begins:
             a, b, own, then = before.reading, after.reading, after.own, before.own
-            found += FoundTokens(
+            found_tokens += FoundTokens(
                 queries=b.queries - a.queries - (own.queries - then.queries),
                 hits=b.hits - a.hits - (own.hits - then.hits),
                 tiered=max(0.0, b.tiered - a.tiered - (own.tiered - then.tiered)),
                 sources={source: max(0.0, now - a.sources.get(source, 0.0)) for source, now in b.sources.items()},
             )
-    return found
+    return found_tokens

@@ -59,7 +59,7 @@ class Prometheus:
         key = (subject.key, subject.fingerprint)
         with self._lock:
             at, flight = self._asked.get(key, (None, None))
-            for old in [each for each, (asked, _) in self._asked.items() if now - asked > KEPT]:
+            for old in [item for item, (requested, _) in self._asked.items() if now - requested > KEPT]:
                 del self._asked[old]
                 self._answers.pop(old, None)
             if flight is None or (flight.done() and (at is None or now - at >= PERIOD)):
@@ -68,9 +68,9 @@ class Prometheus:
             patience = PATIENCE if self._trouble is None else 0.0
         wait([flight], patience)
         with self._lock:
-            known, trouble = self._answers.get(key), self._trouble
-        if known is not None and now - known[0] <= FRESH:
-            return known[1]
+            answer, trouble = self._answers.get(key), self._trouble
+        if answer is not None and now - answer[0] <= FRESH:
+            return answer[1]
         if trouble is not None:
             why = f"Prometheus at {self._url} has not answered since {trouble[0]:%H:%M} UTC: {trouble[1]}"
         else:
@@ -110,25 +110,25 @@ class Prometheus:
 
     def _load(self, subject: LoadSubject, now: datetime) -> GroupLoad:
         seconds, since = promql.WINDOW.total_seconds(), now - promql.WINDOW
-        found = self._answers_to(
+        result = self._answers_to(
             promql.engine_queries(subject.names, subject.key.namespace, subject.deployment, self._selector), now
         )
-        newest = promql.newest(found)
+        newest = promql.newest(result)
         if newest is None:
             return GroupLoad(seconds, None, stale=f"Prometheus at {self._url} has no engine of this group")
         if now.timestamp() - newest > promql.STALE.total_seconds():
             at = datetime.fromtimestamp(newest, now.tzinfo)
             return GroupLoad(seconds, None, stale=f"Prometheus at {self._url} has nothing newer than {at:%H:%M} UTC")
         own = self._history.own(subject.serving, since)
-        told = self._answers_to(
+        answers_to = self._answers_to(
             promql.router_queries(subject.key, subject.revision, self._router_namespaces, self._selector), now
         )
         return GroupLoad(
             seconds,
-            promql.engines(found, subject.pods, own, subject.known, now),
-            clients=promql.clients(told, subject.known.prefix_tokens),
-            drift=promql.drift(told, subject.declared_bytes),
+            promql.engines(result, subject.pods, own, subject.known, now),
+            clients=promql.clients(answers_to, subject.known.prefix_tokens),
+            drift=promql.drift(answers_to, subject.declared_bytes),
         )
 
     def _answers_to(self, queries: list[promql.PromQuery], now: datetime) -> promql.Answer:
-        return [each for query in queries for each in self._api.query(query.text(), now)]
+        return [item for query in queries for item in self._api.query(query.text(), now)]

@@ -39,7 +39,9 @@ class PromQuery:
 
     def text(self) -> str:
         """Return one query for all of them."""
-        return " or ".join(f'label_replace({each}, "what", "{what}", "", "")' for what, each in self.parts.items())
+        return " or ".join(
+            f'label_replace({item}, "what", "{subject}", "", "")' for subject, item in self.parts.items()
+        )
 
 
 def parse_result(result: Iterable[Mapping[str, Any]]) -> Answer:
@@ -48,10 +50,10 @@ def parse_result(result: Iterable[Mapping[str, Any]]) -> Answer:
     Raises:
         ValueError, TypeError, KeyError, IndexError: it has another form.
     """
-    found = [(each["metric"], each["value"][1]) for each in result]
-    if not all(isinstance(labels, Mapping) and isinstance(value, str) for labels, value in found):
+    content = [(item["metric"], item["value"][1]) for item in result]
+    if not all(isinstance(labels, Mapping) and isinstance(value, str) for labels, value in content):
         raise ValueError("a series has no labels or no value")
-    values = ((dict(labels), float(value)) for labels, value in found)
+    values = ((dict(labels), float(value)) for labels, value in content)
     return [(labels, value) for labels, value in values if math.isfinite(value)]
 
 
@@ -61,11 +63,11 @@ Ranges = Sequence[tuple[Mapping[str, str], Sequence[tuple[int, float]]]]
 
 def parse_range(result: Iterable[Mapping[str, Any]]) -> Ranges:
     """Return the result of a query over time, without values that are not finite; raises as `parse_result` does."""
-    found = []
-    for each in result:
-        labels, values = dict(each["metric"]), [(int(at), float(value)) for at, value in each["values"]]
-        found.append((labels, [(at, value) for at, value in values if math.isfinite(value)]))
-    return found
+    content = []
+    for item in result:
+        labels, values = dict(item["metric"]), [(int(at), float(value)) for at, value in item["values"]]
+        content.append((labels, [(at, value) for at, value in values if math.isfinite(value)]))
+    return content
 
 
 # --- Queries -------------------------------------------------------------------------------------------------
@@ -78,8 +80,8 @@ def engine_queries(names: MetricNames, namespace: str, deployment: str, selector
 
     def each(spellings: Spellings, function: str, further: str = "") -> str:
         there = _matchers(*pods, further, selector)
-        found = (f"sum by (pod) ({function}({name}{there}{_range()}))" for name in spellings)
-        return "(" + " or ".join(found) + ")"
+        result = (f"sum by (pod) ({function}({name}{there}{_range()}))" for name in spellings)
+        return "(" + " or ".join(result) + ")"
 
     counters = {
         "requests": names.requests,
@@ -93,7 +95,7 @@ def engine_queries(names: MetricNames, namespace: str, deployment: str, selector
         "queue": names.queue_seconds,
         "preemptions": names.preemptions,
     }
-    rates = {what: f"sum({each(spellings, 'rate')})" for what, spellings in counters.items() if spellings}
+    rates = {subject: f"sum({each(spellings, 'rate')})" for subject, spellings in counters.items() if spellings}
     if names.source_label:
         elsewhere = f'{names.source_label}!~"{"|".join(names.device)}"'
         rates["tiered"] = f"sum({each(names.hits, 'rate', elsewhere)})"
@@ -102,8 +104,8 @@ def engine_queries(names: MetricNames, namespace: str, deployment: str, selector
     )
     # The sum over all scrapes, divided by the scrapes of the window: a pod that ran for half of it counts half.
     gauges = {
-        what: f"sum({each(spellings, 'sum_over_time')}) / scalar(max({scrapes}))"
-        for what, spellings in {"running": names.running, "waiting": names.waiting}.items()
+        subject: f"sum({each(spellings, 'sum_over_time')}) / scalar(max({scrapes}))"
+        for subject, spellings in {"running": names.running, "waiting": names.waiting}.items()
     }
     newest = " or ".join(f"max(timestamp({name}{where}))" for name in names.queries)
     filled = " or ".join(f"avg by (pod) (avg_over_time({name}{where}{_range()}))" for name in names.usage)
@@ -151,32 +153,32 @@ def _range() -> str:
     return f"[{WINDOW.total_seconds():.0f}s]"
 
 
-def _matchers(*each: str) -> str:
-    return "{" + ",".join(filter(None, each)) + "}"
+def _matchers(*item: str) -> str:
+    return "{" + ",".join(filter(None, item)) + "}"
 
 
 # --- Answers -------------------------------------------------------------------------------------------------
 
 
-def newest(found: Answer) -> float | None:
+def newest(answer: Answer) -> float | None:
     """Return the time of the engines' newest sample in seconds since the epoch; None if there is none."""
-    return _values(found).get("newest")
+    return _values(answer).get("newest")
 
 
 def engines(
-    found: Answer, serving: Mapping[str, datetime], own: Iterable[Spent], known: Measured, now: datetime
+    answer: Answer, serving: Mapping[str, datetime], own: Iterable[Spent], known: Measured, now: datetime
 ) -> EngineLoad | None:
     """Return what the engines did; None if nothing is known of them.
 
     Args:
-        found: answers to `engine_queries`.
+        answer: answers to `engine_queries`.
         serving: pod → since when it serves, for all that do.
         own: the operator's own requests in the window.
         known: measurements of the engines.
         now: time of the queries.
     """
-    values = _values(found)
-    scrapes = {labels["pod"]: value for labels, value in found if labels.get("what") == "scrapes" and "pod" in labels}
+    values = _values(answer)
+    scrapes = {labels["pod"]: value for labels, value in answer if labels.get("what") == "scrapes" and "pod" in labels}
     if "queries" not in values or not scrapes:
         return None
     most = max(scrapes.values())
@@ -185,19 +187,19 @@ def engines(
     lived |= {pod: max(lived.get(pod, 0.0), part) for pod, part in share.items()}
     seconds = WINDOW.total_seconds()
     mine = tuple(own)
-    asked, requests = sum(each.queries for each in mine) / seconds, sum(each.requests for each in mine)
-    cached = sum(each.hits or 0 for each in mine) / seconds
+    requested, requests = sum(spent.queries for spent in mine) / seconds, sum(spent.requests for spent in mine)
+    cached = sum(spent.hits or 0 for spent in mine) / seconds
     tiers = values.get("tiers", 0.0)
     computed, prefill = values.get("computed"), values.get("prefill")
     if computed:
-        clients = max(0.0, computed - max(0.0, asked - cached))
+        clients = max(0.0, computed - max(0.0, requested - cached))
         prefill = prefill * clients / computed if prefill is not None else None
         computed = clients
     return EngineLoad(
         replicas=sum(share.values()),
         coverage=sum(share.values()) / sum(lived.values()),
         requests=max(0.0, values.get("requests", 0.0) - requests / seconds),
-        queries=max(0.0, values["queries"] - asked),
+        queries=max(0.0, values["queries"] - requested),
         hits=max(0.0, values.get("hits", 0.0) + tiers - cached),
         generated=max(0.0, values.get("generated", 0.0) - requests / seconds),
         computed=computed,
@@ -208,16 +210,16 @@ def engines(
         waiting=values.get("waiting", 0.0),
         usage=values.get("usage", 0.0),
         preemptions=values.get("preemptions"),
-        first_token=without_fastest(_histogram(found), requests),
+        first_token=without_fastest(_histogram(answer), requests),
         kv_tokens=known.kv_tokens,
         prefill_rate=float(known.prefill_rate),
         tiered=tiers or values.get("tiered", 0.0),
     )
 
 
-def clients(found: Answer, declared_tokens: int) -> ClientLoad | None:
+def clients(answer: Answer, declared_tokens: int) -> ClientLoad | None:
     """Return what clients had, from answers to `router_queries`; None if Prometheus knows no router of the group."""
-    values = _values(found)
+    values = _values(answer)
     if "sessions" not in values:
         return None
     requests = values.get("requests", 0.0)
@@ -228,36 +230,36 @@ def clients(found: Answer, declared_tokens: int) -> ClientLoad | None:
         sessions=values["sessions"],
         session_tokens=values.get("session_tokens"),
         declared_tokens=declared_tokens,
-        first_token=_histogram(found),
+        first_token=_histogram(answer),
         opening=values.get("opening", 0.0) / requests if requests else None,
         held=values.get("waiting", 0.0),
-        evicted=_evicted(found),
+        evicted=_evicted(answer),
     )
 
 
-def _evicted(found: Answer) -> tuple[float, ...]:
-    bands = {labels.get("within"): value for labels, value in found if labels.get("what") == "evicted"}
+def _evicted(answer: Answer) -> tuple[float, ...]:
+    bands = {labels.get("within"): value for labels, value in answer if labels.get("what") == "evicted"}
     return tuple(bands.get(band, 0.0) for band in router.EVICTED_WITHIN)
 
 
-def drift(found: Answer, declared_bytes: int) -> PromptDrift | None:
+def drift(answer: Answer, declared_bytes: int) -> PromptDrift | None:
     """Return where requests differ from the declared prompt, from the same answers; None if none was seen to."""
-    values = _values(found)
+    values = _values(answer)
     missed, at = values.get("near_misses", 0.0), values.get("near_miss_offset")
     if not missed or at is None:
         return None
     return PromptDrift(missed / (missed + values.get("served", 0.0)), int(at), declared_bytes)
 
 
-def _values(found: Answer) -> dict[str, float]:
-    return {labels["what"]: value for labels, value in found if set(labels) == {"what"}}
+def _values(answer: Answer) -> dict[str, float]:
+    return {labels["what"]: value for labels, value in answer if set(labels) == {"what"}}
 
 
-def _histogram(found: Answer) -> Histogram:
-    return histogram(dict(_buckets(found)))
+def _histogram(answer: Answer) -> Histogram:
+    return histogram(dict(_buckets(answer)))
 
 
-def _buckets(found: Answer) -> Iterator[tuple[float, float]]:
-    for labels, value in found:
+def _buckets(answer: Answer) -> Iterator[tuple[float, float]]:
+    for labels, value in answer:
         if labels.get("what") == "first" and "le" in labels:
             yield float(labels["le"]), value

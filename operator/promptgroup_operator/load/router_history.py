@@ -85,18 +85,21 @@ class _Series:
     @property
     def memory(self) -> int:
         """Bytes that it takes; what several readings share counts once."""
-        found = {id(each): each.memory for each in (self.baseline, *(counts for _, counts in self.readings))}
-        return SERIES + sum(found.values()) + SLOT * sum(map(len, self.slots.values()))
+        result = {
+            id(router_counts): router_counts.memory
+            for router_counts in (self.baseline, *(counts for _, counts in self.readings))
+        }
+        return SERIES + sum(result.values()) + SLOT * sum(map(len, self.slots.values()))
 
     def span(
         self, now: datetime, length: timedelta
     ) -> tuple[tuple[datetime, RouterCounts], tuple[datetime, RouterCounts]]:
         """Return the last reading that is as old as the window, or else the first one; and the newest."""
         began = self.readings[0]
-        for each in self.readings:
-            if now - each[0] < length:
+        for reading in self.readings:
+            if now - reading[0] < length:
                 break
-            began = each
+            began = reading
         return began, self.readings[-1]
 
 
@@ -121,14 +124,14 @@ class RouterHistory:
         """Namespaces of which readings were dropped."""
         self._lock = threading.Lock()
 
-    def add(self, router: ContainerId, found: Mapping[Key, RouterCounts], now: datetime) -> None:
+    def add(self, router: ContainerId, router_countses: Mapping[Key, RouterCounts], now: datetime) -> None:
         """Keep a reading of a router, with all of its groups."""
         with self._lock:
             before = self._pages.get(router)
             if before is not None and now - before > LOAD_WINDOW:
                 before = None  # too long ago to be a baseline
             self._pages[router] = now
-            for key, counts in found.items():
+            for key, counts in router_countses.items():
                 group = self._groups.setdefault(key, _Group())
                 series = group.routers.get(router)
                 if series is None:
@@ -176,10 +179,10 @@ class RouterHistory:
                 return None
             flows: dict[ShortFingerprint, Flow] = {}
             samples: dict[ShortFingerprint, dict[StratumKey, Stratum]] = {}
-            known = False
+            is_known = False
             for series in group.routers.values():
                 (began, first), (read, last) = series.span(now, WINDOW)
-                known |= now - began >= SETTLED
+                is_known |= now - began >= SETTLED
                 for revision, flow in last.flows.items() if now - read < WINDOW else ():
                     before, total = first.flows.get(revision, Flow()), flows.get(revision, Flow())
                     flows[revision] = Flow(
@@ -190,7 +193,7 @@ class RouterHistory:
                     base, sums = series.baseline.samples.get(revision, {}), samples.setdefault(revision, {})
                     for name, stratum in sample.items():
                         sums[name] = sums.get(name, Stratum()) + (stratum - base.get(name, Stratum()))
-            return Traffic(known, flows, samples, *self._last_requests(group, now))
+            return Traffic(is_known, flows, samples, *self._last_requests(group, now))
 
     def _last_requests(self, group: _Group, now: datetime) -> tuple[dict[ShortFingerprint, datetime], datetime | None]:
         """Return when requests of each revision were last seen, and since when every router has been read.
@@ -227,9 +230,9 @@ class RouterHistory:
         stocks = [last.stocks.get(revision, RevisionGauges()) for *_, last in spans]
         for _, first, _, last in spans:
             for name, stratum in last.samples.get(revision, {}).items():
-                came = stratum - first.samples.get(revision, {}).get(name, Stratum())
-                total += came
-                opening += came.requests if name.turn == names.TURN_FIRST else 0.0
+                arrived = stratum - first.samples.get(revision, {}).get(name, Stratum())
+                total += arrived
+                opening += arrived.requests if name.turn == names.TURN_FIRST else 0.0
             before = first.stocks.get(revision, RevisionGauges()).prompt_tokens
             prompt_tokens += max(0.0, last.stocks.get(revision, RevisionGauges()).prompt_tokens - before)
             lost, lost_before = last.evicted.get(revision, {}), first.evicted.get(revision, {})
@@ -239,12 +242,12 @@ class RouterHistory:
             requests=total.requests / seconds,
             errors=total.errors / seconds,
             prompt_tokens=prompt_tokens / seconds,
-            sessions=sum(each.sessions for each in stocks),
-            session_tokens=sum(each.session_tokens for each in stocks),
+            sessions=sum(stock.sessions for stock in stocks),
+            session_tokens=sum(stock.session_tokens for stock in stocks),
             declared_tokens=declared_tokens,
             first_token=total.first_token,
             opening=opening / total.requests if total.requests else None,
-            held=sum(each.waiting for each in stocks),
+            held=sum(stock.waiting for stock in stocks),
             evicted=tuple(tokens / seconds for tokens in evicted.values()),
         )
 
@@ -262,12 +265,12 @@ class RouterHistory:
         with self._lock:
             group = self._groups.get(key)
             series = list(group.routers.values()) if group is not None and not group.dropped else []
-            last = [(each.readings[-1][0], each.slots) for each in series]
-        found: dict[int, SlotUse] = {}
+            last = [(item.readings[-1][0], item.slots) for item in series]
+        slot_uses: dict[int, SlotUse] = {}
         for at, slots in last:
             for slot, use in slots.get(revision, {}).items() if now - at <= LATELY else ():
-                found[slot] = found.get(slot, SlotUse()) + use
-        return found
+                slot_uses[slot] = slot_uses.get(slot, SlotUse()) + use
+        return slot_uses
 
     def drift(self, key: Key, declared_bytes: int, now: datetime) -> PromptDrift | None:
         """Return where requests differ from the declared prompt of so many bytes; None if no router saw any."""
@@ -275,13 +278,13 @@ class RouterHistory:
         missed = sorted(
             (last.near_miss_offset, max(0.0, last.near_misses - first.near_misses)) for _, first, _, last in spans
         )
-        count = sum(each for _, each in missed)
+        count = sum(entry for _, entry in missed)
         if not count:
             return None
         served = sum(max(0.0, last.requests - first.requests) for _, first, _, last in spans)
         passed = 0.0
-        for at, each in missed:  # the median of all routers' requests, each with its router's median
-            passed += each
+        for at, item in missed:  # the median of all routers' requests, each with its router's median
+            passed += item
             if passed >= count / 2:
                 return PromptDrift(count / (count + served), int(at), declared_bytes)
         raise AssertionError("the parts add up to the whole")
@@ -291,8 +294,8 @@ class RouterHistory:
         with self._lock:
             group = self._groups.get(key)
             series = list(group.routers.values()) if group is not None and not group.dropped else []
-            found = [each.span(now, LOAD_WINDOW) for each in series]
-        return [(*first, *last) for first, last in found if now - last[0] <= LATELY]
+            spans = [item.span(now, LOAD_WINDOW) for item in series]
+        return [(*first, *last) for first, last in spans if now - last[0] <= LATELY]
 
     def forget(self, now: datetime) -> None:
         """Drop the routers that were not read for FORGOTTEN."""
@@ -305,7 +308,7 @@ class RouterHistory:
                     self._memory[key.namespace] -= group.routers.pop(router).memory
                 group.dropped -= gone
             if gone:
-                self._groups = {key: each for key, each in self._groups.items() if each.routers or each.dropped}
+                self._groups = {key: item for key, item in self._groups.items() if item.routers or item.dropped}
                 self._memory = +self._memory  # without zeros
                 self._full &= self._memory.keys()
 

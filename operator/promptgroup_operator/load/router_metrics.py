@@ -91,21 +91,21 @@ def parse(page: str, serves: Callable[[Key], bool], memory: int = PAGE_MEMORY) -
         serves: returns True for the groups that the router may speak for.
         memory: bytes of memory after which the page is not read on.
     """
-    found: dict[str, _Group | None] = {}
+    result: dict[str, _Group | None] = {}
     left = memory
     for name, labels, text in exposition.samples(page, _PREFIXES):
         group, value = labels.get("group", ""), exposition.number(text)
-        if group not in found:
+        if group not in result:
             left -= NAME
             key = _key(group)
-            found[group] = _Group(key) if key is not None and serves(key) else None
-        of_group = found[group]
+            result[group] = _Group(key) if key is not None and serves(key) else None
+        of_group = result[group]
         if of_group is not None and value is not None:
             left -= of_group.add(name, labels, value)
         if left < 0:
             break
     shared: dict[tuple[float, ...], tuple[float, ...]] = {}
-    return {each.key: each.counts(shared) for each in found.values() if each is not None and each.told}
+    return {item.key: item.counts(shared) for item in result.values() if item is not None and item.told}
 
 
 def _key(group: str) -> Key | None:
@@ -133,7 +133,7 @@ class _Group:
     def add(self, name: str, labels: Mapping[str, str], value: float) -> int:
         """Add a sample and return how many bytes of memory it takes, at most."""
         self.told = True
-        if any(len(labels.get(each, "")) > MAX_LABEL for each in _TELLING):
+        if any(len(labels.get(item, "")) > MAX_LABEL for item in _TELLING):
             return 0
         before = self._memory
         slot = self._add(name, labels, value)
@@ -148,15 +148,15 @@ class _Group:
             self._memory += REVISION
         if name == names.METRIC_REVISION_REQUESTS:
             self._count(key)
-            known = self._flows.get(revision, Flow())
+            flow = self._flows.get(revision, Flow())
             named = value if labels.get("how") == names.HOW_NAME else 0
-            self._flows[revision] = Flow(known.requests + value, known.named + named)
+            self._flows[revision] = Flow(flow.requests + value, flow.named + named)
             failed = value if labels.get("outcome") == names.OUTCOME_FAILED else 0
             self._strata[key] = self._strata.get(key, Stratum()) + Stratum(value, failed)
         elif name in (names.METRIC_REVISION_OWN_TOKENS, names.METRIC_REVISION_SHARED_TOKENS):
             self._count(key)
-            told = Stratum(own=value) if name == names.METRIC_REVISION_OWN_TOKENS else Stratum(shared=value)
-            self._strata[key] = self._strata.get(key, Stratum()) + told
+            stratum = Stratum(own=value) if name == names.METRIC_REVISION_OWN_TOKENS else Stratum(shared=value)
+            self._strata[key] = self._strata.get(key, Stratum()) + stratum
         elif name in (_FIRST_TOKEN, _CACHED):
             bound = exposition.bound(labels.get("le", ""))
             if bound is not None:
@@ -199,10 +199,10 @@ class _Group:
         """
 
         def read(buckets: Mapping[float, float]) -> Histogram:
-            found = histogram(buckets)
-            if found.bounds not in bounds:
-                self._memory += BUCKET * len(found.bounds)
-            return replace(found, bounds=bounds.setdefault(found.bounds, found.bounds))
+            result = histogram(buckets)
+            if result.bounds not in bounds:
+                self._memory += BUCKET * len(result.bounds)
+            return replace(result, bounds=bounds.setdefault(result.bounds, result.bounds))
 
         samples: dict[ShortFingerprint, dict[StratumKey, Stratum]] = {}
         # routers of earlier versions do not label every series: what they count stands in strata of its own
@@ -220,12 +220,12 @@ class _Group:
             )
         stocks = {
             revision: RevisionGauges(
-                sessions=said.get(names.METRIC_REVISION_SESSIONS, 0),
-                session_tokens=said.get(names.METRIC_REVISION_SESSION_TOKENS, 0),
-                waiting=said.get(names.METRIC_REVISION_WAITING, 0),
-                prompt_tokens=said.get(names.METRIC_REVISION_PROMPT_TOKENS, 0),
+                sessions=value.get(names.METRIC_REVISION_SESSIONS, 0),
+                session_tokens=value.get(names.METRIC_REVISION_SESSION_TOKENS, 0),
+                waiting=value.get(names.METRIC_REVISION_WAITING, 0),
+                prompt_tokens=value.get(names.METRIC_REVISION_PROMPT_TOKENS, 0),
             )
-            for revision, said in self._stocks.items()
+            for revision, value in self._stocks.items()
         }
         near_misses, at = (
             self._alone.get(names.METRIC_NEAR_MISSES, 0),

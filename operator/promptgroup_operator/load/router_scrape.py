@@ -84,10 +84,10 @@ class RouterScraper:
         Returns:
             Container of a router → its counters for each group.
         """
-        found: dict[ContainerId, Mapping[Key, RouterCounts]] = {}
-        for each in sorted({namespace, *self._trusted}):
-            found |= self._read(each, now, period)
-        return found
+        result: dict[ContainerId, Mapping[Key, RouterCounts]] = {}
+        for item in sorted({namespace, *self._trusted}):
+            result |= self._read(item, now, period)
+        return result
 
     def _read(self, namespace: str, now: datetime, period: timedelta) -> dict[ContainerId, Mapping[Key, RouterCounts]]:
         routers = self._routers(namespace, now, min(LISTED, LISTS * period))
@@ -101,7 +101,7 @@ class RouterScraper:
 
         answers = self._pool.map(namespace, ask, due, SECONDS)
         self._doubt(namespace, answers)
-        return {router: each.counts for router, each in zip(due, answers, strict=True) if each is not None}
+        return {router: item.counts for router, item in zip(due, answers, strict=True) if item is not None}
 
     def _claim(self, router: ContainerId, now: datetime, period: timedelta) -> bool:
         """Return True if the router is due; to other passes it counts as being read from now on."""
@@ -109,13 +109,13 @@ class RouterScraper:
             last = self._claimed.get(router)
             if last is not None and now - last < period:
                 return False
-            self._claimed = {each: at for each, at in self._claimed.items() if now - at <= FORGOTTEN}
+            self._claimed = {container_id: at for container_id, at in self._claimed.items() if now - at <= FORGOTTEN}
             self._claimed[router] = now
             return True
 
     def _doubt(self, namespace: str, answers: Sequence[_Answer | None]) -> None:
-        told = [each.peers for each in answers if each is not None]
-        peers = max((each for each in told if each is not None), default=None)
+        peerses = [answer.peers for answer in answers if answer is not None]
+        peers = max((item for item in peerses if item is not None), default=None)
         with self._lock:
             grown = peers is not None and peers > self._peers.get(namespace, 0)
             if peers is not None:
@@ -131,18 +131,18 @@ class RouterScraper:
             self._known[namespace] = now, routers  # other passes use these meanwhile
             self._doubtful.discard(namespace)
         try:
-            found = self._listed(namespace)
+            result = self._listed(namespace)
         except ClusterError as error:  # the pass goes on without the routers' figures
             logger.warning("%s: routers cannot be listed: %s", namespace, error)
             with self._lock:
                 self._doubtful.add(namespace)
             return routers
-        if len(found) > MAX_ROUTERS:
-            logger.warning("%s: %d routers; %d of them are read", namespace, len(found), MAX_ROUTERS)
-            found = dict(islice(found.items(), MAX_ROUTERS))
+        if len(result) > MAX_ROUTERS:
+            logger.warning("%s: %d routers; %d of them are read", namespace, len(result), MAX_ROUTERS)
+            result = dict(islice(result.items(), MAX_ROUTERS))
         with self._lock:
-            self._known[namespace] = now, found
-        return found
+            self._known[namespace] = now, result
+        return result
 
     def _ask(self, address: str, serves: Callable[[Key], bool]) -> _Answer | None:
         """Read a router's page, here, where no more pages are in memory than there are readers."""

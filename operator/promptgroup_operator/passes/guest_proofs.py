@@ -33,22 +33,22 @@ class GuestProofs:
         now: datetime,
     ) -> None:
         """Keep what was found of a prompt on a container; `serves` is True if requests may be sent there."""
-        said = PodCondition(str(serves), outcome.reason, outcome.message, now)
+        pod_condition = PodCondition(str(serves), outcome.reason, outcome.message, now)
         with self._lock:
-            known = self._of.setdefault(key, {}).get((container, fingerprint))
-            measured = completed(outcome.measured, known.measured if known is not None else UNKNOWN)
+            proof = self._of.setdefault(key, {}).get((container, fingerprint))
+            measured = completed(outcome.measured, proof.measured if proof is not None else UNKNOWN)
             own = Measured(prefill_rate=measured.prefill_rate, prefix_tokens=measured.prefix_tokens)
-            self._of[key][container, fingerprint] = Proof(container if serves else NO_CONTAINER, said, own)
+            self._of[key][container, fingerprint] = Proof(container if serves else NO_CONTAINER, pod_condition, own)
 
     def of(self, key: Key, containers: Collection[ContainerId]) -> Outcomes:
         """Return what was found for a guest; what speaks of other containers than these is dropped."""
         with self._lock:
-            kept = {each: proof for each, proof in self._of.get(key, {}).items() if each[0] in containers}
-            if kept:
-                self._of[key] = kept
+            proofs = {item: proof for item, proof in self._of.get(key, {}).items() if item[0] in containers}
+            if proofs:
+                self._of[key] = proofs
             else:
                 self._of.pop(key, None)
-            return kept
+            return proofs
 
     def forget(self, key: Key) -> None:
         """Drop a group that is gone."""

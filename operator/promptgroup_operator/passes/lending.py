@@ -65,8 +65,8 @@ class Lending:
         """Return the other members of the group's pool, by name."""
         with self._lock:
             members = self._pools.get(pool_of(group) or NO_POOL, {})
-            found = [member for key, (at, member) in members.items() if key != group.key and now - at <= KEPT]
-        return tuple(sorted(found, key=attrgetter("name")))
+            pool_members = [member for key, (at, member) in members.items() if key != group.key and now - at <= KEPT]
+        return tuple(sorted(pool_members, key=attrgetter("name")))
 
     def put(self, group: GroupObject, member: PoolMember, now: datetime) -> None:
         """Replace what is known of a group."""

@@ -135,11 +135,11 @@ class PassWrites:
 
     def problem(self) -> Problem | None:
         """Return what is unwritten, in the API server's words; None if nothing is."""
-        told = [each for each in self.failed.values() if each not in self._forgiven]
-        if not told:
+        failed_writes = [failed_write for failed_write in self.failed.values() if failed_write not in self._forgiven]
+        if not failed_writes:
             return None
-        first = max(told, key=lambda each: each.error.is_refusal)
-        more = f"; {len(told) - 1} more writes fail" if len(told) > 1 else ""
+        first = max(failed_writes, key=lambda item: item.error.is_refusal)
+        more = f"; {len(failed_writes) - 1} more writes fail" if len(failed_writes) > 1 else ""
         reason = status.REFUSED if first.error.is_refusal else status.FAILED
         return Problem(reason, f"{first.words}{more}")
 

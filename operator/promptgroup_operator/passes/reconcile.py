@@ -103,11 +103,11 @@ class Readings:
     @property
     def containers(self) -> list[ContainerId]:
         """Containers of all engines of the group."""
-        return [pod.container_id for each in self.state.revisions for pod in each.pods if pod.container_id]
+        return [pod.container_id for revision in self.state.revisions for pod in revision.pods if pod.container_id]
 
 
 def _released(state: ClusterState) -> bool:
-    return sum(each.alive > 0 for each in state.revisions) > 1
+    return sum(revision.alive > 0 for revision in state.revisions) > 1
 
 
 def _is_awaited(state: ClusterState, now: datetime) -> bool:
@@ -128,7 +128,7 @@ def _may_borrow(state: ClusterState) -> bool:
 def _shrinks(state: ClusterState) -> bool:
     """Return True if a group with a fixed number of replicas has more than that."""
     spec = state.group.spec
-    return spec.sizing is None and sum(each.alive for each in state.revisions) > recommend.least(spec)
+    return spec.sizing is None and sum(revision.alive for revision in state.revisions) > recommend.least(spec)
 
 
 class Reconciler:
@@ -241,14 +241,14 @@ class Reconciler:
         """Write into the status what cannot be read of the group; all that serves is left as it is."""
         lasts = not isinstance(error, UnreadGroupError)
         words = str(error)
-        told = (
+        unreadable = (
             status.unreadable(error.status, error.generation, words, now)
             if lasts
             else status.unread(error.status, words, now)
         )
-        if told != error.status:
+        if unreadable != error.status:
             logger.warning("%s/%s: the group cannot be read: %s", key.namespace, key.name, words)
-            self._writer.write_status(key, told)
+            self._writer.write_status(key, unreadable)
         return plan.SETTLED if lasts else plan.WAITING
 
     # --- observe -------------------------------------------------------------------------------------------
@@ -320,14 +320,14 @@ class Reconciler:
     def snapshot(self, readings: Readings, now: datetime) -> World:
         """Return the world that a pass decides on: what was read now, and what the memories say. Changes neither."""
         state, key = readings.state, readings.state.group.key
-        found = self._engine_history.found(readings.containers)
-        hit_rate, tier_hit_rate = found.rates
+        found_tokens = self._engine_history.found(readings.containers)
+        hit_rate, tier_hit_rate = found_tokens.rates
         return World(
             group=state.group,
             prompt=readings.text,
             revisions=tuple(
-                self._with_readings(key, each, readings.engines, now, shared=state.host is not None)
-                for each in state.revisions
+                self._with_readings(key, revision, readings.engines, now, shared=state.host is not None)
+                for revision in state.revisions
             ),
             siblings=state.siblings,
             others=state.others,
@@ -337,7 +337,7 @@ class Reconciler:
             pool=self._lending.others(state.group, now) if _may_borrow(state) else (),
             hit_rate=hit_rate,
             tier_hit_rate=tier_hit_rate,
-            tier_hit_rates=found.rates_by_source,
+            tier_hit_rates=found_tokens.rates_by_source,
             pool_answers=readings.pool,
             unread=self._reader.problem(key),
             first_seen=self._first_seen.get(key),
@@ -398,10 +398,10 @@ class Reconciler:
         dialect = DIALECTS[state.group.spec.engine.type]
         key = state.group.key
         seconds = READ_WARM_SECONDS if _is_awaited(state, now) else READ_SECONDS
-        found = self._readers.map(key.namespace, lambda pod: self._reading(key, pod, dialect), due, seconds)
+        result = self._readers.map(key.namespace, lambda pod: self._reading(key, pod, dialect), due, seconds)
         return {
             pod.container_id: (pod.fingerprint, reading)
-            for pod, reading in zip(due, found, strict=True)
+            for pod, reading in zip(due, result, strict=True)
             if reading is not None
         }
 
@@ -434,21 +434,21 @@ class Reconciler:
         if not isinstance(text, PromptText):
             return {}
         name = desired.name(state.group, text.fingerprint)
-        found = {}
+        result = {}
         budget = () if state.host is not None else ("PodDisruptionBudget",)
         for kind in (*budget, "Secret" if text.secret else "ConfigMap"):
             if (kind, name) not in state.live:
                 # what cannot be read is applied without force, which takes nothing over
                 raw = self._reader.if_known(state.group.key, kind, name, seconds=0)
                 if raw is not None:
-                    found[kind, name] = raw
-        return found
+                    result[kind, name] = raw
+        return result
 
     def _load(self, state: ClusterState, now: datetime) -> GroupLoad | None:
         """Return the load of the revision with most of the traffic; None where none is wanted or ready."""
         if not self._observes(state):
             return None
-        serving = max(state.revisions, key=lambda each: (each.weight, each.ready), default=None)
+        serving = max(state.revisions, key=lambda revision: (revision.weight, revision.ready), default=None)
         if serving is None or not serving.ready:
             return None
         metric_names = DIALECTS[state.group.spec.engine.type].metrics
@@ -518,7 +518,7 @@ class Reconciler:
             with_mark = changes.get(mark.uid)
             write = partial(self._writer.update_pod, space, mark, with_mark, now)
             writes.attempt(f"Pod {mark.pod}", (mark, with_mark), write)
-        routes = [each for each in (todo.route, world.live.get(("PromptRoute", key.name))) if each is not None]
+        routes = [item for item in (todo.route, world.live.get(("PromptRoute", key.name))) if item is not None]
         writes.attempt("Role", None, lambda: self._grants.put(key, routes))
         if todo.route is not None and plan.route_unwritten(world, todo):
             self._apply(world, todo.route, writes)
@@ -532,8 +532,8 @@ class Reconciler:
             self._create_peers_key(space)
         self._apply_pool(world, todo, writes)
         problem = writes.problem()
-        told = plan.with_failed_writes(world, problem, now) if problem is not None else todo
-        self._write_status(world, told, writes, now)
+        result = plan.with_failed_writes(world, problem, now) if problem is not None else todo
+        self._write_status(world, result, writes, now)
         return todo
 
     def _close_gates(
@@ -541,7 +541,9 @@ class Reconciler:
     ) -> None:
         """Write the changes of conditions that come with no update of their pod, and take them out of `changes`."""
         updated = {mark.uid for mark in todo.pod_updates}
-        for change in [each for each in changes.values() if each.uid not in updated]:
+        for change in [
+            condition_change for condition_change in changes.values() if condition_change.uid not in updated
+        ]:
             write = partial(self._writer.set_condition, namespace, change, warm=change.outcome.warm, now=now)
             writes.attempt(f"Pod {change.pod}", change, write)
             del changes[change.uid]
@@ -630,8 +632,8 @@ class Reconciler:
         self._warmup_outcomes.labels(outcome.reason).inc()
         logger.info("pod %s/%s: %s: %s", key.namespace, job.pod, outcome.reason, outcome.message)
         if job.shared:
-            found = job.container_id, job.prompt.fingerprint
-            self._guest_proofs.put(key, *found, outcome, serves=serves, now=datetime.now(UTC))
+            result = job.container_id, job.prompt.fingerprint
+            self._guest_proofs.put(key, *result, outcome, serves=serves, now=datetime.now(UTC))
             self._queue.add(key, ahead=True)
             return
         change = ConditionChange(job.pod, job.uid, outcome)
@@ -648,9 +650,9 @@ class Reconciler:
         """Write the outcome of a refresh into the pod's condition, which stays True, and queue a pass of the group."""
         logger.info("pod %s/%s: %s: %s", key.namespace, refresh.pod, outcome.reason, outcome.message)
         if refresh.shared:
-            found = refresh.container_id, refresh.fingerprint
+            result = refresh.container_id, refresh.fingerprint
             since = refresh.said.since or datetime.now(UTC)
-            self._guest_proofs.put(key, *found, outcome, serves=True, now=since)
+            self._guest_proofs.put(key, *result, outcome, serves=True, now=since)
             self._queue.add(key)
             return
         change = ConditionChange(refresh.pod, refresh.uid, outcome)
@@ -663,16 +665,16 @@ class Reconciler:
 
 def _texts(world: World) -> list[str]:
     """Return the prompts that no message may quote, also as a Secret holds them."""
-    prompts = [each.prompt for each in world.revisions if each.prompt is not None]
+    prompts = [revision.prompt for revision in world.revisions if revision.prompt is not None]
     prompts += [world.prompt.prompt] if isinstance(world.prompt, PromptText) else []
-    parts = dict.fromkeys(part for each in prompts for part in (each.system, each.tools, each.messages) if part)
+    parts = dict.fromkeys(part for prompt in prompts for part in (prompt.system, prompt.tools, prompt.messages) if part)
     return [*parts, *(base64.b64encode(part.encode()).decode() for part in parts)]
 
 
 def _step(revisions: Iterable[RevisionState]) -> list[tuple[Fingerprint, int, bool]]:
     """Return what identifies the step of a release: samples begin anew when it changes."""
     return sorted(
-        (each.fingerprint, each.progress.weight, each.progress.since is not None)
-        for each in revisions
-        if each.progress is not None
+        (revision.fingerprint, revision.progress.weight, revision.progress.since is not None)
+        for revision in revisions
+        if revision.progress is not None
     )

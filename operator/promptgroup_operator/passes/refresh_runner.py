@@ -94,15 +94,15 @@ class RefreshRunner:
     def forget(self, now: datetime) -> None:
         """Drop the containers that are gone."""
         with self._lock:
-            self._seen = {key: each for key, each in self._seen.items() if now - each[0] <= FORGOTTEN}
+            self._seen = {key: item for key, item in self._seen.items() if now - item[0] <= FORGOTTEN}
 
     def start(self, key: Key, refreshes: Sequence[Refresh]) -> None:
         """Run the refreshes, except for containers on which one runs."""
         with self._lock:
-            fresh = [each for each in refreshes if _subject(each) not in self._running]
+            fresh = [item for item in refreshes if _subject(item) not in self._running]
             self._running.update(map(_subject, fresh))
-        for each in fresh:
-            self._pool.submit(key.namespace, partial(self._run, key, each))
+        for item in fresh:
+            self._pool.submit(key.namespace, partial(self._run, key, item))
 
     def _run(self, key: Key, due: Refresh) -> None:
         try:
@@ -119,7 +119,7 @@ class RefreshRunner:
         spent, seen, outcome = UNKNOWN_SPENT, replace(due.last_seen, at=datetime.now(UTC)), None
         result, began = WarmReason.UNREACHABLE, time.monotonic()
         try:
-            found = self._engines.of(key, due.container_id).refresh(
+            refresh_answer = self._engines.of(key, due.container_id).refresh(
                 due.address, DIALECTS[due.engine], due.model, due.prompt, due.needed, any_tier=due.any_tier
             )
         except EngineError as error:
@@ -127,13 +127,13 @@ class RefreshRunner:
             logger.info("pod %s was not refreshed: %s", due.pod, error)
         else:
             now = datetime.now(UTC)
-            found = replace(found, reading=self._net(due.container_id, found.reading))
+            refresh_answer = replace(refresh_answer, reading=self._net(due.container_id, refresh_answer.reading))
             spent, seen, outcome = (
-                found.spent,
-                refresh.seen_after(due, found, timedelta(seconds=time.monotonic() - began), now),
-                refresh.judge_answer(due, found, now),
+                refresh_answer.spent,
+                refresh.seen_after(due, refresh_answer, timedelta(seconds=time.monotonic() - began), now),
+                refresh.judge_answer(due, refresh_answer, now),
             )
-            result = _result(found, outcome)
+            result = _result(refresh_answer, outcome)
         self._ended.labels(result).inc()
         self._spend(due.container_id, spent)
         with self._lock:
@@ -145,8 +145,8 @@ def _subject(due: Refresh) -> _Subject:
     return due.container_id, due.fingerprint
 
 
-def _result(found: RefreshAnswer, outcome: Outcome | None) -> WarmReason:
+def _result(refresh_answer: RefreshAnswer, outcome: Outcome | None) -> WarmReason:
     """Return the result of a refresh, for the metric; also where the replica's condition stays as it is."""
     if outcome is not None:
         return outcome.reason
-    return WarmReason.NOT_REPORTED if found.cached is None else WarmReason.PROVEN
+    return WarmReason.NOT_REPORTED if refresh_answer.cached is None else WarmReason.PROVEN

@@ -75,24 +75,24 @@ class RouterGrants:
     def _fill(self, key: Key) -> None:
         namespace = key.namespace
         others = (route for known, route in self._routes(namespace).items() if known not in self._named)
-        wanted = router_secrets.named(others).union(
+        desired = router_secrets.named(others).union(
             *(names for known, names in self._named.items() if known.namespace == namespace)
         )
         seen, _ = self._checked.get(namespace, (None, 0.0))
-        if seen == wanted and self._is_fresh(namespace):
+        if seen == desired and self._is_fresh(namespace):
             return
-        found = False
+        result = False
         try:
             for name in router_secrets.ROLES:
-                found = self._write(key, name, wanted) or found
+                result = self._write(key, name, desired) or result
         except ClusterError as error:
             if not error.is_refusal:
                 raise
             # routers match by content what they cannot read
             logger.warning("%s: routers cannot be given the Secrets that routes name: %s", namespace, error)
-            found = True
-        if found or not wanted:
-            self._checked[namespace] = wanted, self._clock()
+            result = True
+        if result or not desired:
+            self._checked[namespace] = desired, self._clock()
 
     def _is_fresh(self, namespace: str) -> bool:
         """Return True if the Roles of a namespace need no look before its routes name other Secrets."""
@@ -100,12 +100,12 @@ class RouterGrants:
         # Roles that were installed anew are empty, which is right where no Secret is named
         return seen is not None and (not seen or self._clock() - at < RECHECK_SECONDS)
 
-    def _write(self, key: Key, name: str, wanted: frozenset[str]) -> bool:
+    def _write(self, key: Key, name: str, desired: frozenset[str]) -> bool:
         """Write a Role if it differs. Return True if it exists; where it does not, nobody is to read Secrets."""
         live = self._read(key, name)
         if live is None:
             return False
-        role = router_secrets.role(key.namespace, name, wanted)
+        role = router_secrets.role(key.namespace, name, desired)
         if (live.get("rules") or []) != role["rules"]:
             self._writer.apply(role, live)
         return True

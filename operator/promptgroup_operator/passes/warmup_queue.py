@@ -73,7 +73,7 @@ class WarmupQueue:
         jobs = [job for job in jobs if job.subject not in self._ended or self._ended[job.subject] < seen]
         group = self._groups.setdefault(key, _Group())
         group.wanted = {job.subject: job for job in jobs}
-        group.failed = {each: failed for each, failed in group.failed.items() if each in group.wanted}
+        group.failed = {item: failed for item, failed in group.failed.items() if item in group.wanted}
         group.proven = Counter({job.cohort: job.proven for job in jobs})
         self._forget(key)
 
@@ -119,4 +119,4 @@ def _is_due(group: _Group, job: Warmup, now: datetime) -> bool:
     failed = group.failed.get(job.subject)
     if job.subject in group.running or (failed is not None and now < failed.not_before):
         return False
-    return sum(each.cohort == job.cohort for each in group.running.values()) <= group.proven[job.cohort]
+    return sum(warmup.cohort == job.cohort for warmup in group.running.values()) <= group.proven[job.cohort]

@@ -151,10 +151,10 @@ def _pod_template(
     template = _engine_template(group)
     settings = _digest(group, template)
     annotations = {names.ANNOTATION_FINGERPRINT: fingerprint, names.ANNOTATION_SETTINGS: settings}
-    kept = (
+    kept_seconds = (
         drain_hook.kept_seconds(live["spec"]["template"], CONTAINER) if live and settings_of(live) == settings else None
     )
-    leaving = _leaving(group, kept) if _engine_container(template) else {}
+    leaving = _leaving(group, kept_seconds) if _engine_container(template) else {}
     # what makes a pod one of its revision is not the template's to change
     return merge(
         merge({"metadata": {}} | leaving, template), {"metadata": {"labels": selector, "annotations": annotations}}
@@ -220,8 +220,12 @@ def _engine_container(template: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the engine's container of a template of any shape; empty where it has none."""
     match template:
         case {"spec": {"containers": [*containers]}}:
-            found = (each for each in containers if isinstance(each, dict) and each.get("name") == CONTAINER)
-            return next(found, {})
+            result = (
+                container
+                for container in containers
+                if isinstance(container, dict) and container.get("name") == CONTAINER
+            )
+            return next(result, {})
         case _:
             return {}
 
@@ -305,7 +309,9 @@ def _engine_template(group: GroupObject) -> dict[str, Any]:
 def _mounts(template: Mapping[str, Any], path: str) -> bool:
     """Return True if a template, which may have any form, mounts something there for the engine."""
     mounts = _engine_container(template).get("volumeMounts")
-    return isinstance(mounts, list) and any(isinstance(each, dict) and each.get("mountPath") == path for each in mounts)
+    return isinstance(mounts, list) and any(
+        isinstance(mount, dict) and mount.get("mountPath") == path for mount in mounts
+    )
 
 
 def _tiered(
@@ -365,28 +371,28 @@ def _credential(group: GroupObject, speech: dialect.Dialect) -> dict[str, Any]:
     source = group.spec.engine.credential_from
     if source is None:
         return {}
-    told: dict[str, Any] = {"metadata": {"annotations": {names.ANNOTATION_CREDENTIAL: f"{source.name}/{source.key}"}}}
+    result: dict[str, Any] = {"metadata": {"annotations": {names.ANNOTATION_CREDENTIAL: f"{source.name}/{source.key}"}}}
     if speech.key_env:
         reference = {"secretKeyRef": {"name": source.name, "key": source.key}}
         env = [{"name": speech.key_env, "valueFrom": reference}]
-        told["spec"] = {"containers": [{"name": CONTAINER, "env": env}]}
-    return told
+        result["spec"] = {"containers": [{"name": CONTAINER, "env": env}]}
+    return result
 
 
 def _told(speech: dialect.Dialect, parts: pod_parts.PodParts) -> dict[str, Any]:
     """Return what an engine must be told beside its arguments: variables, the pod's address, settings from a file."""
     container: dict[str, Any] = {"name": CONTAINER, "env": [{"name": k, "value": v} for k, v in speech.env.items()]}
-    told: dict[str, Any] = {"spec": {"containers": [container]}}
+    result: dict[str, Any] = {"spec": {"containers": [container]}}
     container["env"].append({"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}})
     container["env"] += [{"name": k, "value": v} for k, v in parts.env.items()]  # which may refer to the address
     config = speech.config + parts.config
     if config:
         folder, _, file = pod_parts.CONFIG_FILE.rpartition("/")
         item = {"path": file, "fieldRef": {"fieldPath": f"metadata.annotations['{ANNOTATION_CONFIG}']"}}
-        told["metadata"] = {"annotations": {ANNOTATION_CONFIG: config}}
-        told["spec"]["volumes"] = [{"name": "config", "downwardAPI": {"items": [item]}}]
+        result["metadata"] = {"annotations": {ANNOTATION_CONFIG: config}}
+        result["spec"]["volumes"] = [{"name": "config", "downwardAPI": {"items": [item]}}]
         container["volumeMounts"] = [{"name": "config", "mountPath": folder}]
-    return told
+    return result
 
 
 def template_problem(group: GroupObject) -> Problem | None:
@@ -401,14 +407,14 @@ def template_problem(group: GroupObject) -> Problem | None:
 
 def cache_problem(group: GroupObject) -> Problem | None:
     """Return why the group's KV tiers cannot work as its spec says; its template can be merged."""
-    found = tiers.problem(group.spec, diff.quantity((group.spec.engine.resources.limits or {}).get("memory")))
+    problem = tiers.problem(group.spec, diff.quantity((group.spec.engine.resources.limits or {}).get("memory")))
     parts = tiers.parts(group.spec)
     made = _engine_template(group)
-    if not found and not set(parts.args) <= set(_arguments(made)):
-        found = "spec.engine.template replaces the engine's arguments, which spec.cache adds to: use spec.engine.args"
-    if not found and parts.config and ANNOTATION_CONFIG in _annotations(group.spec.engine.template):
-        found = f"spec.engine.template sets {ANNOTATION_CONFIG}, where spec.cache has to write: remove one of the two"
-    return Problem("InvalidCache", found) if found else None
+    if not problem and not set(parts.args) <= set(_arguments(made)):
+        problem = "spec.engine.template replaces the engine's arguments, which spec.cache adds to: use spec.engine.args"
+    if not problem and parts.config and ANNOTATION_CONFIG in _annotations(group.spec.engine.template):
+        problem = f"spec.engine.template sets {ANNOTATION_CONFIG}, where spec.cache has to write: remove one of the two"
+    return Problem("InvalidCache", problem) if problem else None
 
 
 def _annotations(template: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -28,9 +28,9 @@ def stamped(manifest: Manifest) -> dict[str, Any]:
     return {**manifest, "metadata": metadata}
 
 
-def must_write(live: Manifest | None, wanted: Manifest) -> bool:
+def must_write(live: Manifest | None, manifest: Manifest) -> bool:
     """Return True if `wanted`, a stamped manifest, differs from the live object."""
-    return live is None or not _covers("", live, wanted)
+    return live is None or not _covers("", live, manifest)
 
 
 _LIST_KEYS = {**MERGE_KEYS, "ownerReferences": "uid"}
@@ -39,22 +39,22 @@ _ATOMIC = frozenset({"readinessGates"})
 """Lists that templates merge by key, but that the API server replaces whole."""
 
 
-def _covers(field: str, live: Any, wanted: Any) -> bool:
-    if live == wanted:  # most parts of most objects, and compared by C
+def _covers(field: str, live: Any, desired: Any) -> bool:
+    if live == desired:  # most parts of most objects, and compared by C
         return True
-    if isinstance(wanted, Mapping):
+    if isinstance(desired, Mapping):
         return isinstance(live, Mapping) and all(
             _covers(_quantities(field) or key, live[key], value) if key in live else _is_dropped(key, value)
-            for key, value in wanted.items()
+            for key, value in desired.items()
         )
-    if isinstance(wanted, list):
+    if isinstance(desired, list):
         if not isinstance(live, list):
             return False
         key = _LIST_KEYS.get(field) if field not in _ATOMIC else None
         if key is None:
-            return len(live) == len(wanted) and all(_covers("", a, b) for a, b in zip(live, wanted, strict=True))
-        return all(any(_covers("", each, item) for each in live) for item in wanted)
-    return field in _QUANTITIES and _same_quantity(live, wanted)
+            return len(live) == len(desired) and all(_covers("", a, b) for a, b in zip(live, desired, strict=True))
+        return all(any(_covers("", entry, item) for entry in live) for item in desired)
+    return field in _QUANTITIES and _same_quantity(live, desired)
 
 
 _ZERO_IS_DROPPED = frozenset(
@@ -106,8 +106,8 @@ def _quantities(field: str) -> str:
     return field if field in _QUANTITIES else ""
 
 
-def _same_quantity(live: Any, wanted: Any) -> bool:
-    left, right = _number(live), _number(wanted)
+def _same_quantity(live: Any, desired: Any) -> bool:
+    left, right = _number(live), _number(desired)
     return left is not None and left == right
 
 

@@ -80,7 +80,7 @@ def pod_updates(
         inference_pool: the InferencePool that replicas with a slot are in; empty for none.
     """
     going = slots.leaving(revision.pods, held, ring, revision.replicas)
-    found = []
+    result = []
     for pod in revision.pods:
         if pod.deleting:
             continue
@@ -90,5 +90,5 @@ def pod_updates(
         member = inference_pool if pod.name in held and drains is None else ""
         mark = PodUpdate(pod.name, pod.uid, held.get(pod.name), drains, member)
         if (mark.slot, drains, member) != (pod.slot, pod.draining_since, pod.inference_pool):
-            found.append(mark)
-    return found
+            result.append(mark)
+    return result

@@ -87,24 +87,26 @@ def decide(world: World, now: datetime) -> Plan:
     """Return what to do about a group, given what a pass saw of it."""
     if not world.revisions and prompt.awaits_sibling(world.group, world.siblings, now, world.first_seen):
         return Plan(requeue_after=MOVING)
-    found = validate.validate(world)
-    if isinstance(found, PromptText):
-        return _plan(_with_text(world, found), found.fingerprint, found, None, now)
-    kept = _revision_to_keep(world, found)
-    if kept is None:
-        return _refused(world, found, now)
-    if found.reason == "Conflict" and not any(_may_have_served(each) for each in world.revisions):
+    result = validate.validate(world)
+    if isinstance(result, PromptText):
+        return _plan(_with_text(world, result), result.fingerprint, result, None, now)
+    revision_state = _revision_to_keep(world, result)
+    if revision_state is None:
+        return _refused(world, result, now)
+    if result.reason == "Conflict" and not any(_may_have_served(revision) for revision in world.revisions):
         return replace(
-            _refused(world, found, now), route=None, deletions=(*_pool_deletion(world, None), *_everything(world))
+            _refused(world, result, now), route=None, deletions=(*_pool_deletion(world, None), *_everything(world))
         )
-    return _plan(world, kept.fingerprint, None, found, now)
+    return _plan(world, revision_state.fingerprint, None, result, now)
 
 
 def _with_text(world: World, text: PromptText) -> World:
     """Fill in the text of a revision whose own copy is gone: it keeps serving while the copy is restored."""
     revisions = (
-        replace(each, prompt=text.prompt) if each.prompt is None and each.fingerprint == text.fingerprint else each
-        for each in world.revisions
+        replace(revision, prompt=text.prompt)
+        if revision.prompt is None and revision.fingerprint == text.fingerprint
+        else revision
+        for revision in world.revisions
     )
     return replace(world, revisions=tuple(revisions))
 
@@ -116,16 +118,16 @@ def _revision_to_keep(world: World, problem: Problem) -> RevisionState | None:
     send its requests to the older group.
     """
     lost = _lost(world, problem)
-    serving = [each for each in world.revisions if each.fingerprint != lost and each.weight > 0]
+    serving = [revision for revision in world.revisions if revision.fingerprint != lost and revision.weight > 0]
     revisions = world.revisions if lost is None else serving or world.revisions
     return max(
         revisions,
-        key=lambda each: (
-            each.rolled_back is not None or (each.progress is not None and each.superseded_at is None),
-            each.weight,
-            each.superseded_at is None,
-            each.ready,
-            each.created,
+        key=lambda revision: (
+            revision.rolled_back is not None or (revision.progress is not None and revision.superseded_at is None),
+            revision.weight,
+            revision.superseded_at is None,
+            revision.ready,
+            revision.created,
         ),
         default=None,
     )
@@ -148,7 +150,7 @@ def _may_have_served(revision: RevisionState) -> bool:
 
 def _everything(world: World) -> list[Deletion]:
     """Return all objects of a group that never served and lost its claim: its Deployments last, which record them."""
-    owned = [each for each in sorted(world.live.items()) if validate.may_delete(world.group, each[1])]
+    owned = [item for item in sorted(world.live.items()) if validate.may_delete(world.group, item[1])]
     return [
         Deletion(kind, name, live["metadata"]["uid"])
         for (kind, name), live in sorted(owned, key=lambda item: item[0][0] == "Deployment")
@@ -192,14 +194,17 @@ def _plan(world: World, target: Fingerprint, text: PromptText | None, problem: P
     if world.host is None:
         waits = waits or group_status.engine_change(world, target, settings)
     serving = _serving(steps, target)
-    assigned = {each.fingerprint: slots.assign(each.pods, steps[each.fingerprint].ring) for each in world.revisions}
+    assigned = {
+        revision.fingerprint: slots.assign(revision.pods, steps[revision.fingerprint].ring)
+        for revision in world.revisions
+    }
     pod_updates = [
         update
-        for each in world.revisions
+        for revision in world.revisions
         for update in draining.pod_updates(
-            each,
-            steps[each.fingerprint].ring,
-            assigned[each.fingerprint],
+            revision,
+            steps[revision.fingerprint].ring,
+            assigned[revision.fingerprint],
             routed,
             now,
             inference_pool=pool.member_of,
@@ -252,7 +257,7 @@ def _serving(steps: Mapping[Fingerprint, RevisionStep], target: Fingerprint) -> 
     """Return the fingerprint that status speaks of: the target, or what serves in its place once it was rolled back."""
     if steps[target].rolled_back is None:
         return target
-    return next((each.fingerprint for each in steps.values() if each.phase is release.RevisionPhase.SERVING), target)
+    return next((step.fingerprint for step in steps.values() if step.phase is release.RevisionPhase.SERVING), target)
 
 
 def _with_holders(
@@ -271,10 +276,10 @@ def _with_holders(
 def _size(world: World, target: Fingerprint, before: int | None, now: datetime) -> SizingDecision:
     seen = recommend.SizingInput(
         current=before,
-        serving=sum(len(each.serving) for each in world.revisions),
+        serving=sum(len(revision.serving) for revision in world.revisions),
         revision=target,
         load=world.load,
-        releasing=sum(each.alive > 0 for each in world.revisions) > 1,
+        releasing=sum(revision.alive > 0 for revision in world.revisions) > 1,
         others=world.pool,
     )
     return recommend.replicas(world.group.spec, seen, world.sizing, now)
@@ -321,14 +326,16 @@ def _remembered(
     """Return what is remembered of a guest's revisions, those beyond the history left out."""
     if world.host is None:
         return []
-    gone = {each.fingerprint for each in retirement.forgotten(world.revisions, steps, target, history)}
-    existing = {each.fingerprint: each for each in world.revisions}
-    found = []
+    gone = {
+        revision_state.fingerprint for revision_state in retirement.forgotten(world.revisions, steps, target, history)
+    }
+    existing = {revision_state.fingerprint: revision_state for revision_state in world.revisions}
+    result = []
     for fingerprint, step in steps.items():
         if fingerprint in gone:
             continue
         revision = existing.get(fingerprint)
-        kept = RecordedRevision(
+        recorded_revision = RecordedRevision(
             fingerprint,
             revision.created if revision is not None else rfc3339(now),
             step.replicas,
@@ -336,15 +343,17 @@ def _remembered(
             annotations.encode(step.superseded_at, step.progress, step.rolled_back, None),
             record.proofs_of(revision.pods) if revision is not None and step.replicas else {},
         )
-        found.append(kept)
-    return sorted(found, key=lambda each: (each.created, each.fingerprint))
+        result.append(recorded_revision)
+    return sorted(result, key=lambda item: (item.created, item.fingerprint))
 
 
 def _prompt_objects(world: World, text: PromptText | None) -> list[Manifest]:
     """Return the objects of a guest: the one that holds the prompt of the target."""
     if text is None:
         return []
-    revision = next((each for each in world.revisions if each.fingerprint == text.fingerprint), None)
+    revision = next(
+        (revision_state for revision_state in world.revisions if revision_state.fingerprint == text.fingerprint), None
+    )
     source = _prompt_from(world, text.fingerprint, revision, text)
     if text.secret and source.kind != "Secret":
         return []
@@ -364,8 +373,8 @@ def _pool(world: World) -> PoolDecision:
 def _absent(world: World) -> Problem | None:
     """Return why no InferencePool can be seen, while the group asks for one."""
     problem = world.inference_pools.problem
-    asked = inference_pool.name(world.group) != ""
-    return problem if asked and problem is not None and problem.reason in inference_pool.ABSENT else None
+    requested = inference_pool.name(world.group) != ""
+    return problem if requested and problem is not None and problem.reason in inference_pool.ABSENT else None
 
 
 def _pool_deletion(world: World, spec: Mapping[str, Any] | None) -> list[Deletion]:
@@ -403,7 +412,7 @@ def _objects(
     revision warm is taken back there: its pods would hold the surge, which the target needs, for as long as it serves.
     """
     objects: list[Manifest] = []
-    existing = {each.fingerprint: each for each in world.revisions}
+    existing = {revision_state.fingerprint: revision_state for revision_state in world.revisions}
     timeout = durations.parse(world.group.spec.rollout.drain_timeout)
     for fingerprint, step in steps.items():
         revision = existing.get(fingerprint)
@@ -413,15 +422,21 @@ def _objects(
         else:
             replicas = draining.deployment_replicas(revision, step.ring, assigned[fingerprint], timeout, goal.now)
         live = world.live.get(("Deployment", revision.deployment)) if revision is not None else None
-        kept = desired.kept_template(live) if live is not None and (keeps or fingerprint != goal.target) else None
+        kept_template = (
+            desired.kept_template(live) if live is not None and (keeps or fingerprint != goal.target) else None
+        )
         if revision is not None and revision.warm_template is not None and fingerprint != goal.target:
-            kept = dict(revision.warm_template)  # pods of what never served go, and leave their place to the target
-        if keeps and kept is None:
+            kept_template = dict(
+                revision.warm_template
+            )  # pods of what never served go, and leave their place to the target
+        if keeps and kept_template is None:
             continue  # nobody knows its template
         size = goal.replicas if fingerprint == goal.target and world.group.spec.sizing is not None else None
         noted = annotations.encode(step.superseded_at, step.progress, step.rolled_back, size)
         objects.append(
-            desired.deployment(world.group, fingerprint, replicas, source, records=noted, template=kept, live=live)
+            desired.deployment(
+                world.group, fingerprint, replicas, source, records=noted, template=kept_template, live=live
+            )
         )
         if step.phase not in release.GOING:
             objects.append(desired.budget(world.group, fingerprint))
@@ -462,7 +477,7 @@ def _deletions(
     With them the copy of a text that is to be in a Secret only.
     """
     serving = {
-        desired.name(world.group, each.fingerprint) for each in steps.values() if each.phase not in release.GOING
+        desired.name(world.group, step.fingerprint) for step in steps.values() if step.phase not in release.GOING
     }
     deletions = [
         Deletion(kind, object_name, live["metadata"]["uid"])
@@ -483,20 +498,20 @@ def _deletions(
 def _warmups(world: World, steps: Mapping[Fingerprint, RevisionStep]) -> list[Warmup]:
     return [
         job
-        for each in world.revisions
-        if each.prompt is not None and steps[each.fingerprint].replicas > 0
-        for job in warmup.warmups(each.pods, each.prompt, world.group.spec)
+        for revision in world.revisions
+        if revision.prompt is not None and steps[revision.fingerprint].replicas > 0
+        for job in warmup.warmups(revision.pods, revision.prompt, world.group.spec)
     ]
 
 
 def _refreshes(world: World, steps: Mapping[Fingerprint, RevisionStep], now: datetime) -> list[Refresh]:
-    found = (
-        refresh.due_refresh(pod, each.prompt, world.group.spec, world.refresh_every, now)
-        for each in world.revisions
-        if each.prompt is not None and steps[each.fingerprint].replicas > 0
-        for pod in each.pods
+    refreshes = (
+        refresh.due_refresh(pod, revision.prompt, world.group.spec, world.refresh_every, now)
+        for revision in world.revisions
+        if revision.prompt is not None and steps[revision.fingerprint].replicas > 0
+        for pod in revision.pods
     )
-    return [each for each in found if each is not None]
+    return [item for item in refreshes if item is not None]
 
 
 def _requeue_after(
@@ -508,10 +523,12 @@ def _requeue_after(
 ) -> timedelta:
     """Return when the next pass is due if no event comes: no later than the next change that time alone brings."""
     leaves = any(
-        slots.leaving(each.pods, assigned[each.fingerprint], steps[each.fingerprint].ring, each.replicas)
-        for each in world.revisions
+        slots.leaving(
+            revision.pods, assigned[revision.fingerprint], steps[revision.fingerprint].ring, revision.replicas
+        )
+        for revision in world.revisions
     )
-    settles = any(pod.settling for each in world.revisions for pod in each.pods)
+    settles = any(pod.settling for revision in world.revisions for pod in revision.pods)
     if leaves or settles or any(step.phase is RevisionPhase.RETIRING for step in steps.values()):
         return MOVING
     shared = sum(step.replicas > 0 for step in steps.values()) > 1
@@ -521,15 +538,15 @@ def _requeue_after(
         return WAITING
     unwatched = references.references(world.group.spec) or world.group.spec.gateway or world.pool_answers is not None
     regular = REFERENCED if unwatched else SETTLED
-    refreshes = [refresh.due_at(pod, world.refresh_every) for each in world.revisions for pod in each.pods]
+    refreshes = [refresh.due_at(pod, world.refresh_every) for revision in world.revisions for pod in revision.pods]
     # a refresh that is due is running, and needs time to end
     return min([regular, *(max(WAITING, due - now) for due in refreshes if due is not None)])
 
 
 def _unsettled(revisions: Sequence[RevisionState], steps: Mapping[Fingerprint, RevisionStep]) -> bool:
     return any(
-        each.ready < steps[each.fingerprint].replicas or any(not _is_settled(pod) for pod in each.pods)
-        for each in revisions
+        revision.ready < steps[revision.fingerprint].replicas or any(not _is_settled(pod) for pod in revision.pods)
+        for revision in revisions
     )
 
 
@@ -550,7 +567,7 @@ def with_failed_writes(world: World, problem: Problem, now: datetime) -> Plan:
 
 def unwritten(world: World, plan: Plan) -> list[Manifest]:
     """Return the plan's objects that differ from the live ones, without the route: it is written after pod updates."""
-    return [each for each in plan.objects if diff.must_write(live(world, each), each)]
+    return [item for item in plan.objects if diff.must_write(live(world, item), item)]
 
 
 def route_unwritten(world: World, plan: Plan) -> bool:

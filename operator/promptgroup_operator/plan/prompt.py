@@ -74,31 +74,31 @@ def resolve(spec: PromptSpec, values: Values) -> PromptText | Problem:
     tools: Sequence[object] = spec.tools or []
     secret = False
     if (ref := _ref(spec.system_from, "systemFrom")) is not None:
-        found = _lookup(ref, values, "PromptNotFound")
-        if isinstance(found, Problem):
-            return found
-        system, secret = found, ref.kind == "Secret"
+        lookup = _lookup(ref, values, "PromptNotFound")
+        if isinstance(lookup, Problem):
+            return lookup
+        system, secret = lookup, ref.kind == "Secret"
         if not system:
             return Problem("EmptyPrompt", f"{_at(ref)} is empty: write the system prompt there")
     if (ref := _ref(spec.tools_from, "toolsFrom")) is not None:
-        found = _lookup(ref, values, "ToolsNotFound")
-        if isinstance(found, Problem):
-            return found
+        lookup = _lookup(ref, values, "ToolsNotFound")
+        if isinstance(lookup, Problem):
+            return lookup
         secret = secret or ref.kind == "Secret"
-        listed = _tools(ref, found)
+        listed = _tools(ref, lookup)
         if isinstance(listed, Problem):
             return listed
         tools = listed
     messages: list[tuple[str, str]] = [(message.role, message.content) for message in spec.messages or ()]
     if (ref := _ref(spec.messages_from, "messagesFrom")) is not None:
-        found = _lookup(ref, values, "MessagesNotFound")
-        if isinstance(found, Problem):
-            return found
+        lookup = _lookup(ref, values, "MessagesNotFound")
+        if isinstance(lookup, Problem):
+            return lookup
         secret = secret or ref.kind == "Secret"
-        said = _messages(ref, found)
-        if isinstance(said, Problem):
-            return said
-        messages = said
+        value = _messages(ref, lookup)
+        if isinstance(value, Problem):
+            return value
+        messages = value
     try:
         prompt = Prompt(system or "", canonical_tools(tools), canonical_messages(messages))
     except ValueError as error:
@@ -141,10 +141,10 @@ def awaits_sibling(
         since: time of this process's first pass over the group; None where only the creation of the others counts.
     """
     return any(
-        not each.observed
-        and _is_older(each, group)
-        and now - max(filter(None, (parse_time(each.created), since)), default=now) < OBSERVED_WITHIN
-        for each in siblings
+        not sibling.observed
+        and _is_older(sibling, group)
+        and now - max(filter(None, (parse_time(sibling.created), since)), default=now) < OBSERVED_WITHIN
+        for sibling in siblings
     )
 
 
@@ -161,13 +161,13 @@ def conflict(group: GroupObject, fingerprint: Fingerprint, siblings: Sequence[Si
     if fingerprint == NOTHING.fingerprint:
         return None
     older = [
-        each
-        for each in siblings
-        if each.fingerprint == fingerprint and _is_older(each, group) and each.name != group.replaces
+        sibling
+        for sibling in siblings
+        if sibling.fingerprint == fingerprint and _is_older(sibling, group) and sibling.name != group.replaces
     ]
     if not older:
         return None
-    first = min(older, key=lambda each: (each.created, each.name))
+    first = min(older, key=lambda item: (item.created, item.name))
     return Problem(
         "Conflict",
         f"PromptGroup {first.name} is older and serves the same model with the same prompt ({fingerprint}): "
@@ -210,18 +210,18 @@ def _messages(ref: _Ref, text: str) -> list[tuple[str, str]] | Problem:
     """Return the roles and texts of the messages in a text."""
     expected = f"a JSON list of 2 to {MAX_MESSAGES} messages with role and content, by user and assistant in turn"
     listed = _listed(ref, text, "InvalidMessages", expected, _are_messages)
-    return listed if isinstance(listed, Problem) else [(each["role"], each["content"]) for each in listed]
+    return listed if isinstance(listed, Problem) else [(item["role"], item["content"]) for item in listed]
 
 
 def _are_messages(listed: Sequence[Any]) -> bool:
     whole = all(
-        isinstance(each, dict)
-        and each.keys() == {"role", "content"}
-        and isinstance(each["content"], str)
-        and each["content"]
-        for each in listed
+        isinstance(item, dict)
+        and item.keys() == {"role", "content"}
+        and isinstance(item["content"], str)
+        and item["content"]
+        for item in listed
     )
-    return whole and 0 < len(listed) <= MAX_MESSAGES and take_turns([each["role"] for each in listed])
+    return whole and 0 < len(listed) <= MAX_MESSAGES and take_turns([item["role"] for item in listed])
 
 
 def _listed(

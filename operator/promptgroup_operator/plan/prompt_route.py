@@ -52,7 +52,7 @@ def route(
     """
     routing = group.spec.routing
     standing = live.get(("PromptRoute", group.key.name))
-    known = {each.get("fingerprint"): each for each in _revisions(standing)}
+    known = {item.get("fingerprint"): item for item in _revisions(standing)}
     routed = []
     for revision in revisions:
         if plan[revision.fingerprint].phase is RevisionPhase.RETIRED:
@@ -116,7 +116,7 @@ def route(
 def _aliases(spec: PromptGroupSpec, standing: Manifest | None, now: datetime) -> tuple[table.ModelAlias, ...]:
     """Return the aliases of the model. One that the route does not have yet begins now, however old the group is."""
     listed = standing.get("spec", {}).get("aliases", []) if standing is not None else []
-    since = {each.get("name"): each.get("since") for each in listed}
+    since = {item.get("name"): item.get("since") for item in listed}
     return tuple(table.ModelAlias(name, since.get(name) or rfc3339(now)) for name in spec.model_aliases)
 
 
@@ -137,7 +137,9 @@ def caller_rules(spec: PromptGroupSpec) -> CallerRules:
         salted=DIALECTS[spec.engine.type].salted if isolates else None,
         cached_tokens=routing.report_cached_tokens,
         default=caller_limits(limits.default),
-        named=tuple(sorted({each.caller: caller_limits(each) for each in limits.callers}.items(), key=itemgetter(0))),
+        named=tuple(
+            sorted({caller.caller: caller_limits(caller) for caller in limits.callers}.items(), key=itemgetter(0))
+        ),
     )
 
 
@@ -162,8 +164,8 @@ def _size(revision: RevisionState, known: Mapping[str, Any] | None) -> _Size | N
 
 
 def _revisions(route: Manifest | None) -> list[Mapping[str, Any]]:
-    found: list[Mapping[str, Any]] = route.get("spec", {}).get("revisions", []) if route is not None else []
-    return found
+    revisions: list[Mapping[str, Any]] = route.get("spec", {}).get("revisions", []) if route is not None else []
+    return revisions
 
 
 def ring(pods: Sequence[Pod], held: Mapping[str, int], step: RevisionStep) -> tuple[table.Slot, ...]:
@@ -177,11 +179,15 @@ def ring(pods: Sequence[Pod], held: Mapping[str, int], step: RevisionStep) -> tu
 def standing(route: Manifest | None) -> dict[Fingerprint, tuple[int, dict[int, table.SlotState]]]:
     """Return fingerprint → (weight, slot → its state), of a PromptRoute as it stands."""
     return {
-        Fingerprint(each.get("fingerprint", "")): (
-            each.get("weight", 0),
-            {slot["slot"]: _STATES[slot["state"]] for slot in each.get("slots", []) if slot.get("state") in _STATES},
+        Fingerprint(revision.get("fingerprint", "")): (
+            revision.get("weight", 0),
+            {
+                slot["slot"]: _STATES[slot["state"]]
+                for slot in revision.get("slots", [])
+                if slot.get("state") in _STATES
+            },
         )
-        for each in _revisions(route)
+        for revision in _revisions(route)
     }
 
 

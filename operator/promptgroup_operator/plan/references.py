@@ -23,7 +23,7 @@ def references(spec: PromptGroupSpec) -> list[tuple[str, str]]:
     if spec.engine.credential_from is not None and not spec.is_guest:
         secrets = [*secrets, spec.engine.credential_from.name]
     trusted = [tls_of(spec.engine.tls)] if spec.engine.tls is not None and not spec.is_guest else []
-    authorities = ((each.kind, each.name) for each in trusted)
+    authorities = ((engine_tls.kind, engine_tls.name) for engine_tls in trusted)
     return sorted({*prompt.references(spec.prompt), *(("Secret", name) for name in secrets), *authorities})
 
 
@@ -35,7 +35,7 @@ def resolve(spec: PromptGroupSpec, values: Values) -> PromptText | Problem:
         values: the objects that `references(spec)` names.
     """
     text = prompt.resolve(spec.prompt, values) if spec.has_prompt else prompt.NOTHING
-    return text if isinstance(text, Problem) else next((each.problem for each in problems(spec, values)), text)
+    return text if isinstance(text, Problem) else next((problem.problem for problem in problems(spec, values)), text)
 
 
 class ReferenceProblem(NamedTuple):
@@ -50,8 +50,8 @@ class ReferenceProblem(NamedTuple):
 def problems(spec: PromptGroupSpec, values: Values) -> Iterator[ReferenceProblem]:
     """Yield why the group cannot be served, beside its prompt."""
     for check in (_credential_problem, _tls_problem) if not spec.is_guest else ():
-        if (found := check(spec, values)) is not None:
-            yield found
+        if (reference_problem := check(spec, values)) is not None:
+            yield reference_problem
     yield from _access_problems(spec, values)
 
 
@@ -78,8 +78,8 @@ def _tls_problem(spec: PromptGroupSpec, values: Values) -> ReferenceProblem | No
     bundle = data.get(tls.key) if data is not None else None
     if bundle is not None and PEM in bundle:
         return None
-    what = prompt.lacking(data, tls.key) if bundle is None else "holds no certificate in PEM"
-    message = f"key {tls.key} of {tls.kind} {tls.name} (spec.engine.tls.caFrom) {what}"
+    lacking = prompt.lacking(data, tls.key) if bundle is None else "holds no certificate in PEM"
+    message = f"key {tls.key} of {tls.kind} {tls.name} (spec.engine.tls.caFrom) {lacking}"
     return ReferenceProblem(tls.kind, tls.name, Problem("AuthorityNotFound", message))
 
 
@@ -87,8 +87,8 @@ def _access_problems(spec: PromptGroupSpec, values: Values) -> Iterator[Referenc
     for name in _key_secrets(spec):
         data = values.get(("Secret", name))
         if not data or not any(value.strip() for value in data.values()):
-            what = "does not exist" if data is None else "holds no API key"
-            message = f"Secret {name} (spec.access.apiKey.secrets) {what}"
+            subject = "does not exist" if data is None else "holds no API key"
+            message = f"Secret {name} (spec.access.apiKey.secrets) {subject}"
             yield ReferenceProblem("Secret", name, Problem("KeysNotFound", message))
     header = spec.access.header if spec.access is not None else None
     for source in header.sources if header is not None else ():

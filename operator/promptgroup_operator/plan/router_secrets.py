@@ -16,23 +16,23 @@ def named(routes: Iterable[Manifest]) -> frozenset[str]:
     They hold prompts, callers' API keys, credentials for engines and for endpoints of embeddings, and the authorities
     by which engines are verified.
     """
-    found: set[str] = set()
+    result: set[str] = set()
     for route in routes:
         spec = route["spec"]
-        found.update(spec.get("access", {}).get("secrets", ()))
+        result.update(spec.get("access", {}).get("secrets", ()))
         sources = (revision.get("promptFrom", {}) for revision in spec.get("revisions", ()))
-        found.update(source["name"] for source in sources if source.get("kind") == "Secret")
+        result.update(source["name"] for source in sources if source.get("kind") == "Secret")
         slots = (slot for revision in spec.get("revisions", ()) for slot in revision.get("slots", ()))
         for slot in slots:
             if "credential" in slot:
-                found.add(slot["credential"].partition("/")[0])
+                result.add(slot["credential"].partition("/")[0])
             tls = engine_tls.parse(slot.get("tls", ""))
             if tls is not None and tls.kind == engine_tls.SECRET:
-                found.add(tls.name)
+                result.add(tls.name)
         semantic = spec.get("responses", {}).get("semantic", {})
         if "credential" in semantic:
-            found.add(semantic["credential"].partition("/")[0])
-    return frozenset(found)
+            result.add(semantic["credential"].partition("/")[0])
+    return frozenset(result)
 
 
 def role(namespace: str, name: str, secrets: frozenset[str]) -> Manifest:

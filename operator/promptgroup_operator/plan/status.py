@@ -146,10 +146,14 @@ def conditions(
             under way.
     """
     revision = _find(world, serving)
-    routed = any(ready.get(each.fingerprint, 0) for each in plan.values() if each.weight > 0)
+    routed = any(ready.get(revision_step.fingerprint, 0) for revision_step in plan.values() if revision_step.weight > 0)
     mark = plan[target].rolled_back
     back = mark.why if mark is not None else None
-    serves = sum(min(slots, _available(world, each)) for each, slots in ready.items() if plan[each].stands_in)
+    serves = sum(
+        min(slots, _available(world, fingerprint))
+        for fingerprint, slots in ready.items()
+        if plan[fingerprint].stands_in
+    )
     missing = max(0, size.value - serves)
     enough = serves > 0 if world.host is not None else missing == 0  # a guest has lost no GPU
     count = _count(serving, ready, size)
@@ -202,8 +206,12 @@ def engine_change(world: World, target: Fingerprint, settings: str) -> Problem |
 
 def gateway(programmed: GatewayVerdict | None, limits: GatewayVerdict | None) -> list[Condition]:
     """Return the conditions of a group with a gateway. `Ready` follows none: routers serve the group as well."""
-    told = {"GatewayProgrammed": programmed, "GatewayLimits": limits}
-    return [Condition(kind, each.status, each.reason, each.message) for kind, each in told.items() if each is not None]
+    result = {"GatewayProgrammed": programmed, "GatewayLimits": limits}
+    return [
+        Condition(kind, gateway_verdict.status, gateway_verdict.reason, gateway_verdict.message)
+        for kind, gateway_verdict in result.items()
+        if gateway_verdict is not None
+    ]
 
 
 def tier(verdict: Diagnosis | None) -> list[Condition]:
@@ -217,21 +225,23 @@ def _pool(world: World) -> list[Condition]:
     if pool is None or world.host is not None:
         return []
     effect = "engines continue to serve and compute what only the pool held; engines that start now wait for the pool"
-    found = world.pool_answers
-    if found is None:
+    pool_answers = world.pool_answers
+    if pool_answers is None:
         message = "spec.cache.pool.monitor is not set, so the operator does not check the pool"
         return [Condition("CachePoolReady", None, "NotMonitored", message)]
-    if found.servers == 0:
+    if pool_answers.servers == 0:
         message = f"{pool.monitor} resolves to no server: {effect}"
         return [Condition("CachePoolReady", False, "PoolUnreachable", message)]
-    if found.failed:
-        server, why = min(found.failed.items())
-        message = f"{len(found.failed)} of {found.servers} servers do not answer ({server}: {why}): {effect}"
+    if pool_answers.failed:
+        server, why = min(pool_answers.failed.items())
+        message = (
+            f"{len(pool_answers.failed)} of {pool_answers.servers} servers do not answer ({server}: {why}): {effect}"
+        )
         return [Condition("CachePoolReady", False, "PoolUnreachable", message)]
-    if found.stuck:
+    if pool_answers.stuck:
         lost = "accepts blocks but stores none of them: it has lost the store behind it. Restart the server"
-        return [Condition("CachePoolReady", False, "PoolStoresNothing", f"{found.stuck[0]} {lost}")]
-    return [Condition("CachePoolReady", True, "PoolReady", f"all {found.servers} servers of the pool answer")]
+        return [Condition("CachePoolReady", False, "PoolStoresNothing", f"{pool_answers.stuck[0]} {lost}")]
+    return [Condition("CachePoolReady", True, "PoolReady", f"all {pool_answers.servers} servers of the pool answer")]
 
 
 def _aliases(world: World) -> list[Condition]:
@@ -242,8 +252,8 @@ def _aliases(world: World) -> list[Condition]:
     taken = validate.taken_aliases(world)
     if not taken:
         return [Condition("AliasesServed", True, "AliasesServed", f"spec.model is also served as {', '.join(listed)}")]
-    told = "; ".join(f"{alias} is a name of PromptGroup {other}" for alias, other in taken.items())
-    message = f"{told}: remove it from spec.modelAliases, or from the other group"
+    text = "; ".join(f"{alias} is a name of PromptGroup {other}" for alias, other in taken.items())
+    message = f"{text}: remove it from spec.modelAliases, or from the other group"
     return [Condition("AliasesServed", False, "AliasTaken", message)]
 
 
@@ -251,7 +261,7 @@ def _room(world: World) -> list[Condition]:
     """Return whether the prompts of a host and its guests leave sessions room; none for a group that shares nothing."""
     if not world.prompts:
         return []
-    pods = world.host.pods if world.host is not None else [pod for each in world.revisions for pod in each.pods]
+    pods = world.host.pods if world.host is not None else [pod for revision in world.revisions for pod in revision.pods]
     fullest = room.fullest(pods)
     if fullest is None:
         return []
@@ -316,11 +326,11 @@ def stalled(facts: Sequence[Condition]) -> list[Condition]:
 
     What a spec refers to may be applied after it, and what could not be written is tried again.
     """
-    found = {each.type: each for each in facts}
-    ready, progress, cause = (found.get(kind) for kind in ("Ready", "Progressing", "Degraded"))
+    result = {fact.type: fact for fact in facts}
+    ready, progress, cause = (result.get(kind) for kind in ("Ready", "Progressing", "Degraded"))
     if ready is None or cause is None or not cause.status or ready.status or (progress and progress.status):
         return []
-    accepted = found.get("Accepted")
+    accepted = result.get("Accepted")
     waits = cause.reason == "PodNotStarting" and any(word in cause.message for word in NOT_BY_ITSELF)
     if not waits and (accepted is None or accepted.status is not False):
         return []
@@ -335,12 +345,12 @@ def _degraded(fault: Problem | None) -> Condition:
 
 def _stuck(world: World, plan: Mapping[Fingerprint, RevisionStep], serving: Fingerprint) -> Problem | None:
     """Return a pod of another revision that does not start: it serves nobody, and takes a place of the surge."""
-    for revision in sorted(world.revisions, key=lambda each: each.fingerprint):
+    for revision in sorted(world.revisions, key=lambda item: item.fingerprint):
         pod = next((pod for pod in revision.pods if pod.trouble and not pod.deleting), None)
         if pod is not None and revision.fingerprint != serving:
             phase = plan[revision.fingerprint].phase.value
-            what = f"pod {pod.name} of {short(revision.fingerprint)} ({phase}) does not start: {pod.trouble}"
-            return Problem("PodNotStarting", what)
+            subject = f"pod {pod.name} of {short(revision.fingerprint)} ({phase}) does not start: {pod.trouble}"
+            return Problem("PodNotStarting", subject)
     return None
 
 
@@ -354,7 +364,7 @@ def _moving(
     """Return what still changes while no release is under way, as a reason; empty at rest."""
     if missing or (revision is not None and revision.replicas < plan[serving].replicas):
         return "ReplicasWarming"
-    if any(each.phase is RevisionPhase.RETIRING for each in plan.values()):
+    if any(revision_step.phase is RevisionPhase.RETIRING for revision_step in plan.values()):
         return "RevisionRetiring"
     if plan[serving].due < size.value:
         return "ReplicasShared"
@@ -374,20 +384,20 @@ def prefix_warm(world: World, step: RevisionStep, size: SizingDecision, ready: M
     pods = revision.pods if revision is not None else ()
     cause, count = _cause(revision), _count(step.fingerprint, ready, size)
     missing = step.replicas - ready.get(step.fingerprint, 0)
-    said = {pod.warm.reason: pod.warm.message for pod in pods if pod.is_warm and pod.warm is not None}
-    if WarmReason.PROCEEDED in said:
-        return Condition("PrefixWarm", False, WarmReason.PROCEEDED, said[WarmReason.PROCEEDED])
+    value = {pod.warm.reason: pod.warm.message for pod in pods if pod.is_warm and pod.warm is not None}
+    if WarmReason.PROCEEDED in value:
+        return Condition("PrefixWarm", False, WarmReason.PROCEEDED, value[WarmReason.PROCEEDED])
     if missing > 0:
         reason, message = (cause.reason, cause.message) if cause is not None else (WarmReason.STARTING, count)
         return Condition("PrefixWarm", False, reason, message)
     for reason in (WarmReason.PRESSED, WarmReason.EVICTED, WarmReason.SHORT, WarmReason.UNCACHED, WarmReason.BARE):
-        if reason in said:
-            return Condition("PrefixWarm", True, reason, said[reason])
+        if reason in value:
+            return Condition("PrefixWarm", True, reason, value[reason])
     return Condition("PrefixWarm", True, WarmReason.PROVEN, count)
 
 
 def _find(world: World, fingerprint: Fingerprint) -> RevisionState | None:
-    return next((each for each in world.revisions if each.fingerprint == fingerprint), None)
+    return next((revision for revision in world.revisions if revision.fingerprint == fingerprint), None)
 
 
 def _count(fingerprint: Fingerprint, ready: Mapping[Fingerprint, int], size: SizingDecision) -> str:
@@ -441,11 +451,11 @@ def build(
     status: dict[str, Any] = {
         "observedGeneration": group.generation,
         "conditions": [_condition(group, fact, now) for fact in sorted(facts, key=lambda fact: fact.type)],
-        "replicas": len({pod.uid for each in world.revisions for pod in each.pods if not pod.deleting}),
+        "replicas": len({pod.uid for revision in world.revisions for pod in revision.pods if not pod.deleting}),
         "warm": f"{ready.get(target, 0) if target is not None else 0}/{wanted}",
         "revisions": [
-            _revision(world, each, plan, ready)
-            for each in sorted(world.revisions, key=lambda each: each.created, reverse=True)
+            _revision(world, item, plan, ready)
+            for item in sorted(world.revisions, key=lambda revision: revision.created, reverse=True)
         ],
     }
     status |= _cache(world, accepted=all(fact.status for fact in facts if fact.type == "Accepted"))
@@ -459,28 +469,30 @@ def build(
 def _cache(world: World, *, accepted: bool) -> dict[str, Any]:
     """Return the KV tiers of a group that has more than the GPU's memory; a spec that is refused changes nothing."""
     if not accepted:
-        return {key: each for key, each in world.group.status.items() if key == "cache"}
-    measured = engine_facts.together(pod.measured for each in world.revisions for pod in each.pods if pod.is_warm)
-    found = tiers.tiers_on(world.group.spec, measured.kv_tokens)
-    if not found:
+        return {key: item for key, item in world.group.status.items() if key == "cache"}
+    measured = engine_facts.together(
+        pod.measured for revision in world.revisions for pod in revision.pods if pod.is_warm
+    )
+    tier_statuses = tiers.tiers_on(world.group.spec, measured.kv_tokens)
+    if not tier_statuses:
         return {}
     before = world.group.status.get("cache", {})
-    told = {key: each for key, each in before.items() if key.endswith("HitRate")}
+    items = {key: item for key, item in before.items() if key.endswith("HitRate")}
     rates = {"copyTokensPerSecond": measured.copy_rate, "prefillTokensPerSecond": measured.prefill_rate}
-    told |= {key: rate for key, rate in rates.items() if rate}
-    standing = {(each.get("tier"), each.get("source")): each for each in before.get("tiers", [])}
-    return {"cache": {"tiers": [_tier(world, each, standing) for each in found], **told}}
+    items |= {key: rate for key, rate in rates.items() if rate}
+    standing = {(item.get("tier"), item.get("source")): item for item in before.get("tiers", [])}
+    return {"cache": {"tiers": [_tier(world, tier_status, standing) for tier_status in tier_statuses], **items}}
 
 
-def _tier(world: World, found: TierStatus, standing: Mapping[Any, Mapping[str, Any]]) -> dict[str, Any]:
+def _tier(world: World, tier_status: TierStatus, standing: Mapping[Any, Mapping[str, Any]]) -> dict[str, Any]:
     """Return a tier as the status has it; what is unknown now is as it stands."""
-    told: dict[str, Any] = found.model_dump(mode="json", exclude_none=True)
-    before = standing.get((told["tier"], told.get("source")), {})
-    if found.tier is TierName.POOL:
+    model_dump: dict[str, Any] = tier_status.model_dump(mode="json", exclude_none=True)
+    before = standing.get((model_dump["tier"], model_dump.get("source")), {})
+    if tier_status.tier is TierName.POOL:
         size = world.pool_answers.capacity if world.pool_answers is not None else 0
-        known = f"{size / 2**30:.1f}Gi" if size else before.get("capacity")
-        told |= {"capacity": known} if known else {}
-    return told | ({"hitRate": before["hitRate"]} if "hitRate" in before else {})
+        capacity = f"{size / 2**30:.1f}Gi" if size else before.get("capacity")
+        model_dump |= {"capacity": capacity} if capacity else {}
+    return model_dump | ({"hitRate": before["hitRate"]} if "hitRate" in before else {})
 
 
 HIT_RATE_STEP = 5
@@ -497,7 +509,7 @@ def _at_rest(world: World, status: dict[str, Any]) -> dict[str, Any]:
     Unknown is not zero: the last known figures stand.
     """
     standing: str | None = world.group.status.get("hitRate")
-    calm = {**status, "conditions": [_unmoved(world.group, each) for each in status["conditions"]]}
+    calm = {**status, "conditions": [_unmoved(world.group, condition) for condition in status["conditions"]]}
     calm |= {"hitRate": standing} if standing is not None else {}
     figures = _tier_rates(world) if "cache" in status else {}
     by_tier = _rates_by_tier(world)
@@ -505,8 +517,8 @@ def _at_rest(world: World, status: dict[str, Any]) -> dict[str, Any]:
         _is_near(world.hit_rate, standing)
         and all(_is_near(rate, status["cache"].get(key)) for key, rate in figures.items())
         and all(
-            _is_near(by_tier.get(each["tier"]), each.get("hitRate"))
-            for each in (status["cache"]["tiers"] if figures else ())
+            _is_near(by_tier.get(item["tier"]), item.get("hitRate"))
+            for item in (status["cache"]["tiers"] if figures else ())
         )
     )
     if near and world.group.status == calm:
@@ -515,8 +527,8 @@ def _at_rest(world: World, status: dict[str, Any]) -> dict[str, Any]:
     written = {**status, "hitRate": shown} if shown is not None else {**status}
     if figures:
         tiers_told = [
-            each | ({"hitRate": _percent(rate)} if (rate := by_tier.get(each["tier"])) is not None else {})
-            for each in status["cache"]["tiers"]
+            item | ({"hitRate": _percent(rate)} if (rate := by_tier.get(item["tier"])) is not None else {})
+            for item in status["cache"]["tiers"]
         ]
         rates = {key: _percent(rate) for key, rate in figures.items()}
         written["cache"] = {**status["cache"], **rates, "tiers": tiers_told}
@@ -534,10 +546,13 @@ _TIER_SOURCES = {
 
 def _rates_by_tier(world: World) -> dict[str, float]:
     """Return the hit rate of each tier; empty where no engine tells its tiers apart."""
-    found = world.tier_hit_rates
-    if not found:
+    tier_hit_rates = world.tier_hit_rates
+    if not tier_hit_rates:
         return {}
-    return {tier.value: sum(found.get(source, 0.0) for source in sources) for tier, sources in _TIER_SOURCES.items()}
+    return {
+        tier.value: sum(tier_hit_rates.get(source, 0.0) for source in sources)
+        for tier, sources in _TIER_SOURCES.items()
+    }
 
 
 def _tier_rates(world: World) -> dict[str, float]:
@@ -592,9 +607,9 @@ def unreadable(known: Mapping[str, Any], generation: int, message: str, now: dat
         message: the field and the rule that it breaks.
         now: the time.
     """
-    said = f"the stored spec is invalid: {message}; apply the group again"
-    told = _with_condition(known, Condition("Accepted", False, "InvalidSpec", said), generation, now)
-    return {**told, "observedGeneration": generation}
+    text = f"the stored spec is invalid: {message}; apply the group again"
+    condition = _with_condition(known, Condition("Accepted", False, "InvalidSpec", text), generation, now)
+    return {**condition, "observedGeneration": generation}
 
 
 def unread(known: Mapping[str, Any], message: str, now: datetime) -> dict[str, Any]:
@@ -610,9 +625,9 @@ def unread(known: Mapping[str, Any], message: str, now: datetime) -> dict[str, A
 
 
 def _with_condition(known: Mapping[str, Any], fact: Condition, generation: int, now: datetime) -> dict[str, Any]:
-    found = {each["type"]: each for each in known.get("conditions", [])}
-    old, word = found.get(fact.type, {}), _word(fact.status)
-    found[fact.type] = {
+    result = {condition["type"]: condition for condition in known.get("conditions", [])}
+    old, word = result.get(fact.type, {}), _word(fact.status)
+    result[fact.type] = {
         "type": fact.type,
         "status": word,
         "reason": fact.reason,
@@ -620,7 +635,7 @@ def _with_condition(known: Mapping[str, Any], fact: Condition, generation: int, 
         "lastTransitionTime": old["lastTransitionTime"] if old.get("status") == word else timestamps.rfc3339(now),
         "observedGeneration": generation,
     }
-    return {**known, "conditions": [found[kind] for kind in sorted(found)]}
+    return {**known, "conditions": [result[kind] for kind in sorted(result)]}
 
 
 def _condition(group: GroupObject, fact: Condition, now: datetime) -> dict[str, Any]:
@@ -648,7 +663,7 @@ def last_reason(group: GroupObject, kind: str) -> str:
 
 
 def _old(group: GroupObject, kind: str) -> Mapping[str, Any]:
-    return next((each for each in group.status.get("conditions", []) if each["type"] == kind), {})
+    return next((condition for condition in group.status.get("conditions", []) if condition["type"] == kind), {})
 
 
 RELEASING = frozenset(
@@ -680,8 +695,8 @@ that of the cause, where later ones may say only what follows from it."""
 
 def events(group: GroupObject, facts: Sequence[Condition]) -> list[Event]:
     """Return an event for every reason of a condition that changed and is worth one: a cause is told once a pass."""
-    told: dict[str, Event] = {}
-    for fact in sorted((each for each in facts if each.type in EVENT_CONDITIONS), key=_rank):
+    result: dict[str, Event] = {}
+    for fact in sorted((condition for condition in facts if condition.type in EVENT_CONDITIONS), key=_rank):
         old = _old(group, fact.type)
         if not _notable(fact, old.get("status"), old.get("reason")):
             continue
@@ -691,9 +706,9 @@ def events(group: GroupObject, facts: Sequence[Condition]) -> list[Event]:
             else fact.status is False and fact.reason not in {*SELF_MENDING, *RELEASING, *EXPECTED}
         ) or fact.reason == WarmReason.PRESSED
         event = Event("Warning" if bad else "Normal", fact.reason, f"{fact.type}={_word(fact.status)}: {fact.message}")
-        if fact.reason not in told or (bad and told[fact.reason].type == "Normal"):
-            told[fact.reason] = event
-    return list(told.values())
+        if fact.reason not in result or (bad and result[fact.reason].type == "Normal"):
+            result[fact.reason] = event
+    return list(result.values())
 
 
 def _rank(fact: Condition) -> int:
@@ -722,7 +737,7 @@ def rescaled(before: int | None, size: SizingDecision) -> list[Event]:
 
 def moved(group: GroupObject, plan: Mapping[Fingerprint, RevisionStep], serving: Fingerprint) -> list[Event]:
     """Return that sessions of a revision which goes move to the one that serves before they are over, once."""
-    before = {each["fingerprint"]: each.get("phase") for each in group.status.get("revisions", [])}
+    before = {revision["fingerprint"]: revision.get("phase") for revision in group.status.get("revisions", [])}
     return [
         Event("Normal", "SessionsMoved", f"sessions of {short(fingerprint)} move to {short(serving)}: {step.moves}")
         for fingerprint, step in plan.items()

@@ -38,11 +38,18 @@ def taken_aliases(world: World) -> dict[str, str]:
     """
     group = world.group
     space, own = group.key.namespace, (group.created, group.key.name)
-    oldest_first = sorted(world.others, key=lambda each: (each.created, each.name))
+    oldest_first = sorted(world.others, key=lambda other: (other.created, other.name))
     taken = {}
     for alias in group.spec.model_aliases:
-        named = (each for each in oldest_first if alias in (each.model, each.name, f"{space}/{each.name}"))
-        owner, holder = next(named, None), next((each for each in oldest_first if alias in each.aliases), None)
+        named = (
+            other_group
+            for other_group in oldest_first
+            if alias in (other_group.model, other_group.name, f"{space}/{other_group.name}")
+        )
+        owner, holder = (
+            next(named, None),
+            next((other_group for other_group in oldest_first if alias in other_group.aliases), None),
+        )
         if alias == f"{space}/{group.key.name}":
             taken[alias] = group.key.name
         elif owner is not None:
@@ -91,4 +98,7 @@ def is_owned(group: GroupObject, live: Manifest) -> bool:
 
 def may_delete(group: GroupObject, live: Manifest) -> bool:
     """Return True if an owner reference names the group's uid: nothing less allows the operator to delete an object."""
-    return any(each.get("uid") == group.uid for each in live.get("metadata", {}).get("ownerReferences") or [])
+    return any(
+        owner_reference.get("uid") == group.uid
+        for owner_reference in live.get("metadata", {}).get("ownerReferences") or []
+    )

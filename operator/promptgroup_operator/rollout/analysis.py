@@ -116,12 +116,12 @@ def analyse(
             which a step that is undecided waits for somebody.
     """
     pairs = [_Pair(key, old[key], new[key]) for key in sorted(old.keys() & new.keys()) if key.turn != names.TURN_OTHER]
-    pairs = [each for each in pairs if each.old.requests > 0 and each.new.requests > 0]
-    counts = sum(each.new.requests for each in pairs), sum(each.old.requests for each in pairs)
+    pairs = [pair for pair in pairs if pair.old.requests > 0 and pair.new.requests > 0]
+    counts = sum(pair.new.requests for pair in pairs), sum(pair.old.requests for pair in pairs)
     compared = min(counts)
-    found = list(_comparisons(pairs, spec)) if compared >= EARLY else []
-    worse = [each for each in found if each.beyond]
-    failed = next((each for each in worse if each.p < significant(compared, spec)), None)
+    result = list(_comparisons(pairs, spec)) if compared >= EARLY else []
+    worse = [item for item in result if item.beyond]
+    failed = next((item for item in worse if item.p < significant(compared, spec)), None)
     if failed is not None:
         message = f"{failed.text} (p={failed.p:.2g}, {compared:.0f} requests compared)"
         return AnalysisResult(AnalysisOutcome.FAIL, failed.reason, message)
@@ -142,12 +142,12 @@ def analyse(
         message = f"{message}{streams:.0f} of each revision can be compared, {EARLY} are needed"
         return AnalysisResult(AnalysisOutcome.WAIT, undecided, message)
     if worse:
-        text = "; ".join(each.text for each in worse)
-        limits = " and ".join(dict.fromkeys(f"rollout.judge.{each.limit}" for each in worse))
+        text = "; ".join(item.text for item in worse)
+        limits = " and ".join(dict.fromkeys(f"rollout.judge.{item.limit}" for item in worse))
         message = f"{text}; the difference is more than {limits} allows"
         message = f"{message}, and not significant after {compared:.0f} requests"
         return AnalysisResult(AnalysisOutcome.WAIT, undecided, message)
-    return AnalysisResult(AnalysisOutcome.PASS, "NotWorse", "; ".join(each.text for each in found))
+    return AnalysisResult(AnalysisOutcome.PASS, "NotWorse", "; ".join(item.text for item in result))
 
 
 def significant(compared: float, spec: JudgeSpec) -> float:
@@ -168,7 +168,7 @@ def significant(compared: float, spec: JudgeSpec) -> float:
 
 def _by_itself(new: Sample, spec: JudgeSpec) -> str:
     """Return what a revision did that none can be compared with; empty if it had too few requests, or they failed."""
-    requests, errors = sum(each.requests for each in new.values()), sum(each.errors for each in new.values())
+    requests, errors = sum(item.requests for item in new.values()), sum(item.errors for item in new.values())
     if requests < spec.min_requests or errors > requests * spec.max_error_rise_percent / 100:
         return ""
     return f"{errors / requests:.1%} of {requests:.0f} requests failed"
@@ -195,32 +195,32 @@ def _rounded(span: timedelta) -> str:
 
 def _comparisons(pairs: Sequence[_Pair], spec: JudgeSpec) -> Iterator[_Comparison]:
     limit = spec.max_error_rise_percent / 100
-    rises = [each.new.errors / each.new.requests - each.old.errors / each.old.requests for each in pairs]
-    tables = [(each.old.errors, each.old.requests, each.new.errors, each.new.requests) for each in pairs]
+    rises = [pair.new.errors / pair.new.requests - pair.old.errors / pair.old.requests for pair in pairs]
+    tables = [(pair.old.errors, pair.old.requests, pair.new.errors, pair.new.requests) for pair in pairs]
     worst = pairs[_worst([_more([table]) for table in tables], [rise > limit for rise in rises])]
     yield _Comparison(
         "ErrorRate",
         f"{worst.new.errors / worst.new.requests:.1%} of requests failed, "
         f"{worst.old.errors / worst.old.requests:.1%} with the old revision ({worst.key})",
         "maxErrorRisePercent",
-        _mean(rises, [_weight(each.old.requests, each.new.requests) for each in pairs]) > limit,
+        _mean(rises, [_weight(pair.old.requests, pair.new.requests) for pair in pairs]) > limit,
         _more(tables),
     )
     timed = _timed(pairs, spec)
     if _fewer(timed) >= EARLY:
         yield from _first_token(timed, 1 + spec.max_ttft_rise_percent / 100)
-    cached = [each for each in pairs if _alike(each.old.cached, each.new.cached)]
+    cached = [pair for pair in pairs if _alike(pair.old.cached, pair.new.cached)]
     if cached:
         limit = spec.max_hit_rate_drop_percent / 100
-        falls = [mean(each.old.cached) - mean(each.new.cached) for each in cached]
-        drops = [(each.new.cached, each.old.cached) for each in cached]
+        falls = [mean(item.old.cached) - mean(item.new.cached) for item in cached]
+        drops = [(item.new.cached, item.old.cached) for item in cached]
         worst = cached[_worst([greater([drop]) for drop in drops], [fall > limit for fall in falls])]
         yield _Comparison(
             "HitRate",
             f"{mean(worst.new.cached):.0%} of repeated tokens were in cache, "
             f"{mean(worst.old.cached):.0%} with the old revision ({worst.key})",
             "maxHitRateDropPercent",
-            _mean(falls, [_weight(each.old.cached.total, each.new.cached.total) for each in cached]) > limit,
+            _mean(falls, [_weight(item.old.cached.total, item.new.cached.total) for item in cached]) > limit,
             greater(drops),
         )
 
@@ -228,7 +228,7 @@ def _comparisons(pairs: Sequence[_Pair], spec: JudgeSpec) -> Iterator[_Compariso
 def _timed(pairs: Sequence[_Pair], spec: JudgeSpec) -> list[_Pair]:
     """Return the strata whose times to first token can be compared."""
     return [
-        each for each in pairs if _alike(each.old.first_token, each.new.first_token) and not _computes_more(each, spec)
+        pair for pair in pairs if _alike(pair.old.first_token, pair.new.first_token) and not _computes_more(pair, spec)
     ]
 
 
@@ -239,8 +239,8 @@ def _computes_more(pair: _Pair, spec: JudgeSpec) -> bool:
     sessions share beyond the declared prompt.
     """
     old, new = pair.old, pair.new
-    own, found = old.own / old.first_token.total, old.shared / old.first_token.total
-    before = max(0.0, own - found)
+    own, result = old.own / old.first_token.total, old.shared / old.first_token.total
+    before = max(0.0, own - result)
     if pair.key.how != names.HOW_NAME:  # else they differ by chance
         own = new.own / new.first_token.total
     after = own - new.shared / new.first_token.total
@@ -251,13 +251,13 @@ def _slow_others(old: Sample, new: Sample, spec: JudgeSpec) -> str | None:
     """Return by what streams that cannot be compared are slower than they may be: they fail no step, but pass none."""
     others = [_Pair(key, old[key], new[key]) for key in sorted(old.keys() & new.keys()) if key.turn == names.TURN_OTHER]
     timed = _timed(others, spec)
-    found = _first_token(timed, 1 + spec.max_ttft_rise_percent / 100) if timed else ()
-    return next((each.text for each in found if each.beyond), None)
+    first_token = _first_token(timed, 1 + spec.max_ttft_rise_percent / 100) if timed else ()
+    return next((item.text for item in first_token if item.beyond), None)
 
 
 def _fewer(timed: Sequence[_Pair]) -> float:
     """Return the number of streamed answers that the revision with the fewer ones has in these strata."""
-    return min(sum(each.old.first_token.total for each in timed), sum(each.new.first_token.total for each in timed))
+    return min(sum(item.old.first_token.total for item in timed), sum(item.new.first_token.total for item in timed))
 
 
 def _streams(old: Sample, new: Sample, pairs: Sequence[_Pair], spec: JudgeSpec) -> float | None:
@@ -265,9 +265,9 @@ def _streams(old: Sample, new: Sample, pairs: Sequence[_Pair], spec: JudgeSpec) 
 
     They are where clients that reach both revisions stream: those that bring a prompt stay with its revision.
     """
-    both = {each.key.how for each in pairs}
+    both = {pair.key.how for pair in pairs}
     expected = any(
-        each.first_token.total > 0 for sample in (old, new) for key, each in sample.items() if key.how in both
+        stratum.first_token.total > 0 for sample in (old, new) for key, stratum in sample.items() if key.how in both
     )
     return _fewer(_timed(pairs, spec)) if expected else None
 
@@ -279,13 +279,13 @@ def _alike(old: Histogram, new: Histogram) -> bool:
 
 
 def _first_token(pairs: Sequence[_Pair], factor: float) -> Iterator[_Comparison]:
-    times = [(each.old.first_token, each.new.first_token) for each in pairs]
+    times = [(pair.old.first_token, pair.new.first_token) for pair in pairs]
     edge = bucket_of(_standardised(times), TAIL)
     weights = [_weight(before.total, after.total) for before, after in times]
     tables = [(_above(a, edge), a.total, _above(b, edge), b.total) for a, b in times]
     tests = (
-        (MEDIAN, greater(times), [greater([each]) for each in times]),
-        (TAIL, _more(tables), [_more([each]) for each in tables]),
+        (MEDIAN, greater(times), [greater([time]) for time in times]),
+        (TAIL, _more(tables), [_more([table]) for table in tables]),
     )
     for q, p, parts in tests:
         shown = [(quantile(before, q), quantile(after, q)) for before, after in times]

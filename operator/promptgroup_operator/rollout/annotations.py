@@ -30,15 +30,15 @@ def encode(
     superseded_at: datetime | None, progress: Progress | None, rolled_back: RolledBack | None, size: int | None
 ) -> dict[str, str]:
     """Encode what is remembered of a revision."""
-    found: dict[str, str] = {}
+    result: dict[str, str] = {}
     if superseded_at is not None:
-        found[SUPERSEDED] = rfc3339(superseded_at)
+        result[SUPERSEDED] = rfc3339(superseded_at)
     if progress is not None:
-        found[STEP] = str(progress.weight)
+        result[STEP] = str(progress.weight)
         if progress.since is not None:
-            found[STEP_SINCE] = rfc3339(progress.since)
+            result[STEP_SINCE] = rfc3339(progress.since)
         if progress.grows is not None:
-            found[STEP_GROWS] = rfc3339(progress.grows)
+            result[STEP_GROWS] = rfc3339(progress.grows)
     if rolled_back is not None:
         fields = {
             "at": rfc3339(rolled_back.at),
@@ -46,10 +46,10 @@ def encode(
             "reason": rolled_back.why.reason,
             "message": rolled_back.why.message,
         }
-        found[ROLLED_BACK] = json.dumps(fields, separators=(",", ":"))
+        result[ROLLED_BACK] = json.dumps(fields, separators=(",", ":"))
     if size is not None:
-        found[SIZE] = str(size)
-    return found
+        result[SIZE] = str(size)
+    return result
 
 
 def superseded_at(annotations: Mapping[str, str]) -> datetime | None:

@@ -30,9 +30,9 @@ def keep_order(revision: RevisionState) -> list[int]:
     def loss(slot: int) -> tuple[bool, bool, float, float, int]:
         pod, use = held.get(slot), revision.use.get(slot, NOTHING)
         marked = pod is not None and pod.draining_since is not None
-        told = marked or revision.slots.get(slot) is SlotState.DRAINING
+        draining = marked or revision.slots.get(slot) is SlotState.DRAINING
         warm = pod is not None and pod.is_warm
-        return told, not warm, -use.tokens, -use.requests, slot
+        return draining, not warm, -use.tokens, -use.requests, slot
 
     return sorted(listed | held.keys(), key=loss)
 

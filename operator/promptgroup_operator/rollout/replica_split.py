@@ -41,31 +41,33 @@ def wanted(revisions: Sequence[RevisionState], target: Fingerprint) -> int | Non
         revisions: the revisions that have a Deployment.
         target: fingerprint that the group wants to serve.
     """
-    noted = {each.fingerprint: each.size for each in revisions if each.size is not None}
+    noted = {revision.fingerprint: revision.size for revision in revisions if revision.size is not None}
     if noted:
         return noted.get(target, max(noted.values()))
-    return sum(each.replicas for each in revisions) or None
+    return sum(revision.replicas for revision in revisions) or None
 
 
 def allot(revisions: Sequence[RevisionState], release: Release, goal: Goal) -> dict[Fingerprint, RevisionStep]:
     """Return the steps with their rings."""
     target = goal.target
-    found = {each.fingerprint: each for each in revisions}
-    orders = {each.fingerprint: kept_slots.keep_order(each) for each in revisions}
-    wishes = _wishes(found, release, goal)
-    alone = not any(each.alive for each in revisions if each.fingerprint != target)
-    sizes = dict.fromkeys(wishes, 0) | {each.fingerprint: each.replicas for each in revisions}
+    revision_states = {revision.fingerprint: revision for revision in revisions}
+    orders = {revision.fingerprint: kept_slots.keep_order(revision) for revision in revisions}
+    wishes = _wishes(revision_states, release, goal)
+    alone = not any(revision.alive for revision in revisions if revision.fingerprint != target)
+    sizes = dict.fromkeys(wishes, 0) | {revision.fingerprint: revision.replicas for revision in revisions}
     serve = goal.replicas - (goal.policy.surge == 0 and not alone)
-    spare = sum(len(each.serving) for each in revisions) - (serve - _lost(revisions, target))
+    spare = sum(len(revision.serving) for revision in revisions) - (serve - _lost(revisions, target))
     for name in sorted(wishes, key=lambda name: _order(release.steps[name], target=name == target)):
         if wishes[name] < sizes[name]:
-            serving, order = found[name].serving, orders[name]
+            serving, order = revision_states[name].serving, orders[name]
             size = wishes[name] if alone else _least(serving, order, wishes[name], sizes[name], spare)
             spare -= _taken(serving, order, size)
             sizes[name] = size
-    room = goal.replicas + goal.policy.surge - sum(each.alive for each in revisions)
+    room = goal.replicas + goal.policy.surge - sum(revision.alive for revision in revisions)
     for name in sorted(wishes, key=lambda name: (name == target, name)):
-        there = found[name].alive if name in found else 0  # a number that was lowered: its pods still stand
+        there = (
+            revision_states[name].alive if name in revision_states else 0
+        )  # a number that was lowered: its pods still stand
         sizes[name] = max(sizes[name], min(wishes[name], there))
         more = max(0, min(wishes[name] - sizes[name], room))
         sizes[name] += more
@@ -75,13 +77,16 @@ def allot(revisions: Sequence[RevisionState], release: Release, goal: Goal) -> d
             step,
             ring=kept_slots.ring(orders.get(name, ()), sizes[name]),
             due=wishes[name],
-            stands_in=step.phase is RevisionPhase.SERVING or _asked(found.get(name), step.weight, goal) >= 0.5,
+            stands_in=step.phase is RevisionPhase.SERVING
+            or _asked(revision_states.get(name), step.weight, goal) >= 0.5,
         )
         for name, step in release.steps.items()
     }
 
 
-def _wishes(found: Mapping[Fingerprint, RevisionState], release: Release, goal: Goal) -> dict[Fingerprint, int]:
+def _wishes(
+    revision_states: Mapping[Fingerprint, RevisionState], release: Release, goal: Goal
+) -> dict[Fingerprint, int]:
     """Return fingerprint → replicas, as if all were there now; together at most wanted and surge where possible."""
     target, capacity = goal.target, goal.replicas + goal.policy.surge
     if release.steps[target].phase is RevisionPhase.ROLLED_BACK and goal.replicas:
@@ -95,11 +100,11 @@ def _wishes(found: Mapping[Fingerprint, RevisionState], release: Release, goal: 
         elif step.phase is RevisionPhase.SERVING and name != target:
             serving = name
         elif name != target:
-            wishes[name] = min(_need(found[name], step.weight, goal), max(1, left - 1))
+            wishes[name] = min(_need(revision_states[name], step.weight, goal), max(1, left - 1))
             left -= wishes[name]
     if serving is not None:
         # it gives up only what the new one may take, and only what its own traffic leaves
-        need = _need(found[serving], release.steps[serving].weight, goal)
+        need = _need(revision_states[serving], release.steps[serving].weight, goal)
         most = release.most if target not in wishes else 0
         wishes[serving] = min(max(need, left - most), goal.replicas)
         if not goal.policy.surge and most:  # nothing comes before something goes
@@ -139,27 +144,27 @@ def most(revision: RevisionState | None, weight: int, goal: Goal) -> int:
     brought = flow.requests - flow.named
     if total < FEW or brought <= 0:
         return carries
-    named = sum(each.named for each in traffic.flows.values())
+    named = sum(item.named for item in traffic.flows.values())
     need = goal.replicas * (brought + named * weight / ALL) / total
     return max(carries, min(goal.replicas, _rounded(need + 0.5, revision)))  # rounded up: the surge is for the target
 
 
 def room_beside(others: Sequence[RevisionState], goal: Goal) -> int:
     """Return how many replicas the traffic of the other revisions leaves the target, at least one."""
-    needs = sum(_need(each, each.weight, goal) for each in others if each.alive)
+    needs = sum(_need(other, other.weight, goal) for other in others if other.alive)
     return max(1, goal.replicas + goal.policy.surge - needs)
 
 
 def holders(revisions: Sequence[RevisionState], steps: Mapping[Fingerprint, RevisionStep], goal: Goal) -> str:
     """Return who holds the room that the target's replicas need and until when, for a message; empty if nobody does."""
-    found = [
+    result = [
         f"{revision.alive} of {short(revision.fingerprint)} ({_held_by(revision, step, goal)})"
         for revision in revisions
         if (step := steps[revision.fingerprint]).fingerprint != goal.target
         and revision.alive
         and step.phase is not RevisionPhase.SERVING
     ]
-    return " and ".join(found)
+    return " and ".join(result)
 
 
 def _held_by(revision: RevisionState, step: RevisionStep, goal: Goal) -> str:
@@ -169,17 +174,17 @@ def _held_by(revision: RevisionState, step: RevisionStep, goal: Goal) -> str:
     """
     if step.superseded_at is None or step.phase in GOING:
         return step.phase
-    told: list[str] = [step.phase]
+    result: list[str] = [step.phase]
     sessions = round(sum(use.sessions for use in revision.use.values()))
     if sessions:
-        told.append(
+        result.append(
             f"{sessions} session{'s'[: sessions != 1]}" if sessions < 10 else f"about {sessions // 10}0 sessions"
         )
     last = goal.traffic.last_requests.get(short(revision.fingerprint)) if goal.traffic is not None else None
     if (last := last or revision.quiet_since) is not None:
-        told.append(f"last request at {timestamps.rfc3339(last.replace(second=0))}")
+        result.append(f"last request at {timestamps.rfc3339(last.replace(second=0))}")
     until = step.superseded_at + goal.policy.retire_deadline
-    return f"{', '.join(told)}, until {timestamps.rfc3339(until)} at the latest"
+    return f"{', '.join(result)}, until {timestamps.rfc3339(until)} at the latest"
 
 
 def _need(revision: RevisionState, weight: int, goal: Goal) -> int:
@@ -213,8 +218,12 @@ def _asked(revision: RevisionState | None, weight: int, goal: Goal) -> float:
 
 def _lost(revisions: Sequence[RevisionState], target: Fingerprint) -> int:
     """Return the older revisions' replicas that will not recover by themselves: the new one must not wait for them."""
-    old = (each for each in revisions if each.fingerprint != target)
-    return sum(not pod.deleting and (pod.trouble != "" or _stays_cold(each, pod)) for each in old for pod in each.pods)
+    old = (revision for revision in revisions if revision.fingerprint != target)
+    return sum(
+        not pod.deleting and (pod.trouble != "" or _stays_cold(revision_state, pod))
+        for revision_state in old
+        for pod in revision_state.pods
+    )
 
 
 def _stays_cold(revision: RevisionState, pod: Pod) -> bool:

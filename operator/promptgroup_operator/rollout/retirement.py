@@ -103,21 +103,32 @@ def makes_room(
         goal: what the group wants.
         releasing: True if a release is under way.
     """
-    kept = sorted(
+    revision_states = sorted(
         (
-            each
-            for each in others
-            if plan[each.fingerprint].phase is RevisionPhase.SUPERSEDED and each.superseded_at is not None
+            other
+            for other in others
+            if plan[other.fingerprint].phase is RevisionPhase.SUPERSEDED and other.superseded_at is not None
         ),
-        key=lambda each: (each.superseded_at, each.created, each.fingerprint),
+        key=lambda item: (item.superseded_at, item.created, item.fingerprint),
     )
-    too_many = max(0, len(kept) - (goal.replicas + goal.policy.surge - reserved))
-    idle = [each for each in kept if (left := retires_in(each, ROOM_AFTER, goal)) is not None and left <= timedelta()]
-    steps = [retiring(each, each.superseded_at) for each in idle[:too_many]]
+    too_many = max(0, len(revision_states) - (goal.replicas + goal.policy.surge - reserved))
+    idle = [
+        revision_state
+        for revision_state in revision_states
+        if (left := retires_in(revision_state, ROOM_AFTER, goal)) is not None and left <= timedelta()
+    ]
+    steps = [retiring(revision_state, revision_state.superseded_at) for revision_state in idle[:too_many]]
     if not releasing:
-        busy = [each for each in kept if each not in idle and each.replicas <= 1]
+        busy = [
+            revision_state
+            for revision_state in revision_states
+            if revision_state not in idle and revision_state.replicas <= 1
+        ]
         why = "what serves needs the replica, and rollout.maxSurge has no more of them"
-        steps += [retiring(each, each.superseded_at, why) for each in busy[: too_many - len(steps)]]
+        steps += [
+            retiring(revision_state, revision_state.superseded_at, why)
+            for revision_state in busy[: too_many - len(steps)]
+        ]
     return steps
 
 
@@ -126,9 +137,16 @@ def forgotten(
 ) -> list[RevisionState]:
     """Return the retired revisions beyond the history, which keeps those superseded last."""
     retired = [
-        each
-        for each in revisions
-        if each.fingerprint != target and plan[each.fingerprint].phase is RevisionPhase.RETIRED
+        revision
+        for revision in revisions
+        if revision.fingerprint != target and plan[revision.fingerprint].phase is RevisionPhase.RETIRED
     ]
-    retired.sort(key=lambda each: (str(each.superseded_at or ""), each.created, each.fingerprint), reverse=True)
+    retired.sort(
+        key=lambda revision_state: (
+            str(revision_state.superseded_at or ""),
+            revision_state.created,
+            revision_state.fingerprint,
+        ),
+        reverse=True,
+    )
     return retired[history:]

@@ -41,27 +41,27 @@ NOTHING = Flow()
 def decide(revisions: Sequence[RevisionState], goal: Goal) -> Release:
     """Return a step for every revision that has a Deployment and for the target. `replica_split` adds the sizes."""
     target = goal.target
-    wanted = next((each for each in revisions if each.fingerprint == target), None)
-    others = [each for each in revisions if each.fingerprint != target]
+    revision = next((item for item in revisions if item.fingerprint == target), None)
+    others = [item for item in revisions if item.fingerprint != target]
     stable = _stable(others)
-    mark = wanted.rolled_back if wanted is not None else None
-    if stable is not None and wanted is not None and mark is not None and mark.settings == goal.settings:
-        release = _taken_back(wanted, mark, goal)
-    elif stable is None or _takes_over(wanted, stable, goal):
-        step = RevisionStep(target, RevisionPhase.SERVING, ALL, progress=_until_warm(wanted))
+    mark = revision.rolled_back if revision is not None else None
+    if stable is not None and revision is not None and mark is not None and mark.settings == goal.settings:
+        release = _taken_back(revision, mark, goal)
+    elif stable is None or _takes_over(revision, stable, goal):
+        step = RevisionStep(target, RevisionPhase.SERVING, ALL, progress=_until_warm(revision))
         release = Release({target: step}, goal.replicas, None)
         stable = None
     else:
-        release = _released(wanted, stable, others, goal)
+        release = _released(revision, stable, others, goal)
     step = release.steps[target]
     plan = {target: step}
-    for each in others:
-        if each is stable:
-            plan[each.fingerprint] = RevisionStep(
-                each.fingerprint, RevisionPhase.SERVING, ALL - step.weight, progress=each.progress
+    for other in others:
+        if other is stable:
+            plan[other.fingerprint] = RevisionStep(
+                other.fingerprint, RevisionPhase.SERVING, ALL - step.weight, progress=other.progress
             )
         else:
-            plan[each.fingerprint] = retirement.superseded(each, goal)
+            plan[other.fingerprint] = retirement.superseded(other, goal)
     if stable is None:
         reserved = release.most
     elif step.rolled_back is not None:  # what serves has all of its replicas back, and the one taken back keeps one
@@ -70,7 +70,7 @@ def decide(revisions: Sequence[RevisionState], goal: Goal) -> Release:
         reserved = 1 + release.most
     releasing = stable is not None and step.rolled_back is None
     early = retirement.makes_room(others, plan, reserved, goal, releasing=releasing)
-    plan |= {each.fingerprint: each for each in early}
+    plan |= {revision_step.fingerprint: revision_step for revision_step in early}
     return replace(release, steps=plan)
 
 
@@ -85,18 +85,23 @@ def _stable(others: Sequence[RevisionState]) -> RevisionState | None:
     became of its pods: those that come in their place are not warm yet, and will be.
     """
     candidates = [
-        each
-        for each in others
-        if (each.weight > 0 or each.superseded_at is None) and (each.progress is None or _was_warm(each))
+        other
+        for other in others
+        if (other.weight > 0 or other.superseded_at is None) and (other.progress is None or _was_warm(other))
     ]
     return max(
         candidates,
-        key=lambda each: (each.progress is None, each.weight, each.superseded_at is None, each.created),
+        key=lambda candidate: (
+            candidate.progress is None,
+            candidate.weight,
+            candidate.superseded_at is None,
+            candidate.created,
+        ),
         default=None,
     )
 
 
-def _takes_over(wanted: RevisionState | None, stable: RevisionState, goal: Goal) -> bool:
+def _takes_over(revision_state: RevisionState | None, stable: RevisionState, goal: Goal) -> bool:
     """Return True if nothing is left to wait for: the others are superseded for good.
 
     It keeps what it has taken, warm or not. To take it, it needs a warm replica, or a group that serves nothing: no
@@ -105,16 +110,16 @@ def _takes_over(wanted: RevisionState | None, stable: RevisionState, goal: Goal)
     may = not goal.policy.paused and goal.policy.weights[-1] == ALL
     if may and goal.replicas == 0 and not stable.alive:
         return True
-    if wanted is None or wanted.weight < ALL:
+    if revision_state is None or revision_state.weight < ALL:
         return False
-    return wanted.progress is None or (may and wanted.ready > 0)
+    return revision_state.progress is None or (may and revision_state.ready > 0)
 
 
-def _until_warm(wanted: RevisionState | None) -> Progress | None:
+def _until_warm(revision_state: RevisionState | None) -> Progress | None:
     """Return the progress of a target that has all traffic: the mark of one that never had a warm replica."""
-    if wanted is None:
+    if revision_state is None:
         return Progress(0, None)
-    return None if _was_warm(wanted) else wanted.progress
+    return None if _was_warm(revision_state) else revision_state.progress
 
 
 def _was_warm(revision: RevisionState) -> bool:
@@ -125,39 +130,44 @@ def _was_warm(revision: RevisionState) -> bool:
 
 
 def _released(
-    wanted: RevisionState | None, stable: RevisionState, others: Sequence[RevisionState], goal: Goal
+    revision_state: RevisionState | None, stable: RevisionState, others: Sequence[RevisionState], goal: Goal
 ) -> Release:
     """Return the release of the target, with the target's own step only."""
     target, policy, now = goal.target, goal.policy, goal.now
-    returns = wanted is not None and wanted.progress is None and wanted.weight > 0
+    returns = revision_state is not None and revision_state.progress is None and revision_state.weight > 0
     weights = (ALL,) if returns else policy.weights
-    progress = (wanted.progress if wanted is not None else None) or Progress(0, None)
+    progress = (revision_state.progress if revision_state is not None else None) or Progress(0, None)
     index = step_at(weights, progress.weight)
     since = progress.since if 0 < weights[index] == progress.weight < ALL else None
     since = min(since, now) if since is not None else None  # no later, whatever clock wrote it
-    if wanted is None:
+    if revision_state is None:
         step = RevisionStep(target, RevisionPhase.COMING, 0, progress=Progress(0, None))
         return Release({target: step}, replica_split.most(None, weights[0], goal), _warming(target))
     grows = progress.grows if progress.since is None or since is not None else None  # edited: another step
     if since is None:
-        grows = min(grows or now, now) if wanted.weight else None
+        grows = min(grows or now, now) if revision_state.weight else None
     overdue = grows is not None and now - grows >= policy.retire_deadline
-    late = since is None and overdue and wanted.ready >= wanted.alive
-    lacks = _lacks(wanted, others, weights[index], goal)
-    grown = wanted.weight >= weights[index] > 0 and not lacks
-    if since is None and weights[index] < ALL and wanted.weight and (grown or (overdue and not _comes(wanted))):
+    late = since is None and overdue and revision_state.ready >= revision_state.alive
+    lacks = _lacks(revision_state, others, weights[index], goal)
+    grown = revision_state.weight >= weights[index] > 0 and not lacks
+    if (
+        since is None
+        and weights[index] < ALL
+        and revision_state.weight
+        and (grown or (overdue and not _comes(revision_state)))
+    ):
         since = now
     result = passed = None
     come_to = weights[index] if since is not None else progress.weight
     if since is not None:
         # busier than the old revision for want of replicas, it would look slower: the step begins anew with them
-        anew = bool(lacks) and grows is not None and not overdue and _brought_more(wanted, weights[index], goal)
-        result = _judged(wanted, stable, since, goal)
+        anew = bool(lacks) and grows is not None and not overdue and _brought_more(revision_state, weights[index], goal)
+        result = _judged(revision_state, stable, since, goal)
         if result.outcome is AnalysisOutcome.FAIL and not (anew and result.reason in HANGS_ON_LOAD):
             mark = RolledBack(now, goal.settings, Problem(result.reason, result.message))
-            return _taken_back(wanted, mark, goal)
+            return _taken_back(revision_state, mark, goal)
         done = result.outcome is AnalysisOutcome.PASS and now - since >= policy.pauses[index] and not anew
-        deserted = weights[-1] == ALL and _deserted(wanted, stable, goal)
+        deserted = weights[-1] == ALL and _deserted(revision_state, stable, goal)
         if not policy.paused and (deserted or (done and index + 1 < len(weights))):
             if not deserted:
                 at = f"step {index + 1} of {len(policy.pauses)}"
@@ -166,61 +176,63 @@ def _released(
             come_to, since, grows, result = weights[index], None, None, None
         elif anew:
             since = result = None
-    weight = _weight(wanted, others, weights[index], goal, late=late)
+    weight = _weight(revision_state, others, weights[index], goal, late=late)
     if returns:  # proven before: it loses nothing while its replicas are replaced
-        weight = max(weight, wanted.weight)
+        weight = max(weight, revision_state.weight)
     if policy.paused:
-        weight = min(weight, wanted.weight)
+        weight = min(weight, revision_state.weight)
     step = RevisionStep(
         target,
         RevisionPhase.CANARY if weight else RevisionPhase.COMING,
         weight,
         progress=Progress(come_to, since, grows),
     )
-    lacks = _lacks(wanted, others, weights[index], goal) if weight >= weights[index] else 0
-    waits = _waits(wanted, step, index, weights[index], result=result, lacks=lacks, goal=goal)
+    lacks = _lacks(revision_state, others, weights[index], goal) if weight >= weights[index] else 0
+    waits = _waits(revision_state, step, index, weights[index], result=result, lacks=lacks, goal=goal)
     step = replace(step, progress=None) if returns else step
-    return Release({target: step}, replica_split.most(wanted, weights[index], goal), waits, passed)
+    return Release({target: step}, replica_split.most(revision_state, weights[index], goal), waits, passed)
 
 
-def _weight(wanted: RevisionState, others: Sequence[RevisionState], most: int, goal: Goal, *, late: bool) -> int:
+def _weight(
+    revision_state: RevisionState, others: Sequence[RevisionState], most: int, goal: Goal, *, late: bool
+) -> int:
     """Return the weight of a release at a step: it rises with what is warm, and falls only when replicas are lost.
 
     To take over, the target needs every replica that the traffic of the others leaves it.
 
     Args:
-        wanted: the target as it stands.
+        revision_state: the target as it stands.
         others: the other revisions.
         most: weight of the step, in percent.
         goal: what the group wants.
         late: True if sessions of the old revision have held its replicas for `retireDeadline`: a take-over waits for
             them no longer, and they move as those of a superseded one do.
     """
-    can = carried(wanted, goal)
+    can = carried(revision_state, goal)
     if most == ALL and can:
-        whole = wanted.ready >= min(goal.replicas, replica_split.room_beside(others, goal))
+        whole = revision_state.ready >= min(goal.replicas, replica_split.room_beside(others, goal))
         if late or (can == ALL and whole):
             return ALL
         can = min(can, ALL - 1)
-    stands = wanted.weight if wanted.ready >= max(1, len(wanted.routed)) else 0
+    stands = revision_state.weight if revision_state.ready >= max(1, len(revision_state.routed)) else 0
     return min(most, max(can, stands))
 
 
-def _lacks(wanted: RevisionState, others: Sequence[RevisionState], weight: int, goal: Goal) -> int:
+def _lacks(revision_state: RevisionState, others: Sequence[RevisionState], weight: int, goal: Goal) -> int:
     """Return how many warm replicas the target lacks at a step of which the others leave it room for."""
     room = replica_split.room_beside(others, goal)
-    return max(0, min(replica_split.most(wanted, weight, goal), room) - wanted.ready)
+    return max(0, min(replica_split.most(revision_state, weight, goal), room) - revision_state.ready)
 
 
-def _brought_more(wanted: RevisionState, weight: int, goal: Goal) -> bool:
+def _brought_more(revision_state: RevisionState, weight: int, goal: Goal) -> bool:
     """Return True if the target needs more replicas at a step for what clients bring to it than for its weight."""
-    return replica_split.most(wanted, weight, goal) > replica_split.most(None, weight, goal)
+    return replica_split.most(revision_state, weight, goal) > replica_split.most(None, weight, goal)
 
 
-def _comes(wanted: RevisionState) -> bool:
+def _comes(revision_state: RevisionState) -> bool:
     """Return True if a replica of the target is on its way to be warm, and nothing is known that keeps it from it."""
-    stuck = sum(pod.trouble != "" for pod in wanted.pods if not pod.deleting)
-    return wanted.ready + stuck < wanted.alive and not wanted.failure
+    stuck = sum(pod.trouble != "" for pod in revision_state.pods if not pod.deleting)
+    return revision_state.ready + stuck < revision_state.alive and not revision_state.failure
 
 
 def carried(revision: RevisionState, goal: Goal) -> int:
@@ -242,24 +254,24 @@ def named(traffic: Traffic | None) -> float:
     return sum(flow.named for flow in traffic.flows.values()) / traffic.requests()
 
 
-def _judged(wanted: RevisionState, stable: RevisionState, since: datetime, goal: Goal) -> AnalysisResult:
+def _judged(revision_state: RevisionState, stable: RevisionState, since: datetime, goal: Goal) -> AnalysisResult:
     """Return the result of a step so far; where it begins in this pass, what the routers have counted came before."""
     if goal.traffic is None:
         message = "no router's metrics can be read: check --router-namespaces, or set rollout.steps to []"
         return AnalysisResult(AnalysisOutcome.WAIT, "NoMetrics", message)
     samples = goal.traffic.samples if since < goal.now else {}
-    old, new = samples.get(short(stable.fingerprint), {}), samples.get(short(wanted.fingerprint), {})
+    old, new = samples.get(short(stable.fingerprint), {}), samples.get(short(revision_state.fingerprint), {})
     return analyse(old, new, goal.policy.judge, goal.now - since, goal.policy.retire_deadline)
 
 
-def _deserted(wanted: RevisionState, stable: RevisionState, goal: Goal) -> bool:
+def _deserted(revision_state: RevisionState, stable: RevisionState, goal: Goal) -> bool:
     """Return True if all clients went from the old revision to the new one by themselves, for `retireAfter`."""
     quiet, traffic = retirement.quiet_since(stable, goal), goal.traffic
     if traffic is None or quiet is None or goal.now - quiet < goal.policy.retire_after:
         return False
     if not traffic.known or traffic.flows.get(short(stable.fingerprint), NOTHING).requests:
         return False  # engines are read less often than routers
-    sample = traffic.samples.get(short(wanted.fingerprint), {})
+    sample = traffic.samples.get(short(revision_state.fingerprint), {})
     return any(stratum.requests for stratum in sample.values())
 
 
@@ -268,7 +280,7 @@ def _warming(target: Fingerprint) -> Problem:
 
 
 def _waits(
-    wanted: RevisionState,
+    revision_state: RevisionState,
     step: RevisionStep,
     index: int,
     most: int,
@@ -280,7 +292,7 @@ def _waits(
     """Return what the release waits for, and where it is not time alone, the way out.
 
     Args:
-        wanted: the target as it stands.
+        revision_state: the target as it stands.
         step: the state that it is given.
         index: of the step that its release is at.
         most: weight of that step, in percent.
@@ -289,10 +301,10 @@ def _waits(
         goal: what the group wants.
     """
     policy, since = goal.policy, step.progress.since if step.progress is not None else None
-    has = f"{short(wanted.fingerprint)} has weight {step.weight}"
+    has = f"{short(revision_state.fingerprint)} has weight {step.weight}"
     at = f"step {index + 1} of {len(policy.pauses)}"
-    if not wanted.ready:
-        return _warming(wanted.fingerprint)
+    if not revision_state.ready:
+        return _warming(revision_state.fingerprint)
     if policy.paused:
         return Problem("Paused", f"{has} and the release is paused: set rollout.paused to false to continue")
     if most == 0:
@@ -308,20 +320,20 @@ def _waits(
     if result is not None and result.outcome is AnalysisOutcome.WAIT:
         out = "; set rollout.steps to [] to let it take over without analysis" if left <= timedelta() else ""
         out += ", or apply the previous prompt to take it back" if out and result.reason in UNDECIDED else ""
-        begun = f" since {timestamps.rfc3339(since)}" if out else ""
-        return Problem(result.reason, f"{has} at {at}{begun}: {result.message}{out}")
+        started = f" since {timestamps.rfc3339(since)}" if out else ""
+        return Problem(result.reason, f"{has} at {at}{started}: {result.message}{out}")
     if left > timedelta():
         return Problem("StepPause", f"{has} at {at}, which lasts until {timestamps.rfc3339(goal.now + left)}")
     return Problem("AwaitsPromotion", f"{has} at {at}: set rollout.autoPromote to true to let it take over")
 
 
-def _taken_back(wanted: RevisionState, mark: RolledBack, goal: Goal) -> Release:
+def _taken_back(revision_state: RevisionState, mark: RolledBack, goal: Goal) -> Release:
     """Return the release of a target that was found worse, with the target's own step only."""
-    since = min(wanted.superseded_at or mark.at, goal.now)
-    after = retirement.superseded(replace(wanted, superseded_at=since), goal)
+    since = min(revision_state.superseded_at or mark.at, goal.now)
+    after = retirement.superseded(replace(revision_state, superseded_at=since), goal)
     phase = after.phase if after.phase in GOING else RevisionPhase.ROLLED_BACK
     step = RevisionStep(
-        wanted.fingerprint,
+        revision_state.fingerprint,
         phase,
         0,
         superseded_at=since,
@@ -329,4 +341,4 @@ def _taken_back(wanted: RevisionState, mark: RolledBack, goal: Goal) -> Release:
         rolled_back=mark,
         moves=after.moves,
     )
-    return Release({wanted.fingerprint: step}, goal.replicas, mark.why)
+    return Release({revision_state.fingerprint: step}, goal.replicas, mark.why)

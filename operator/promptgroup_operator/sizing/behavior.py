@@ -33,40 +33,45 @@ class Paced:
     """Time at which more may be done if nothing else changes; None when nothing is held back."""
 
 
-def pace(past: Past, current: int, wanted: int, behavior: Behavior, now: datetime) -> Paced:
+def pace(past: Past, current: int, desired: int, behavior: Behavior, now: datetime) -> Paced:
     """Return how far the number may go at once towards `wanted`, the latest recommendation in `past`."""
-    steady, until = _stabilised(past, current, wanted, behavior, now)
+    steady, until = _stabilised(past, current, desired, behavior, now)
     if steady > current:
         value, again = _up(past, current, steady, behavior.scale_up, now)
     elif steady < current:
         value, again = _down(past, current, steady, behavior.scale_down, now)
     else:
         value, again = steady, None
-    waits = [each for each in (until, again) if each is not None]
-    return Paced(value, steady != wanted, value != steady, min(waits) if waits else None)
+    waits = [item for item in (until, again) if item is not None]
+    return Paced(value, steady != desired, value != steady, min(waits) if waits else None)
 
 
 def _stabilised(
-    past: Past, current: int, wanted: int, behavior: Behavior, now: datetime
+    past: Past, current: int, desired: int, behavior: Behavior, now: datetime
 ) -> tuple[int, timedelta | None]:
     """Return the number between the least of the window for rising and the greatest of the window for falling."""
     up = timedelta(seconds=behavior.scale_up.stabilization_window_seconds)
     down = timedelta(seconds=behavior.scale_down.stabilization_window_seconds)
-    least = min([wanted, *(each.value for each in past.recommended if now - each.until < up)])
-    most = max([wanted, *(each.value for each in past.recommended if now - each.until < down)])
+    least = min(
+        [desired, *(recommendation.value for recommendation in past.recommended if now - recommendation.until < up)]
+    )
+    most = max(
+        [desired, *(recommendation.value for recommendation in past.recommended if now - recommendation.until < down)]
+    )
     steady = max(min(current, most), least)
-    if steady == wanted:
+    if steady == desired:
         return steady, None
-    window = up if wanted > steady else down
+    window = up if desired > steady else down
     holds = [
-        each.until + window - now
-        for each in past.recommended
-        if now - each.until < window and (each.value < wanted if wanted > steady else each.value > wanted)
+        recommendation.until + window - now
+        for recommendation in past.recommended
+        if now - recommendation.until < window
+        and (recommendation.value < desired if desired > steady else recommendation.value > desired)
     ]
     return steady, min(holds, default=None)
 
 
-def _up(past: Past, current: int, wanted: int, rules: ScaleUpRules, now: datetime) -> tuple[int, timedelta | None]:
+def _up(past: Past, current: int, desired: int, rules: ScaleUpRules, now: datetime) -> tuple[int, timedelta | None]:
     if rules.select_policy is SelectPolicy.DISABLED:
         return current, None
     allowed = []
@@ -75,12 +80,12 @@ def _up(past: Past, current: int, wanted: int, rules: ScaleUpRules, now: datetim
         more = policy.value if policy.type is PolicyType.PODS else math.ceil(before * policy.value / 100)
         allowed.append(before + more)
     most = max(current, min(allowed) if rules.select_policy is SelectPolicy.MIN else max(allowed))
-    if wanted <= most:
-        return wanted, None
-    return most, _renewed(past.changes, [each.period_seconds for each in rules.policies], now)
+    if desired <= most:
+        return desired, None
+    return most, _renewed(past.changes, [scaling_policy.period_seconds for scaling_policy in rules.policies], now)
 
 
-def _down(past: Past, current: int, wanted: int, rules: ScaleDownRules, now: datetime) -> tuple[int, timedelta | None]:
+def _down(past: Past, current: int, desired: int, rules: ScaleDownRules, now: datetime) -> tuple[int, timedelta | None]:
     if rules.select_policy is SelectPolicy.DISABLED:
         return current, None
     allowed = []
@@ -89,18 +94,18 @@ def _down(past: Past, current: int, wanted: int, rules: ScaleDownRules, now: dat
         pods = policy.type is PolicyType.PODS
         allowed.append(before - policy.value if pods else math.floor(before * (1 - policy.value / 100)))
     least = min(current, max(allowed) if rules.select_policy is SelectPolicy.MIN else min(allowed))
-    if wanted >= least:
-        return wanted, None
-    return least, _renewed(past.changes, [each.period_seconds for each in rules.policies], now)
+    if desired >= least:
+        return desired, None
+    return least, _renewed(past.changes, [scaling_policy.period_seconds for scaling_policy in rules.policies], now)
 
 
 def _changed(changes: Sequence[SizeChange], seconds: int, now: datetime) -> int:
     """Return the replicas that the period added, less those that it took away."""
-    return sum(each.by for each in changes if now - each.at < timedelta(seconds=seconds))
+    return sum(change.by for change in changes if now - change.at < timedelta(seconds=seconds))
 
 
 def _renewed(changes: Sequence[SizeChange], periods: Sequence[int], now: datetime) -> timedelta:
     """Return when the first of the changes leaves its period; the shortest period where there is none."""
     spans = [timedelta(seconds=period) for period in periods]
-    ends = [each.at + span - now for each in changes for span in spans if now - each.at < span]
+    ends = [change.at + span - now for change in changes for span in spans if now - change.at < span]
     return min(ends, default=min(spans))

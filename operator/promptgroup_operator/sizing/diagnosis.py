@@ -114,42 +114,42 @@ def diagnose(load: GroupLoad | None, wave: Cause | None, before: str) -> Diagnos
     if may is None:
         return _alone(load, engines, rate)
     # what was found repeats, also while the sessions are too few to tell
-    told = f"{_found(engines, rate)}, of {_share(max(rate, may))} that repeat"
+    message = f"{_found(engines, rate)}, of {_share(max(rate, may))} that repeat"
     low = rate < (LOW if before in WELL else RECOVERED).of(may)
     if low and drift is not None:
-        return Diagnosis(False, "PromptDrift", f"{told}: {_where(drift)}")
+        return Diagnosis(False, "PromptDrift", f"{message}: {_where(drift)}")
     if load.clients is not None and load.clients.opening == 0 and before in STANDING:
-        return Diagnosis(STANDING[before], before, f"{told}; no session began, so the length of sessions is unknown")
+        return Diagnosis(STANDING[before], before, f"{message}; no session began, so the length of sessions is unknown")
     if low and (_outgrown(load) or (wave is None and caches_full(load))):
         # no wave makes sessions outgrow the caches: a replica that joins brings more room than what moves takes
-        return Diagnosis(False, "Thrashing", f"{told}: {_too_small(load)}")
+        return Diagnosis(False, "Thrashing", f"{message}: {_too_small(load)}")
     little = max(rate, may) < SHARED and (ceiling(load) is not None or rate < SHARED)
     # where so little repeats, what moves is no dip; but of a revision that begins all sessions open
     if wave is not None and ((low or little) if wave is Cause.RELEASE else (low and not little)):
         return Diagnosis(
-            None, wave.value, f"{told}: this is expected after a change of the group and recovers by itself"
+            None, wave.value, f"{message}: this is expected after a change of the group and recovers by itself"
         )
     if little:
         text = "requests share too little for a group to pay: serve them without a group, or share more of the prompt"
-        return Diagnosis(False, "LowSharing", f"{told}: {text}")
+        return Diagnosis(False, "LowSharing", f"{message}: {text}")
     if low:
         text = (
             "prompts begin with the declared prefix and sessions fit: check that clients send the whole history and "
             "keep their session key"
         )
-        return Diagnosis(None, "Unexplained", f"{told}: {text}")
-    return _well(engines, rate, may, before, told)
+        return Diagnosis(None, "Unexplained", f"{message}: {text}")
+    return _well(engines, rate, may, before, message)
 
 
-def _well(engines: EngineLoad, rate: float, may: float, before: str, told: str) -> Diagnosis:
+def _well(engines: EngineLoad, rate: float, may: float, before: str, result: str) -> Diagnosis:
     """Return the diagnosis of hits that are well, which they may be for a KV tier."""
     brought = _brought(engines)
     if brought >= TIERED and rate - brought < (RECOVERED if before == CARRIED else LOW).of(may):
         text = (
             "the GPUs' memory is too small for the live sessions, and the KV tier carries them: no replica is missing"
         )
-        return Diagnosis(True, CARRIED, f"{told}: {text}")
-    return Diagnosis(True, HEALTHY, told)
+        return Diagnosis(True, CARRIED, f"{result}: {text}")
+    return Diagnosis(True, HEALTHY, result)
 
 
 def _too_small(load: GroupLoad) -> str:
@@ -193,18 +193,18 @@ def _outgrown(load: GroupLoad) -> bool:
 
 def _idle(drift: PromptDrift | None, before: str) -> Diagnosis:
     """Return the diagnosis where no prompt was looked up: the latest one stands, as rare traffic changes nothing."""
-    told = "no request reached an engine"
+    text = "no request reached an engine"
     if drift is not None:
-        return Diagnosis(False, "PromptDrift", f"{told}: {_where(drift)}")
-    return Diagnosis(STANDING.get(before), before if before in STANDING else "NoTraffic", told)
+        return Diagnosis(False, "PromptDrift", f"{text}: {_where(drift)}")
+    return Diagnosis(STANDING.get(before), before if before in STANDING else "NoTraffic", text)
 
 
 def _alone(load: GroupLoad, engines: EngineLoad, rate: float) -> Diagnosis:
     """Return the diagnosis without the routers' view of prompts: only what engines say by themselves."""
-    told = _found(engines, rate)
+    text = _found(engines, rate)
     if rate < LOW.share and caches_full(load):
-        return Diagnosis(False, "Thrashing", f"{told}: running requests fill the KV cache, so more replicas would help")
-    return Diagnosis(None, "RoutersUnknown", f"{told}: no router reports which part of the prompts repeats")
+        return Diagnosis(False, "Thrashing", f"{text}: running requests fill the KV cache, so more replicas would help")
+    return Diagnosis(None, "RoutersUnknown", f"{text}: no router reports which part of the prompts repeats")
 
 
 def _found(engines: EngineLoad, rate: float) -> str:

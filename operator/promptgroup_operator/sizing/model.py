@@ -219,8 +219,8 @@ def fit(load: GroupLoad) -> Model | None:
     working_set = _working_set(load, room, seen)
     carried = seen * working_set if working_set is not None and base.tiers is not TierReach.NONE else 0.0
     sized = replace(base, working_set=working_set, carried=carried)
-    found = sized.resident(engines.replicas)
-    history = (hit_rate - tier_one) / found if found > 0 else 0.0
+    resident = sized.resident(engines.replicas)
+    history = (hit_rate - tier_one) / resident if resident > 0 else 0.0
     return replace(sized, history=min(history, 1 - tier_one))
 
 
@@ -234,11 +234,11 @@ def credited(load: GroupLoad, hits: float) -> GroupLoad:
     if engines is None or hits <= engines.hits:
         return load
     rate = prefill_rate(load)
-    found = replace(engines, hits=hits, prefill_rate=rate, computed=None, prefill_busy=None, first_token=nothing)
+    engine_load = replace(engines, hits=hits, prefill_rate=rate, computed=None, prefill_busy=None, first_token=nothing)
     spare = engines.replicas - (engines.queries - hits) / rate if rate else 0.0
     decoding = _decode(load, rate) / spare if spare > 0 and rate else 0.0
     usage = decoding / (1 - decoding) / KV_OVER_WEIGHTS if decoding < 1 else engines.usage
-    served = replace(found, usage=min(engines.usage, usage))
+    served = replace(engine_load, usage=min(engines.usage, usage))
     return replace(load, engines=served, clients=replace(clients, first_token=nothing) if clients is not None else None)
 
 
@@ -259,19 +259,19 @@ def _working_set(load: GroupLoad, room: float | None, seen: float) -> float | No
     clients, engines = load.clients, load.engines
     if clients is None or engines is None or clients.session_tokens is None or clients.sessions is None:
         return None
-    each = clients.session_tokens / clients.sessions if clients.sessions > 0 else 0.0
+    item = clients.session_tokens / clients.sessions if clients.sessions > 0 else 0.0
     live = clients.session_tokens
     if room is not None and seen > 0:
         live = min(live, engines.replicas * room / seen)
-    return live + clients.held * each
+    return live + clients.held * item
 
 
 def _first_token(load: GroupLoad) -> float | None:
     """Return the time to first token as routers saw it, or as engines did where no router was asked."""
-    found = [load.clients.first_token] if load.clients is not None else []
-    found += [load.engines.first_token] if load.engines is not None else []
-    told = next((each for each in found if _tells(each)), None)
-    return quantile(told, QUANTILE) if told is not None else None
+    histograms = [load.clients.first_token] if load.clients is not None else []
+    histograms += [load.engines.first_token] if load.engines is not None else []
+    histogram = next((item for item in histograms if _tells(item)), None)
+    return quantile(histogram, QUANTILE) if histogram is not None else None
 
 
 def _tells(first_token: Histogram) -> bool:

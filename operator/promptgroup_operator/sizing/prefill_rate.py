@@ -41,8 +41,8 @@ def prefill_rate(load: GroupLoad) -> float:
     if engines is None:
         return 0.0
     if not engines.prefill_rate:
-        found = from_requests(load)
-        return found.slow if found is not None else 0.0
+        rate_range = from_requests(load)
+        return rate_range.slow if rate_range is not None else 0.0
     if not engines.computed or not engines.prefill_busy:
         return engines.prefill_rate
     seen = _seen(engines, engines.computed, engines.prefill_busy)
@@ -64,10 +64,10 @@ def from_requests(load: GroupLoad) -> RateRange | None:
 
 def at_fastest(load: GroupLoad) -> GroupLoad:
     """Return the load with the fastest rate that requests allow, as if it had been proven."""
-    found = from_requests(load)
-    if found is None or load.engines is None:
+    rate_range = from_requests(load)
+    if rate_range is None or load.engines is None:
         return load
-    return replace(load, engines=replace(load.engines, prefill_rate=found.fast, computed=None, prefill_busy=None))
+    return replace(load, engines=replace(load.engines, prefill_rate=rate_range.fast, computed=None, prefill_busy=None))
 
 
 def interference(usage: float) -> float:

@@ -16,13 +16,13 @@ LEAST_TOKENS = 64
 
 def find_drift(load: GroupLoad) -> PromptDrift | None:
     """Return where prompts leave the declared prefix, if enough of them lose enough of it; else None."""
-    found = _drifts(load)
-    return found if found is not None and found.share >= SHARE else None
+    prompt_drift = _drifts(load)
+    return prompt_drift if prompt_drift is not None and prompt_drift.share >= SHARE else None
 
 
 def _drifts(load: GroupLoad) -> PromptDrift | None:
-    found = load.drift
-    return found if found is not None and (found.length - found.at) / BYTES_A_TOKEN >= LEAST_TOKENS else None
+    drift = load.drift
+    return drift if drift is not None and (drift.length - drift.at) / BYTES_A_TOKEN >= LEAST_TOKENS else None
 
 
 def without_drift(load: GroupLoad) -> GroupLoad:
@@ -32,15 +32,15 @@ def without_drift(load: GroupLoad) -> GroupLoad:
     they are few: a drift that begins must add no replica before there is enough of it to speak of. Whether the sessions
     fit shows in hits, and these say nothing of it any more.
     """
-    found, engines, share = _drifts(load), load.engines, expected(load)
-    if found is None or engines is None or share is None:
+    prompt_drift, engines, share = _drifts(load), load.engines, expected(load)
+    if prompt_drift is None or engines is None or share is None:
         return load
     most = share * engines.queries
-    hits = min(most, engines.hits + found.share * most)
+    hits = min(most, engines.hits + prompt_drift.share * most)
     if find_drift(load) is None:
         return replace(load, engines=replace(engines, hits=max(hits, engines.hits)))
-    kept = credited(load, hits)
-    if kept is load or kept.engines is None:
+    group_load = credited(load, hits)
+    if group_load is load or group_load.engines is None:
         return load
-    clients = replace(kept.clients, held=0.0, session_tokens=None) if kept.clients is not None else None
-    return replace(kept, engines=replace(kept.engines, waiting=0.0), clients=clients)
+    clients = replace(group_load.clients, held=0.0, session_tokens=None) if group_load.clients is not None else None
+    return replace(group_load, engines=replace(group_load.engines, waiting=0.0), clients=clients)

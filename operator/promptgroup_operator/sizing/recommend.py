@@ -135,9 +135,9 @@ def _tells(load: GroupLoad) -> bool:
     return load.early or (load.engines is not None and not load.stale and not _quiet(load))
 
 
-def _disturbance(wanted: int, group: SizingInput, history: History, now: datetime) -> tuple[History, Wave | None]:
+def _disturbance(desired: int, group: SizingInput, history: History, now: datetime) -> tuple[History, Wave | None]:
     """Return what is remembered of the group's own changes, and the one that still disturbs the caches, if any."""
-    shape = GroupShape(wanted, group.serving, group.revision, group.releasing)
+    shape = GroupShape(desired, group.serving, group.revision, group.releasing)
     wave = transient.current_wave(history.wave, history.shape, shape, history.calm, now)
     disturbed = wave is not None and now - wave.at < transient.settling_time(group.load)
     engines = group.load.engines if group.load is not None else None
@@ -220,38 +220,40 @@ def _advice(
     sure = at_fastest(load)
     answerable = without_drift(transient.without_wave(sure, wave)) if wave is not None else without_drift(sure)
     rising = shared.least_replicas(replace(own, load=answerable), group.others)
-    asked = shared.least_replicas(replace(own, load=sure), group.others)
+    least_replicas = shared.least_replicas(replace(own, load=sure), group.others)
     falling = shared.least_replicas(own, group.others, 1 - limits.TOLERANCE)
-    assert rising is not None and asked is not None and falling is not None  # noqa: S101, PT018 - the load fits
-    target, model = Target(ttft), asked[1]
+    assert rising is not None and least_replicas is not None and falling is not None  # noqa: S101, PT018 - the load fits
+    target, model = Target(ttft), least_replicas[1]
     ranged = from_requests(load)
     doubt = f"; {_doubt(ranged)}" if ranged is not None else ""
-    if min(rising[0], asked[0]) > there:  # a load without its own dip may lack what tells that a queue is none
+    if min(rising[0], least_replicas[0]) > there:  # a load without its own dip may lack what tells that a queue is none
         limit = limits.exceeded(rising[1], there, target) or limits.Limit.UTILISATION
         if wave is not None and limit in limits.OF_THE_PAST and now - wave.at < timedelta(seconds=load.seconds):
-            told = _numbers(model, there, there, target)
-            return _Advice(there, wave.cause.value, f"{told}; these figures include the time before the latest change")
+            numbers = _numbers(model, there, there, target)
+            return _Advice(
+                there, wave.cause.value, f"{numbers}; these figures include the time before the latest change"
+            )
         return _Advice(rising[0], limit.value, _numbers(rising[1], there, rising[0], target) + doubt)
     if falling[0] < there and not group.releasing:
         return _Advice(falling[0], "DemandFell", _numbers(falling[1], there, falling[0], target) + doubt)
-    told = _numbers(model, there, there, target) + doubt
-    if asked[0] > there and find_drift(load) is not None:
+    numbers = _numbers(model, there, there, target) + doubt
+    if least_replicas[0] > there and find_drift(load) is not None:
         return _Advice(
-            there, "PromptDrift", f"{told}; prompts differ from the declared one, so more replicas do not help"
+            there, "PromptDrift", f"{numbers}; prompts differ from the declared one, so more replicas do not help"
         )
-    if asked[0] > there and wave is not None:
-        return _Advice(there, wave.cause.value, f"{told}; the hit rate is recovering from the latest change")
+    if least_replicas[0] > there and wave is not None:
+        return _Advice(there, wave.cause.value, f"{numbers}; the hit rate is recovering from the latest change")
     if limits.is_late(model, target):
         return _Advice(
-            there, "TargetOutOfReach", f"{told}; the prefill alone takes this long, so more replicas do not help"
+            there, "TargetOutOfReach", f"{numbers}; the prefill alone takes this long, so more replicas do not help"
         )
-    return _Advice(there, "WithinTarget", told)
+    return _Advice(there, "WithinTarget", numbers)
 
 
-def _doubt(found: RateRange) -> str:
+def _doubt(rate_range: RateRange) -> str:
     return (
-        f"prefill rate {found.slow:.0f} to {found.fast:.0f} tokens/s, estimated from requests because no warm-up could "
-        "measure it"
+        f"prefill rate {rate_range.slow:.0f} to {rate_range.fast:.0f} tokens/s, estimated from requests "
+        "because no warm-up could measure it"
     )
 
 
@@ -270,13 +272,13 @@ def _numbers(model: Model, there: int, value: int, target: Target) -> str:
     """Return the figures of the decision, for the present number and for the one that is asked for."""
 
     def of(n: int) -> str:
-        told = f"{_replicas(n)}: utilisation {model.utilisation(n):.0%}, hit rate {model.hit_rate(n):.0%}"
+        text = f"{_replicas(n)}: utilisation {model.utilisation(n):.0%}, hit rate {model.hit_rate(n):.0%}"
         filled = model.filled(n)
         if filled is not None:
-            told += f", working set {filled:.0%} of the KV cache"
+            text += f", working set {filled:.0%} of the KV cache"
         if target.ttft is not None:
-            told += f", p{QUANTILE * 100:.0f} TTFT {1000 * model.ttft(n):.0f} ms (target {1000 * target.ttft:.0f} ms)"
-        return told
+            text += f", p{QUANTILE * 100:.0f} TTFT {1000 * model.ttft(n):.0f} ms (target {1000 * target.ttft:.0f} ms)"
+        return text
 
     return of(there) if value == there else f"{of(there)}; {of(value)}"
 

@@ -27,26 +27,26 @@ def least_replicas(own: PoolMember, others: Sequence[PoolMember], margin: float 
     model = fit(own.load) if own.load is not None else None
     if model is None:
         return None
-    fitted = [(each, fit(each.load)) for each in others if each.load is not None]
-    known = [(each, found) for each, found in fitted if found is not None]
-    members, models = [own, *(each for each, _ in known)], [model, *(found for _, found in known)]
-    whole = fit(together([each.load for each in members if each.load is not None]))
+    fitted = [(other, fit(other.load)) for other in others if other.load is not None]
+    known = [(pool_member, result) for pool_member, result in fitted if result is not None]
+    members, models = [own, *(pool_member for pool_member, _ in known)], [model, *(result for _, result in known)]
+    whole = fit(together([member.load for member in members if member.load is not None]))
     if len(members) == 1 or whole is None:
         return limits.least_replicas(model, 1, own.high, Target(own.ttft), margin), model
-    targets = [each.ttft for each in members if each.ttft is not None]
-    low, high = sum(each.low for each in members), sum(each.high for each in members)
+    targets = [member.ttft for member in members if member.ttft is not None]
+    low, high = sum(member.low for member in members), sum(member.high for member in members)
     total = limits.least_replicas(whole, low, high, Target(min(targets, default=None)), margin)
-    parts = [_weight(each) for each in models]
+    parts = [_weight(item) for item in models]
     return _part(members, parts, total, rising=margin == 1.0), model
 
 
 def _part(members: Sequence[PoolMember], weights: Sequence[float], total: int, *, rising: bool) -> int:
     """Return the first member's part. A pool that is large enough lends what one of its groups lacks."""
-    if rising and total > sum(each.high for each in members):
+    if rising and total > sum(member.high for member in members):
         return members[0].high + 1
-    there = sum(each.current for each in members)
+    there = sum(member.current for member in members)
     if total > there if rising else total < there:
-        return split(total, weights, [(each.low, each.high) for each in members])[0]
+        return split(total, weights, [(member.low, member.high) for member in members])[0]
     return members[0].current
 
 
@@ -77,63 +77,63 @@ def split(total: int, weights: Sequence[float], bounds: Sequence[tuple[int, int]
 
 def together(loads: Sequence[GroupLoad]) -> GroupLoad:
     """Return the load of several groups as one."""
-    engines = [each.engines for each in loads if each.engines is not None]
-    clients = [each.clients for each in loads if each.clients is not None]
+    engines = [load.engines for load in loads if load.engines is not None]
+    clients = [load.clients for load in loads if load.clients is not None]
     return GroupLoad(
-        seconds=max(each.seconds for each in loads),
+        seconds=max(load.seconds for load in loads),
         engines=_engines(engines),
         clients=_clients(clients) if len(clients) == len(loads) else None,
         tiers=loads[0].tiers,  # their engines are the same
     )
 
 
-def _engines(each: Sequence[EngineLoad]) -> EngineLoad:
-    replicas = sum(one.replicas for one in each)
-    first, *rest = each
+def _engines(engine_loads: Sequence[EngineLoad]) -> EngineLoad:
+    replicas = sum(one.replicas for one in engine_loads)
+    first, *rest = engine_loads
     first_token = first.first_token
     for one in rest:
         first_token = first_token + one.first_token
     return EngineLoad(
         replicas=replicas,
-        coverage=min(one.coverage for one in each),
-        requests=sum(one.requests for one in each),
-        queries=sum(one.queries for one in each),
-        hits=sum(one.hits for one in each),
-        tiered=sum(one.tiered for one in each),
-        generated=sum(one.generated for one in each),
-        computed=_sum([one.computed for one in each]),
-        prefill_busy=_sum([one.prefill_busy for one in each]),
-        decode_busy=_sum([one.decode_busy for one in each]),
-        queue_busy=_sum([one.queue_busy for one in each]),
-        running=sum(one.running for one in each),
-        waiting=sum(one.waiting for one in each),
-        usage=sum(one.usage * one.replicas for one in each) / replicas if replicas else 0.0,
-        preemptions=_sum([one.preemptions for one in each]),
+        coverage=min(one.coverage for one in engine_loads),
+        requests=sum(one.requests for one in engine_loads),
+        queries=sum(one.queries for one in engine_loads),
+        hits=sum(one.hits for one in engine_loads),
+        tiered=sum(one.tiered for one in engine_loads),
+        generated=sum(one.generated for one in engine_loads),
+        computed=_sum([one.computed for one in engine_loads]),
+        prefill_busy=_sum([one.prefill_busy for one in engine_loads]),
+        decode_busy=_sum([one.decode_busy for one in engine_loads]),
+        queue_busy=_sum([one.queue_busy for one in engine_loads]),
+        running=sum(one.running for one in engine_loads),
+        waiting=sum(one.waiting for one in engine_loads),
+        usage=sum(one.usage * one.replicas for one in engine_loads) / replicas if replicas else 0.0,
+        preemptions=_sum([one.preemptions for one in engine_loads]),
         first_token=first_token,
-        kv_tokens=min((one.kv_tokens for one in each if one.kv_tokens), default=0),
-        prefill_rate=min((one.prefill_rate for one in each if one.prefill_rate), default=0.0),
+        kv_tokens=min((one.kv_tokens for one in engine_loads if one.kv_tokens), default=0),
+        prefill_rate=min((one.prefill_rate for one in engine_loads if one.prefill_rate), default=0.0),
     )
 
 
-def _clients(each: Sequence[ClientLoad]) -> ClientLoad:
-    requests = sum(one.requests for one in each)
-    first, *rest = each
+def _clients(client_loads: Sequence[ClientLoad]) -> ClientLoad:
+    requests = sum(one.requests for one in client_loads)
+    first, *rest = client_loads
     first_token = first.first_token
     for one in rest:
         first_token = first_token + one.first_token
-    declared = sum(one.requests * one.declared_tokens for one in each) / requests if requests else 0
+    declared = sum(one.requests * one.declared_tokens for one in client_loads) / requests if requests else 0
     return replace(
         first,
         requests=requests,
-        errors=sum(one.errors for one in each),
-        prompt_tokens=sum(one.prompt_tokens for one in each),
-        sessions=_sum([one.sessions for one in each]),
-        session_tokens=_sum([one.session_tokens for one in each]),
+        errors=sum(one.errors for one in client_loads),
+        prompt_tokens=sum(one.prompt_tokens for one in client_loads),
+        sessions=_sum([one.sessions for one in client_loads]),
+        session_tokens=_sum([one.session_tokens for one in client_loads]),
         declared_tokens=round(declared),
         first_token=first_token,
         opening=None,
         evicted=(),
-        held=sum(one.held for one in each),
+        held=sum(one.held for one in client_loads),
     )
 
 

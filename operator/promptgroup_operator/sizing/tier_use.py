@@ -69,15 +69,15 @@ def _without_tiers(engines: EngineLoad, clients: ClientLoad, before: str) -> Dia
     evicted = sum(clients.evicted)
     useful = sum(clients.evicted[:-1])
     share = useful / computed if computed else 0.0
-    told = f"{_share(evicted, computed)} of the prompt tokens that were computed had been evicted"
+    message = f"{_share(evicted, computed)} of the prompt tokens that were computed had been evicted"
     if useful < LEAST * engines.queries or share < (STAYS if before == WOULD_HELP else WORTH):
         far = f", {_share(evicted - useful, evicted)} of them too long ago for a tier" if evicted > useful else ""
-        return Diagnosis(False, "TierNotNeeded", told + far)
+        return Diagnosis(False, "TierNotNeeded", message + far)
     bands = zip(names.EVICTED_WITHIN, accumulate(clients.evicted[:-1]), strict=False)
     caches, kept = next((band, tokens) for band, tokens in bands if tokens >= MOST * useful)
     size = f", {int(caches) * engines.kv_tokens:,} tokens for each replica," if engines.kv_tokens else ""
     text = f"a KV tier of {caches} times the GPUs' cache{size} would have found {_share(kept, evicted)} of them"
-    return Diagnosis(True, WOULD_HELP, f"{told}; {text}")
+    return Diagnosis(True, WOULD_HELP, f"{message}; {text}")
 
 
 def _share(part: float, whole: float) -> str:

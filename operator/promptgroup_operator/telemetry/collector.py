@@ -65,9 +65,9 @@ class PassSummary:
 def summarize(size: SizingDecision, world: World, before: PassSummary | None, now: datetime) -> PassSummary:
     """Return the findings of a pass; while no load is known, the time of the last known one is kept."""
     load = world.load
-    known = load is not None and load.engines is not None and not load.stale
+    is_known = load is not None and load.engines is not None and not load.stale
     read = before.read if before is not None else None
-    newest = now if known else read
+    newest = now if is_known else read
     replicas = tuple(_replicas(world))
     return PassSummary(size, world.hit_rate, newest, replicas, world.tier_hit_rate, world.tier_hit_rates)
 
@@ -123,11 +123,11 @@ def families(
         key = Key(group["metadata"]["namespace"], group["metadata"]["name"])
         named, look = (key.namespace, key.name), looks.get(key)
         info.add_metric(named, _identity(key, group))
-        for each in group.get("status", {}).get("conditions", []):
+        for item in group.get("status", {}).get("conditions", []):
             for status in STATUSES:
-                condition.add_metric([*named, each["type"], status], float(each["status"].lower() == status))
-            if each["type"] in reasons:
-                reasons[each["type"]].add_metric([*named, each["reason"]], 1.0)
+                condition.add_metric([*named, item["type"], status], float(item["status"].lower() == status))
+            if item["type"] in reasons:
+                reasons[item["type"]].add_metric([*named, item["reason"]], 1.0)
         for family, read in numbers:
             value = read(group, look)
             if value is not None:
@@ -139,9 +139,9 @@ def families(
         for replica in look.replicas if look is not None else ():
             place = [*named, replica.revision, str(replica.slot)]
             for series, figure in of_replicas:
-                told = figure(replica)
-                if told is not None:
-                    series.add_metric(place, told)
+                value = figure(replica)
+                if value is not None:
+                    series.add_metric(place, value)
     yield from (info, condition, *reasons.values(), price, *(family for family, _ in numbers), sources)
     yield from (series for series, _ in of_replicas)
 
@@ -201,7 +201,7 @@ NUMBERS: Final[tuple[tuple[str, str, _Read], ...]] = (
     (
         "promptgroup_status_warm_replicas",
         "Those of them that are warm.",
-        _status(lambda status: sum(each.get("warm", 0) for each in status.get("revisions", []))),
+        _status(lambda status: sum(revision.get("warm", 0) for revision in status.get("revisions", []))),
     ),
     (
         "promptgroup_hit_ratio",

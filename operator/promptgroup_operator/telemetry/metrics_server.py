@@ -135,8 +135,10 @@ async def _limit(runner: web.AppRunner, clock: Callable[[], float]) -> None:
     since: dict[web.RequestHandler, float] = {}
     while True:
         now, server = clock(), runner.server
-        since = {each: since.get(each, now) for each in (server.connections if server is not None else ())}
-        for age, (each, at) in enumerate(sorted(since.items(), key=lambda item: -item[1])):
-            if (now - at >= OPEN_SECONDS or age >= CONNECTIONS) and each.transport is not None:
-                each.transport.abort()
+        since = {
+            connection: since.get(connection, now) for connection in (server.connections if server is not None else ())
+        }
+        for age, (request_handler, at) in enumerate(sorted(since.items(), key=lambda item: -item[1])):
+            if (now - at >= OPEN_SECONDS or age >= CONNECTIONS) and request_handler.transport is not None:
+                request_handler.transport.abort()
         await asyncio.sleep(LOOK_SECONDS)

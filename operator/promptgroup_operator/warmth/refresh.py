@@ -81,14 +81,14 @@ def due_at(pod: Pod, every: timedelta) -> datetime | None:
 
 def pressed(then: Reading, last: Reading, prefix: int) -> bool:
     """Return True if the engine wrote so much since `then` that the prefix may be evicted, or soon will be."""
-    asked = last.queries - last.own_queries - then.queries + then.own_queries
-    taken = asked + last.generated - then.generated
+    requested = last.queries - last.own_queries - then.queries + then.own_queries
+    taken = requested + last.generated - then.generated
     if not then.kv_tokens or taken <= 0:
         return False
     return taken >= MARGIN * (then.kv_tokens * (1 - then.usage) - prefix)
 
 
-def judge_answer(refresh: Refresh, found: RefreshAnswer, now: datetime) -> Outcome | None:
+def judge_answer(refresh: Refresh, refresh_answer: RefreshAnswer, now: datetime) -> Outcome | None:
     """Return what the replica's condition must say after the refresh; None when it may stand. It stays in service.
 
     found in cache      lost lately   pressed   then          condition
@@ -99,25 +99,29 @@ def judge_answer(refresh: Refresh, found: RefreshAnswer, now: datetime) -> Outco
     less                yes           yes       there         PrefixEvictedUnderPressure
     less                otherwise               there         PrefixEvicted
     """
-    if found.cached is None or found.then is None:
+    if refresh_answer.cached is None or refresh_answer.then is None:
         return None
     lost = _lost_lately(refresh, now)
-    if found.cached >= refresh.needed:
+    if refresh_answer.cached >= refresh.needed:
         if lost or refresh.said.reason == WarmReason.PROVEN:
             return None
-        return Outcome(WarmReason.PROVEN, f"{found.cached} of {refresh.prefix} prefix tokens are in cache")
-    gone = f"{found.cached} of {refresh.prefix} prefix tokens were left in cache"
-    again = f"copied from a KV tier ({found.copied} tokens) or computed again" if found.copied else "computed again"
-    if found.then < refresh.needed:
+        return Outcome(WarmReason.PROVEN, f"{refresh_answer.cached} of {refresh.prefix} prefix tokens are in cache")
+    gone = f"{refresh_answer.cached} of {refresh.prefix} prefix tokens were left in cache"
+    again = (
+        f"copied from a KV tier ({refresh_answer.copied} tokens) or computed again"
+        if refresh_answer.copied
+        else "computed again"
+    )
+    if refresh_answer.then < refresh.needed:
         return Outcome(
             WarmReason.PRESSED,
             f"{gone}; the rest was {again} and evicted at once: the KV cache is too small for what runs",
         )
-    if not found.reading.kv_tokens:
+    if not refresh_answer.reading.kv_tokens:
         return Outcome(
             WarmReason.EVICTED, f"{gone}; the rest was {again}. The engine does not report the size of its cache"
         )
-    if not pressed(refresh.last_seen.then, found.reading, max(refresh.crowd, refresh.prefix)):
+    if not pressed(refresh.last_seen.then, refresh_answer.reading, max(refresh.crowd, refresh.prefix)):
         return Outcome(
             WarmReason.EVICTED,
             f"{gone} without pressure (the cache was reset); the rest was {again}",
@@ -131,21 +135,23 @@ def judge_answer(refresh: Refresh, found: RefreshAnswer, now: datetime) -> Outco
     )
 
 
-def seen_after(refresh: Refresh, found: RefreshAnswer, took: timedelta, now: datetime) -> LastSeen:
+def seen_after(refresh: Refresh, refresh_answer: RefreshAnswer, took: timedelta, now: datetime) -> LastSeen:
     """Return what is known of the prefix after the refresh, which took so long."""
-    if _is_lost(refresh, found):
-        return LastSeen(now, found.reading, found.reading, now, took.total_seconds())
-    return LastSeen(now, found.reading, found.reading, refresh.last_seen.lost, refresh.last_seen.rewarmed_in)
+    if _is_lost(refresh, refresh_answer):
+        return LastSeen(now, refresh_answer.reading, refresh_answer.reading, now, took.total_seconds())
+    return LastSeen(
+        now, refresh_answer.reading, refresh_answer.reading, refresh.last_seen.lost, refresh.last_seen.rewarmed_in
+    )
 
 
 def first_seen(pod: Pod, reading: Reading, now: datetime) -> LastSeen:
     """Return what is known of the prefix of a replica that was proven warm, before this process refreshed it."""
-    told = pod.warm is not None and pod.warm.reason in (WarmReason.EVICTED, WarmReason.PRESSED)
-    return LastSeen(now, reading, reading, now if told else None)
+    is_gone = pod.warm is not None and pod.warm.reason in (WarmReason.EVICTED, WarmReason.PRESSED)
+    return LastSeen(now, reading, reading, now if is_gone else None)
 
 
-def _is_lost(refresh: Refresh, found: RefreshAnswer) -> bool:
-    return found.cached is not None and found.cached < refresh.needed
+def _is_lost(refresh: Refresh, refresh_answer: RefreshAnswer) -> bool:
+    return refresh_answer.cached is not None and refresh_answer.cached < refresh.needed
 
 
 def _lost_lately(refresh: Refresh, now: datetime) -> bool:

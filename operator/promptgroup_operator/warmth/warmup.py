@@ -78,7 +78,7 @@ def judge_evidence(
         )
     needed = shared // evidence.step * evidence.step
     cached = evidence.cached_tokens - (0 if any_tier else evidence.tiered)
-    found = f"{cached} of {shared} prefix tokens are in cache{_brought(evidence, any_tier=any_tier)}"
+    result = f"{cached} of {shared} prefix tokens are in cache{_brought(evidence, any_tier=any_tier)}"
     if needed == 0:
         return Outcome(
             WarmReason.SHORT,
@@ -87,17 +87,18 @@ def judge_evidence(
             measured,
         )
     if cached >= needed:
-        return Outcome(WarmReason.PROVEN, found, measured)
+        return Outcome(WarmReason.PROVEN, result, measured)
     if evidence.tiered:
         return Outcome(
             WarmReason.NOT_CACHED,
-            f"{found}, {needed} are expected in the GPU's memory: give the cache more of it, or accept a prefix that "
-            "comes from a KV tier (warmup.tier: Any)",
+            f"{result}, {needed} are expected in the GPU's memory: give the cache more of it, or accept a prefix "
+            "that comes from a KV tier (warmup.tier: Any)",
             measured,
         )
     return Outcome(
         WarmReason.NOT_CACHED,
-        f"{found}, {needed} are expected: the engine evicts the prefix (cache too small) or does not share it (salted)",
+        f"{result}, {needed} are expected: the engine evicts the prefix (cache too small) or does not share it "
+        "(salted)",
         measured,
     )
 

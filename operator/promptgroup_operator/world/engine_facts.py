@@ -84,14 +84,14 @@ def completed(fresh: Measured, known: Measured) -> Measured:
     )
 
 
-def together(found: Iterable[Measured]) -> Measured:
+def together(result: Iterable[Measured]) -> Measured:
     """Return what holds for every engine of a revision: the least capacity, the longest count; 0 is left out."""
-    each = tuple(found)
+    item = tuple(result)
     return Measured(
-        kv_tokens=min((one.kv_tokens for one in each if one.kv_tokens), default=0),
-        prefill_rate=min((one.prefill_rate for one in each if one.prefill_rate), default=0),
-        prefix_tokens=max((one.prefix_tokens for one in each), default=0),
-        copy_rate=min((one.copy_rate for one in each if one.copy_rate), default=0),
+        kv_tokens=min((one.kv_tokens for one in item if one.kv_tokens), default=0),
+        prefill_rate=min((one.prefill_rate for one in item if one.prefill_rate), default=0),
+        prefix_tokens=max((one.prefix_tokens for one in item), default=0),
+        copy_rate=min((one.copy_rate for one in item if one.copy_rate), default=0),
     )
 
 

@@ -58,22 +58,22 @@ _CONDITION = ("type", "status", "reason", "message", "lastTransitionTime")
 _POD_CONDITIONS = frozenset(("ContainersReady", "PodScheduled", "Ready", names.CONDITION_PREFIX_WARM))
 
 
-def kept(found: Manifest, kind: str) -> Manifest:
+def kept(manifest: Manifest, kind: str) -> Manifest:
     """Return what is kept of an object of a watched kind, with its kind and version, which items of lists lack.
 
     Raises:
         KeyError, TypeError, ValueError, AttributeError: it is not an object of Kubernetes.
     """
-    identity = {"apiVersion": found.get("apiVersion", _VERSIONS.get(kind, "")), "kind": kind}
-    return {**identity, "metadata": _metadata(found["metadata"]), **_PARTS.get(kind, _others)(found)}
+    identity = {"apiVersion": manifest.get("apiVersion", _VERSIONS.get(kind, "")), "kind": kind}
+    return {**identity, "metadata": _metadata(manifest["metadata"]), **_PARTS.get(kind, _others)(manifest)}
 
 
-def whole(found: Manifest, kind: str) -> Manifest:
+def whole(manifest: Manifest, kind: str) -> Manifest:
     """Return all of an object, with its kind, but for what nobody reads of any."""
-    metadata = {key: value for key, value in found["metadata"].items() if key != "managedFields"}
+    metadata = {key: value for key, value in manifest["metadata"].items() if key != "managedFields"}
     if LAST_APPLIED in (metadata.get("annotations") or {}):
         metadata["annotations"] = {key: value for key, value in metadata["annotations"].items() if key != LAST_APPLIED}
-    return {**found, "kind": kind, "metadata": metadata}
+    return {**manifest, "kind": kind, "metadata": metadata}
 
 
 def with_template(deployment: Manifest, template: Mapping[str, Any] | None = None) -> Manifest:
@@ -89,13 +89,13 @@ def digest(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 
-def _group(found: Manifest) -> dict[str, Any]:
-    metadata, spec = found["metadata"], found.get("spec", {})
+def _group(manifest: Manifest) -> dict[str, Any]:
+    metadata, spec = manifest["metadata"], manifest.get("spec", {})
     annotations = {key: value for key, value in (metadata.get("annotations") or {}).items() if key != LAST_APPLIED}
     mine = [metadata.get("uid"), metadata.get("generation"), metadata.get("labels"), annotations]
-    told = {"spec": spec, WRITTEN: digest(mine)} | _picked(found, ("status",))
+    result = {"spec": spec, WRITTEN: digest(mine)} | _picked(manifest, ("status",))
     if not _is_long(json.dumps(spec)):
-        return told
+        return result
     summary = _picked(spec, ("model", "modelAliases", "replicas", "engineFrom"))
     engine = spec.get("engine", {})
     summary["engine"] = _picked(engine, ("type",))
@@ -103,7 +103,7 @@ def _group(found: Manifest) -> dict[str, Any]:
         summary["engine"]["resources"] = {"limits": gpus}
     if sizing := spec.get("sizing"):
         summary["sizing"] = _picked(sizing, ("minReplicas", "maxReplicas"))
-    return {**told, "spec": summary, SHORTENED: True}
+    return {**result, "spec": summary, SHORTENED: True}
 
 
 def _gpus(engine: Mapping[str, Any]) -> dict[str, Any]:
@@ -113,10 +113,10 @@ def _gpus(engine: Mapping[str, Any]) -> dict[str, Any]:
     return {name: count for name, count in gpus[:ITEMS] if isinstance(count, int) or len(count) <= LONGEST_COUNT}
 
 
-def _deployment(found: Manifest) -> dict[str, Any]:
-    spec, status = found.get("spec") or {}, found.get("status") or {}
+def _deployment(manifest: Manifest) -> dict[str, Any]:
+    spec, status = manifest.get("spec") or {}, manifest.get("status") or {}
     text = json.dumps(spec.get("template"))
-    told = {
+    result = {
         "spec": {key: _short(value) for key, value in spec.items() if key != "template"},
         "status": {
             **_picked(status, ("observedGeneration", "availableReplicas")),
@@ -124,20 +124,20 @@ def _deployment(found: Manifest) -> dict[str, Any]:
         },
         DIGEST: digest(spec.get("template")),
     }
-    return told | ({SHORTENED: True} if _is_long(text) else {TEMPLATE: text.encode()})
+    return result | ({SHORTENED: True} if _is_long(text) else {TEMPLATE: text.encode()})
 
 
-def _budget(found: Manifest) -> dict[str, Any]:
-    return {"spec": {key: _short(value) for key, value in (found.get("spec") or {}).items()}}
+def _budget(manifest: Manifest) -> dict[str, Any]:
+    return {"spec": {key: _short(value) for key, value in (manifest.get("spec") or {}).items()}}
 
 
-def _pod(found: Manifest) -> dict[str, Any]:
-    spec, status = found.get("spec") or {}, found.get("status") or {}
-    conditions = (each for each in status.get("conditions") or () if each.get("type") in _POD_CONDITIONS)
-    engine = [each for each in spec.get("containers") or () if each.get("name") == CONTAINER]
-    ports = ([port for port in each.get("ports") or () if port.get("name") == "http"] for each in engine)
+def _pod(manifest: Manifest) -> dict[str, Any]:
+    spec, status = manifest.get("spec") or {}, manifest.get("status") or {}
+    conditions = (condition for condition in status.get("conditions") or () if condition.get("type") in _POD_CONDITIONS)
+    engine = [container for container in spec.get("containers") or () if container.get("name") == CONTAINER]
+    ports = ([port for port in item.get("ports") or () if port.get("name") == "http"] for item in engine)
     return {
-        "spec": {"containers": [{"name": CONTAINER, "ports": each[:ITEMS]} for each in ports]},
+        "spec": {"containers": [{"name": CONTAINER, "ports": port[:ITEMS]} for port in ports]},
         "status": {
             **_picked(status, ("phase", "podIP")),
             "conditions": _each(conditions, _CONDITION),
@@ -147,59 +147,59 @@ def _pod(found: Manifest) -> dict[str, Any]:
     }
 
 
-def _containers(found: Iterable[Mapping[str, Any]] | None) -> list[dict[str, Any]]:
+def _containers(result: Iterable[Mapping[str, Any]] | None) -> list[dict[str, Any]]:
     """Return the states of the engine's container, and of those that wait or were started again."""
-    told: list[dict[str, Any]] = []
-    for each in found or ():
-        state, name, last = each.get("state") or {}, each.get("name"), (each.get("lastState") or {}).get("terminated")
-        if name == CONTAINER or (("waiting" in state or last) and len(told) < ITEMS):
+    document: list[dict[str, Any]] = []
+    for item in result or ():
+        state, name, last = item.get("state") or {}, item.get("name"), (item.get("lastState") or {}).get("terminated")
+        if name == CONTAINER or (("waiting" in state or last) and len(document) < ITEMS):
             now = {
                 kind: _picked(state[kind] or {}, ("reason", "message"))
                 for kind in ("running", "waiting")
                 if kind in state
             }
-            part = _picked(each, ("name", "containerID", "ready", "restartCount")) | {"state": now}
+            part = _picked(item, ("name", "containerID", "ready", "restartCount")) | {"state": now}
             if last:
                 ended = _picked(last, ("exitCode", "reason", "startedAt", "finishedAt"))
                 part["lastState"] = {"terminated": {**ended, "message": str(last.get("message") or "")[-TAIL:]}}
-            told.append(part)
-    return told
+            document.append(part)
+    return document
 
 
-def _others(found: Manifest) -> dict[str, Any]:
+def _others(manifest: Manifest) -> dict[str, Any]:
     """Return spec and status of a kind whose schema bounds them."""
-    return _picked(found, ("spec", "status"))
+    return _picked(manifest, ("spec", "status"))
 
 
 _PARTS = {"PromptGroup": _group, "Deployment": _deployment, "PodDisruptionBudget": _budget, "Pod": _pod}
 
 
-def _metadata(found: Mapping[str, Any]) -> dict[str, Any]:
-    told = _picked(found, _METADATA)
+def _metadata(result: Mapping[str, Any]) -> dict[str, Any]:
+    picked = _picked(result, _METADATA)
     for field in ("labels", "annotations"):
-        if field in found:
-            told[field] = _own(found[field] or {})
-    if "ownerReferences" in found:
-        told["ownerReferences"] = _each(found["ownerReferences"], _OWNER)
-    return told
+        if field in result:
+            picked[field] = _own(result[field] or {})
+    if "ownerReferences" in result:
+        picked["ownerReferences"] = _each(result["ownerReferences"], _OWNER)
+    return picked
 
 
-def _own(found: Mapping[str, Any]) -> dict[str, str]:
+def _own(result: Mapping[str, Any]) -> dict[str, str]:
     own = {
         key: value
-        for key, value in found.items()
+        for key, value in result.items()
         if (key.startswith(_OWN) or key == _MANAGED_BY) and isinstance(value, str) and len(value) <= LONGEST
     }
     return own if len(own) <= ITEMS else {}
 
 
-def _each(found: Iterable[Mapping[str, Any]] | None, keys: Iterable[str]) -> list[dict[str, Any]]:
-    return [_picked(each, keys) for each in list(found or ())[:ITEMS]]
+def _each(result: Iterable[Mapping[str, Any]] | None, keys: Iterable[str]) -> list[dict[str, Any]]:
+    return [_picked(item, keys) for item in list(result or ())[:ITEMS]]
 
 
-def _picked(found: Mapping[str, Any], keys: Iterable[str]) -> dict[str, Any]:
+def _picked(result: Mapping[str, Any], keys: Iterable[str]) -> dict[str, Any]:
     """Return some of the fields; of a long text its beginning."""
-    picked = {key: found[key] for key in keys if key in found}
+    picked = {key: result[key] for key in keys if key in result}
     return {key: value[:LONGEST] if isinstance(value, str) else value for key, value in picked.items()}
 
 

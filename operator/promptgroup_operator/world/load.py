@@ -116,14 +116,14 @@ def summed(loads: Sequence[ClientLoad]) -> ClientLoad | None:
     if len(loads) < 2:
         return loads[0] if loads else None
     opening = [(load.requests, load.opening) for load in loads if load.opening is not None]
-    known = [each for each in loads if each.sessions is not None and each.session_tokens is not None]
-    whole = len(known) == len(loads)
+    client_loads = [load for load in loads if load.sessions is not None and load.session_tokens is not None]
+    whole = len(client_loads) == len(loads)
     return ClientLoad(
         requests=sum(load.requests for load in loads),
         errors=sum(load.errors for load in loads),
         prompt_tokens=sum(load.prompt_tokens for load in loads),
-        sessions=sum(load.sessions or 0.0 for load in known) if whole else None,
-        session_tokens=sum(load.session_tokens or 0.0 for load in known) if whole else None,
+        sessions=sum(load.sessions or 0.0 for load in client_loads) if whole else None,
+        session_tokens=sum(load.session_tokens or 0.0 for load in client_loads) if whole else None,
         declared_tokens=round(_mean([(load.requests, load.declared_tokens) for load in loads]) or 0.0),
         first_token=sum((load.first_token for load in loads), Histogram()),
         opening=_mean(opening),

@@ -30,7 +30,7 @@ class Histogram:
     def __add__(self, other: "Histogram") -> "Histogram":
         """Return the sum of both; of two with other buckets, as routers of two versions have, the larger one."""
         if self.bounds != other.bounds:
-            return max(self, other, key=lambda each: each.total)
+            return max(self, other, key=lambda item: item.total)
         return Histogram(self.bounds, tuple(a + b for a, b in zip_longest(self.counts, other.counts, fillvalue=0.0)))
 
     def __sub__(self, other: "Histogram") -> "Histogram":

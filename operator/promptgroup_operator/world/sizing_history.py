@@ -66,25 +66,31 @@ class Past:
 
     def recommending(self, value: int, current: int, now: datetime) -> "Past":
         """Return the history with one more recommendation. Before the first, the present number counts as one."""
-        kept = [each for each in self.recommended if now - each.until <= LONGEST]
-        if not kept:
-            kept = [Recommendation(current, now, now)]
-        last = kept[-1]
+        recommendations = [
+            recommendation for recommendation in self.recommended if now - recommendation.until <= LONGEST
+        ]
+        if not recommendations:
+            recommendations = [Recommendation(current, now, now)]
+        last = recommendations[-1]
         # what is recommended holds until the next look
-        kept[-1] = replace(last, until=now)
+        recommendations[-1] = replace(last, until=now)
         if last.value != value:
-            kept.append(Recommendation(value, now, now))
-        return replace(self, recommended=tuple(kept))
+            recommendations.append(Recommendation(value, now, now))
+        return replace(self, recommended=tuple(recommendations))
 
     def range(self, window: timedelta, now: datetime) -> tuple[int, int]:
         """Return the least and the greatest number recommended within the window, the latest included."""
-        values = [each.value for each in self.recommended if each is self.recommended[-1] or now - each.until < window]
+        values = [
+            recommendation.value
+            for recommendation in self.recommended
+            if recommendation is self.recommended[-1] or now - recommendation.until < window
+        ]
         return min(values), max(values)
 
     def changing(self, by: int, now: datetime) -> "Past":
         """Return the history with one more change."""
-        kept = tuple(each for each in self.changes if now - each.at <= LONGEST)
-        return replace(self, changes=(*kept, SizeChange(now, by)) if by else kept)
+        changes = tuple(change for change in self.changes if now - change.at <= LONGEST)
+        return replace(self, changes=(*changes, SizeChange(now, by)) if by else changes)
 
 
 NOTHING: Final = Past()

@@ -226,11 +226,11 @@ def holders(pods: Iterable[Pod]) -> dict[int, Pod]:
     Args:
         pods: the pods of one revision.
     """
-    found: dict[int, Pod] = {}
+    result: dict[int, Pod] = {}
     for pod in by_claim(pods):
         if pod.slot is not None:
-            found.setdefault(pod.slot, pod)
-    return found
+            result.setdefault(pod.slot, pod)
+    return result
 
 
 def by_claim(pods: Iterable[Pod]) -> list[Pod]:

@@ -17,11 +17,11 @@ def run(arguments: argparse.Namespace) -> int:
         check(arguments)
         if arguments.from_prometheus:
             return _observed(arguments)
-        found = answer.answer(question.from_flags(arguments))
+        size_answer = answer.answer(question.from_flags(arguments))
     except ValueError as error:
         raise InputError(str(error)) from None
-    print({"table": output.table, "json": output.document}[arguments.output](found))
-    return ExitStatus.OK if found.replicas is not None else ExitStatus.NEGATIVE
+    print({"table": output.table, "json": output.document}[arguments.output](size_answer))
+    return ExitStatus.OK if size_answer.replicas is not None else ExitStatus.NEGATIVE
 
 
 def _observed(arguments: argparse.Namespace) -> int:

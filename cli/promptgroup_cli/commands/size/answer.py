@@ -168,22 +168,22 @@ def _rows(question: SizeQuestion, given: int) -> Iterator[TierRow]:
 
 
 def _cases(question: SizeQuestion, replicas: int) -> Iterator[SizeCase]:
-    asked, replica = question.workload, question.replica
-    rows = [("as asked", asked, replica, replicas)]
+    requested, replica = question.workload, question.replica
+    rows = [("as asked", requested, replica, replicas)]
     if replicas > 1:
-        rows.append(("one replica less", asked, replica, replicas - 1))
-    twice, half = (replace(asked, sessions=asked.sessions * by, rate=asked.rate * by) for by in (2, 0.5))
+        rows.append(("one replica less", requested, replica, replicas - 1))
+    twice, half = (replace(requested, sessions=requested.sessions * by, rate=requested.rate * by) for by in (2, 0.5))
     rows += [
-        ("one replica more", asked, replica, replicas + 1),
+        ("one replica more", requested, replica, replicas + 1),
         ("half the sessions and rate", half, replica, replicas),
         ("twice the sessions and rate", twice, replica, replicas),
-        ("twice the prompt", replace(asked, prefix=asked.prefix * 2), replica, replicas),
-        ("twice the history", replace(asked, history=asked.history * 2), replica, replicas),
+        ("twice the prompt", replace(requested, prefix=requested.prefix * 2), replica, replicas),
+        ("twice the history", replace(requested, history=requested.history * 2), replica, replicas),
     ]
     for figure in question.measured:
         if figure.name == PREFILL:
             lowest = replace(replica, prefill_rate=figure.between[0])
-            rows.append(("the lowest measured prefill rate", asked, lowest, replicas))
-    for what, workload, one, given in rows:
+            rows.append(("the lowest measured prefill rate", requested, lowest, replicas))
+    for subject, workload, one, given in rows:
         needed, _ = least_replicas(workload, one, question.target, MOST)
-        yield SizeCase(what, needed, expect(workload, one, given))
+        yield SizeCase(subject, needed, expect(workload, one, given))

@@ -70,12 +70,12 @@ def check(arguments: argparse.Namespace) -> None:
     """Raise ValueError if a flag is missing that the given ones need, or one is given that they make no use of."""
     way = "--from-prometheus" if arguments.from_prometheus else "--model" if arguments.model else "--config"
     missing = [
-        each for each in (OBSERVED if arguments.from_prometheus else DESCRIBED) if getattr(arguments, each) is None
+        item for item in (OBSERVED if arguments.from_prometheus else DESCRIBED) if getattr(arguments, item) is None
     ]
     if missing:
         raise ValueError(f"{way} also needs {_spelled(missing)}; `promptgroup size --help` lists the flags")
     unused = DESCRIBED_ONLY if arguments.from_prometheus else OBSERVED_ONLY
-    idle = [each for each in unused if getattr(arguments, each) != DEFAULTS.get(each)]
+    idle = [item for item in unused if getattr(arguments, item) != DEFAULTS.get(item)]
     if arguments.model is not None and arguments.parameters is not None:
         idle.append("parameters")
     if idle and arguments.from_prometheus:
@@ -88,7 +88,7 @@ def check(arguments: argparse.Namespace) -> None:
 
 
 def _spelled(names: Iterable[str]) -> str:
-    return ", ".join("--" + each.replace("_", "-") for each in names)
+    return ", ".join("--" + name.replace("_", "-") for name in names)
 
 
 def _model_flags(parser: argparse.ArgumentParser) -> None:

@@ -104,8 +104,8 @@ def observed_size(load: GroupLoad, target: float | None, most: int = MOST) -> Ob
         raise ValueError(
             load.stale or "too little is known of the engines: there are no readings, or no measured prefill rate"
         )
-    wanted, present = Target(target), max(1, round(model.observed))
-    needed = least_replicas(model, 1, most, wanted)
+    desired, present = Target(target), max(1, round(model.observed))
+    needed = least_replicas(model, 1, most, desired)
     shown = sorted({*range(max(1, present - AROUND), present + AROUND + 1), *((needed,) if needed <= most else ())})
     return ObservedSize(
         observed=model.observed,
@@ -113,7 +113,7 @@ def observed_size(load: GroupLoad, target: float | None, most: int = MOST) -> Ob
         prompt_tokens=model.prompt_tokens / model.requests if model.requests else 0.0,
         needed=needed if needed <= most else None,
         prospects=tuple(
-            Prospect(n, model.hit_rate(n), model.utilisation(n), model.ttft(n), exceeded(model, n, wanted))
+            Prospect(n, model.hit_rate(n), model.utilisation(n), model.ttft(n), exceeded(model, n, desired))
             for n in shown
         ),
     )
@@ -122,42 +122,42 @@ def observed_size(load: GroupLoad, target: float | None, most: int = MOST) -> Ob
 _HEADS = ("replicas", "hit rate", "TTFT p95", "busy", "lacks")
 
 
-def table(found: ObservedSize) -> str:
+def table(size: ObservedSize) -> str:
     """Return the text for people."""
-    return "\n".join(_lines(found))
+    return "\n".join(_lines(size))
 
 
-def document(found: ObservedSize) -> str:
+def document(size: ObservedSize) -> str:
     """Return the JSON for programs; seconds, and shares of 0 to 1."""
     return json.dumps(
         {
             "observed": {
-                "replicas": round(found.observed, 2),
-                "requestsPerSecond": round(found.rate, 3),
-                "promptTokens": round(found.prompt_tokens),
+                "replicas": round(size.observed, 2),
+                "requestsPerSecond": round(size.rate, 3),
+                "promptTokens": round(size.prompt_tokens),
             },
-            "replicas": found.needed,
+            "replicas": size.needed,
             "prospects": [
                 {
-                    "replicas": each.replicas,
-                    "hitRate": round(each.hit_rate, 4),
-                    "utilization": round(each.utilization, 4),
-                    "ttftP95": round(each.ttft, 4),
-                    "lacks": each.lacks,
+                    "replicas": prospect.replicas,
+                    "hitRate": round(prospect.hit_rate, 4),
+                    "utilization": round(prospect.utilization, 4),
+                    "ttftP95": round(prospect.ttft, 4),
+                    "lacks": prospect.lacks,
                 }
-                for each in found.prospects
+                for prospect in size.prospects
             ],
         },
         indent=2,
     )
 
 
-def _lines(found: ObservedSize) -> Iterator[str]:
-    requests = f"{found.rate:,.1f} requests/s of {found.prompt_tokens:,.0f} tokens"
-    yield from fact("Observed", f"{found.observed:.1f} replicas, {requests}")
-    yield from fact("Needs", f"{found.needed}" if found.needed is not None else "more replicas than were tried")
+def _lines(size: ObservedSize) -> Iterator[str]:
+    requests = f"{size.rate:,.1f} requests/s of {size.prompt_tokens:,.0f} tokens"
+    yield from fact("Observed", f"{size.observed:.1f} replicas, {requests}")
+    yield from fact("Needs", f"{size.needed}" if size.needed is not None else "more replicas than were tried")
     yield ""
-    yield from columns([_HEADS, *map(_prospect, found.prospects)], right=range(4))
+    yield from columns([_HEADS, *map(_prospect, size.prospects)], right=range(4))
 
 
 def _prospect(prospect: Prospect) -> Sequence[str]:

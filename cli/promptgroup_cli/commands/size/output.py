@@ -52,12 +52,12 @@ def document(answer: SizeAnswer) -> str:
             "kvPool": {"pays": answer.pool.pays, "message": answer.pool.message} if answer.pool else None,
             "measured": [
                 {
-                    "figure": each.name,
-                    "tokensPerSecond": round(each.rate, 1),
-                    "between": bounds(each.between),
-                    "error": round(each.error, 3),
+                    "figure": measured_figure.name,
+                    "tokensPerSecond": round(measured_figure.rate, 1),
+                    "between": bounds(measured_figure.between),
+                    "error": round(measured_figure.error, 3),
                 }
-                for each in question.measured
+                for measured_figure in question.measured
             ],
             "assumed": list(question.assumed),
         },
@@ -137,8 +137,8 @@ def _facts(answer: SizeAnswer) -> Iterator[str]:
     yield from fact("", f"plus the prompt in each replica: {_tokens(workload.prefix, engine.token_bytes)}")
 
 
-def _tokens(count: float, each: int) -> str:
-    return f"{count:,.0f} tokens, {count * each / 1e9:,.2f} GB"
+def _tokens(count: float, item: int) -> str:
+    return f"{count:,.0f} tokens, {count * item / 1e9:,.2f} GB"
 
 
 _BOUNDS = {
@@ -277,6 +277,8 @@ def _notes(answer: SizeAnswer) -> Iterator[str]:
     yield from fact("Last block", _last_block(answer.question))
     if answer.question.reported is not None:
         yield from fact("KV cache", answer.question.reported.message)
-    for each in answer.question.measured:
-        yield from fact("Measured", f"{each.name} at {each.rate:,.0f} tokens/s: {each.sureness}")
+    for measured_figure in answer.question.measured:
+        yield from fact(
+            "Measured", f"{measured_figure.name} at {measured_figure.rate:,.0f} tokens/s: {measured_figure.sureness}"
+        )
     yield from facts("Assumed", answer.question.assumed)

@@ -31,14 +31,14 @@ def from_flags(arguments: argparse.Namespace) -> SizeQuestion:
         ValueError: with the flag, its value and a way out.
     """
     assumed: list[str] = []
-    found = _measured(arguments.measured) if arguments.measured is not None else None
+    figures = _measured(arguments.measured) if arguments.measured is not None else None
     used: list[MeasuredFigure] = []
-    if found is not None:
+    if figures is not None:
         if arguments.prefill_rate is None:
-            figure = MeasuredFigure(PREFILL, found.rate, found.error, found.between)
+            figure = MeasuredFigure(PREFILL, figures.rate, figures.error, figures.between)
             used.append(_trusted(arguments.measured, figure, "--prefill-rate"))
-            arguments.prefill_rate = found.rate
-        arguments.kv_tokens = arguments.kv_tokens or found.kv_tokens or None
+            arguments.prefill_rate = figures.rate
+        arguments.kv_tokens = arguments.kv_tokens or figures.kv_tokens or None
     engine = EngineEstimate(
         _model(arguments, assumed),
         _gpu(arguments.gpu),
@@ -50,10 +50,10 @@ def from_flags(arguments: argparse.Namespace) -> SizeQuestion:
     one, reported = _replica(engine, arguments, assumed)
     _check(workload, one)
     tiers = list(arguments.tier)
-    if found is not None and found.tier is not None and tiers and not tiers[-1].measured:
-        figure = MeasuredFigure(TIER, found.tier.rate, found.tier.error, found.tier.between)
+    if figures is not None and figures.tier is not None and tiers and not tiers[-1].measured:
+        figure = MeasuredFigure(TIER, figures.tier.rate, figures.tier.error, figures.tier.between)
         used.append(_trusted(arguments.measured, figure, "--tier KIND=SIZE,BANDWIDTH,LATENCY"))
-        tiers[-1] = tiers[-1].filled(found.tier.rate * engine.token_bytes, found.tier.latency)
+        tiers[-1] = tiers[-1].filled(figures.tier.rate * engine.token_bytes, figures.tier.latency)
     if not all(tier.measured for tier in tiers):
         assumed.append(
             "tiers copy at the rates and after the latencies of their kinds; --tier KIND=SIZE,BANDWIDTH,LATENCY takes "
@@ -111,13 +111,18 @@ def _reuse(path: Path) -> ReuseCurve:
 
 def _model(arguments: argparse.Namespace, assumed: list[str]) -> KnownModel:
     if arguments.model is not None:
-        found = model(arguments.model)
-        if found is None:
+        known_model = model(arguments.model)
+        if known_model is None:
             raise ValueError(
                 f"--model {arguments.model}: not a known model; give its config.json with --config "
                 f"and its --parameters, or name one of {', '.join(MODELS)}"
             )
-        shaped, parameters, active, weights = found.shape, found.parameters, found.active, found.weights
+        shaped, parameters, active, weights = (
+            known_model.shape,
+            known_model.parameters,
+            known_model.active,
+            known_model.weights,
+        )
     else:
         if arguments.parameters is None:
             raise ValueError(

@@ -92,7 +92,7 @@ class Agent:
 
     async def _register(self) -> dict[str, Any]:
         """Create the node, ready; returns it as written."""
-        wanted = node.node(
+        desired = node.node(
             self._name,
             self._block.address,
             release=binaries.version("k8s.io/kubernetes"),
@@ -103,20 +103,20 @@ class Agent:
         while True:
             try:
                 with contextlib.suppress(ApiError):  # it exists
-                    await self._api.request("POST", "/api/v1/nodes", wanted)
-                await self._say_ready(wanted)
+                    await self._api.request("POST", "/api/v1/nodes", desired)
+                await self._say_ready(desired)
             except (ApiError, aiohttp.ClientError, TimeoutError) as error:
                 print(f"node {self._name}: {error}", file=sys.stderr, flush=True)
                 await asyncio.sleep(RETRY_SECONDS)
             else:
-                return wanted
+                return desired
 
-    async def _say_ready(self, wanted: dict[str, Any]) -> None:
+    async def _say_ready(self, desired: dict[str, Any]) -> None:
         """Write the node's status; one that stands already is not written again, by the API server's doing."""
-        body = {"status": wanted["status"]}
+        body = {"status": desired["status"]}
         await self._api.request("PATCH", f"/api/v1/nodes/{self._name}/status", body, kind=STRATEGIC)
 
-    async def _heartbeat(self, wanted: dict[str, Any]) -> None:
+    async def _heartbeat(self, desired: dict[str, Any]) -> None:
         """Renew the node's Lease; one lost with an API server's store is made again.
 
         The node is said to be ready each time: who did not hear from it for long has written that nobody knows, and
@@ -132,7 +132,7 @@ class Agent:
                     with contextlib.suppress(ApiError):
                         await self._api.request("POST", leases, node.lease(self._name, _now()))
                 with contextlib.suppress(ApiError):
-                    await self._say_ready(wanted)
+                    await self._say_ready(desired)
             await asyncio.sleep(HEARTBEAT_SECONDS)
 
     # --- its pods --------------------------------------------------------------------------------------------
@@ -149,13 +149,13 @@ class Agent:
                 for pod in listed["items"]:
                     self._take(pod, machine, tasks)
                 since = {"resourceVersion": listed["metadata"]["resourceVersion"]}
-                async for kind, found in self._api.watch("/api/v1/pods", {**query, **since}):
+                async for kind, result in self._api.watch("/api/v1/pods", {**query, **since}):
                     if kind == "ERROR":  # the version is too old: list anew
                         break
-                    if kind == "DELETED" and found["metadata"]["uid"] in self._running:
-                        self._running[found["metadata"]["uid"]].vanished()
+                    if kind == "DELETED" and result["metadata"]["uid"] in self._running:
+                        self._running[result["metadata"]["uid"]].vanished()
                     elif kind in {"ADDED", "MODIFIED"}:
-                        self._take(found, machine, tasks)
+                        self._take(result, machine, tasks)
             except (ApiError, aiohttp.ClientError, TimeoutError) as error:
                 print(f"watch of pods: {error}", file=sys.stderr, flush=True)
                 await asyncio.sleep(RETRY_SECONDS)

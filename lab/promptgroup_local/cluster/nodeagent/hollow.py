@@ -31,7 +31,7 @@ class HollowPod(PodRunner):
         specs = self._context.pod["spec"]["containers"]
         async with contextlib.AsyncExitStack() as engines:
             try:
-                wanted = [command(spec, self.address) for spec in specs if images.repository(spec["image"]) == ENGINE]
+                commands = [command(spec, self.address) for spec in specs if images.repository(spec["image"]) == ENGINE]
             except FlagError as error:
                 self._wait_all("CrashLoopBackOff", str(error))
                 return
@@ -44,7 +44,7 @@ class HollowPod(PodRunner):
                 life.end(0, now)
                 life.finished = True
             self._context.changed.set()
-            for flags, settings in wanted:
+            for flags, settings in commands:
                 await self._context.pause(settings.startup * settings.time_scale)
                 await engines.enter_async_context(serving(flags, settings))
             for life in self._main:
@@ -63,7 +63,7 @@ def command(spec: Mapping[str, Any], address: str) -> tuple[Flags, Knobs]:
     Raises:
         FlagError: the engine would not start with these flags or variables.
     """
-    environment = {each["name"]: each["value"] for each in spec.get("env", []) if "value" in each}
+    environment = {item["name"]: item["value"] for item in spec.get("env", []) if "value" in item}
     try:
         return parse([*spec.get("command", []), *spec.get("args", []), "--host", address]), knobs(environment)
     except SystemExit as error:  # argparse has told the node's log

@@ -74,9 +74,9 @@ class LogServer:
         return response
 
 
-def last_lines(text: bytes, wanted: str | None) -> bytes:
+def last_lines(text: bytes, desired: str | None) -> bytes:
     """The last `wanted` lines of a text; all of it when nothing is wanted in particular."""
-    if wanted is None:
+    if desired is None:
         return text
     lines = text.splitlines(keepends=True)
-    return b"".join(lines[max(0, len(lines) - int(wanted)) :])
+    return b"".join(lines[max(0, len(lines) - int(desired)) :])

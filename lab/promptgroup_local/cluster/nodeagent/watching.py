@@ -63,13 +63,13 @@ async def _liveness(probe: Mapping[str, Any] | None, look: Look) -> Mapping[str,
     """Returns the probe when the container is to be killed; never when nothing is asked."""
     if probe is None:
         await asyncio.Event().wait()
-    asked = probe or {}
-    verdict = probes.verdict(asked, good=True)
-    await asyncio.sleep(asked.get("initialDelaySeconds", 0))
+    requested = probe or {}
+    verdict = probes.verdict(requested, good=True)
+    await asyncio.sleep(requested.get("initialDelaySeconds", 0))
     while True:
-        if not verdict.add(await look(asked)):
-            return asked
-        await asyncio.sleep(asked.get("periodSeconds", 10))
+        if not verdict.add(await look(requested)):
+            return requested
+        await asyncio.sleep(requested.get("periodSeconds", 10))
 
 
 async def _within_period(probe: Mapping[str, Any], look: Look) -> bool:

@@ -78,7 +78,7 @@ def test_answers_to_embeddings_are_reserved_where_the_engine_gets_them(allowed, 
         headers={b"authorization": f"Bearer {KEY_A}".encode()},
         body=body,
         now=0.0,
-        ask=from_digest(digest(ask, 0)) if large else None,
+        request=from_digest(digest(ask, 0)) if large else None,
     )
     assert feature_of(found.features, CallerAccount).charge.open == 100 * 2 * prompts
     assert large or (b"prompt_embeds" in found.rewrite.body) is (allowed != ())

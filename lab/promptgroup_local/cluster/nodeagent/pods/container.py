@@ -134,10 +134,10 @@ async def supervise(context: PodContext, spec: Mapping[str, Any], life: Containe
 
 async def _run_once(context: PodContext, spec: Mapping[str, Any], life: Container) -> None:
     """One process of a container, from start to end; its end is in `life`."""
-    what = await _command(context, spec)
+    subject = await _command(context, spec)
     life.begin(f"local://{uuid.uuid4()}", datetime.now(UTC))
     try:
-        running = await launch.launch(what, context.machine.templates)
+        running = await launch.launch(subject, context.machine.templates)
     except OSError as error:  # ended before it began, as a runtime reports it
         life.end(128, datetime.now(UTC), reason="StartError", detail=str(error))
         return
@@ -146,7 +146,7 @@ async def _run_once(context: PodContext, spec: Mapping[str, Any], life: Containe
     pid_file.write_text(str(running.pid))
     context.changed.set()
     try:
-        why = await _watch_over(context, spec, life, running, what)
+        why = await _watch_over(context, spec, life, running, subject)
     finally:
         launch.send(running.pid, signal.SIGKILL)  # what it left behind in its session ends with it
         pid_file.unlink(missing_ok=True)
@@ -158,13 +158,13 @@ async def _watch_over(
     spec: Mapping[str, Any],
     life: Container,
     running: launch.Running,
-    what: launch.Command,
+    subject: launch.Command,
 ) -> str:
     """Wait for the process's end, and bring it about when probes or a deletion ask for it; why, when a probe did."""
     mounts = volumes.mounts(spec, context.volumes)
 
     async def execute(argv: Sequence[str]) -> int:
-        return await launch.execute(replace(what, argv=command.located(argv, what.environment, mounts)))
+        return await launch.execute(replace(subject, argv=command.located(argv, subject.environment, mounts)))
 
     async def look(probe: Mapping[str, Any]) -> bool:
         return await probes.look(probe, spec, context.address, context.machine.http, execute)

@@ -56,17 +56,17 @@ def field(pod: Mapping[str, Any], path: str, pod_ip: str) -> str:
 
 def references(containers: Sequence[Mapping[str, Any]]) -> set[tuple[str, str]]:
     """(kind, name) of every ConfigMap and Secret that the containers' environment refers to."""
-    found = set()
+    result = set()
     for container in containers:
         for source in container.get("envFrom", []):
             for key, kind in (("configMapRef", "ConfigMap"), ("secretRef", "Secret")):
                 if key in source:
-                    found.add((kind, source[key]["name"]))
+                    result.add((kind, source[key]["name"]))
         for variable in container.get("env", []):
             for key, kind in (("configMapKeyRef", "ConfigMap"), ("secretKeyRef", "Secret")):
                 if key in variable.get("valueFrom", {}):
-                    found.add((kind, variable["valueFrom"][key]["name"]))
-    return found
+                    result.add((kind, variable["valueFrom"][key]["name"]))
+    return result
 
 
 def build(

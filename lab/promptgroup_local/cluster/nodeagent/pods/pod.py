@@ -105,13 +105,13 @@ class PodRunner:
         if not await self._fill():
             return
         self._wait_all("PodInitializing" if self._init else "ContainerCreating", "")
-        for each, life in zip(spec.get("initContainers", []), self._init, strict=True):
-            await supervise(self._context, each, life, init=True)
+        for item, life in zip(spec.get("initContainers", []), self._init, strict=True):
+            await supervise(self._context, item, life, init=True)
             if not (life.finished and life.exit_code == 0):
                 return
         async with asyncio.TaskGroup() as tasks:
-            for each, life in zip(spec["containers"], self._main, strict=True):
-                tasks.create_task(supervise(self._context, each, life, init=False))
+            for item, life in zip(spec["containers"], self._main, strict=True):
+                tasks.create_task(supervise(self._context, item, life, init=False))
 
     async def _fill(self) -> bool:
         """Write the volumes, tried until it works; False when the pod is to go first. Who waits shows for what."""
@@ -191,13 +191,13 @@ class PodRunner:
             else:
                 return
 
-    def _say(self, what: str, error: Exception) -> None:
-        print(f"{self._path()}: {what}: {str(error) or type(error).__name__}", file=sys.stderr, flush=True)
+    def _say(self, subject: str, error: Exception) -> None:
+        print(f"{self._path()}: {subject}: {str(error) or type(error).__name__}", file=sys.stderr, flush=True)
 
 
 def _lives(specs: list[dict[str, Any]], known: list[dict[str, Any]] | None, policy: str) -> list[Container]:
     """The containers as an earlier agent left them, or new."""
-    statuses = {each["name"]: each for each in known or []}
+    statuses = {item["name"]: item for item in known or []}
     lives = [Container(spec["name"], spec["image"]) for spec in specs]
     for life in lives:
         life.resume(statuses.get(life.name, {}), policy)

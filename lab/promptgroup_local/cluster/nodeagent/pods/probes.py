@@ -33,11 +33,11 @@ def verdict(probe: Mapping[str, Any], *, good: bool) -> Verdict:
     return Verdict(probe.get("failureThreshold", 3), probe.get("successThreshold", 1), good)
 
 
-def port(container: Mapping[str, Any], wanted: int | str) -> int:
+def port(container: Mapping[str, Any], desired: int | str) -> int:
     """A port's number, by name when it is one."""
-    if isinstance(wanted, int) or wanted.isdigit():
-        return int(wanted)
-    return next((each["containerPort"] for each in container.get("ports", []) if each.get("name") == wanted), 0)
+    if isinstance(desired, int) or desired.isdigit():
+        return int(desired)
+    return next((item["containerPort"] for item in container.get("ports", []) if item.get("name") == desired), 0)
 
 
 async def look(
@@ -74,6 +74,6 @@ async def _get(
         f"{action.get('scheme', 'HTTP').lower()}://{action.get('host', pod_ip)}:{port(container, action['port'])}"
         f"{action.get('path', '/')}"
     )
-    headers = {each["name"]: each["value"] for each in action.get("httpHeaders", [])}
+    headers = {http_header["name"]: http_header["value"] for http_header in action.get("httpHeaders", [])}
     async with http.get(url, headers=headers, allow_redirects=False, ssl=False) as response:
         return 200 <= response.status < 400

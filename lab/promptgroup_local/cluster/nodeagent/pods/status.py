@@ -113,7 +113,7 @@ def build(
     """The status that the agent writes: its own conditions only."""
     initialized = all(container.finished and container.exit_code == 0 for container in init)
     ready = all(container.ready and container.running for container in main)
-    old = {each["type"]: each for each in pod.get("status", {}).get("conditions", [])}
+    old = {condition["type"]: condition for condition in pod.get("status", {}).get("conditions", [])}
     gates = [gate["conditionType"] for gate in pod["spec"].get("readinessGates", [])]
     missing = [gate for gate in gates if old.get(gate, {}).get("status") != "True"]
     facts = [
@@ -131,10 +131,10 @@ def build(
         "podIPs": [{"ip": pod_ip}],
         "startTime": stamp(started),
         "conditions": [_condition(old.get(fact[0], {}), fact, now) for fact in facts],
-        "containerStatuses": [_container(each) for each in main],
+        "containerStatuses": [_container(container) for container in main],
     }
     if init:
-        status["initContainerStatuses"] = [_container(each) for each in init]
+        status["initContainerStatuses"] = [_container(container) for container in init]
     return status
 
 

@@ -78,12 +78,12 @@ class Forked:
         return await asyncio.shield(self.ended)
 
 
-def _message(what: Program, environment: Mapping[str, str], folder: Path) -> bytes:
+def _message(subject: Program, environment: Mapping[str, str], folder: Path) -> bytes:
     if not folder.is_dir():
         raise FileNotFoundError(f"no folder {folder}")
-    variables = {**environment, **what.variables}
-    told = {"module": what.module, "arguments": what.arguments, "environment": variables, "folder": str(folder)}
-    message = json.dumps(told).encode()
+    variables = {**environment, **subject.variables}
+    result = {"module": subject.module, "arguments": subject.arguments, "environment": variables, "folder": str(folder)}
+    message = json.dumps(result).encode()
     if len(message) > MOST_BYTES:
         raise OSError(f"arguments and variables have {len(message)} bytes, at most {MOST_BYTES} are possible")
     return message
@@ -97,12 +97,12 @@ class Templates:
         self._environment = {name: value for name, value in environment.items() if name not in READ_AT_IMPORT}
         self._kept: dict[tuple[str, frozenset[tuple[str, str]]], Template] = {}
 
-    async def fork(self, what: Program, environment: Mapping[str, str], folder: Path, log: int) -> Forked:
+    async def fork(self, subject: Program, environment: Mapping[str, str], folder: Path, log: int) -> Forked:
         """Run a program, as `Template.fork` does."""
-        key = what.module, frozenset(what.variables.items())
+        key = subject.module, frozenset(subject.variables.items())
         if key not in self._kept:
-            self._kept[key] = Template(what.module, {**self._environment, **what.variables})
-        return await self._kept[key].fork(what, environment, folder, log)
+            self._kept[key] = Template(subject.module, {**self._environment, **subject.variables})
+        return await self._kept[key].fork(subject, environment, folder, log)
 
     async def close(self) -> None:
         """End all of them, and with them their forks."""
@@ -122,11 +122,11 @@ class Template:
         self._asked: deque[asyncio.Future[Forked]] = deque()
         self._running: dict[int, Forked] = {}
 
-    async def fork(self, what: Program, environment: Mapping[str, str], folder: Path, log: int) -> Forked:
+    async def fork(self, subject: Program, environment: Mapping[str, str], folder: Path, log: int) -> Forked:
         """Run a program.
 
         Args:
-            what: the program.
+            subject: the program.
             environment: the container's variables.
             folder: working directory.
             log: descriptor of the file that gets its output.
@@ -134,16 +134,16 @@ class Template:
         Raises:
             OSError: there is no such folder, the arguments are too long, or the template ends.
         """
-        message = _message(what, environment, folder)
+        message = _message(subject, environment, folder)
         channel = self._channel or await self._open()
         while True:
             with contextlib.suppress(BlockingIOError):
                 socket.send_fds(channel, [message], [log])
                 break
             await asyncio.sleep(FULL_SECONDS)
-        asked: asyncio.Future[Forked] = asyncio.get_running_loop().create_future()
-        self._asked.append(asked)
-        return await asyncio.shield(asked)
+        create_future: asyncio.Future[Forked] = asyncio.get_running_loop().create_future()
+        self._asked.append(create_future)
+        return await asyncio.shield(create_future)
 
     async def close(self) -> None:
         """End the process, and with it its forks."""
@@ -171,11 +171,11 @@ class Template:
     def _hear(self, channel: socket.socket) -> None:
         with contextlib.suppress(BlockingIOError):
             while message := channel.recv(MOST_BYTES):
-                told = json.loads(message)
-                if "ended" in told:
-                    self._running.pop(told["ended"]).ended.set_result(os.waitstatus_to_exitcode(told["status"]))
+                result = json.loads(message)
+                if "ended" in result:
+                    self._running.pop(result["ended"]).ended.set_result(os.waitstatus_to_exitcode(result["status"]))
                 else:
-                    forked = self._running[told["pid"]] = Forked(told["pid"])
+                    forked = self._running[result["pid"]] = Forked(result["pid"])
                     self._asked.popleft().set_result(forked)
             self._lose(channel)
 
@@ -185,8 +185,8 @@ class Template:
         channel.close()
         self._channel = None
         running, self._running = self._running, {}
-        for each in running.values():
-            each.ended.set_result(-signal.SIGKILL)
+        for forked in running.values():
+            forked.ended.set_result(-signal.SIGKILL)
         while self._asked:
             self._asked.popleft().set_exception(
                 OSError(f"what starts {self._module} has ended: see the agent's output")
@@ -210,43 +210,43 @@ def main() -> None:
             if key.data is not None:
                 selector.unregister(key.fd)
                 os.close(key.fd)
-                told = {"ended": key.data, "status": os.waitpid(key.data, 0)[1]}
+                result = {"ended": key.data, "status": os.waitpid(key.data, 0)[1]}
             else:
                 message, files, _, _ = socket.recv_fds(channel, MOST_BYTES, 1)
                 if not message:
                     return
-                told = {"pid": _fork(json.loads(message), files[0])}
+                result = {"pid": _fork(json.loads(message), files[0])}
                 os.close(files[0])
-                selector.register(os.pidfd_open(told["pid"]), selectors.EVENT_READ, told["pid"])
-            channel.send(json.dumps(told).encode())
+                selector.register(os.pidfd_open(result["pid"]), selectors.EVENT_READ, result["pid"])
+            channel.send(json.dumps(result).encode())
 
 
-def _fork(what: Mapping[str, Any], log: int) -> int:
+def _fork(subject: Mapping[str, Any], log: int) -> int:
     """Return the process of a fork that leads a session of its own."""
-    begun, begins = os.pipe()
+    started, begins = os.pipe()
     pid = os.fork()
     if pid == 0:
         os.setsid()
         process.die_with_parent()
         os.write(begins, b".")
-        _become(what, log)
+        _become(subject, log)
     os.close(begins)
-    os.read(begun, 1)  # from here on it gets the signals that are sent to its session, and ends with this process
-    os.close(begun)
+    os.read(started, 1)  # from here on it gets the signals that are sent to its session, and ends with this process
+    os.close(started)
     return pid
 
 
-def _become(what: Mapping[str, Any], log: int) -> NoReturn:
+def _become(subject: Mapping[str, Any], log: int) -> NoReturn:
     """Run a module as a process of its own does."""
     for output in (1, 2):
         os.dup2(log, output)
     os.closerange(3, 1024)
-    os.chdir(what["folder"])
+    os.chdir(subject["folder"])
     os.environ.clear()
-    os.environ.update(what["environment"])
+    os.environ.update(subject["environment"])
     random.seed()  # that of the template would be everybody's
-    sys.argv = ["", *what["arguments"]]
-    runpy.run_module(what["module"], run_name="__main__", alter_sys=True)
+    sys.argv = ["", *subject["arguments"]]
+    runpy.run_module(subject["module"], run_name="__main__", alter_sys=True)
     sys.exit()
 
 

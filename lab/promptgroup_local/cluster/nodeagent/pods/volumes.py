@@ -69,36 +69,38 @@ def _as_source(volume: Mapping[str, Any]) -> dict[str, Any]:
 async def _project(api: Api, pod: Mapping[str, Any], pod_ip: str, source: Mapping[str, Any], path: Path) -> None:
     namespace = pod["metadata"]["namespace"]
     if "serviceAccountToken" in source:
-        wanted = source["serviceAccountToken"]
-        write(path / wanted["path"], (await token(api, pod, wanted)).encode())
+        service_account_token = source["serviceAccountToken"]
+        write(path / service_account_token["path"], (await token(api, pod, service_account_token)).encode())
     elif "downwardAPI" in source:
         for item in source["downwardAPI"].get("items", []):
             write(path / item["path"], field(pod, item["fieldRef"]["fieldPath"], pod_ip).encode())
     for key, kind in (("configMap", "ConfigMap"), ("secret", "Secret")):
         if key in source:
-            wanted = source[key]
-            data = await read(api, namespace, kind, wanted["name"])
+            service_account_token = source[key]
+            data = await read(api, namespace, kind, service_account_token["name"])
             if data is None:
-                if wanted.get("optional"):
+                if service_account_token.get("optional"):
                     continue
-                raise Unresolved(f'{kind} "{wanted["name"]}" not found')
-            items = {item["key"]: item["path"] for item in wanted.get("items", [])} or {name: name for name in data}
+                raise Unresolved(f'{kind} "{service_account_token["name"]}" not found')
+            items = {item["key"]: item["path"] for item in service_account_token.get("items", [])} or {
+                name: name for name in data
+            }
             for name, target in items.items():
                 if name not in data:
-                    raise Unresolved(f'key {name} of {kind} "{wanted["name"]}" not found')
+                    raise Unresolved(f'key {name} of {kind} "{service_account_token["name"]}" not found')
                 write(path / target, data[name])
 
 
-async def token(api: Api, pod: Mapping[str, Any], wanted: Mapping[str, Any]) -> str:
+async def token(api: Api, pod: Mapping[str, Any], desired: Mapping[str, Any]) -> str:
     """A token of the pod's service account, bound to the pod (TokenRequest)."""
     metadata = pod["metadata"]
     account = pod["spec"].get("serviceAccountName", "default")
     spec: dict[str, Any] = {
-        "expirationSeconds": wanted.get("expirationSeconds", TOKEN_SECONDS),
+        "expirationSeconds": desired.get("expirationSeconds", TOKEN_SECONDS),
         "boundObjectRef": {"kind": "Pod", "apiVersion": "v1", "name": metadata["name"], "uid": metadata["uid"]},
     }
-    if "audience" in wanted:
-        spec["audiences"] = [wanted["audience"]]
+    if "audience" in desired:
+        spec["audiences"] = [desired["audience"]]
     body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
     path = f"/api/v1/namespaces/{metadata['namespace']}/serviceaccounts/{account}/token"
     answer = await api.request("POST", path, body)
