@@ -223,6 +223,22 @@ class TimeLimits:
 NO_TIME_LIMITS = TimeLimits()
 
 
+@dataclass(frozen=True, slots=True)
+class Sleep:
+    """How requests of a group are treated while it has no replica on purpose. It borrows none of other groups then."""
+
+    wake_timeout: int = field(default=0, metadata=wire("wakeTimeoutSeconds", COUNT))
+    """Seconds for which routers hold a request until a replica is warm; 0 to refuse it at once."""
+    since: str = field(default="", metadata=wire("since", TEXT))
+    """RFC 3339 time in UTC since which the group asks for no replica; empty while it asks for some."""
+    woken: str = field(default="", metadata=wire("woken", TEXT))
+    """RFC 3339 time in UTC at which a replica was asked for; empty while the group sleeps, and once one is warm."""
+    start: int = field(default=0, metadata=wire("startSeconds", COUNT))
+    """Seconds that the latest start took, from asking for a replica until it was warm; 0 while unknown."""
+    problem: str = field(default="", metadata=wire("problem", TEXT))
+    """The reason why no replica can start now; requests are refused with it instead of waiting in vain."""
+
+
 class CacheScope(enum.StrEnum):
     """The callers that share a kept answer."""
 
@@ -293,6 +309,8 @@ class Group:
         default=(), metadata=wire("aliases", Objects(ModelAlias, "name"), maxItems=MAX_ALIASES)
     )
     """Other names of the model in this namespace."""
+    sleep: Sleep | None = field(default=None, metadata=wire("sleep", Object(Sleep)))
+    """The treatment of requests while the group has no replica on purpose; absent for a group that always has some."""
 
 
 @dataclass(frozen=True, slots=True)

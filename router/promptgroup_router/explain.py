@@ -56,6 +56,7 @@ from promptgroup_router.routing.near_miss import UnmatchedPrompt
 from promptgroup_router.routing.points import feature_of
 from promptgroup_router.routing.route import Identify, Route, check_in, identify_nobody, refuse_empty, route
 from promptgroup_router.routing.state import RouterState
+from promptgroup_router.sleeping import waking
 from promptgroup_router.undeclared.unmatched import UNMATCHED
 
 NO_PREFIX = PrefixKey(0)
@@ -152,6 +153,11 @@ def _explained(state: RouterState, question: ExplainRequest, now: float, identif
         place = state.balancer.locations.get_by_origin(routed.demand.record, routed.demand.origin, now)
         result |= _request(routed, group, revision, place, asked=request.model, now=now)
         refuse_empty(routed)
+        if (sleep := routed.candidates.sleep) is not None and not routed.candidates.members:
+            if (error := waking.refusal(sleep, routed.candidates.sleeper)) is not None:
+                raise error
+            result |= _held(routed, revision, waking.in_words(sleep))
+            return orjson.dumps(result, option=orjson.OPT_INDENT_2)
         result |= _placement(_case(state, routed, now), revision)
     except ApiError as error:
         result["refusal"] = {"status": error.status, "code": error.code, "param": error.param, "message": str(error)}
@@ -298,6 +304,12 @@ def _placement(case: _Case, revision: RevisionEntry | None) -> dict[str, Any]:
         "choice": case.chosen.label if case.chosen is not None else None,
         "why": _why(case),
     }
+
+
+def _held(result: Route, revision: RevisionEntry | None, why: str) -> dict[str, Any]:
+    """Return the placement of a request that is held until its group has a replica."""
+    ring = list(_ring(result, revision))
+    return {"policy": result.candidates.policy.value, "ring": ring, "candidates": [], "choice": None, "why": why}
 
 
 def _ring(result: Route, revision: RevisionEntry | None) -> Iterator[dict[str, str]]:

@@ -217,6 +217,7 @@ class Metrics:
             ("group",),
         )
         self.waiting = self._counter("waiting", "Requests that wait in the router for room now.", kind="gauge")
+        self._add_sleep()
         self.retries = self._counter("retries_total", "Requests sent again, by what failed.", ("reason",))
         self.retries_held = self._counter(
             "retries_queued_total", "Times that a request was not sent again at once, because too many others were."
@@ -266,6 +267,21 @@ class Metrics:
             "The Python that runs this router, and whether its data path is compiled.",
             ("python", "compiled"),
             "gauge",
+        )
+
+    def _add_sleep(self) -> None:
+        """Add the series of groups that have no replica on purpose."""
+        self.wake_requests = self._counter(
+            "wake_requests_total", "Requests that found the group without any replica, on purpose.", ("group",)
+        )
+        self.wake_at = self._counter(
+            "wake_last_request_timestamp_seconds",
+            "When the latest of them came, in seconds since 1970.",
+            ("group",),
+            "gauge",
+        )
+        self.wake_waiting = self._counter(
+            "wake_waiting", "Requests that are held until the group has a warm replica.", ("group",), "gauge"
         )
 
     def _add_release(self) -> None:

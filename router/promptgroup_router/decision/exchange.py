@@ -160,6 +160,18 @@ class Exchange:
         before = self._picked.before
         return before.member if self._picked.moved and before is not None else NO_MEMBER
 
+    @property
+    def untouched(self) -> bool:
+        """True if no engine has seen anything of the request."""
+        return not self._got and not self._lost
+
+    def anew(self, candidates: Candidates, deadline: float) -> None:
+        """Begin again with other candidates, for a request that no engine has seen and that has waited for these."""
+        self._candidates = self._present = candidates
+        self._deadline = deadline
+        self._tried = ()
+        self._stale = False
+
     def begin(self, now: float) -> Begun:
         """Return the first action for a request, or for one that waits."""
         action = self._next(now)

@@ -6,6 +6,8 @@ Nothing here touches a socket: the driver alone does.
 | event                     | in the states   | effect                                                        |
 |---------------------------|-----------------|---------------------------------------------------------------|
 | begin                     | new             | Send, Refuse, or WAIT in the admission queue                  |
+| the group sleeps          | new, sent       | WAIT until it has a replica, or Refuse                        |
+| the group has a replica   | held            | Send, Refuse, or WAIT in the admission queue                  |
 | room was made             | waiting         | Send or Refuse, by `Driver.perform`                           |
 | waited for too long       | waiting         | Refuse, by `Driver.perform`                                   |
 | head of an answer         | sent            | RELAY it, Send to another replica, or WAIT                    |
@@ -20,17 +22,21 @@ Nothing here touches a socket: the driver alone does.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Protocol
 
 from promptgroup_router.apis.usage import Usage
 from promptgroup_router.base.errors import ApiError, Failure
-from promptgroup_router.decision.exchange import Action, Answered, Begun, Exchange, Failed
+from promptgroup_router.decision.exchange import Action, Answered, Begun, Exchange, Failed, Refuse
 from promptgroup_router.decision.record import RequestRecord
 from promptgroup_router.policy.balancer import Pick
 from promptgroup_router.rings.index import Member
+from promptgroup_router.routing.admission_queue import WAIT_SECONDS
 from promptgroup_router.routing.points import ERRORS, Answering, RequestEnd
 from promptgroup_router.routing.route import Route, share_of
 from promptgroup_router.routing.state import RouterState
+from promptgroup_router.sleeping import waking
+from promptgroup_router.sleeping.held_requests import FullError
 
 
 class Driver(Protocol):
@@ -43,7 +49,9 @@ class Driver(Protocol):
 class RequestLife:
     """The state of one request and its account."""
 
-    __slots__ = ("_driver", "_exchange", "_record", "_route", "_state", "_status", "_ticket")
+    __slots__ = (
+        "_driver", "_exchange", "_held", "_held_since", "_record", "_route", "_state", "_status", "_ticket", "_timeout",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -79,13 +87,22 @@ class RequestLife:
         )
         self._ticket: int | None = None
         """Place in the admission queue."""
+        self._held: int | None = None
+        """Place among those who wait for the group to have a replica."""
+        self._held_since = 0.0
+        self._timeout = deadline - began
         self._status = 0
         """Status of the answer, once the client gets it."""
 
     @property
     def waits(self) -> bool:
-        """True while the request is in the admission queue."""
-        return self._ticket is not None
+        """True while the request is in the admission queue, or held until its group has a replica."""
+        return self._ticket is not None or self._held is not None
+
+    @property
+    def held(self) -> bool:
+        """True while the request is held until its group has a replica."""
+        return self._held is not None
 
     @property
     def member(self) -> Member:
@@ -109,7 +126,7 @@ class RequestLife:
         effect = exchange.begin(now)
         if effect is Action.WAIT:
             self._enter_queue(now)
-        return effect
+        return self._or_hold(effect, now) if isinstance(effect, Refuse) else effect
 
     def sent(self, now: float) -> bytes:
         """Record that the request goes to the replica.
@@ -132,7 +149,8 @@ class RequestLife:
         effect = self._exchange.failed(failure, now)
         if effect is Action.WAIT:
             self._enter_queue(now)
-        return effect
+        # its replica may have left as the group fell asleep
+        return self._or_hold(effect, now) if isinstance(effect, Refuse) else effect
 
     def late(self, waited: float, now: float) -> Failure | None:
         """Return the failure of a replica that keeps the client waiting for longer than the group's limits."""
@@ -249,8 +267,72 @@ class RequestLife:
         self._perform(effect)
         return True
 
+    def _or_hold(self, refused: Refuse, now: float) -> Begun:
+        """Return WAIT in place of a refusal, where the group has no replica on purpose; or a refusal that says so."""
+        state, route = self._state, self._route
+        candidates = state.index.sleepers.get(route.candidates.id)
+        if candidates is None or candidates.sleep is None or candidates.members or not self._exchange.untouched:
+            return refused
+        sleep, group = candidates.sleep, candidates.sleeper
+        state.called(group, now)
+        error = waking.refusal(sleep, group)
+        if error is None:
+            try:
+                self._held = state.held_requests.put(
+                    self,
+                    group=group,
+                    caller=route.caller.name,
+                    size=len(route.rewrite.body),
+                    until=now + sleep.wake_timeout,
+                )
+            except FullError:
+                error = waking.full(sleep, group)
+        if error is not None:
+            return Refuse(error)
+        self._held_since = now
+        self._record.waits(now)
+        return Action.WAIT
+
+    def wake(self, now: float) -> bool:
+        """Go on if the group has a replica by now, or never will. Return False to wait."""
+        candidates = self._state.index.sleepers.get(self._route.candidates.id)
+        if candidates is not None and candidates.sleep is not None and not candidates.members:
+            error = waking.refusal(candidates.sleep, candidates.sleeper)
+            if error is None:
+                return False
+            self._held = None
+            self._record.admitted(now)
+            self._perform(Refuse(error))
+            return True
+        self._held = None
+        if candidates is not None:
+            # a request that leaves nothing in a cache has a policy of its own
+            candidates = replace(candidates, policy=self._route.candidates.policy)
+            self._route.candidates = candidates
+            self._exchange.anew(candidates, now + self._timeout)
+        effect = self._exchange.begin(now)
+        if effect is Action.WAIT:
+            # the others who were held take the room that there is; what is new to the engine is so for all of them
+            longest = candidates.sleep.wake_timeout if candidates is not None and candidates.sleep is not None else 0
+            left = max(WAIT_SECONDS, self._held_since + longest - now)
+            self._ticket = self._state.admission_queue.put(
+                self, now, new=False, share=share_of(self._route), seconds=left
+            )
+            return True
+        self._record.admitted(now)
+        self._perform(effect)
+        return True
+
     def time_out(self, now: float) -> None:
         """Refuse the request, which has waited for too long."""
+        if self._held is not None:
+            self._held = None
+            self._record.admitted(now)
+            candidates = self._state.index.sleepers.get(self._route.candidates.id, self._route.candidates)
+            if candidates.sleep is not None:
+                late = waking.too_late(candidates.sleep, candidates.sleeper, now - self._held_since)
+                self._perform(Refuse(late))
+                return
         self._ticket = None
         self._record.admitted(now)
         self._perform(self._exchange.time_out())
@@ -263,6 +345,9 @@ class RequestLife:
         if self._ticket is not None:
             self._state.admission_queue.withdraw(self._ticket)
             self._ticket = None
+        if self._held is not None:
+            self._state.held_requests.withdraw(self._held)
+            self._held = None
 
     def _perform(self, effect: Failed) -> None:
         if self._driver is not None:

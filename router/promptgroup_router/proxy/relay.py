@@ -49,7 +49,8 @@ CONTINUE = 100
 OK = 200
 HELD_SECONDS = 15.0
 """Time for which the events before the first token are held back, unless the group's limit is longer: below the 30 to
-60 seconds after which clients and load balancers take a silent connection for dead."""
+60 seconds after which clients and load balancers take a silent connection for dead. A stream that is held until its
+group has a replica gets a keep-alive as often."""
 
 _VIA_AND_HOST = (b"via: 1.0 promptgroup\r\nhost: ", b"via: 1.1 promptgroup\r\nhost: ")
 """By the minor version of the client's HTTP (RFC 9110 section 7.6.3)."""
@@ -293,12 +294,15 @@ class Relay:
             self._quiet_since = now
             if self._body.streams:
                 self._deadline = now + self._timeout
-        if now >= self._deadline:
+        held = self._life.held
+        if held:
+            self._deadline = now + self._timeout  # its group has a limit of its own for this wait
+        elif now >= self._deadline:
             self._drop_engine()
             self.perform(self._life.expired(now), Failure.DEADLINE)
         elif self._engine is not None:
             self._enforce_limits(now)
-        interval = self._route.candidates.time_limits.keep_alive
+        interval = self._route.candidates.time_limits.keep_alive or (HELD_SECONDS if held else 0)
         if interval and now - self._quiet_since >= interval:
             self._keep_alive(now)
 

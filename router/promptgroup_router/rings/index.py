@@ -24,6 +24,7 @@ from promptgroup_contract.table import (
     Revision,
     RoutingTable,
     Sharing,
+    Sleep,
     SlotState,
     TimeLimits,
 )
@@ -92,6 +93,10 @@ class Candidates:
     """The rules for those who send the requests."""
     access: Access | None = None
     """The access of those who send them, which says if engines get their credentials; None for the default."""
+    sleep: Sleep | None = None
+    """The treatment of requests while there is no member on purpose; None where that is not meant to be."""
+    sleeper: str = ""
+    """Label of the group that has a replica again when requests ask for it; empty where there is no `sleep`."""
     table: RoutingTable = field(default=_NO_TABLE, compare=False, repr=False)
     """The table that the members are of: in another one they may have left, or have other addresses."""
     members: tuple[Member, ...] = field(init=False, compare=False, repr=False)
@@ -237,6 +242,8 @@ class RoutingIndex:
     """Alias → what it stands for in requests that name no namespace."""
     alias_conflicts: tuple[AliasConflict, ...]
     name_conflicts: tuple[NameConflict, ...]
+    sleepers: Mapping[str, Candidates]
+    """Id → candidates that may have no member on purpose."""
 
     def rules_of_replicas(self, group: Group) -> CallerRules:
         """Return the rules for what a group's replicas hold, which may be of requests that no group declares."""
@@ -325,7 +332,19 @@ def index_steps(table: RoutingTable) -> Generator[None, None, RoutingIndex]:
         {name: models[name].tenants[namespace] for name, namespace in aliases.first.items()},
         aliases.conflicts,
         keepers.conflicts(ahead),
+        _sleepers(revisions, models),
     )
+
+
+def _sleepers(revisions: Iterable[RevisionEntry], models: Mapping[str, ModelEntry]) -> dict[str, Candidates]:
+    """Return id → candidates that may have no member on purpose."""
+    result = {
+        revision.candidates.id: revision.candidates for revision in revisions if revision.candidates.sleep is not None
+    }
+    for model in models.values():
+        for tenant in model.tenants.values():
+            result |= {item.id: item for _, item in tenant.by_access if item.sleep is not None}
+    return result
 
 
 _LendingKey = tuple[str, str, str, Access | None, CallerRules]
@@ -382,7 +401,8 @@ def _build_group(
                 if item is not revision and item.lends and _lending_key(group, item) == key
                 for member in ready[item.fingerprint].values()
             )
-            lent = _lent(lenders.get(key, ()), label, revision)
+            # one that has no replica on purpose is not served by those of others, where its prompt is cold
+            lent = _lent(lenders.get(key, ()), label, revision) if own or group.sleep is None else ()
         candidates = _revision_candidates(table, group, label, revision, own, lent=lent, siblings=siblings)
         revisions.append(_revision_entry(group, label, revision, candidates))
     return GroupEntry(group, label, tuple(revisions))
@@ -435,6 +455,8 @@ def _revision_candidates(
         draining=tuple(at_once(_members(group, revision, SlotState.DRAINING)).values()),
         rules=group.callers,
         access=group.access,
+        sleep=group.sleep,
+        sleeper=label if group.sleep is not None else "",
         table=table,
     )
     if siblings:
@@ -550,6 +572,10 @@ def _model_candidates(
     lending = [member for revision in revisions if revision.revision.lends for member in revision.candidates.ready]
     # a replica that lends nothing is still better than no answer
     others = [member for revision in revisions if not revision.revision.lends for member in revision.candidates.ready]
+    sleepers = [group for group in shared if group.group.sleep is not None]
+    # of several the oldest that a request wakes
+    asleep = next((sleeper for sleeper in sleepers if sleeper.group.sleep and sleeper.group.sleep.wake_timeout), None)
+    asleep = asleep or next(iter(sleepers), None)
     return Candidates(
         id=label,
         policy=Policy.EXPECTED_TTFT,
@@ -559,6 +585,8 @@ def _model_candidates(
         draining=tuple(member for revision in revisions for member in revision.candidates.draining),
         rules=_unmatched_rules([group.group.callers for group in groups]),
         access=access,
+        sleep=asleep.group.sleep if asleep is not None else None,
+        sleeper=asleep.label if asleep is not None else "",
         table=table,
     )
 

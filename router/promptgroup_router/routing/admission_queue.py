@@ -74,6 +74,7 @@ class _Entry(NamedTuple):
     ticket: int
     item: Any  # mypyc finds no `object` where it makes a named tuple
     work: float
+    seconds: float
 
 
 class _Flow:
@@ -129,8 +130,15 @@ class AdmissionQueue(Generic[_T]):
     def __iter__(self) -> Iterator[_T]:
         return (entry.item for entry in self._entries())
 
-    def put(self, item: _T, now: float, *, new: bool, share: Share = NOBODYS) -> int:
+    def put(self, item: _T, now: float, *, new: bool, share: Share = NOBODYS, seconds: float = 0.0) -> int:
         """Add a request.
+
+        Args:
+            item: the request.
+            now: monotonic seconds.
+            new: whether it begins a session.
+            share: its caller, and where it waits.
+            seconds: its longest wait; 0 for that of its session.
 
         Returns:
             Its ticket, for `withdraw`.
@@ -143,7 +151,7 @@ class AdmissionQueue(Generic[_T]):
         if not flow.heap:
             flow.start = max(flow.start, self._now.get(flow.rank, 0.0))
         flow.weight = share.weight
-        heapq.heappush(flow.heap, _Entry(new, now, self._count, item, share.work))
+        heapq.heappush(flow.heap, _Entry(new, now, self._count, item, share.work, seconds))
         self._enter(self._count, share.place)
         return self._count
 
@@ -158,7 +166,8 @@ class AdmissionQueue(Generic[_T]):
     def expire(self, now: float) -> Iterator[_T]:
         """Remove and yield the requests that have waited for too long."""
         for entry in list(self._entries()):
-            if entry.ticket in self._waiting and now - entry.since > (NEW_SECONDS if entry.new else WAIT_SECONDS):
+            longest = entry.seconds or (NEW_SECONDS if entry.new else WAIT_SECONDS)
+            if entry.ticket in self._waiting and now - entry.since > longest:
                 self.withdraw(entry.ticket)
                 yield entry.item
         self._compact()

@@ -545,12 +545,12 @@ def share_of(result: Route) -> Share:
 
 
 def refuse_empty(result: Route) -> None:
-    """Refuse a route that leads to no replica. The caller counts the request for its group first.
+    """Refuse a route that leads to no replica, unless that is on purpose. The caller counts the request first.
 
     Raises:
         ApiError: 503, there is none.
     """
-    if result.candidates.members:
+    if result.candidates.members or result.candidates.sleep is not None:
         return
     if result.matched_by is MatchedBy.NONE:
         subject = f"model {shown(result.model)} has no replica that is ready for prompts which no group declares"
@@ -588,6 +588,8 @@ def _choose_revision(
     A session that is new to the group gets a revision by weight, decided by its key.
     """
     ready = [item for item in group.revisions if item.candidates.members]
+    if not ready and group.group.sleep is not None:
+        ready = list(group.revisions)
     serving = [
         (revision_entry, revision_entry.preamble) for revision_entry in ready if revision_entry.preamble is not None
     ]

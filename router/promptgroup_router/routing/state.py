@@ -2,6 +2,7 @@
 
 import secrets
 from collections.abc import Generator, Sequence
+from itertools import chain
 from math import inf
 from typing import NamedTuple, Protocol, TypeAlias
 
@@ -28,6 +29,7 @@ from promptgroup_router.routing.admission_queue import AdmissionQueue
 from promptgroup_router.routing.moves import Moves
 from promptgroup_router.routing.near_miss import NearMisses
 from promptgroup_router.routing.prompt_digest import PromptDigests
+from promptgroup_router.sleeping.held_requests import HeldRequests
 from promptgroup_router.tracing.tracer import Tracer
 from promptgroup_router.undeclared.shared_prefixes import SharedPrefixes
 from promptgroup_router.undeclared.unmatched import UNMATCHED, UnmatchedPrefixes
@@ -60,6 +62,13 @@ class Waiter(Protocol):
 
     def time_out(self, now: float) -> None:
         """Refuse the request, which has waited for too long."""
+
+
+class Sleeper(Waiter, Protocol):
+    """A request that waits for its group to have a replica."""
+
+    def wake(self, now: float) -> bool:
+        """Go on if the group has a replica by now, or never will. Return False to wait."""
 
 
 class RouterState:
@@ -103,6 +112,8 @@ class RouterState:
         self.retry_budget = RetryBudget()
         self.admission_queue: AdmissionQueue[Waiter] = AdmissionQueue()
         """Requests that wait for room."""
+        self.held_requests: HeldRequests[Sleeper] = HeldRequests()
+        """Requests that wait for a group that has no replica on purpose."""
         self.tokens = Tokens()
         self.limiter = Limiter(began)
         """The accounts of callers with limits."""
@@ -115,6 +126,8 @@ class RouterState:
         self.prompt_digests = PromptDigests()
         """The prompts of clients that ask about the cache."""
         self.tracer = tracer
+        self._called: dict[str, float] = {}
+        """Group → when a request came last that found it without any replica, on purpose; in monotonic seconds."""
         self._told: dict[tuple[str, ...], float] = {}
         """Labels group and revision, or group alone → when the table had it last."""
 
@@ -172,8 +185,20 @@ class RouterState:
         metrics.conflicts.replace(_by_group(view.conflicts))
         metrics.alias_conflicts.replace(_by_group(view.alias_conflicts))
         metrics.name_conflicts.replace(_by_group(view.name_conflicts))
+        self._wake(now)
         known = frozenset(_conflicts(before))
         return tuple(conflict for conflict in _conflicts(view) if conflict not in known)
+
+    def called(self, group: str, now: float) -> None:
+        """Record a request that finds its group without any replica, on purpose: the operator reads of it."""
+        self.metrics.wake_requests.add(group)
+        self._called[group] = now
+
+    def _wake(self, now: float) -> None:
+        """Let the requests go on whose groups have a replica by now, in the order in which they came."""
+        if self.held_requests:
+            self.held_requests.release(lambda held: held.wake(now))
+            self.admit_waiting(now)
 
     def _forget_series(self, now: float) -> None:
         """Drop the series of what left the table long ago: prompts come and go as long as a router runs."""
@@ -186,6 +211,7 @@ class RouterState:
             self._told = ats
             self.metrics.keep(("group",), ats.keys() | {(UNMATCHED,)})
             self.metrics.keep(("group", "revision"), ats.keys())
+            self._called = {group: at for group, at in self._called.items() if (group,) in ats}
         # every time: a request that began with an older table may be counted after its group was forgotten
         self.near_misses.keep({labels[0] for labels in ats})
 
@@ -202,6 +228,9 @@ class RouterState:
 
     def expire_waiting(self, now: float) -> None:
         """Refuse the requests that have waited for too long, and admit others: time alone makes room too."""
+        if self.held_requests:
+            for held in self.held_requests.expire(now):
+                held.time_out(now)
         if self.admission_queue:
             for waiter in self.admission_queue.expire(now):
                 waiter.time_out(now)
@@ -237,9 +266,11 @@ class RouterState:
         for member_id, load in self.balancer.loads.items():
             parts = member_parts(member_id)
             in_flight[parts.group, parts.revision, str(parts.slot)] = load
-        for waiter in self.admission_queue:
+        for waiter in chain(self.admission_queue, self.held_requests):
             if waiter.revision in waiting:
                 waiting[waiter.revision] += 1
+        held = {(group,): float(count) for group, count in self.held_requests.by_group.items()}
+        asleep = {(group.label,): 0.0 for group in self.index.groups if group.group.sleep is not None}
         metrics = self.metrics
         gauges: list[tuple[Counter, dict[tuple[str, ...], float]]] = [
             (metrics.in_flight, in_flight),
@@ -251,6 +282,8 @@ class RouterState:
             (metrics.near_miss_offset, self.near_misses.medians()),
             (metrics.table_age, {(): now - self.confirmed} if self.loaded else {}),
             (metrics.waiting, {(): len(self.admission_queue)}),
+            (metrics.wake_waiting, asleep | held),
+            (metrics.wake_at, {(group,): metrics.epoch + at for group, at in self._called.items()}),
             (metrics.connections, {(): connections}),
         ]
         for gauge, values in gauges:

@@ -6,6 +6,7 @@ import weakref
 
 import pytest
 
+from promptgroup_contract.table import Engine, Sleep
 from promptgroup_router.base.errors import ApiError, Failure
 from promptgroup_router.decision.arrival import arrive
 from promptgroup_router.decision.exchange import Action, Refuse, Send
@@ -174,3 +175,139 @@ def test_an_error_of_the_router_is_counted_by_its_status(state):
         if line.startswith("promptgroup_router_requests_total{")
     ]
     assert [line for line in lines if 'code="503"' in line and line.endswith(" 1")] != []
+
+
+ASLEEP = Sleep(wake_timeout=300, since="2026-11-03T11:00:00Z", start=40)
+
+
+def sleeping(sleep=ASLEEP, slots=0):
+    return table(group("a", revision(slots=slots), sleep=sleep))
+
+
+@pytest.fixture
+def asleep(state):
+    state.install(sleeping(), "file", 1.0)
+    return state
+
+
+def test_a_request_for_a_sleeping_group_is_held_until_a_replica_is_warm(asleep):
+    driver = Driver()
+    life = begin(asleep, driver)
+    assert life.begin(100.0) is Action.WAIT
+    assert life.held
+    asleep.expire_waiting(399.0)
+    asleep.install(sleeping(Sleep(wake_timeout=300, woken="2026-11-03T12:00:00Z")), "file", 399.1)
+    assert driver.effects == []
+    asleep.install(sleeping(Sleep(wake_timeout=300), slots=1), "file", 399.2)
+    assert [type(effect) for effect in driver.effects] == [Send]
+    assert not life.held
+    life.relaying(200, 399.5)
+    life.ended(None, 400.0)
+    assert in_flight(asleep) == 0
+    assert len(asleep.held_requests) == 0
+
+
+def test_held_requests_go_out_in_the_order_in_which_they_came(asleep):
+    order = []
+
+    class Ordered:
+        def __init__(self, number):
+            self.number = number
+
+        def perform(self, effect):
+            assert isinstance(effect, Send)
+            order.append(self.number)
+
+    lives = [begin(asleep, Ordered(number)) for number in range(20)]
+    assert {life.begin(100.0) for life in lives} == {Action.WAIT}
+    asleep.install(sleeping(slots=1), "file", 130.0)
+    assert order == list(range(20))
+
+
+def test_a_held_request_is_refused_when_its_time_is_over(asleep):
+    driver = Driver()
+    life = begin(asleep, driver)
+    life.begin(100.0)
+    asleep.expire_waiting(400.0)
+    (refused,) = driver.effects
+    assert refused.error.status == 503
+    assert refused.error.retry_after == 40
+    assert "whether the operator runs" in str(refused.error)
+    assert not life.waits
+
+
+def test_those_who_wait_are_told_what_keeps_a_replica_from_starting(asleep):
+    driver = Driver()
+    begin(asleep, driver).begin(100.0)
+    asleep.install(sleeping(Sleep(wake_timeout=300, problem="exceeded quota: gpus")), "file", 101.0)
+    (refused,) = driver.effects
+    assert "exceeded quota: gpus" in str(refused.error)
+    assert isinstance(begin(asleep, Driver()).begin(102.0), Refuse)
+
+
+def test_a_client_that_leaves_is_let_go(asleep):
+    life = begin(asleep, Driver())
+    life.begin(100.0)
+    life.client_left(101.0)
+    assert len(asleep.held_requests) == 0
+    asleep.install(sleeping(slots=1), "file", 130.0)
+    assert in_flight(asleep) == 0
+
+
+def test_a_request_whose_replica_has_left_as_the_group_fell_asleep_is_held(state):
+    state.install(sleeping(slots=1), "file", 50.0)
+    driver = Driver()
+    life = begin(state, driver)
+    assert isinstance(life.begin(100.0), Send)
+    state.install(sleeping(), "file", 100.1)
+    assert life.failed(Failure.REFUSED, 100.2) is Action.WAIT
+    assert life.held
+    state.install(sleeping(slots=1), "file", 130.0)
+    assert [type(effect) for effect in driver.effects] == [Send]
+
+
+def test_a_request_that_an_engine_has_seen_is_not_held(state):
+    state.install(sleeping(slots=1), "file", 50.0)
+    life = begin(state, Driver())
+    life.begin(100.0)
+    state.install(sleeping(), "file", 100.1)
+    assert isinstance(life.failed(Failure.RESET, 100.2), Refuse)
+
+
+def test_a_group_that_is_scaled_to_zero_refuses_and_counts(state):
+    others = group("b", revision("Another prompt.", slots=2))
+    lone = revision(slots=0)
+    state.install(table(group("a", lone, sleep=Sleep()), others), "file", 1.0)
+    refused = begin(state, Driver()).begin(100.0)
+    assert "scaled to zero" in str(refused.error)
+    assert state.metrics.wake_requests.values == {("chat/a",): 1}
+
+
+@pytest.mark.parametrize("sleep", [None, ASLEEP])
+def test_a_sleeping_group_borrows_no_replica(state, sleep):
+    settings = Engine(settings="equal")
+    awake = group("b", revision("Another prompt.", slots=2, engine=settings))
+    state.install(table(group("a", revision(slots=0, engine=settings), sleep=sleep), awake), "file", 1.0)
+    assert isinstance(begin(state, Driver()).begin(100.0), Send) == (sleep is None)
+
+
+def test_a_prompt_that_no_group_declares_wakes_the_group_that_would_serve_it(asleep):
+    driver = Driver()
+    body = json.dumps(chat(system="Nobody's.", model="llama")).encode()
+    route = arrive(asleep, method=b"POST", path=b"/v1/chat/completions", headers={}, body=body, now=100.0)
+    life = RequestLife(asleep, route, driver, request_id=b"r1", path=b"", traceparent=b"", began=100.0, deadline=160.0)
+    assert life.begin(100.0) is Action.WAIT
+    assert asleep.metrics.wake_requests.values == {("chat/a",): 1}
+    asleep.install(sleeping(slots=1), "file", 130.0)
+    assert [type(effect) for effect in driver.effects] == [Send]
+
+
+def test_the_time_of_the_latest_request_that_found_no_replica_is_told(asleep):
+    asleep.set_epoch(1_700_000_000.0)
+    life = begin(asleep, Driver())
+    life.begin(100.0)
+    life.client_left(100.5)
+    page = asleep.exposition(101.0, 0)
+    assert 'promptgroup_router_wake_requests_total{group="chat/a"} 1' in page
+    assert 'promptgroup_router_wake_last_request_timestamp_seconds{group="chat/a"} 1700000100' in page
+    assert 'promptgroup_router_wake_waiting{group="chat/a"} 0' in page
