@@ -388,11 +388,20 @@ class SizingSpec(ApiModel):
             "self.minReplicas <= self.maxReplicas",
             "sizing.minReplicas is above sizing.maxReplicas: lower the one or raise the other",
             holds=lambda sizing: sizing.min_replicas <= sizing.max_replicas,
-        )
+        ),
+        rule(
+            "duration(self.idleAfter) >= duration('1m')",
+            "sizing.idleAfter must be 1m or more: an engine takes longer than that to start",
+            ".idleAfter",
+            holds=lambda sizing: durations.parse(sizing.idle_after) >= timedelta(minutes=1),
+        ),
     )
 
-    min_replicas: Annotated[int, Field(ge=1, le=1000)] = 1
-    """Fewest replicas of the revision that serves."""
+    min_replicas: Annotated[int, Field(ge=0, le=1000)] = 1
+    """Fewest replicas of the revision that serves. With 0 the group sleeps: its last replica leaves after `idleAfter`,
+    and a request brings one back."""
+    idle_after: Duration = "30m"
+    """Time without any request after which the last replica leaves, where `minReplicas` is 0."""
     max_replicas: Annotated[int, Field(ge=1, le=1000)]
     """Most replicas of the revision that serves."""
     targets: SizingTargets = SizingTargets()
@@ -425,6 +434,7 @@ class RoutingSpec(ApiModel):
         _a_second_or_more("firstTokenTimeout", lambda routing: routing.first_token_timeout),
         _a_second_or_more("idleTimeout", lambda routing: routing.idle_timeout),
         _a_second_or_more("keepAliveInterval", lambda routing: routing.keep_alive_interval),
+        _a_second_or_more("wakeTimeout", lambda routing: routing.wake_timeout),
         rule(
             "!(self.isolation == 'Caller' && has(self.allowedEngineFields) && "
             "self.allowedEngineFields.exists(f, f == 'cache_salt' || f == 'extra_key'))",
@@ -484,6 +494,10 @@ class RoutingSpec(ApiModel):
     idle_timeout: Duration | None = None
     """Longest pause within a streamed answer; then the router cuts it. Comments and pings of an engine do not end a
     pause. Without it the router's --request-timeout is the only limit."""
+    wake_timeout: Duration | None = None
+    """Longest time for which routers hold a request while the group has no replica, until one is warm. By default 5m
+    where sizing.minReplicas is 0; in other groups requests are not held but refused. The client gets keep-alives of a
+    streamed answer meanwhile."""
     keep_alive_interval: Duration | None = None
     """Silence of a streamed answer after which the router sends a keep-alive, and after each further such time: a
     comment, or a `ping` in Anthropic's API. It covers the wait for room and long prefills. The first keep-alive begins

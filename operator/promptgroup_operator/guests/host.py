@@ -8,7 +8,7 @@ Does no I/O and reads no clock.
 
 from collections.abc import Iterable, Mapping
 
-from promptgroup_contract.table import Sharing, SlotState
+from promptgroup_contract.table import Sharing, Sleep, SlotState
 from promptgroup_operator.api.prompt_group import PromptGroupSpec
 from promptgroup_operator.world.snapshot import Host, Pod, Problem
 
@@ -55,7 +55,13 @@ def without_replicas(name: str) -> Problem:
     )
 
 
-def replicas(name: str, pods: Iterable[Pod], listed: Mapping[str, SlotState], problem: Problem | None = None) -> Host:
+def replicas(
+    name: str,
+    pods: Iterable[Pod],
+    listed: Mapping[str, SlotState],
+    problem: Problem | None = None,
+    sleep: Sleep | None = None,
+) -> Host:
     """Return the host with its replicas: those on which prompts of guests may be kept warm, and those that leave.
 
     Args:
@@ -63,15 +69,16 @@ def replicas(name: str, pods: Iterable[Pod], listed: Mapping[str, SlotState], pr
         pods: its pods, of all of its revisions.
         listed: pod → state of its slot in the host's PromptRoute. One that drains there is about to go.
         problem: the reason why it can serve no guest.
+        sleep: how its requests are treated while it has no replica; None where it always has some.
     """
     stay: list[Pod] = []
     leave: list[Pod] = []
     for pod in pods:
         leaves = pod.deleting or pod.draining_since is not None or listed.get(pod.name) is SlotState.DRAINING
         (leave if leaves else stay).append(pod)
-    if problem is None and not stay:
+    if problem is None and not stay and (sleep is None or not sleep.wake_timeout):
         problem = without_replicas(name)
-    return Host(name, tuple(stay), tuple(leave), problem)
+    return Host(name, tuple(stay), tuple(leave), problem, sleep)
 
 
 def served(guest: PromptGroupSpec, host: PromptGroupSpec | None, replicas: int, model: str) -> PromptGroupSpec:

@@ -80,6 +80,8 @@ class ClusterState:
     """The group whose replicas serve it; None for one with an engine of its own."""
     guests: tuple[GuestSubject, ...] = ()
     """The revisions of its guests that are routed to its replicas."""
+    guest_keys: tuple[Key, ...] = ()
+    """Its guests."""
     prompts: Mapping[str, int] = field(default_factory=dict)
     """Group → tokens of its prompts on one replica, of a host that has guests and of them; else empty."""
     guests_routed: frozenset[str] = frozenset()
@@ -178,6 +180,7 @@ class ClusterReader:
             self._inference_pools(group),
             self._others(group),
             guests=tuple(_subjects(guests)),
+            guest_keys=tuple(self._stores["PromptGroup"].list_guests(key)),
             prompts=room.by_group,
             guests_routed=frozenset().union(*map(prompt_route.sends_to, guests)),
         )
@@ -197,7 +200,8 @@ class ClusterReader:
         pods = self._stores["Pod"].list_group(serving) if spec is not None else []
         port = (spec or group.spec).engine.port
         seen = _crowded([pod_of(pod, port) for pod in pods], room)
-        host = guest_host.replicas(name, seen, listed, problem)
+        sleep = prompt_route.sleep_of(routes.get(key.namespace, name))
+        host = guest_host.replicas(name, seen, listed, problem, sleep)
         model = route.get("spec", {}).get("model", "") if route is not None else ""
         group = replace(group, spec=guest_host.served(group.spec, spec, len(host.pods), model))
         standing, holding = prompt_route.standing(route), guest_revisions.holders(route)

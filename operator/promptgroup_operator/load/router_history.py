@@ -12,16 +12,16 @@ namespaces together take MEMORY at most, and one namespace no more than half of 
 import logging
 import threading
 from collections import Counter, deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 from promptgroup_contract import names
 from promptgroup_contract.fingerprint import ShortFingerprint
 from promptgroup_operator.base.fair_pool import share
 from promptgroup_operator.load.router_metrics import SLOT, RevisionGauges, RouterCounts
 from promptgroup_operator.world.load import LOAD_WINDOW, ClientLoad, PromptDrift
-from promptgroup_operator.world.samples import Flow, SlotUse, Stratum, StratumKey, Traffic
+from promptgroup_operator.world.samples import Calls, Flow, SlotUse, Stratum, StratumKey, Traffic
 from promptgroup_operator.world.snapshot import ContainerId, Key
 
 WINDOW = timedelta(seconds=30)
@@ -42,6 +42,8 @@ MEMORY = 128 << 20
 A namespace alone may take half: a revision with clients of all kinds has up to 15 readings of 24 KB in each router, so
 that is room for 180 of them, as one in each of 60 groups with three routers.
 """
+MOST_EPOCH = 2**33
+"""Seconds since 1970 up to which a router's time is a time: the year 2242."""
 SERIES = 2048
 """Bytes for a series without its readings."""
 
@@ -62,10 +64,17 @@ class _Series:
     """Time of the first reading."""
     rose: dict[ShortFingerprint, datetime] = field(default_factory=dict)
     """Revision → when its requests were last seen to have grown."""
+    called: datetime | None = None
+    """When a request came last that found the group without any replica, on purpose."""
 
     def add(self, counts: RouterCounts, now: datetime) -> None:
         readings = self.readings
-        before = readings[-1][1].flows if readings else self.baseline.flows
+        last = readings[-1][1] if readings else self.baseline
+        before = last.flows
+        if counts.wake_requests > last.wake_requests:
+            self.called = now
+        elif self.called is None:  # nobody has seen the count before it grew
+            self.called = _time(counts.wake_at, now)
         self.since = self.since or now
         self.slots, counts = counts.slots, _without_slots(counts)
         # what left the page, as the router forgot it, has no requests
@@ -195,6 +204,22 @@ class RouterHistory:
                         sums[name] = sums.get(name, Stratum()) + (stratum - base.get(name, Stratum()))
             return Traffic(is_known, flows, samples, *self._last_requests(group, now))
 
+    def calls(self, keys: Iterable[Key], now: datetime) -> Calls:
+        """Return what all routers tell of requests that found groups without any replica, on purpose.
+
+        Args:
+            keys: a group, and those that live on its replicas.
+            now: the time.
+        """
+        with self._lock:
+            result = [
+                (router, series.called)
+                for key in keys
+                for router, series in (self._groups[key].routers.items() if key in self._groups else ())
+            ]
+            read = any(now - self._pages[router] <= LATELY for router, _ in result)
+        return Calls(max((at for _, at in result if at is not None), default=None), read)
+
     def _last_requests(self, group: _Group, now: datetime) -> tuple[dict[ShortFingerprint, datetime], datetime | None]:
         """Return when requests of each revision were last seen, and since when every router has been read.
 
@@ -311,6 +336,13 @@ class RouterHistory:
                 self._groups = {key: item for key, item in self._groups.items() if item.routers or item.dropped}
                 self._memory = +self._memory  # without zeros
                 self._full &= self._memory.keys()
+
+
+def _time(epoch: float, now: datetime) -> datetime | None:
+    """Return the time that a router tells, no later than now; None where it tells none that can be."""
+    if not 0 < epoch < MOST_EPOCH:
+        return None
+    return min(now, datetime.fromtimestamp(epoch, UTC))
 
 
 def _without_slots(counts: RouterCounts) -> RouterCounts:

@@ -32,6 +32,7 @@ _PREFIXES = (
     names.METRIC_REVISION,
     names.METRIC_NEAR_MISSES,
     names.METRIC_NEAR_MISS_OFFSET,
+    names.METRIC_WAKE,
     names.METRIC_INFLIGHT,
     names.METRIC_SLOT_SESSIONS,
     names.METRIC_SLOT_SESSION_TOKENS,
@@ -45,6 +46,10 @@ _STOCKS = frozenset(
         names.METRIC_REVISION_PROMPT_TOKENS,
     )
 )
+_ALONE = frozenset(
+    (names.METRIC_NEAR_MISSES, names.METRIC_NEAR_MISS_OFFSET, names.METRIC_WAKE_REQUESTS, names.METRIC_WAKE_AT)
+)
+"""Samples of a group as a whole."""
 _TELLING = ("revision", "turn", "how")
 """Labels whose values are kept."""
 
@@ -74,6 +79,10 @@ class RouterCounts:
     """Requests that nearly matched the group's prompt."""
     near_miss_offset: float = 0
     """Median offset in bytes at which they differ from it."""
+    wake_requests: float = 0
+    """Requests that found the group without any replica, on purpose."""
+    wake_at: float = 0
+    """When the latest of them came, in seconds since 1970; 0 if none came."""
     memory: int = field(default=0, compare=False)
     """Bytes of memory that it takes at most, slots not counted."""
 
@@ -170,7 +179,7 @@ class _Group:
             return self._add_slot(revision, labels["slot"], name, value)
         elif name in _STOCKS:
             self._stocks.setdefault(revision, {})[name] = value
-        elif name in (names.METRIC_NEAR_MISSES, names.METRIC_NEAR_MISS_OFFSET):
+        elif name in _ALONE:
             self._alone[name] = value
         return 0
 
@@ -227,8 +236,15 @@ class _Group:
             )
             for revision, value in self._stocks.items()
         }
-        near_misses, at = (
-            self._alone.get(names.METRIC_NEAR_MISSES, 0),
-            self._alone.get(names.METRIC_NEAR_MISS_OFFSET, 0),
+        return RouterCounts(
+            self._flows,
+            samples,
+            stocks,
+            self._slots,
+            self._evicted,
+            near_misses=self._alone.get(names.METRIC_NEAR_MISSES, 0),
+            near_miss_offset=self._alone.get(names.METRIC_NEAR_MISS_OFFSET, 0),
+            wake_requests=self._alone.get(names.METRIC_WAKE_REQUESTS, 0),
+            wake_at=self._alone.get(names.METRIC_WAKE_AT, 0),
+            memory=self._memory,
         )
-        return RouterCounts(self._flows, samples, stocks, self._slots, self._evicted, near_misses, at, self._memory)

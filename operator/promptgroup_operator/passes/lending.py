@@ -46,7 +46,7 @@ def member(
     return PoolMember(
         name=group.key.name,
         load=load,
-        low=sizing.min_replicas if sizing is not None else fixed,
+        low=max(1, sizing.min_replicas) if sizing is not None else fixed,
         high=sizing.max_replicas if sizing is not None else fixed,
         current=replica_split.wanted(revisions, target) or 0,
         ttft=durations.parse(ttft).total_seconds() if ttft is not None else None,

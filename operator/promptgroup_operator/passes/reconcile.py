@@ -36,9 +36,11 @@ from promptgroup_operator.passes.pass_writes import FailedWrite, FailedWrites, P
 from promptgroup_operator.passes.refresh_runner import RefreshRunner
 from promptgroup_operator.passes.router_grants import RouterGrants
 from promptgroup_operator.passes.warmup_runner import WarmupRunner
-from promptgroup_operator.plan import desired, plan, router_secrets, status
+from promptgroup_operator.plan import desired, plan, prompt_route, router_secrets, status
 from promptgroup_operator.plan.plan import Plan
 from promptgroup_operator.sizing import recommend
+from promptgroup_operator.sleep import route_sleep
+from promptgroup_operator.sleep.decision import WATCH
 from promptgroup_operator.telemetry.collector import PassSummary, summarize
 from promptgroup_operator.telemetry.metrics import REFUSED, OperatorMetrics
 from promptgroup_operator.telemetry.pass_spans import PassSpans
@@ -74,6 +76,8 @@ READ_SECONDS = 10.0
 """Time for all engines of a group; one that answers later counts as not read, and the pass goes on without it."""
 READ_WARM_SECONDS = 1.0
 """The same while a replica that has just become warm waits for its slot."""
+READ_ASLEEP = 0.9 * WATCH
+"""Time between two readings of the routers of a group that sleeps: passes are not to the millisecond."""
 JUST_WARM = timedelta(seconds=30)
 """Time for which a replica without a slot counts as one that has just become warm."""
 
@@ -121,8 +125,16 @@ def _is_awaited(state: ClusterState, now: datetime) -> bool:
 
 
 def _may_borrow(state: ClusterState) -> bool:
-    """Return True if it matters to a group what others of its pool have: it is sized, or has no replicas of its own."""
-    return state.group.spec.sizing is not None or state.group.spec.replicas == 0
+    """Return True if it matters to a group what others of its pool have: it is sized."""
+    return state.group.spec.sizing is not None
+
+
+def _sleeps(state: ClusterState) -> bool:
+    """Return True if a request must wake the group."""
+    if state.host is not None or not route_sleep.may_sleep(state.group.spec):
+        return False
+    sleep = prompt_route.sleep_of(state.live.get(("PromptRoute", state.group.key.name)))
+    return sleep is not None and sleep.since != ""
 
 
 def _shrinks(state: ClusterState) -> bool:
@@ -347,6 +359,7 @@ class Reconciler:
             host=state.host,
             prompts=state.prompts,
             guests_routed=state.guests_routed,
+            calls=self._router_history.calls((key, *state.guest_keys), now),
             sizing=self._summaries[key].size.history if key in self._summaries else NEW,
         )
 
@@ -421,9 +434,13 @@ class Reconciler:
     def _read_routers(self, state: ClusterState, now: datetime) -> dict[ContainerId, Mapping[Key, RouterCounts]]:
         """Read the routers that are due, while a release, the choice of what leaves or the load needs their figures."""
         often = _released(state) or _shrinks(state)
-        if not often and not self._observes(state):
+        if _sleeps(state):
+            period = READ_ASLEEP
+        elif often or self._observes(state):
+            period = RELEASE_PERIOD if often else PERIOD
+        else:
             return {}
-        return self._router_scraper.read(state.group.key.namespace, now, RELEASE_PERIOD if often else PERIOD)
+        return self._router_scraper.read(state.group.key.namespace, now, period)
 
     def _name_collisions(self, state: ClusterState) -> dict[tuple[str, str], Manifest]:
         """Read the objects that have the names which the target's objects shall have, without the group's label.

@@ -5,7 +5,7 @@ It asks these modules, in this order:
 
 validate      is the spec one that can be acted on, and which prompt does it declare
 settling      which warm replicas gateways may not know of yet
-sizing        how many replicas
+sizing        how many replicas; sleep: none while nobody asks
 rollout       which revision serves, which one comes, which ones go; analysis: is the new one worse
 replica_split how many of the replicas each revision has; kept_slots: which slots stay
 slots         which pod holds which slot of the ring
@@ -40,6 +40,8 @@ from promptgroup_operator.sizing import diagnosis, recommend
 from promptgroup_operator.sizing.diagnosis import Diagnosis
 from promptgroup_operator.sizing.recommend import SizingDecision
 from promptgroup_operator.sizing.tier_use import tier_use
+from promptgroup_operator.sleep import decision as sleep
+from promptgroup_operator.sleep import route_sleep
 from promptgroup_operator.warmth import refresh, warmup
 from promptgroup_operator.world.effects import ConditionChange, Deletion, Event, PodUpdate
 from promptgroup_operator.world.snapshot import Manifest, Pod, Problem, PromptText, RevisionState, World
@@ -210,11 +212,14 @@ def _plan(world: World, target: Fingerprint, text: PromptText | None, problem: P
             inference_pool=pool.member_of,
         )
     ]
-    route = prompt_route.route(group, world.revisions, steps, assigned, world.live, now=now)
+    rest = _sleep(world, target, size.value, now)
+    route = prompt_route.route(group, world.revisions, steps, assigned, world.live, now=now, sleep=rest)
     ready = prompt_route.ready(route)
     conditions = (
         [
-            *group_status.conditions(world, steps, target, size, cache, serving=serving, ready=ready, waits=waits),
+            *group_status.conditions(
+                world, steps, target, size, cache, serving=serving, ready=ready, waits=waits, sleep=rest
+            ),
             *group_status.tier(_tier_use(world)),
         ]
         if problem is None
@@ -282,7 +287,42 @@ def _size(world: World, target: Fingerprint, before: int | None, now: datetime) 
         releasing=sum(revision.alive > 0 for revision in world.revisions) > 1,
         others=world.pool,
     )
-    return recommend.replicas(world.group.spec, seen, world.sizing, now)
+    size = recommend.replicas(world.group.spec, seen, world.sizing, now)
+    sizing = world.group.spec.sizing
+    if sizing is None or not route_sleep.may_sleep(world.group.spec):
+        return size
+    rest = sleep.decide(
+        sizing,
+        sleep.Seen(
+            standing=prompt_route.sleep_of(_live_route(world)) or route_sleep.AWAKE,
+            load=world.load,
+            calls=world.calls,
+            idle_since=world.sizing.idle_since,
+            releasing=seen.releasing,
+            ready=_serves(world),
+        ),
+        size.value,
+        now,
+    )
+    return sleep.sized(size, rest, sizing)
+
+
+def _serves(world: World) -> bool:
+    return any(revision.serving for revision in world.revisions)
+
+
+def _sleep(world: World, target: Fingerprint, value: int, now: datetime) -> table.Sleep | None:
+    """Return what routers are told of a group that may have no replica."""
+    if world.host is not None:
+        return route_sleep.of_guest(world.group.spec, world.host.sleep)
+    return route_sleep.own(
+        world.group.spec,
+        prompt_route.sleep_of(_live_route(world)) or route_sleep.AWAKE,
+        value=value,
+        ready=_serves(world),
+        failure=next((revision.failure for revision in world.revisions if revision.fingerprint == target), ""),
+        now=now,
+    )
 
 
 def _diagnosis(world: World, size: SizingDecision) -> Diagnosis | None:

@@ -10,6 +10,7 @@ from promptgroup_contract import engine_tls, table
 from promptgroup_contract.caller_rules import CallerRules, Isolation
 from promptgroup_contract.fingerprint import Fingerprint
 from promptgroup_contract.messages import read_messages
+from promptgroup_contract.wire import UnfitError, codec_of
 from promptgroup_operator.api.access import to_contract
 from promptgroup_operator.api.limits import LimitsSpec, caller_limits
 from promptgroup_operator.api.prompt_group import PromptGroupSpec
@@ -27,6 +28,7 @@ from promptgroup_operator.world.snapshot import GroupObject, Manifest, Pod, Revi
 BALANCING = frozenset({table.Policy.LEAST_REQUEST, table.Policy.ROUND_ROBIN})
 """Policies that know no home."""
 
+SLEEP = codec_of(table.Sleep)
 _STATES = {state.value: state for state in table.SlotState}
 
 
@@ -38,6 +40,7 @@ def route(
     live: Mapping[tuple[str, str], Manifest],
     *,
     now: datetime,
+    sleep: table.Sleep | None = None,
 ) -> table.Group:
     """Return the group as routers shall see it.
 
@@ -49,6 +52,7 @@ def route(
         live: objects as they stand, the PromptRoute among them: what it says of a prompt holds when the prompt's own
             object is gone, its length in tokens while no replica is warm, and since when the group has an alias.
         now: the time.
+        sleep: how requests are treated while there is no replica on purpose; None where that is not meant to be.
     """
     routing = group.spec.routing
     standing = live.get(("PromptRoute", group.key.name))
@@ -110,6 +114,7 @@ def route(
         responses=caching_of(group.spec.responses),
         revisions=tuple(routed),
         aliases=_aliases(group.spec, standing, now),
+        sleep=sleep,
     )
 
 
@@ -189,6 +194,15 @@ def standing(route: Manifest | None) -> dict[Fingerprint, tuple[int, dict[int, t
         )
         for revision in _revisions(route)
     }
+
+
+def sleep_of(route: Manifest | None) -> table.Sleep | None:
+    """Return the sleep of a group by its PromptRoute as it stands; None where it has none that can be read."""
+    sleep = route.get("spec", {}).get("sleep") if route is not None else None
+    try:
+        return SLEEP.read(sleep) if sleep is not None else None
+    except UnfitError:
+        return None
 
 
 def states(route: Manifest | None) -> dict[str, table.SlotState]:

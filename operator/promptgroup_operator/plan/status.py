@@ -31,7 +31,7 @@ from typing import Any
 
 from promptgroup_contract import names
 from promptgroup_contract.fingerprint import Fingerprint, short
-from promptgroup_contract.table import Sharing
+from promptgroup_contract.table import Sleep
 from promptgroup_operator.api.cache import TierName, TierStatus
 from promptgroup_operator.base import timestamps
 from promptgroup_operator.base.printable import in_line
@@ -131,6 +131,7 @@ def conditions(
     serving: Fingerprint,
     ready: Mapping[Fingerprint, int],
     waits: Problem | None,
+    sleep: Sleep | None = None,
 ) -> list[Condition]:
     """Return the conditions of a group that is acted on.
 
@@ -144,8 +145,10 @@ def conditions(
         ready: fingerprint → slots that the route has Ready.
         waits: what the release of the target or of its engine waits for, or why it was rolled back; None when none is
             under way.
+        sleep: what routers are told of a group that may have no replica.
     """
     revision = _find(world, serving)
+    asleep = _asleep(world, size, sleep)
     routed = any(ready.get(revision_step.fingerprint, 0) for revision_step in plan.values() if revision_step.weight > 0)
     mark = plan[target].rolled_back
     back = mark.why if mark is not None else None
@@ -169,12 +172,14 @@ def conditions(
         Condition("ResolvedRefs", True, "ResolvedRefs", "all objects that the spec refers to exist"),
         _ready(Problem("Warm", count), fault, released, served=routed and enough)
         if size.value
-        else Condition("Ready", False, "ScaledToZero", f"spec.replicas is 0: {_served_by(world)}"),
+        else asleep or Condition("Ready", False, "ScaledToZero", _scaled_to_zero(sleep)),
         _progressing(fault, released or _moving(revision, plan, serving, missing, size), count),
         _degraded(world.unread or fault or _stuck(world, plan, serving)),
         prefix_warm(world, plan[serving], size, ready),
         Condition("RouterProgrammed", True, "Programmed", "routers can send requests to a warm replica")
         if routed
+        else Condition("RouterProgrammed", True, "Asleep", "routers hold requests until a replica is warm")
+        if asleep is not None
         else Condition(
             "RouterProgrammed", False, "NoReplica", "no replica is warm, so routers have none to send requests to"
         ),
@@ -299,14 +304,32 @@ def _ready(warm: Problem, fault: Problem | None, released: Problem | None, *, se
     return Condition("Ready", False, why.reason, why.message)
 
 
-def _served_by(world: World) -> str:
-    """Return who serves a group that wants no replicas."""
-    lenders = [member.name for member in world.pool if member.current]
-    if world.group.spec.routing.sharing is not Sharing.POOL:
-        return "nothing serves the group"
-    if not lenders:
-        return "nothing serves the group while no other group lends it replicas (routing.sharing is Pool)"
-    return f"its requests go to replicas that other groups lend it (routing.sharing is Pool): {', '.join(lenders)}"
+def _asleep(world: World, size: SizingDecision, sleep: Sleep | None) -> Condition | None:
+    """Return the condition Ready of a group that sleeps; None for one that does not.
+
+    Nothing is missing while nobody asks, so that such a group is Ready for whoever waits until it is.
+    """
+    if size.value or sleep is None or not sleep.since or not sleep.wake_timeout:
+        return None
+    whose = f"PromptGroup {world.host.name}, whose replicas serve this group, sleeps" if world.host is not None else ""
+    if world.host is None and size.reason != "Asleep":
+        return None
+    took = f"; the latest start took {sleep.start} s" if sleep.start else ""
+    return Condition(
+        "Ready",
+        True,
+        "Asleep",
+        f"{whose or 'the group sleeps'} since {sleep.since}: a request wakes it, and routers hold requests for up to "
+        f"{sleep.wake_timeout} s meanwhile{took}",
+    )
+
+
+def _scaled_to_zero(sleep: Sleep | None) -> str:
+    """Return who serves a group that wants no replicas, for whatever reason."""
+    if sleep is not None and sleep.wake_timeout:
+        held = f"routers hold requests for {sleep.wake_timeout} s (routing.wakeTimeout), until somebody raises it"
+        return f"no replica is asked for: {held}"
+    return "spec.replicas is 0: nothing serves the group, also no group that shares its engines"
 
 
 def _progressing(fault: Problem | None, moves: Problem | str, count: str) -> Condition:

@@ -100,7 +100,9 @@ class _Advice:
 def replicas(spec: PromptGroupSpec, group: SizingInput, history: History, now: datetime) -> SizingDecision:
     """Return the replicas of all revisions together, but for those that a release adds."""
     if spec.sizing is not None:
-        return decide(spec.sizing, group, history, now)
+        sizing = spec.sizing  # whether the last one stays is another decision (`sleep`)
+        sizing = sizing if sizing.min_replicas else sizing.model_copy(update={"min_replicas": 1})
+        return decide(sizing, group, history, now)
     if spec.replicas is not None:
         return _fixed(spec.replicas, f"spec.replicas asks for {spec.replicas}", group, history, now)
     text = "neither spec.replicas nor spec.sizing is set, so the group has one replica"
@@ -132,7 +134,7 @@ def _fixed(value: int, message: str, group: SizingInput, history: History, now: 
 
 def _tells(load: GroupLoad) -> bool:
     """Return True if the next reading may say something new: one has just begun, or somebody asks the engines."""
-    return load.early or (load.engines is not None and not load.stale and not _quiet(load))
+    return load.early or (load.engines is not None and not load.stale and not is_quiet(load))
 
 
 def _disturbance(desired: int, group: SizingInput, history: History, now: datetime) -> tuple[History, Wave | None]:
@@ -207,7 +209,7 @@ def _held(missing: Aspect, value: int, sizing: SizingSpec, cause: Cause | None, 
 def _advice(
     sizing: SizingSpec, group: SizingInput, load: GroupLoad, current: int, wave: Wave | None, *, now: datetime
 ) -> _Advice:
-    if _quiet(load):
+    if is_quiet(load):
         low = sizing.min_replicas
         if current > low and group.releasing:
             return _Advice(
@@ -257,7 +259,7 @@ def _doubt(rate_range: RateRange) -> str:
     )
 
 
-def _quiet(load: GroupLoad) -> bool:
+def is_quiet(load: GroupLoad) -> bool:
     """Return whether nothing came and nothing runs, by the engines' counters and, where asked, the routers'."""
     engines, clients = load.engines, load.clients
     idle = engines is not None and not any((engines.queries, engines.requests, engines.running, engines.waiting))

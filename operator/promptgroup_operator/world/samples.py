@@ -195,3 +195,16 @@ class Traffic:
         if self.watched_since is None:
             return None
         return max(self.watched_since, self.last_requests.get(revision, self.watched_since))
+
+
+@dataclass(frozen=True, slots=True)
+class Calls:
+    """Requests that found a group, or one that lives on its replicas, without any replica on purpose."""
+
+    at: datetime | None = None
+    """Time of the latest of which a router has told: this process's where it saw the count grow, else the router's."""
+    read: bool = False
+    """True if a router that knows the group was read lately."""
+
+
+NO_CALLS = Calls()

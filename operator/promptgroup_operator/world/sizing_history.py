@@ -99,13 +99,15 @@ NOTHING: Final = Past()
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """State that passes keep for the next ones. Losing it costs one stabilization window."""
+    """State that passes keep for the next ones. Losing it costs one stabilization window, or one `idleAfter`."""
 
     past: Past = NOTHING
     shape: GroupShape | None = None
     wave: Wave | None = None
     calm: float | None = None
     """Hit rate at the last look that no wave disturbed."""
+    idle_since: datetime | None = None
+    """Since when nothing ran or waited, of a group that may sleep; None where something did, or nobody knows."""
 
 
 NEW: Final = History()

@@ -6,11 +6,11 @@ from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple, NewType
 
 from promptgroup_contract.fingerprint import Fingerprint, ShortFingerprint
-from promptgroup_contract.table import Prompt, PromptRef, SlotState
+from promptgroup_contract.table import Prompt, PromptRef, Sleep, SlotState
 from promptgroup_operator.api.prompt_group import PromptGroupSpec
 from promptgroup_operator.world.engine_facts import UNKNOWN, Measured
 from promptgroup_operator.world.load import GroupLoad, PoolMember
-from promptgroup_operator.world.samples import Histogram, SlotUse, Traffic
+from promptgroup_operator.world.samples import NO_CALLS, Calls, Histogram, SlotUse, Traffic
 from promptgroup_operator.world.sizing_history import NEW, History
 
 Manifest = Mapping[str, Any]
@@ -348,6 +348,8 @@ class Host:
     """Its replicas that terminate or drain."""
     problem: Problem | None = None
     """The reason why it can serve no guest."""
+    sleep: Sleep | None = None
+    """How its requests are treated while it has no replica on purpose; None where it always has some."""
 
 
 class GuestSubject(NamedTuple):
@@ -429,5 +431,7 @@ class World:
     """Pods of the group that routes of its guests let routers send to."""
     unread: Problem | None = None
     """The objects that could not be read: each is seen as it was read last, or as if it were not there."""
+    calls: Calls = NO_CALLS
+    """Requests that found the group, or a guest of it, without any replica on purpose."""
     first_seen: datetime | None = None
     """Time of this process's first pass over the group; None where nobody knows."""
