@@ -172,7 +172,7 @@ def conditions(
         Condition("ResolvedRefs", True, "ResolvedRefs", "all objects that the spec refers to exist"),
         _ready(Problem("Warm", count), fault, released, served=routed and enough)
         if size.value
-        else asleep or Condition("Ready", False, "ScaledToZero", _scaled_to_zero(sleep)),
+        else asleep or _at_zero(world, sleep),
         _progressing(fault, released or _moving(revision, plan, serving, missing, size), count),
         _degraded(world.unread or fault or _stuck(world, plan, serving)),
         prefix_warm(world, plan[serving], size, ready),
@@ -324,12 +324,16 @@ def _asleep(world: World, size: SizingDecision, sleep: Sleep | None) -> Conditio
     )
 
 
-def _scaled_to_zero(sleep: Sleep | None) -> str:
-    """Return who serves a group that wants no replicas, for whatever reason."""
+def _at_zero(world: World, sleep: Sleep | None) -> Condition:
+    """Return the condition Ready of a group that wants no replica and is woken by nobody's request."""
+    if world.host is not None and sleep is not None and sleep.woken:
+        text = f"PromptGroup {world.host.name}, whose replicas serve this group, starts one since {sleep.woken}"
+        return Condition("Ready", False, "Warming", text)
     if sleep is not None and sleep.wake_timeout:
         held = f"routers hold requests for {sleep.wake_timeout} s (routing.wakeTimeout), until somebody raises it"
-        return f"no replica is asked for: {held}"
-    return "spec.replicas is 0: nothing serves the group, also no group that shares its engines"
+        return Condition("Ready", False, "ScaledToZero", f"spec.replicas is 0: {held}")
+    text = "spec.replicas is 0: nothing serves the group, also no group that shares its engines"
+    return Condition("Ready", False, "ScaledToZero", text)
 
 
 def _progressing(fault: Problem | None, moves: Problem | str, count: str) -> Condition:

@@ -90,6 +90,7 @@ class RequestLife:
         self._held: int | None = None
         """Place among those who wait for the group to have a replica."""
         self._held_since = 0.0
+        """When it was held first, in monotonic seconds; 0 before."""
         self._timeout = deadline - began
         self._status = 0
         """Status of the answer, once the client gets it."""
@@ -268,28 +269,29 @@ class RequestLife:
         return True
 
     def _or_hold(self, refused: Refuse, now: float) -> Begun:
-        """Return WAIT in place of a refusal, where the group has no replica on purpose; or a refusal that says so."""
+        """Return WAIT in place of a refusal, where the group may sleep and no engine has seen the request; or say why not."""
         state, route = self._state, self._route
         candidates = state.index.sleepers.get(route.candidates.id)
-        if candidates is None or candidates.sleep is None or candidates.members or not self._exchange.untouched:
+        if candidates is None or candidates.sleep is None or not self._exchange.untouched:
             return refused
         sleep, group = candidates.sleep, candidates.sleeper
         state.called(group, now)
-        error = waking.refusal(sleep, group)
-        if error is None:
-            try:
-                self._held = state.held_requests.put(
-                    self,
-                    group=group,
-                    caller=route.caller.name,
-                    size=len(route.rewrite.body),
-                    until=now + sleep.wake_timeout,
-                )
-            except FullError:
-                error = waking.full(sleep, group)
-        if error is not None:
+        if (error := waking.refusal(sleep, group)) is not None:
             return Refuse(error)
-        self._held_since = now
+        since = self._held_since or now
+        if now >= since + sleep.wake_timeout:
+            return Refuse(waking.too_late(sleep, group, now - since))
+        try:
+            self._held = state.held_requests.put(
+                self,
+                group=group,
+                caller=route.caller.name,
+                size=len(route.rewrite.body),
+                until=since + sleep.wake_timeout,
+            )
+        except FullError:
+            return Refuse(waking.full(sleep, group))
+        self._held_since = since
         self._record.waits(now)
         return Action.WAIT
 

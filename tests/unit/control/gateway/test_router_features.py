@@ -11,6 +11,7 @@ NAMED = {
     "routing.firstTokenTimeout": {"routing": {"firstTokenTimeout": "20s"}},
     "routing.idleTimeout": {"routing": {"idleTimeout": "20s"}},
     "routing.keepAliveInterval": {"routing": {"keepAliveInterval": "20s"}},
+    "routing.wakeTimeout": {"routing": {"wakeTimeout": "20s"}},
     "engine.tls": {"engine": {"image": "vllm/vllm-openai:v0.32.0", "tls": TLS}},
 }
 """Fields that a picker does not act on."""
@@ -45,6 +46,11 @@ def test_all_of_them_are_named():
     routing = {"firstTokenTimeout": "20s", "idleTimeout": "20s", "keepAliveInterval": "20s"}
     found = decide(group(gateway={}, responses={"cache": "Exact"}, routing=routing).spec)
     assert found.message.count("spec.") == 4
+
+
+def test_a_group_that_sleeps_is_told_who_ends_the_wait():
+    found = decide(group(gateway={}, sizing={"minReplicas": 0, "maxReplicas": 2}).spec)
+    assert "spec.sizing.minReplicas: 0 (the gateway ends the wait" in found.message
 
 
 def test_defaults_are_nothing_to_tell():

@@ -3,6 +3,7 @@ from datetime import timedelta
 
 import pytest
 
+from promptgroup_contract.table import Sleep
 from promptgroup_operator.plan import status
 from promptgroup_operator.plan.plan import decide
 from promptgroup_operator.plan.status import Condition, build, conditions, events, rejected, rescaled
@@ -11,8 +12,7 @@ from promptgroup_operator.sizing.diagnosis import Diagnosis
 from promptgroup_operator.sizing.recommend import Aspect, SizingDecision
 from promptgroup_operator.world.effects import Event
 from promptgroup_operator.world.engine_facts import Measured
-from promptgroup_operator.world.load import PoolMember
-from promptgroup_operator.world.snapshot import PodCondition, PoolAnswers, Problem, RolledBack
+from promptgroup_operator.world.snapshot import Host, PodCondition, PoolAnswers, Problem, RolledBack
 from support.builders import FINGERPRINT, NOW, cold, group, pod, restarted, revision, starting, world
 
 B = revision("b").fingerprint
@@ -305,29 +305,39 @@ def test_a_pod_of_another_revision_that_does_not_start_is_named():
     assert found["Ready"].status is True, "what is wanted serves"
 
 
+SINCE = "2026-11-03T11:00:00Z"
+ASLEEP = replace(SIZE[0], reason="Asleep", active=True)
+
+
 @pytest.mark.parametrize(
-    ("sharing", "others", "words"),
+    ("size", "sleep", "status", "words"),
     [
-        ("Dedicated", (), "spec.replicas is 0: nothing serves the group"),
-        ("Pool", (), "spec.replicas is 0: nothing serves the group while no other group lends it replicas"),
-        ("Pool", (("sales", 0),), "spec.replicas is 0: nothing serves the group while"),
-        (
-            "Pool",
-            (("sales", 0), ("hr", 2), ("it", 1)),
-            "spec.replicas is 0: its requests go to replicas that other groups",
-        ),
+        (SIZE[0], Sleep(0, SINCE), False, "spec.replicas is 0: nothing serves the group"),
+        (SIZE[0], Sleep(60, SINCE), False, "routers hold requests for 60 s (routing.wakeTimeout)"),
+        (ASLEEP, Sleep(300, SINCE, start=40), True, f"sleeps since {SINCE}: a request wakes it"),
     ],
 )
-def test_a_group_of_no_replicas_says_who_serves_it(sharing, others, words):
-    pool = tuple(PoolMember(name, None, 0, 3, current, None) for name, current in others)
-    seen = replace(world([revision()], of=group(replicas=0, routing={"sharing": sharing})), pool=pool)
+def test_a_group_of_no_replicas_says_who_serves_it(size, sleep, status, words):
     plan = {FINGERPRINT: step(0)}
-    found = conditions(seen, plan, FINGERPRINT, SIZE[0], serving=FINGERPRINT, ready={}, waits=None)
+    found = conditions(
+        world([revision()]), plan, FINGERPRINT, size, serving=FINGERPRINT, ready={}, waits=None, sleep=sleep
+    )
+    told = {each.type: each for each in found}
+    assert (told["Ready"].status, told["Ready"].reason) == (status, "Asleep" if status else "ScaledToZero")
+    assert words in told["Ready"].message
+    assert told["RouterProgrammed"].status is status
+    assert told["Degraded"].status is False
+    assert told["Progressing"].status is False
+
+
+@pytest.mark.parametrize(("host", "status"), [(Sleep(300, SINCE), True), (Sleep(300, woken=SINCE), False)])
+def test_a_guest_sleeps_with_its_host(host, status):
+    seen = replace(world([revision()], of=group(replicas=0)), host=Host("pool", sleep=host))
+    plan = {FINGERPRINT: step(0)}
+    found = conditions(seen, plan, FINGERPRINT, SIZE[0], serving=FINGERPRINT, ready={}, waits=None, sleep=host)
     (told,) = [each for each in found if each.type == "Ready"]
-    assert told.reason == "ScaledToZero"
-    assert told.message.startswith(words)
-    lenders = [name for name, current in others if current]
-    assert told.message.endswith(": " + ", ".join(lenders)) or not lenders
+    assert told.status is status
+    assert "PromptGroup pool" in told.message
 
 
 def test_messages_say_how_many_and_of_what():

@@ -266,6 +266,19 @@ def test_a_request_whose_replica_has_left_as_the_group_fell_asleep_is_held(state
     assert [type(effect) for effect in driver.effects] == [Send]
 
 
+def test_one_whose_replica_is_gone_before_the_router_hears_of_it_is_held_once(state):
+    state.install(sleeping(slots=1), "file", 50.0)
+    driver = Driver()
+    life = begin(state, driver)
+    life.begin(100.0)
+    assert life.failed(Failure.REFUSED, 100.2) is Action.WAIT
+    state.install(sleeping(slots=1), "file", 399.0)
+    assert [type(effect) for effect in driver.effects] == [Send]
+    assert life.failed(Failure.REFUSED, 399.9) is Action.WAIT
+    state.expire_waiting(400.2)
+    assert [type(effect) for effect in driver.effects] == [Send, Refuse]
+
+
 def test_a_request_that_an_engine_has_seen_is_not_held(state):
     state.install(sleeping(slots=1), "file", 50.0)
     life = begin(state, Driver())

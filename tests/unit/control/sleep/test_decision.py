@@ -1,0 +1,182 @@
+"""When a group sleeps, what wakes it, and that no request is lost between the two, whenever it comes."""
+
+import random
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from promptgroup_contract.table import Sleep
+from promptgroup_operator.api.prompt_group import SizingSpec
+from promptgroup_operator.base.timestamps import rfc3339
+from promptgroup_operator.sizing.recommend import SizingDecision
+from promptgroup_operator.sleep.decision import WATCH, Rest, Seen, decide, sized
+from promptgroup_operator.sleep.route_sleep import AWAKE, remembered
+from promptgroup_operator.world.samples import Calls
+from support.loads import load
+
+NOW = datetime(2026, 11, 3, 12, tzinfo=UTC)
+IDLE = timedelta(minutes=30)
+SIZING = SizingSpec.model_validate({"minReplicas": 0, "maxReplicas": 4, "idleAfter": "30m"})
+QUIET = load(0, replicas=1, sessions=0)
+BUSY = load(0, replicas=1, sessions=0, running=1)
+WAITS = load(0, replicas=1, sessions=0, held=1)
+
+
+def seen(standing=AWAKE, found=QUIET, called=None, idle=IDLE, **fields):
+    values = {
+        "load": found,
+        "calls": Calls(called, read=True),
+        "idle_since": NOW - idle if idle is not None else None,
+        "releasing": False,
+        "ready": True,
+    }
+    return Seen(standing, **(values | fields))
+
+
+def at(minutes):
+    return NOW + timedelta(minutes=minutes)
+
+
+def test_a_group_that_was_idle_for_long_enough_falls_asleep():
+    assert decide(SIZING, seen(), 1, NOW) == Rest(asleep=True, since=NOW)
+    early = seen(idle=IDLE - timedelta(seconds=1))
+    assert decide(SIZING, early, 1, NOW) == Rest(asleep=False, since=early.idle_since)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"found": BUSY},
+        {"found": WAITS},
+        {"found": None},
+        {"found": replace(QUIET, stale="no engine could be read")},
+        {"found": replace(QUIET, engines=None)},
+        {"releasing": True},
+        {"ready": False},
+        {"calls": Calls(None, read=False)},
+        {"called": at(-10)},
+    ],
+)
+def test_it_stays_awake_while_something_runs_or_waits_or_is_unknown(changed):
+    assert not decide(SIZING, seen(**changed), 1, NOW).asleep
+
+
+def test_only_the_last_replica_leaves_for_want_of_requests():
+    assert not decide(SIZING, seen(), 2, NOW).asleep
+
+
+@pytest.mark.parametrize(("called", "asleep"), [(None, True), (-31, True), (-16, True), (-14, False), (1, False)])
+def test_a_request_wakes_it_but_not_one_of_an_earlier_life(called, asleep):
+    standing = Sleep(300, since=rfc3339(NOW))
+    found = decide(SIZING, seen(standing, None, at(called) if called is not None else None), 1, at(2))
+    assert found.asleep == asleep
+    assert found.starting != asleep
+
+
+def test_a_group_that_was_woken_starts_until_a_replica_serves():
+    woken = Sleep(300, woken=rfc3339(NOW))
+    assert decide(SIZING, seen(woken, None, ready=False), 1, at(2)).starting
+    assert not decide(SIZING, seen(woken, BUSY), 1, at(2)).starting
+
+
+def decided(value=1):
+    return SizingDecision(value, "WithinTarget", "m", active=True)
+
+
+def test_the_number_of_replicas():
+    asleep = sized(decided(), Rest(asleep=True, since=NOW), SIZING)
+    assert (asleep.value, asleep.reason, asleep.requeue_after) == (0, "Asleep", WATCH)
+    woken = sized(decided(), Rest(asleep=False, since=None, starting=True), SIZING)
+    assert (woken.value, woken.reason) == (1, "Woken")
+    idle = sized(decided(3), Rest(asleep=False, since=NOW), SIZING)
+    assert (idle.value, idle.history.idle_since) == (3, NOW)
+
+
+class Life:
+    """A group over simulated seconds: its operator, and a router that is up to two seconds behind the route."""
+
+    def __init__(self, drawn, skew):
+        self.drawn, self.skew = drawn, skew
+        self.now = NOW
+        self.standing = AWAKE
+        self.idle = None
+        self.called = None
+        self.ready = True
+        self.start = drawn.uniform(1, 90)
+        self.warm_at = None
+        self.known = self.standing, self.ready
+        """What the router knows."""
+        self.last = NOW
+        self.served = self.held = False
+        self.written = []
+
+    def second(self, length):
+        """Let time pass."""
+        self.now += timedelta(seconds=length)
+        if self.warm_at is not None and self.now >= self.warm_at:
+            self.ready, self.warm_at = True, None
+        if self.held and self.known[1]:
+            self.held, self.served, self.last = False, True, self.now
+
+    def ask(self):
+        """A request comes: it is served by a replica that the router knows, or held."""
+        if self.known[1] and self.ready:
+            self.served, self.last = True, self.now
+        else:
+            self.held, self.called = True, self.now + self.skew
+
+    def look(self):
+        """A pass of the operator."""
+        quiet = self.now - self.last > timedelta(minutes=1)
+        state = seen(
+            self.standing,
+            (QUIET if quiet else BUSY) if self.ready else None,
+            min(self.called, self.now) if self.called is not None else None,
+            None,
+            idle_since=self.idle,
+            ready=self.ready,
+        )
+        rest = decide(SIZING, state, 1, self.now)
+        self.idle = None if rest.asleep else rest.since
+        value = 0 if rest.asleep else 1
+        if rest.asleep:
+            self.ready, self.warm_at = False, None
+        elif not self.ready and self.warm_at is None:
+            self.warm_at = self.now + timedelta(seconds=self.start)
+        before = self.standing
+        self.standing = remembered(before, timeout=300, value=value, ready=self.ready, failure="", now=self.now)
+        if bool(before.since) != bool(self.standing.since):
+            self.written.append(value)
+
+    def tell(self):
+        """The router learns the route."""
+        self.known = self.standing, self.ready
+
+
+def test_a_request_at_the_moment_of_the_last_drain_is_served_whenever_it_comes():
+    drawn = random.Random(0)
+    wakes = 0
+    for _ in range(10_000):
+        life = Life(drawn, timedelta(seconds=drawn.uniform(-600, 600)))
+        life.idle = NOW - IDLE + timedelta(seconds=2)
+        life.last = NOW - IDLE - timedelta(minutes=2)
+        comes = NOW + timedelta(seconds=drawn.uniform(0, 6))
+        asked, restarts = False, drawn.random() < 0.2
+        for _ in range(400):
+            life.second(drawn.uniform(0.1, 1))
+            if not asked and life.now >= comes:
+                asked = True
+                life.ask()
+                if restarts:
+                    life.idle = None
+            if drawn.random() < 0.8:
+                life.look()
+            if drawn.random() < 0.5:
+                life.tell()
+            if life.served:
+                break
+        assert life.served
+        assert life.written in ([], [0], [0, 1])
+        wakes += life.written == [0, 1]
+    assert 1000 < wakes < 9000
