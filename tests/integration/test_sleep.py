@@ -1,4 +1,4 @@
-"""Groups that sleep on a real control plane: what wakes them, and that nobody who waits is lost, cold or out of turn."""
+"""Groups that sleep on a real control plane: what wakes them, and that nobody who waits is lost or out of turn."""
 
 import itertools
 import json
@@ -129,9 +129,8 @@ def clients(group: Sleeping, count: int, **asked: Any) -> Iterator[list[Future[A
         found: list[Future[Answer]] = []
         for batch in batches(count, size):
             found += [pool.submit(group.ask, number, **asked) for number in batch]
-            wait_for(
-                lambda: True if group.held() - before >= len(found) or found[0].done() else None, "them to be held"
-            )  # noqa: B023
+            wanted = before + len(found)
+            wait_for(lambda: True if group.held() >= wanted or found[0].done() else None, "them to be held")  # noqa: B023
         yield found
 
 
@@ -237,9 +236,9 @@ def test_no_request_is_lost_that_comes_as_the_last_replica_leaves(group_asleep: 
     try:
         for _ in range(5):
             group_asleep.kube.wait_warm(NAME, "1/1")
-            count = len(answers)
+            wanted = len(answers) + 10
             group_asleep.doze()
-            wait_for(lambda: True if len(answers) >= count + 10 else None, "more answers", group_asleep.sleep)  # noqa: B023
+            wait_for(lambda: True if len(answers) >= wanted else None, "more answers", group_asleep.sleep)  # noqa: B023
     finally:
         stop.set()
         for thread in threads:

@@ -269,7 +269,7 @@ class RequestLife:
         return True
 
     def _or_hold(self, refused: Refuse, now: float) -> Begun:
-        """Return WAIT in place of a refusal, where the group may sleep and no engine has seen the request; or say why not."""
+        """Return WAIT in place of a refusal if the group may sleep and no engine has seen the request; else say why."""
         state, route = self._state, self._route
         candidates = state.index.sleepers.get(route.candidates.id)
         if candidates is None or candidates.sleep is None or not self._exchange.untouched:

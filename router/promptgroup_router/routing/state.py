@@ -269,8 +269,10 @@ class RouterState:
         for waiter in chain(self.admission_queue, self.held_requests):
             if waiter.revision in waiting:
                 waiting[waiter.revision] += 1
-        held = {(group,): float(count) for group, count in self.held_requests.by_group.items()}
-        asleep = {(group.label,): 0.0 for group in self.index.groups if group.group.sleep is not None}
+        held: dict[tuple[str, ...], float] = {(group,): count for group, count in self.held_requests.by_group.items()}
+        asleep: dict[tuple[str, ...], float] = {
+            (group.label,): 0 for group in self.index.groups if group.group.sleep is not None
+        }
         metrics = self.metrics
         gauges: list[tuple[Counter, dict[tuple[str, ...], float]]] = [
             (metrics.in_flight, in_flight),

@@ -1,6 +1,5 @@
-"""When a group sleeps, what wakes it, and that no request is lost between the two, whenever it comes."""
+"""When a group sleeps, and what wakes it."""
 
-import random
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -11,7 +10,7 @@ from promptgroup_operator.api.prompt_group import SizingSpec
 from promptgroup_operator.base.timestamps import rfc3339
 from promptgroup_operator.sizing.recommend import SizingDecision
 from promptgroup_operator.sleep.decision import WATCH, Rest, Seen, decide, sized
-from promptgroup_operator.sleep.route_sleep import AWAKE, remembered
+from promptgroup_operator.sleep.route_sleep import AWAKE
 from promptgroup_operator.world.samples import Calls
 from support.loads import load
 
@@ -91,92 +90,3 @@ def test_the_number_of_replicas():
     assert (woken.value, woken.reason) == (1, "Woken")
     idle = sized(decided(3), Rest(asleep=False, since=NOW), SIZING)
     assert (idle.value, idle.history.idle_since) == (3, NOW)
-
-
-class Life:
-    """A group over simulated seconds: its operator, and a router that is up to two seconds behind the route."""
-
-    def __init__(self, drawn, skew):
-        self.drawn, self.skew = drawn, skew
-        self.now = NOW
-        self.standing = AWAKE
-        self.idle = None
-        self.called = None
-        self.ready = True
-        self.start = drawn.uniform(1, 90)
-        self.warm_at = None
-        self.known = self.standing, self.ready
-        """What the router knows."""
-        self.last = NOW
-        self.served = self.held = False
-        self.written = []
-
-    def second(self, length):
-        """Let time pass."""
-        self.now += timedelta(seconds=length)
-        if self.warm_at is not None and self.now >= self.warm_at:
-            self.ready, self.warm_at = True, None
-        if self.held and self.known[1]:
-            self.held, self.served, self.last = False, True, self.now
-
-    def ask(self):
-        """A request comes: it is served by a replica that the router knows, or held."""
-        if self.known[1] and self.ready:
-            self.served, self.last = True, self.now
-        else:
-            self.held, self.called = True, self.now + self.skew
-
-    def look(self):
-        """A pass of the operator."""
-        quiet = self.now - self.last > timedelta(minutes=1)
-        state = seen(
-            self.standing,
-            (QUIET if quiet else BUSY) if self.ready else None,
-            min(self.called, self.now) if self.called is not None else None,
-            None,
-            idle_since=self.idle,
-            ready=self.ready,
-        )
-        rest = decide(SIZING, state, 1, self.now)
-        self.idle = None if rest.asleep else rest.since
-        value = 0 if rest.asleep else 1
-        if rest.asleep:
-            self.ready, self.warm_at = False, None
-        elif not self.ready and self.warm_at is None:
-            self.warm_at = self.now + timedelta(seconds=self.start)
-        before = self.standing
-        self.standing = remembered(before, timeout=300, value=value, ready=self.ready, failure="", now=self.now)
-        if bool(before.since) != bool(self.standing.since):
-            self.written.append(value)
-
-    def tell(self):
-        """The router learns the route."""
-        self.known = self.standing, self.ready
-
-
-def test_a_request_at_the_moment_of_the_last_drain_is_served_whenever_it_comes():
-    drawn = random.Random(0)
-    wakes = 0
-    for _ in range(10_000):
-        life = Life(drawn, timedelta(seconds=drawn.uniform(-600, 600)))
-        life.idle = NOW - IDLE + timedelta(seconds=2)
-        life.last = NOW - IDLE - timedelta(minutes=2)
-        comes = NOW + timedelta(seconds=drawn.uniform(0, 6))
-        asked, restarts = False, drawn.random() < 0.2
-        for _ in range(400):
-            life.second(drawn.uniform(0.1, 1))
-            if not asked and life.now >= comes:
-                asked = True
-                life.ask()
-                if restarts:
-                    life.idle = None
-            if drawn.random() < 0.8:
-                life.look()
-            if drawn.random() < 0.5:
-                life.tell()
-            if life.served:
-                break
-        assert life.served
-        assert life.written in ([], [0], [0, 1])
-        wakes += life.written == [0, 1]
-    assert 1000 < wakes < 9000

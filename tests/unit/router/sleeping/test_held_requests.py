@@ -5,7 +5,7 @@ import pytest
 from promptgroup_router.sleeping.held_requests import CALLER_SHARE, MOST_BYTES, MOST_HELD, FullError, HeldRequests
 
 
-def hold(held, item, group="chat/a", caller="", size=1, until=300.0):
+def hold(held, item, *, group="chat/a", caller="", size=1, until=300.0):
     return held.put(item, group=group, caller=caller, size=size, until=until)
 
 
