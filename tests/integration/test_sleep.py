@@ -14,13 +14,14 @@ from typing import Any
 import pytest
 import urllib3
 
+from promptgroup_contract import names
 from promptgroup_local import lab
 from promptgroup_local.cluster.local import LocalCluster
 from promptgroup_local.kubectl import Kubectl, wait_for
 from promptgroup_operator.base.timestamps import rfc3339
 from support.groups import PROMPTS, group, guest
 from support.life import cold
-from support.operators import operator_process
+from support.operators import is_ready, operator_process
 from support.routed import reason
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
@@ -30,6 +31,7 @@ GUEST = "lodger"
 SIZING = {"minReplicas": 0, "maxReplicas": 1, "idleAfter": "1m"}
 CLIENTS, BATCHES = 200, 10
 MINUTES = 240.0
+ROUTER = "promptgroup-router"
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,10 +250,35 @@ def test_no_request_is_lost_that_comes_as_the_last_replica_leaves(group_asleep: 
     assert group_asleep.cold() == 0
 
 
+def test_requests_that_wait_in_two_routers_are_all_answered(group_asleep: Sleeping) -> None:
+    kube = group_asleep.kube
+    before = group_asleep.generations()
+    kube.scale("deployment", ROUTER, 2)
+
+    def urls() -> list[str] | None:
+        pods = kube.list("pods", f"app.kubernetes.io/name={ROUTER}")
+        found = [f"http://{each['status']['podIP']}:{names.PORT_ROUTER}" for each in pods if is_ready(each)]
+        return found if len(found) == 2 else None
+
+    routers = wait_for(urls, "two routers")
+    with ThreadPoolExecutor(20) as pool:
+        answers = list(pool.map(lambda number: group_asleep.ask(number, url=routers[number % 2]), range(20)))
+    assert {each.status for each in answers} == {200}
+    assert group_asleep.generations() == before + 1
+    assert group_asleep.cold() == 0
+
+
 def test_a_request_of_a_guest_wakes_its_host(group_asleep: Sleeping) -> None:
     kube = group_asleep.kube
     kube.apply(guest(GUEST, PROMPTS["b"], NAME))
     kube.wait_condition(GUEST, "Ready", "True", "Asleep")
-    assert group_asleep.ask(name=GUEST).status == 200
+
+    def answered() -> bool | None:
+        """The router may not have read the new prompt yet, which is no question of sleep."""
+        answer = group_asleep.ask(name=GUEST)
+        assert answer.status == 200 or "has not been read yet" in answer.body
+        return True if answer.status == 200 else None
+
+    wait_for(answered, "an answer", group_asleep.sleep)
     assert group_asleep.ask(1, name=NAME).status == 200
     assert group_asleep.cold() == 0
