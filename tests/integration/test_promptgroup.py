@@ -490,6 +490,11 @@ BAD = {
         {"replicas": None, "sizing": {"minReplicas": 4, "maxReplicas": 2}},
         "sizing.minReplicas is above sizing.maxReplicas",
     ),
+    "a sleep after seconds": (
+        {"replicas": None, "sizing": {"minReplicas": 0, "maxReplicas": 2, "idleAfter": "59s"}},
+        "sizing.idleAfter must be 1m or more",
+    ),
+    "a wait of milliseconds": ({"routing": {"wakeTimeout": "999ms"}}, "routing.wakeTimeout must be 1s or more"),
     "no time to first token": (
         {"replicas": None, "sizing": {"maxReplicas": 2, "targets": {"ttft": "0ms"}}},
         "sizing.targets.ttft is zero",

@@ -105,6 +105,10 @@ BROKEN: dict[str, tuple[dict[str, Any], str]] = {
         {"replicas": None, "sizing": {"maxReplicas": 2, "targets": {"ttft": "0ms"}}},
         "spec.sizing.targets.ttft: ",
     ),
+    "asleep after seconds": (
+        {"replicas": None, "sizing": {"minReplicas": 0, "maxReplicas": 2, "idleAfter": "59s"}},
+        "spec.sizing.idleAfter: ",
+    ),
     "size given twice": ({"sizing": {"maxReplicas": 2}}, "spec: replicas"),
     "equal weights": ({"rollout": {"steps": [{"weight": 5}, {"weight": 5}]}}, "spec.rollout.steps: "),
     "falling weights": ({"rollout": {"steps": [{"weight": 9}, {"weight": 5}]}}, "spec.rollout.steps: "),

@@ -66,8 +66,9 @@ def facts(result: Told) -> Iterator[tuple[str, str]]:
     if refusal is not None:
         yield "Refused", f"{refusal['status']} {refusal['code'] or ''}".rstrip() + f": {refusal['message']}"
         return
-    home = result["ring"][0]
-    yield "Home", home["replica"] + (f" ({home['state']})" if home["state"] != "Ready" else "")
+    if result["ring"]:  # a group that sleeps has none
+        home = result["ring"][0]
+        yield "Home", home["replica"] + (f" ({home['state']})" if home["state"] != "Ready" else "")
     yield "Goes to", f"{result['choice'] or 'no replica yet'}: {result['why']} ({result['policy']})"
 
 

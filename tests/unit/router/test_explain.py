@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from promptgroup_contract.access import Access, AccessType
 from promptgroup_contract.caller_rules import NO_RULES, CallerRules
-from promptgroup_contract.table import Engine, ModelAlias, Policy, SlotState
+from promptgroup_contract.table import Engine, ModelAlias, Policy, Sleep, SlotState
 from promptgroup_router.access.caller import Caller
 from promptgroup_router.access.keyring import SecretRef
 from promptgroup_router.apis import request
@@ -99,6 +99,20 @@ def test_a_group_without_a_replica_is_told_and_refused():
     found = told(serving(table(group("support", nobody))), question())
     assert (found["match"]["group"], found["refusal"]["code"]) == ("chat/support", "no_replica")
     assert "ring" not in found
+
+
+@pytest.mark.parametrize(("sleep", "word"), [(Sleep(300, "2026-11-03T11:00:00Z", start=40), "wakes it"), (Sleep(), "")])
+def test_what_becomes_of_a_request_for_a_group_that_sleeps(sleep, word):
+    nobody = revision(slots=(slot(0, SlotState.ABSENT),))
+    found = told(serving(table(group("support", nobody, sleep=sleep))), question())
+    if not word:
+        assert "scaled to zero" in found["refusal"]["message"]
+        return
+    assert found["refusal"] is None
+    assert (found["choice"], found["candidates"]) == (None, [])
+    assert [each["state"] for each in found["ring"]] == ["Absent"]
+    assert word in found["why"]
+    assert "300 s" in found["why"]
 
 
 # --- group, session, revision --------------------------------------------------------------------------------

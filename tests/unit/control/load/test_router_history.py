@@ -8,7 +8,7 @@ from promptgroup_operator.load import router_history
 from promptgroup_operator.load.router_history import FORGOTTEN, LATELY, SETTLED, WINDOW, RouterHistory
 from promptgroup_operator.load.router_metrics import RevisionGauges, RouterCounts, parse
 from promptgroup_operator.world.load import LOAD_WINDOW, PromptDrift
-from promptgroup_operator.world.samples import Flow, Histogram, SlotUse, Stratum, StratumKey
+from promptgroup_operator.world.samples import Calls, Flow, Histogram, SlotUse, Stratum, StratumKey
 from promptgroup_operator.world.snapshot import Key
 from support.builders import NOW
 
@@ -241,3 +241,39 @@ def test_nothing_is_said_of_a_group_whose_readings_found_no_room_and_what_comes_
         readings.add("r", {KEY: counts(130 + second)}, after(second))
         readings.add("s", {KEY: counts(10)}, after(second))
     assert readings.traffic(KEY, after(40)).flows["aa"].requests == 30
+
+
+EARLIER = NOW - timedelta(hours=1)
+
+
+def called(number, at=EARLIER):
+    return counts(0, wake_requests=number, wake_at=at.timestamp() if number else 0)
+
+
+def test_a_request_that_found_no_replica_is_told_by_the_time_at_which_its_count_grew():
+    other = Key("chat", "guest")
+    readings = read((0, called(0)), (1, called(0)))
+    assert readings.calls((KEY, other), after(1)) == Calls(None, read=True)
+    readings.add("r", {KEY: called(1), other: called(0)}, after(2))
+    readings.add("r", {KEY: called(1), other: called(0)}, after(3))
+    assert readings.calls((KEY, other), after(3)).at == after(2)
+    readings.add("r", {KEY: called(1), other: called(4)}, after(4))
+    assert readings.calls((KEY, other), after(4)).at == after(4)
+    assert readings.calls((KEY,), after(4)).at == after(2)
+
+
+@pytest.mark.parametrize(("at", "told"), [(EARLIER, EARLIER), (after(99), NOW)])
+def test_an_operator_that_has_just_started_takes_the_routers_time_of_it(at, told):
+    assert read((0, called(7, at))).calls((KEY,), NOW).at == told
+
+
+@pytest.mark.parametrize("at", [-1.0, 1e300, float("inf"), float("nan")])
+def test_a_time_that_is_none_is_not_taken(at):
+    assert read((0, counts(0, wake_requests=1, wake_at=at))).calls((KEY,), NOW).at is None
+
+
+def test_routers_that_were_not_read_lately_tell_nothing_of_now():
+    readings = read((0, called(0)))
+    assert readings.calls((KEY,), NOW + LATELY).read
+    assert not readings.calls((KEY,), NOW + LATELY + timedelta(seconds=1)).read
+    assert not RouterHistory().calls((KEY,), NOW).read

@@ -178,3 +178,13 @@ def test_a_page_of_thirty_busy_revisions_is_read_whole():
 def test_labels_that_no_router_writes_are_passed_over():
     page = REQUESTS % ("chat/support", "a" * (MAX_LABEL + 1), "first") + REQUESTS % ("chat/support", "aa", "first")
     assert set(parse(page, everybody)[KEY].flows) == {"aa"}
+
+
+def test_requests_that_found_no_replica_are_read():
+    page = """\
+promptgroup_router_wake_requests_total{group="chat/support"} 3
+promptgroup_router_wake_last_request_timestamp_seconds{group="chat/support"} 1762171200.5
+promptgroup_router_wake_waiting{group="chat/support"} 1
+"""
+    found = parse(page, everybody)[KEY]
+    assert (found.wake_requests, found.wake_at) == (3, 1762171200.5)
