@@ -225,7 +225,7 @@ NO_TIME_LIMITS = TimeLimits()
 
 @dataclass(frozen=True, slots=True)
 class Sleep:
-    """How requests of a group are treated while it has no replica on purpose. It borrows none of other groups then."""
+    """The treatment of a group's requests while it has no replica on purpose. It borrows none of other groups then."""
 
     wake_timeout: int = field(default=0, metadata=wire("wakeTimeoutSeconds", COUNT))
     """Seconds for which routers hold a request until a replica is warm; 0 to refuse it at once."""

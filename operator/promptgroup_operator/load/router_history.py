@@ -65,7 +65,7 @@ class _Series:
     rose: dict[ShortFingerprint, datetime] = field(default_factory=dict)
     """Revision → when its requests were last seen to have grown."""
     called: datetime | None = None
-    """When a request came last that found the group without any replica, on purpose."""
+    """Time of the latest request that found the group without any replica, on purpose."""
 
     def add(self, counts: RouterCounts, now: datetime) -> None:
         readings = self.readings

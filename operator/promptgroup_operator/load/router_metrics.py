@@ -82,7 +82,7 @@ class RouterCounts:
     wake_requests: float = 0
     """Requests that found the group without any replica, on purpose."""
     wake_at: float = 0
-    """When the latest of them came, in seconds since 1970; 0 if none came."""
+    """Time of the latest of them, in seconds since 1970; 0 if none came."""
     memory: int = field(default=0, compare=False)
     """Bytes of memory that it takes at most, slots not counted."""
 

@@ -31,6 +31,8 @@ from promptgroup_operator.world.engine_facts import MIN_UNCACHED
 from promptgroup_operator.world.load import PERIOD, GroupLoad, PoolMember
 from promptgroup_operator.world.sizing_history import NEW, Cause, GroupShape, History, Past, Wave
 
+MOST_ASKED = 16
+"""Most replicas that are recommended to whoever else decides the number; four times as many as there are, if more."""
 COVERED = 0.5
 """Least share of the window's replica-seconds that readings must cover."""
 
@@ -64,7 +66,8 @@ class SizingDecision:
     history: History = NEW
     asked: int | None = None
     """The number that the load asks for, before windows, policies and bounds; one above the largest that the bounds
-    allow where that is too little. None where it is unknown, or where the operator does not decide the number."""
+    allow where that is too little. Where the operator does not decide the number, it is for autoscalers that do. None
+    where it is unknown."""
     model: Model | None = None
     """The load as a model, whoever decides the number; None where it is unknown."""
     requeue_after: timedelta | None = None
@@ -120,6 +123,11 @@ def _fixed(value: int, message: str, group: SizingInput, history: History, now: 
     """Return the number that somebody else decides; the load is followed all the same, so that it can be explained."""
     history, wave = _disturbance(value, group, history, now)
     load = group.load
+    model = requested = None
+    if load is not None and _missing(load) is None:
+        model = fit(load)
+        unbounded = SizingSpec(max_replicas=max(MOST_ASKED, 4 * value))
+        requested = _advice(unbounded, group, load, value, wave, now=now).value
     return SizingDecision(
         value,
         "FixedReplicas",
@@ -127,7 +135,8 @@ def _fixed(value: int, message: str, group: SizingInput, history: History, now: 
         active=False,
         wave=wave.cause if wave is not None else None,
         history=history,
-        model=fit(load) if load is not None and _missing(load) is None else None,
+        asked=requested,
+        model=model,
         requeue_after=PERIOD if load is not None and _tells(load) else None,
     )
 

@@ -349,7 +349,7 @@ class Host:
     problem: Problem | None = None
     """The reason why it can serve no guest."""
     sleep: Sleep | None = None
-    """How its requests are treated while it has no replica on purpose; None where it always has some."""
+    """The treatment of its requests while it has no replica on purpose; None where it always has some."""
 
 
 class GuestSubject(NamedTuple):

@@ -90,7 +90,7 @@ class RequestLife:
         self._held: int | None = None
         """Place among those who wait for the group to have a replica."""
         self._held_since = 0.0
-        """When it was held first, in monotonic seconds; 0 before."""
+        """Time at which it was held first, in monotonic seconds; 0 before."""
         self._timeout = deadline - began
         self._status = 0
         """Status of the answer, once the client gets it."""

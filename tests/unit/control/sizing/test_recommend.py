@@ -48,8 +48,25 @@ LOOKS = {
 def test_a_fixed_number_is_followed_while_there_is_something_to_see_and_has_no_conditions_of_scaling(case):
     seen, again, modelled = LOOKS[case]
     verdict = replicas(spec(replicas=3), group(3, seen), NEW, NOW)
-    assert (verdict.value, verdict.able, verdict.limited, verdict.asked) == (3, None, None, None)
+    assert (verdict.value, verdict.able, verdict.limited) == (3, None, None)
     assert (verdict.requeue_after, verdict.model is not None) == (again, modelled)
+    assert (verdict.asked is not None) == modelled
+
+
+@pytest.mark.parametrize(
+    ("seen", "asked"),
+    [(load(0), 1), (load(40, usage=0.45, sessions=300), 5), (load(400, usage=0.9, sessions=9000), 17)],
+)
+def test_whoever_else_decides_the_number_is_told_what_the_load_asks_for(seen, asked):
+    free = {"replicas": None, "sizing": {"maxReplicas": 16}}
+    assert replicas(spec(replicas=4), group(4, seen), NEW, NOW).asked == asked
+    assert replicas(spec(**free), group(4, seen), NEW, NOW).asked == asked
+
+
+def test_a_group_that_may_sleep_has_one_replica_as_far_as_its_load_goes():
+    may_sleep = {"replicas": None, "sizing": {"minReplicas": 0, "maxReplicas": 4}}
+    assert replicas(spec(**may_sleep), group(0), NEW, NOW).value == 1
+    assert replicas(spec(**may_sleep), group(1, load(0)), NEW, NOW).value == 1
 
 
 def test_the_dip_after_a_change_of_a_fixed_number_is_known_to_be_its_own():
