@@ -57,6 +57,7 @@ from promptgroup_router.rings.index import Member
 from promptgroup_router.routing.points import error_for
 from promptgroup_router.routing.route import Route
 from promptgroup_router.routing.state import RouterState
+from promptgroup_router.sleeping import waking
 from promptgroup_router.tracing.trace_context import HEADER as TRACEPARENT
 from promptgroup_router.undeclared.unmatched import UNMATCHED
 
@@ -401,7 +402,7 @@ class Processing:
             self._refuse(error)
             return None
         try:
-            return route if self._subset is None else _within(route, self._subset)
+            return route if self._subset is None else _within(route, self._subset, self._picker.state, now)
         except ApiError as error:
             self._give_back(route, now)
             self._refuse(error)
@@ -646,14 +647,19 @@ def _status(text: bytes) -> int:
     return int(text) if text.isdigit() and len(text) == 3 else 0
 
 
-def _within(route: Route, subset: frozenset[str]) -> Route:
+def _within(route: Route, subset: frozenset[str], state: RouterState, now: float) -> Route:
     """Return a route to the endpoints alone that the gateway allows.
 
     Raises:
-        ApiError: 503, none of them can take the request.
+        ApiError: 503, none of them can take the request. It is not held until its group has a replica, which would be
+            none of them.
     """
-    within = route.candidates.within(subset)
-    if within is route.candidates:
+    candidates = route.candidates
+    if (sleep := candidates.sleep) is not None and not candidates.members:
+        state.called(candidates.sleeper, now)
+        raise waking.refusal(sleep, candidates.sleeper) or waking.starting(sleep, candidates.sleeper)
+    within = candidates.within(subset)
+    if within is candidates:
         return route
     if not within.members and within.last_resort is None:
         text = f"none of the {len(subset)} endpoints that the gateway allows is a replica that is ready for the request"

@@ -28,6 +28,11 @@ def full(sleep: Sleep, group: str) -> ApiError:
     return _error(sleep, f"group {group!r} is starting, and too many requests wait for it already", STARTING)
 
 
+def starting(sleep: Sleep, group: str) -> ApiError:
+    """Return the error for a request that wakes its group, and cannot be held."""
+    return _error(sleep, f"group {group!r} had no replica, and starts one", STARTING)
+
+
 def too_late(sleep: Sleep, group: str, waited: float) -> ApiError:
     """Return the error for a request that was held for as long as its group allows.
 

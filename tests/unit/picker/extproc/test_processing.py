@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from promptgroup_contract.caller_rules import CachedTokens, CallerRules
-from promptgroup_contract.table import ModelAlias, SlotState
+from promptgroup_contract.table import ModelAlias, Sleep, SlotState
 from promptgroup_picker.extproc import messages, processing
 from promptgroup_picker.stubs.ext_proc_pb2 import ProcessingRequest
 from promptgroup_router.routing.state import RouterState
@@ -129,6 +129,27 @@ def test_the_gateways_subset_limits_the_choice(subset):
         request = shown(endpoints=3)
         request.head(subset=subset, x_session_id=f"user-{number}")
         assert endpoints_of(request.body(CHAT)[0]) == "10.0.0.2:8000"
+
+
+ASLEEP = table(group("support", revision(slots=0), sleep=Sleep(300, "2026-11-03T11:00:00Z", start=40)))
+
+
+def test_a_request_is_held_until_its_group_has_a_replica():
+    request = shown(served=ASLEEP)
+    request.head()
+    assert request.body(CHAT) == []
+    state = request.picker.state
+    assert state.metrics.wake_requests.values == {("chat/support",): 1}
+    state.install(table(group("support", revision(slots=1), sleep=Sleep(300))), "file", request.now)
+    assert [each.WhichOneof("response") for each in request.heard()] == ["request_headers", "request_body"]
+
+
+def test_it_is_not_held_where_the_gateway_allows_no_replica_but_those_that_there_were():
+    request = shown(served=ASLEEP)
+    request.head(subset=["10.0.0.1:8000"])
+    status, code, _ = refusal(request.body(CHAT))
+    assert (status, code) == (503, "starting")
+    assert request.picker.state.metrics.wake_requests.values == {("chat/support",): 1}
 
 
 @pytest.mark.parametrize("subset", [[], "10.9.9.9:1"])

@@ -37,6 +37,10 @@ def test_a_time_out_says_whether_anybody_has_asked_for_a_replica():
     assert "whether the operator runs" not in str(waking.too_late(Sleep(300, woken=SINCE), "chat/a", 300.0))
 
 
+def test_a_request_that_cannot_be_held_may_come_back():
+    assert waking.starting(Sleep(300, SINCE, start=7), "chat/a").retry_after == 7
+
+
 def test_a_full_room_is_an_error_that_passes():
     assert waking.full(Sleep(300, SINCE), "chat/a").status == 503
 
