@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from promptgroup_contract.table import CacheScope, Engine, ResponseCaching, TimeLimits
+from promptgroup_contract.table import CacheScope, Engine, ResponseCaching, Sleep, TimeLimits
 from support.fakeengine import engines
 from support.tables import SYSTEM, group, revision, slot, table
 from support.wire import ask, chat, connected, post, routing, run
@@ -272,5 +272,38 @@ def test_a_stream_that_waits_for_its_first_token_is_asked_for_elsewhere_though_i
                 answers = await asyncio.gather(*asked)
                 assert all(answer.body.removeprefix(COMMENT).removeprefix(COMMENT) == DONE for answer in answers)
                 assert any(answer.body.startswith(COMMENT) for answer in answers)
+
+    run(check())
+
+
+@pytest.mark.parametrize("api", APIS)
+def test_a_stream_of_a_sleeping_group_is_kept_alive_until_it_has_a_replica(tmp_path, api):
+    data, keeper, content = APIS[api]
+
+    def sleeping(*slots):
+        limits = TimeLimits(keep_alive=1)
+        return table(group("support", revision(slots=slots), time_limits=limits, sleep=Sleep(wake_timeout=300)))
+
+    async def behave(call):
+        call.begin_stream()
+        call.chunk(content)
+        call.send(b"0\r\n\r\n")
+
+    async def check():
+        watched = Watched()
+        async with (
+            engines(1, behave) as (engine,),
+            routing(tmp_path, sleeping()) as router,
+            connected(router.port) as client,
+        ):
+            watched.watch(client)
+            asked = asyncio.ensure_future(client.ask(data))
+            await watched.until(keeper)
+            router.state.install(sleeping(slot(0, address=engine.address)), "test", router.core.clock())
+            answer = await asked
+            assert answer.status == 200
+            before, after = answer.body.split(content)
+            assert set(before.split(keeper)) == {b""}
+            assert after == b""
 
     run(check())

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from promptgroup_contract.table import Engine
+from promptgroup_contract.table import Engine, Sleep
 from promptgroup_router.policy import working_set
 from promptgroup_router.routing import admission_queue
 from support.fakeengine import Call, engines, until
@@ -119,5 +119,57 @@ def test_a_request_past_its_deadline_is_refused_where_it_waits(tmp_path):
             assert len(router.state.admission_queue) == 0
             assert (await first).status == 504
             gate.open.set()
+
+    run(check())
+
+
+SLEEP = Sleep(wake_timeout=300, since="2026-11-03T11:00:00Z", start=40)
+
+
+def sleeping(found=(), sleep=SLEEP):
+    """A group that sleeps, or has just got replicas."""
+    held = tuple(slot(index, address=each.address) for index, each in enumerate(found))
+    return table(group("support", revision(slots=held), sleep=sleep), version=f"v{len(held)}")
+
+
+def test_clients_of_a_sleeping_group_wait_until_it_has_a_replica(tmp_path):
+    gate = Gate()
+    gate.open.set()
+
+    async def check():
+        async with engines(1, gate) as found, routing(tmp_path, sleeping()) as router:
+            state, asked = router.state, []
+            for number in range(12):
+                asked.append(asyncio.ensure_future(ask(router.port, post(chat(f"question {number}.")))))
+                await until(lambda number=number: len(state.held_requests) == number + 1, "it to be held")
+            state.install(sleeping(found, Sleep(wake_timeout=300)), "test", router.core.clock())
+            assert {(await each).status for each in asked} == {200}
+            assert 'wake_requests_total{group="chat/support"} 12' in state.exposition(0.0, 0)
+            assert gate.asked == 12
+
+    run(check())
+
+
+def test_a_client_that_leaves_a_sleeping_group_is_let_go(tmp_path):
+    async def check():
+        async with routing(tmp_path, sleeping()) as router:
+            async with connected(router.port) as client:
+                client.writer.write(post(chat()))
+                await until(lambda: len(router.state.held_requests) == 1, "it to be held")
+            await until(lambda: len(router.state.held_requests) == 0, "it to be let go")
+
+    run(check())
+
+
+def test_a_client_is_told_why_its_group_cannot_start(tmp_path):
+    async def check():
+        async with routing(tmp_path, sleeping()) as router:
+            waits = asyncio.ensure_future(ask(router.port, post(chat())))
+            await until(lambda: len(router.state.held_requests) == 1, "it to be held")
+            forbidden = Sleep(wake_timeout=300, start=40, problem="exceeded quota: gpus")
+            router.state.install(sleeping(sleep=forbidden), "test", router.core.clock())
+            answer = await waits
+            assert (answer.status, answer.headers[b"retry-after"]) == (503, b"40")
+            assert b"exceeded quota: gpus" in answer.body
 
     run(check())
