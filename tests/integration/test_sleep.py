@@ -9,10 +9,12 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
 import urllib3
+import yaml
 
 from promptgroup_contract import names
 from promptgroup_local import lab
@@ -32,6 +34,7 @@ SIZING = {"minReplicas": 0, "maxReplicas": 1, "idleAfter": "1m"}
 CLIENTS, BATCHES = 200, 10
 MINUTES = 240.0
 ROUTER = "promptgroup-router"
+SAMPLES = Path(__file__).parents[2] / "manifests" / "samples"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +55,12 @@ class Sleeping:
 
     cluster: LocalCluster
     kube: Kubectl
+    name: str = NAME
 
-    def ask(self, number: int = 0, *, name: str = NAME, timeout: float = 120.0, url: str = "") -> Answer:
+    def ask(self, number: int = 0, *, name: str = "", timeout: float = 120.0, url: str = "") -> Answer:
         """Ask the group, and wait for the answer."""
         body = {
-            "model": name,
+            "model": name or self.name,
             "messages": [{"role": "user", "content": f"Question {number}: what is the answer?"}],
             "max_tokens": 2,
         }
@@ -70,30 +74,30 @@ class Sleeping:
         )
         return Answer(number, got.status, got.data.decode(), time.monotonic(), got.headers.get("retry-after", ""))
 
-    def sleep(self, name: str = NAME) -> dict[str, Any]:
+    def sleep(self) -> dict[str, Any]:
         """What the PromptRoute tells of the group's sleep."""
-        route = self.kube.get("promptroute", name) or {}
+        route = self.kube.get("promptroute", self.name) or {}
         found: dict[str, Any] = route.get("spec", {}).get("sleep", {})
         return found
 
     def doze(self) -> None:
         """Have the group fall asleep now, as if it had been idle: the PromptRoute remembers it."""
         told = {"spec": {"sleep": {**self.sleep(), "since": rfc3339(datetime.now(UTC))}}}
-        self.kube.run("patch", "promptroute", NAME, "--type=merge", "-p", json.dumps(told))
+        self.kube.run("patch", "promptroute", self.name, "--type=merge", "-p", json.dumps(told))
 
     def asleep(self, seconds: float = 60.0) -> None:
         """Wait until the group sleeps, and its last pod is gone."""
 
         def said() -> bool | None:
-            return True if reason(self.kube, NAME, "Ready") == "Asleep" else None
+            return True if reason(self.kube, self.name, "Ready") == "Asleep" else None
 
         wait_for(said, "it to sleep", self.sleep, seconds)
-        wait_for(lambda: True if not self.kube.list("pods", f"promptgroup.dev/group={NAME}") else None, "no pod")
+        wait_for(lambda: True if not self.kube.list("pods", f"{names.LABEL_GROUP}={self.name}") else None, "no pod")
 
-    def held(self, name: str = NAME) -> int:
+    def held(self) -> int:
         """Requests that the router holds for the group."""
         page = urllib3.request("GET", f"{lab.router_admin_url(self.kube)}/metrics", timeout=5).data.decode()
-        label = f'promptgroup_router_wake_waiting{{group="{self.kube.namespace}/{name}"}} '
+        label = f'promptgroup_router_wake_waiting{{group="{self.kube.namespace}/{self.name}"}} '
         return next((int(line.removeprefix(label)) for line in page.splitlines() if line.startswith(label)), 0)
 
     def rescaled(self) -> list[str]:
@@ -103,12 +107,12 @@ class Sleeping:
 
     def generations(self) -> int:
         """Writes of the spec of the group's Deployment."""
-        (found,) = self.kube.list("deployments", f"promptgroup.dev/group={NAME}")
+        (found,) = self.kube.list("deployments", f"{names.LABEL_GROUP}={self.name}")
         return int(found["metadata"]["generation"])
 
     def cold(self) -> int:
         """Requests that met a cold prompt."""
-        return cold(self.cluster.folder, self.kube.namespace, NAME)
+        return cold(self.cluster.folder, self.kube.namespace, self.name)
 
 
 def sleeper(**spec: Any) -> dict[str, Any]:
@@ -266,6 +270,20 @@ def test_requests_that_wait_in_two_routers_are_all_answered(group_asleep: Sleepi
     assert {each.status for each in answers} == {200}
     assert group_asleep.generations() == before + 1
     assert group_asleep.cold() == 0
+
+
+def test_the_sample_sleeps_and_wakes(cluster: LocalCluster, kube: Kubectl, no_operator: None) -> None:
+    lab.install_router(kube)
+    (sample,) = yaml.safe_load_all((SAMPLES / "sleep.yaml").read_text())
+    found = Sleeping(cluster, kube, sample["metadata"]["name"])
+    with operator_process(cluster, kube.namespace, quick=True):
+        kube.apply(sample)
+        kube.wait_warm(found.name, "1/1")
+        found.doze()
+        found.asleep()
+        assert found.sleep()["wakeTimeoutSeconds"] == 480
+        assert found.ask().status == 200
+        assert found.sleep()["startSeconds"] > 0
 
 
 def test_a_request_of_a_guest_wakes_its_host(group_asleep: Sleeping) -> None:

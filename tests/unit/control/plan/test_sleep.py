@@ -20,9 +20,9 @@ def after(seconds):
     return NOW + timedelta(seconds=seconds)
 
 
-def passed(rev, before=None, *, now=NOW, calls=READ, found=None, idle=None, **spec):
+def passed(rev, before=None, *, now=NOW, calls=READ, found=None, idle=None, status=None, **spec):
     """A pass over a group of one revision, after another pass whose route stands."""
-    snapshot = world([rev] if rev is not None else [], of=group(**(SIZING | spec)))
+    snapshot = world([rev] if rev is not None else [], of=group(status=status, **(SIZING | spec)))
     live = {}
     if before is not None:
         route = before.route
@@ -77,6 +77,15 @@ def test_a_group_that_sleeps_is_ready_and_is_looked_at_every_second():
     later = passed(gone, todo, now=after(120))
     assert later.route["spec"] == todo.route["spec"]
     assert todo.route["spec"]["revisions"][0]["weight"] == 100
+
+
+def test_nothing_is_written_while_it_sleeps():
+    gone = revision(pods=[], size=0, replicas=0)
+    first = passed(gone, slept(), now=after(60))
+    second = passed(gone, first, now=after(61), status=first.status)
+    assert second.status == first.status
+    assert second.route["spec"] == first.route["spec"]
+    assert second.events == ()
 
 
 def test_a_request_wakes_it_once():
