@@ -291,9 +291,12 @@ def test_a_group_that_is_scaled_to_zero_refuses_and_counts(state):
     others = group("b", revision("Another prompt.", slots=2))
     lone = revision(slots=0)
     state.install(table(group("a", lone, sleep=Sleep()), others), "file", 1.0)
-    refused = begin(state, Driver()).begin(100.0)
+    life = begin(state, Driver())
+    refused = life.begin(100.0)
     assert "scaled to zero" in str(refused.error)
+    life.refused(refused.error, refused.error.status, 100.0)
     assert state.metrics.wake_requests.values == {("chat/a",): 1}
+    assert state.metrics.requests.values == {("chat/a", "503"): 1}
 
 
 @pytest.mark.parametrize("sleep", [None, ASLEEP])
