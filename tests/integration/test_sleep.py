@@ -165,7 +165,7 @@ def test_a_group_that_nobody_asks_falls_asleep(cluster: LocalCluster, kube: Kube
         assert "New size: 0; reason: Asleep" in " ".join(found.rescaled())
         assert found.ask().status == 200
         kube.wait_condition(NAME, "Ready", "True", "Warm")
-    assert found.sleep()["startSeconds"] > 0
+        wait_for(lambda: found.sleep().get("startSeconds"), "the start to be timed", found.sleep)
     assert found.cold() == 0
 
 
@@ -283,7 +283,7 @@ def test_the_sample_sleeps_and_wakes(cluster: LocalCluster, kube: Kubectl, no_op
         found.asleep()
         assert found.sleep()["wakeTimeoutSeconds"] == 480
         assert found.ask().status == 200
-        assert found.sleep()["startSeconds"] > 0
+        wait_for(lambda: found.sleep().get("startSeconds"), "the start to be timed", found.sleep)
 
 
 def test_a_request_of_a_guest_wakes_its_host(group_asleep: Sleeping) -> None:

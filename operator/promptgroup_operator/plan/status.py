@@ -148,7 +148,7 @@ def conditions(
         sleep: what routers are told of a group that may have no replica.
     """
     revision = _find(world, serving)
-    asleep = _asleep(world, size, sleep)
+    asleep = _asleep(world, size, sleep) if serving in ready else None  # else no router knows what to hold
     routed = any(ready.get(revision_step.fingerprint, 0) for revision_step in plan.values() if revision_step.weight > 0)
     mark = plan[target].rolled_back
     back = mark.why if mark is not None else None
@@ -329,6 +329,8 @@ def _at_zero(world: World, sleep: Sleep | None) -> Condition:
     if world.host is not None and sleep is not None and sleep.woken:
         text = f"PromptGroup {world.host.name}, whose replicas serve this group, starts one since {sleep.woken}"
         return Condition("Ready", False, "Warming", text)
+    if sleep is not None and sleep.since and (world.host is not None or world.group.spec.sizing is not None):
+        return Condition("Ready", False, "RevisionComing", "routers are not told of the prompt yet")
     if sleep is not None and sleep.wake_timeout:
         held = f"routers hold requests for {sleep.wake_timeout} s (routing.wakeTimeout), until somebody raises it"
         return Condition("Ready", False, "ScaledToZero", f"spec.replicas is 0: {held}")

@@ -8,11 +8,13 @@ import pytest
 from promptgroup_operator.plan.plan import decide
 from promptgroup_operator.world.samples import Calls
 from promptgroup_operator.world.sizing_history import History
+from promptgroup_operator.world.snapshot import Progress
 from support.builders import NOW, group, pod, revision, starting, world
 from support.loads import load
 
 SIZING = {"replicas": None, "sizing": {"minReplicas": 0, "maxReplicas": 4, "idleAfter": "30m"}}
 QUIET = load(0, replicas=1, sessions=0)
+NEW = "support-78aace27"
 READ = Calls(None, read=True)
 
 
@@ -21,8 +23,9 @@ def after(seconds):
 
 
 def passed(rev, before=None, *, now=NOW, calls=READ, found=None, idle=None, status=None, **spec):
-    """A pass over a group of one revision, after another pass whose route stands."""
-    snapshot = world([rev] if rev is not None else [], of=group(status=status, **(SIZING | spec)))
+    """A pass over a group, after another pass whose route stands."""
+    revisions = rev if isinstance(rev, list) else [rev]
+    snapshot = world([each for each in revisions if each is not None], of=group(status=status, **(SIZING | spec)))
     live = {}
     if before is not None:
         route = before.route
@@ -31,8 +34,11 @@ def passed(rev, before=None, *, now=NOW, calls=READ, found=None, idle=None, stat
 
 
 def deployed(todo):
-    (found,) = [each["spec"]["replicas"] for each in todo.objects if each["kind"] == "Deployment"]
-    return found
+    """The replicas of the group's Deployment; of several by name."""
+    found = {
+        each["metadata"]["name"]: each["spec"]["replicas"] for each in todo.objects if each["kind"] == "Deployment"
+    }
+    return found if len(found) > 1 else found[NEW]
 
 
 def told(todo):
@@ -128,9 +134,15 @@ def test_what_forbids_the_pod_is_told_to_routers():
 def test_a_prompt_that_is_applied_while_the_group_sleeps_is_the_one_that_wakes():
     old = revision("an old prompt", [], size=0, replicas=0)
     asleep = passed(old, slept(), now=after(60))
-    todo = passed(old, asleep, now=after(61))
-    assert todo.size.value == 0
+    assert (asleep.size.value, deployed(asleep)) == (0, {"support-71866ddb": 0, NEW: 0})
+    assert told(asleep)["Ready"] == ("False", "RevisionComing"), "routers are not told of it yet"
+    gone = replace(old, weight=0, superseded_at=after(60))
+    new = revision(pods=[], size=0, replicas=0, progress=Progress(0, None), weight=0)
+    todo = passed([gone, new], asleep, now=after(61))
     assert told(todo)["Ready"] == ("True", "Asleep")
+    assert [each["weight"] for each in todo.route["spec"]["revisions"]] == [100]
+    woken = passed([gone, replace(new, weight=100)], todo, now=after(62), calls=Calls(after(62), read=True))
+    assert deployed(woken) == {"support-71866ddb": 0, NEW: 1}
 
 
 @pytest.mark.parametrize("spec", [{}, {"sizing": None, "replicas": 1}])

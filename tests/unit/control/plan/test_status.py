@@ -306,6 +306,7 @@ def test_a_pod_of_another_revision_that_does_not_start_is_named():
 
 
 SINCE = "2026-11-03T11:00:00Z"
+ROUTED = {FINGERPRINT: 0}
 ASLEEP = replace(SIZE[0], reason="Asleep", active=True)
 
 
@@ -320,7 +321,7 @@ ASLEEP = replace(SIZE[0], reason="Asleep", active=True)
 def test_a_group_of_no_replicas_says_who_serves_it(size, sleep, status, words):
     plan = {FINGERPRINT: step(0)}
     found = conditions(
-        world([revision()]), plan, FINGERPRINT, size, serving=FINGERPRINT, ready={}, waits=None, sleep=sleep
+        world([revision()]), plan, FINGERPRINT, size, serving=FINGERPRINT, ready=ROUTED, waits=None, sleep=sleep
     )
     told = {each.type: each for each in found}
     assert (told["Ready"].status, told["Ready"].reason) == (status, "Asleep" if status else "ScaledToZero")
@@ -334,7 +335,7 @@ def test_a_group_of_no_replicas_says_who_serves_it(size, sleep, status, words):
 def test_a_guest_sleeps_with_its_host(host, status):
     seen = replace(world([revision()], of=group(replicas=0)), host=Host("pool", sleep=host))
     plan = {FINGERPRINT: step(0)}
-    found = conditions(seen, plan, FINGERPRINT, SIZE[0], serving=FINGERPRINT, ready={}, waits=None, sleep=host)
+    found = conditions(seen, plan, FINGERPRINT, SIZE[0], serving=FINGERPRINT, ready=ROUTED, waits=None, sleep=host)
     (told,) = [each for each in found if each.type == "Ready"]
     assert told.status is status
     assert "PromptGroup pool" in told.message
