@@ -146,6 +146,7 @@ class Metrics:
         self.epoch = 0.0
         """Seconds since 1970 at which the monotonic clock was 0."""
         self._of_requests: dict[tuple[str, str, str, str, bool], RequestSeries] = {}
+        self._add_sleep()  # first: a page that is too long is not read to its end
         self.requests = self._counter("requests_total", "Requests ended, by status code sent.", ("group", "code"))
         self.callers = CallerMetrics(self._counter)
         self.access_refused = self._counter(
@@ -217,7 +218,6 @@ class Metrics:
             ("group",),
         )
         self.waiting = self._counter("waiting", "Requests that wait in the router for room now.", kind="gauge")
-        self._add_sleep()
         self.retries = self._counter("retries_total", "Requests sent again, by what failed.", ("reason",))
         self.retries_held = self._counter(
             "retries_queued_total", "Times that a request was not sent again at once, because too many others were."

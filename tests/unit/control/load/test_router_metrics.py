@@ -188,3 +188,10 @@ promptgroup_router_wake_waiting{group="chat/support"} 1
 """
     found = parse(page, everybody)[KEY]
     assert (found.wake_requests, found.wake_at) == (3, 1762171200.5)
+
+
+def test_they_stand_before_what_may_be_too_much_to_read():
+    metrics = Metrics()
+    metrics.revision_requests.add("chat/support", "aa", "first", "name", "true", "ok")
+    metrics.wake_requests.add("chat/support")
+    assert parse(metrics.text(), everybody, memory=1)[KEY].wake_requests == 1
