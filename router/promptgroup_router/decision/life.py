@@ -272,10 +272,11 @@ class RequestLife:
         """Return WAIT in place of a refusal if the group may sleep and no engine has seen the request; else say why."""
         state, route = self._state, self._route
         candidates = state.index.sleepers.get(route.candidates.id)
-        if candidates is None or candidates.sleep is None or not self._exchange.untouched:
+        if candidates is None or candidates.sleep is None or not self._exchange.untouched or self._is_bound:
             return refused
         sleep, group = candidates.sleep, candidates.sleeper
-        state.called(group, now)
+        if not self._held_since:
+            state.called(group, now)
         if (error := waking.refusal(sleep, group)) is not None:
             return Refuse(error)
         since = self._held_since or now
@@ -295,9 +296,16 @@ class RequestLife:
         self._record.waits(now)
         return Action.WAIT
 
+    @property
+    def _is_bound(self) -> bool:
+        """True for a request that one replica alone may serve, as that holds the response which it continues."""
+        candidates = self._route.candidates
+        return self._route.revision != "" and candidates.members != () and not candidates.ring
+
     def wake(self, now: float) -> bool:
         """Go on if the group has a replica by now, or never will. Return False to wait."""
-        candidates = self._state.index.sleepers.get(self._route.candidates.id)
+        state = self._state
+        candidates = state.index.sleepers.get(self._route.candidates.id)
         if candidates is not None and candidates.sleep is not None and not candidates.members:
             error = waking.refusal(candidates.sleep, candidates.sleeper)
             if error is None:
@@ -306,6 +314,10 @@ class RequestLife:
             self._record.admitted(now)
             self._perform(Refuse(error))
             return True
+        if candidates is not None and not any(
+            state.health.available(member.id, member.incarnation, now) for member in candidates.members
+        ):
+            return False  # they could not be reached a moment ago
         self._held = None
         if candidates is not None:
             # a request that leaves nothing in a cache has a policy of its own
@@ -317,9 +329,7 @@ class RequestLife:
             # the others who were held take the room that there is; what is new to the engine is so for all of them
             longest = candidates.sleep.wake_timeout if candidates is not None and candidates.sleep is not None else 0
             left = max(WAIT_SECONDS, self._held_since + longest - now)
-            self._ticket = self._state.admission_queue.put(
-                self, now, new=False, share=share_of(self._route), seconds=left
-            )
+            self._ticket = state.admission_queue.put(self, now, new=False, share=share_of(self._route), seconds=left)
             return True
         self._record.admitted(now)
         self._perform(effect)

@@ -185,7 +185,6 @@ class RouterState:
         metrics.conflicts.replace(_by_group(view.conflicts))
         metrics.alias_conflicts.replace(_by_group(view.alias_conflicts))
         metrics.name_conflicts.replace(_by_group(view.name_conflicts))
-        self._wake(now)
         known = frozenset(_conflicts(before))
         return tuple(conflict for conflict in _conflicts(view) if conflict not in known)
 
@@ -193,12 +192,6 @@ class RouterState:
         """Record a request that finds its group without any replica, on purpose: the operator reads of it."""
         self.metrics.wake_requests.add(group)
         self._called[group] = now
-
-    def _wake(self, now: float) -> None:
-        """Let the requests go on whose groups have a replica by now, in the order in which they came."""
-        if self.held_requests:
-            self.held_requests.release(lambda held: held.wake(now))
-            self.admit_waiting(now)
 
     def _forget_series(self, now: float) -> None:
         """Drop the series of what left the table long ago: prompts come and go as long as a router runs."""
@@ -227,10 +220,15 @@ class RouterState:
             self.admission_queue.admit(lambda waiter: waiter.try_admit(now), now)
 
     def expire_waiting(self, now: float) -> None:
-        """Refuse the requests that have waited for too long, and admit others: time alone makes room too."""
+        """Refuse the requests that have waited for too long, and let others go on.
+
+        Time alone makes room, and a group that slept may have a replica by now.
+        """
         if self.held_requests:
             for held in self.held_requests.expire(now):
                 held.time_out(now)
+            # in the order in which they came
+            self.held_requests.release(lambda held: held.wake(now))
         if self.admission_queue:
             for waiter in self.admission_queue.expire(now):
                 waiter.time_out(now)

@@ -141,6 +141,7 @@ def test_a_request_is_held_until_its_group_has_a_replica():
     state = request.picker.state
     assert state.metrics.wake_requests.values == {("chat/support",): 1}
     state.install(table(group("support", revision(slots=1), sleep=Sleep(300))), "file", request.now)
+    state.expire_waiting(request.now)
     assert [each.WhichOneof("response") for each in request.heard()] == ["request_headers", "request_body"]
 
 

@@ -12,6 +12,7 @@ from promptgroup_router.decision.arrival import arrive
 from promptgroup_router.decision.exchange import Action, Refuse, Send
 from promptgroup_router.decision.life import RequestLife
 from promptgroup_router.routing.admission_queue import NEW_SECONDS
+from promptgroup_router.routing.holder import only
 from promptgroup_router.routing.state import RouterState
 from support.tables import group, revision, table
 from support.wire import chat
@@ -184,9 +185,15 @@ def sleeping(sleep=ASLEEP, slots=0):
     return table(group("a", revision(slots=slots), sleep=sleep))
 
 
+def switch(state, served, now):
+    """Serve by another table, and look at who waits."""
+    state.install(served, "file", now)
+    state.expire_waiting(now)
+
+
 @pytest.fixture
 def asleep(state):
-    state.install(sleeping(), "file", 1.0)
+    switch(state, sleeping(), 1.0)
     return state
 
 
@@ -196,9 +203,9 @@ def test_a_request_for_a_sleeping_group_is_held_until_a_replica_is_warm(asleep):
     assert life.begin(100.0) is Action.WAIT
     assert life.held
     asleep.expire_waiting(399.0)
-    asleep.install(sleeping(Sleep(wake_timeout=300, woken="2026-11-03T12:00:00Z")), "file", 399.1)
+    switch(asleep, sleeping(Sleep(wake_timeout=300, woken="2026-11-03T12:00:00Z")), 399.1)
     assert driver.effects == []
-    asleep.install(sleeping(Sleep(wake_timeout=300), slots=1), "file", 399.2)
+    switch(asleep, sleeping(Sleep(wake_timeout=300), slots=1), 399.2)
     assert [type(effect) for effect in driver.effects] == [Send]
     assert not life.held
     life.relaying(200, 399.5)
@@ -220,7 +227,7 @@ def test_held_requests_go_out_in_the_order_in_which_they_came(asleep):
 
     lives = [begin(asleep, Ordered(number)) for number in range(20)]
     assert {life.begin(100.0) for life in lives} == {Action.WAIT}
-    asleep.install(sleeping(slots=1), "file", 130.0)
+    switch(asleep, sleeping(slots=1), 130.0)
     assert order == list(range(20))
 
 
@@ -239,7 +246,7 @@ def test_a_held_request_is_refused_when_its_time_is_over(asleep):
 def test_those_who_wait_are_told_what_keeps_a_replica_from_starting(asleep):
     driver = Driver()
     begin(asleep, driver).begin(100.0)
-    asleep.install(sleeping(Sleep(wake_timeout=300, problem="exceeded quota: gpus")), "file", 101.0)
+    switch(asleep, sleeping(Sleep(wake_timeout=300, problem="exceeded quota: gpus")), 101.0)
     (refused,) = driver.effects
     assert "exceeded quota: gpus" in str(refused.error)
     assert isinstance(begin(asleep, Driver()).begin(102.0), Refuse)
@@ -250,29 +257,29 @@ def test_a_client_that_leaves_is_let_go(asleep):
     life.begin(100.0)
     life.client_left(101.0)
     assert len(asleep.held_requests) == 0
-    asleep.install(sleeping(slots=1), "file", 130.0)
+    switch(asleep, sleeping(slots=1), 130.0)
     assert in_flight(asleep) == 0
 
 
 def test_a_request_whose_replica_has_left_as_the_group_fell_asleep_is_held(state):
-    state.install(sleeping(slots=1), "file", 50.0)
+    switch(state, sleeping(slots=1), 50.0)
     driver = Driver()
     life = begin(state, driver)
     assert isinstance(life.begin(100.0), Send)
-    state.install(sleeping(), "file", 100.1)
+    switch(state, sleeping(), 100.1)
     assert life.failed(Failure.REFUSED, 100.2) is Action.WAIT
     assert life.held
-    state.install(sleeping(slots=1), "file", 130.0)
+    switch(state, sleeping(slots=1), 130.0)
     assert [type(effect) for effect in driver.effects] == [Send]
 
 
 def test_one_whose_replica_is_gone_before_the_router_hears_of_it_is_held_once(state):
-    state.install(sleeping(slots=1), "file", 50.0)
+    switch(state, sleeping(slots=1), 50.0)
     driver = Driver()
     life = begin(state, driver)
     life.begin(100.0)
     assert life.failed(Failure.REFUSED, 100.2) is Action.WAIT
-    state.install(sleeping(slots=1), "file", 399.0)
+    switch(state, sleeping(slots=1), 399.0)
     assert [type(effect) for effect in driver.effects] == [Send]
     assert life.failed(Failure.REFUSED, 399.9) is Action.WAIT
     state.expire_waiting(400.2)
@@ -280,10 +287,10 @@ def test_one_whose_replica_is_gone_before_the_router_hears_of_it_is_held_once(st
 
 
 def test_a_request_that_an_engine_has_seen_is_not_held(state):
-    state.install(sleeping(slots=1), "file", 50.0)
+    switch(state, sleeping(slots=1), 50.0)
     life = begin(state, Driver())
     life.begin(100.0)
-    state.install(sleeping(), "file", 100.1)
+    switch(state, sleeping(), 100.1)
     assert isinstance(life.failed(Failure.RESET, 100.2), Refuse)
 
 
@@ -314,7 +321,7 @@ def test_a_prompt_that_no_group_declares_wakes_the_group_that_would_serve_it(asl
     life = RequestLife(asleep, route, driver, request_id=b"r1", path=b"", traceparent=b"", began=100.0, deadline=160.0)
     assert life.begin(100.0) is Action.WAIT
     assert asleep.metrics.wake_requests.values == {("chat/a",): 1}
-    asleep.install(sleeping(slots=1), "file", 130.0)
+    switch(asleep, sleeping(slots=1), 130.0)
     assert [type(effect) for effect in driver.effects] == [Send]
 
 
@@ -327,3 +334,13 @@ def test_the_time_of_the_latest_request_that_found_no_replica_is_told(asleep):
     assert 'promptgroup_router_wake_requests_total{group="chat/a"} 1' in page
     assert 'promptgroup_router_wake_last_request_timestamp_seconds{group="chat/a"} 1700000100' in page
     assert 'promptgroup_router_wake_waiting{group="chat/a"} 0' in page
+
+
+def test_what_continues_a_response_that_is_gone_with_its_replica_is_not_held(state):
+    switch(state, sleeping(slots=2), 50.0)
+    body = json.dumps(chat(system="", model="a")).encode()
+    route = arrive(state, method=b"POST", path=b"/v1/chat/completions", headers={}, body=body, now=100.0)
+    route.candidates = only(route.candidates, route.candidates.ready[0])
+    life = RequestLife(state, route, Driver(), request_id=b"r1", path=b"", traceparent=b"", began=100.0, deadline=160.0)
+    assert isinstance(life.begin(100.0), Send)
+    assert isinstance(life.failed(Failure.REFUSED, 100.2), Refuse)
