@@ -230,7 +230,7 @@ def _by_body(
         tokens=state.tokens,
         now=now,
         cached=endpoint.cached,
-        metered=rewrites and state.asks_callers,
+        metered=rewrites,
         identify=identify,
         salts=state.salts,
     )

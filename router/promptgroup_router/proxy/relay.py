@@ -426,6 +426,8 @@ class Relay:
         read = self._streams and answer.status == OK and not compressed
         chunked, rules = answer.framing is Framing.CHUNKED, self._route.candidates.rules
         usage_told = rules.cached_tokens if read and self._tells else None
+        rewriter, marks = added.rewriter, added.marks
+        in_place = bool(marks) and read and chunked and self._request.head.minor == 1
         relayed = relayed_head(
             answer,
             minor=self._request.head.minor,
@@ -433,7 +435,7 @@ class Relay:
             served_by=UNMATCHED if self._route.group == UNMATCHED else self._life.member.label,
             revision=self._route.revision,
             request_id=self._request_id,
-            rewritten=added.rewriter is not None or usage_told is not None,
+            rewritten=(rewriter is not None and not in_place) or usage_told is not None,
             further=[*self._notes, *added.fields, *further],
             limits=added.limits,
             rules=rules,
@@ -441,9 +443,10 @@ class Relay:
         self._body.begin(
             relayed,
             chunked=chunked,
-            rewriter=added.rewriter,
-            guard=EventGuard(chunked=chunked, words=words_of(self._endpoint)) if read else None,
+            rewriter=rewriter,
+            guard=EventGuard(chunked=chunked, words=words_of(self._endpoint), marks=marks) if read else None,
             usage_told=usage_told,
+            in_place=in_place,
         )
 
     def _show_opening(self, answer: ResponseHead) -> None:

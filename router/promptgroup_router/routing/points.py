@@ -58,7 +58,7 @@ class InTurn:
 class Answering:
     """The head of an engine's answer on its way to the client, and what features add to the answer."""
 
-    __slots__ = ("compressed", "fields", "limits", "now", "pick", "rewriter", "status", "streamed")
+    __slots__ = ("compressed", "fields", "limits", "marks", "now", "pick", "rewriter", "status", "streamed")
 
     def __init__(self, pick: Pick | None, status: int, *, streamed: bool, compressed: bool, now: float) -> None:
         """Begin with nothing added.
@@ -81,10 +81,21 @@ class Answering:
         """Header fields that the answer gets."""
         self.rewriter: BodyRewriter | None = None
         """Rewrites the body; None to pass it on as it is."""
+        self.marks: tuple[bytes, ...] = ()
+        """Words of which each event has one that the rewriter changes; empty if it may change any."""
 
-    def rewrite(self, rewriter: BodyRewriter) -> None:
-        """Have the body rewritten, after those who asked for it before."""
-        self.rewriter = rewriter if self.rewriter is None else InTurn(self.rewriter, rewriter)
+    def rewrite(self, rewriter: BodyRewriter, marks: tuple[bytes, ...] = ()) -> None:
+        """Have the body rewritten, after those who asked for it before.
+
+        Args:
+            rewriter: rewrites it.
+            marks: words of which each event has one that the rewriter changes, so that whole events without them need
+                not go through it; empty if it may change any.
+        """
+        if self.rewriter is None:
+            self.rewriter, self.marks = rewriter, marks
+        else:
+            self.rewriter, self.marks = InTurn(self.rewriter, rewriter), ()
 
 
 class RequestEnd:
