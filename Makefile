@@ -183,6 +183,11 @@ bench-callers: setup $(COMPILED)/.built ## What access and limits of callers cos
 	@$(RUN) python tests/bench/caller_cost.py
 	@$(COMPILED)/bin/python tests/bench/caller_cost.py
 
+.PHONY: bench-usage
+bench-usage: setup $(COMPILED)/.built ## What asking engines for the usage of streams costs a router, interpreted and compiled
+	@PYTHONPATH=tests $(RUN) python tests/bench/unasked_usage_cost.py
+	@PYTHONPATH=tests $(COMPILED)/bin/python tests/bench/unasked_usage_cost.py
+
 .PHONY: bench-attacks
 bench-attacks: setup envoy ## What honest requests wait beside each kind of attack, as ratios: 8 min (ARGS="--quick", "--only header")
 	@PYTHONPATH=tests $(RUN) python -m bench.attacks $(ARGS)

@@ -9,12 +9,13 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from promptgroup_cli.dashboard.history import DashboardHistory, TimePoint
+from promptgroup_cli.dashboard.history import WINDOW_SECONDS, DashboardHistory, TimePoint
 from promptgroup_cli.dashboard.past import Columns, DashboardPast, before
 from promptgroup_cli.dashboard.reading import ClusterReading, DashboardReading
 from promptgroup_cli.dashboard.release_view import release_view
 from promptgroup_cli.reach.discovered import note, saves, together
 from promptgroup_cli.reach.group_status import GroupStatus, RevisionRow, SlotRow, Statement, group_status
+from promptgroup_cli.reach.hit_rates import HIT_RATE_SECONDS, share_of
 from promptgroup_cli.reach.top_rates import ReplicaRate, TopRates
 from promptgroup_contract import names
 from promptgroup_contract.fingerprint import Fingerprint, ShortFingerprint, short
@@ -72,6 +73,8 @@ def view(frame: DashboardFrame, chosen: str) -> Document:
             "at": rfc3339(reading.at),
             "number": frame.number,
             "interval": frame.interval,
+            "window": WINDOW_SECONDS,
+            "statusWindow": HIT_RATE_SECONDS,
             "began": frame.began,
             "routers": sorted(reading.routers),
             "problems": [*_problems(reading), *([frame.past.problem] if frame.past and frame.past.problem else [])],
@@ -132,6 +135,7 @@ def _row(label: str, status: GroupStatus | None, frame: DashboardFrame) -> Docum
         "warm": (status.warm or None) if status is not None else None,
         "trend": [point.rates.hit_rate for point in _thinned(points, TREND)],
         **_figures(now if now is not None else TopRates()),
+        "statusHitRate": share_of(status.hit_rate) if status is not None else None,
     }
 
 
@@ -191,6 +195,7 @@ def _detail(label: str, status: GroupStatus | None, frame: DashboardFrame) -> Do
         "aliases": _aliases(status, route),
         **_state(status),
         **_figures(now),
+        "statusHitRate": share_of(status.hit_rate) if status is not None else None,
         "revisions": [
             _revision(revision, replicas)
             for revision in revisions

@@ -847,7 +847,8 @@ class PromptGroupStatus(ApiModel):
     warm: str | None = None
     """Warm replicas of the fingerprint, and the wanted number, as in 3/4."""
     hit_rate: str | None = None
-    """Share of prompt tokens found in cache over the last minutes, by the engines' counters."""
+    """Share of clients' prompt tokens found in cache over the last 5 minutes, by the engines' counters. A change of
+    less than 5 percentage points is written with the next other change."""
     cache: CacheStatus | None = None
     """The KV tiers of a group that has more than the GPU's memory."""
     selector: str | None = None

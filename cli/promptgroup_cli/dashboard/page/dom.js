@@ -73,6 +73,10 @@ function seconds(value) {
   return `${value.toFixed(value < 10 ? 1 : 0)} s`;
 }
 
+function span(seconds) {
+  return seconds < 120 ? `${Math.round(seconds)} s` : `${Math.round(seconds / 60)} min`;
+}
+
 function rate(value) {
   return value.toFixed(value < 10 ? 1 : 0);
 }

@@ -26,25 +26,27 @@ function groupButton(label, name) {
   return button;
 }
 
-const GROUP_HEADS = ["Group", "State", { text: "Warm", kind: "number" }, { text: "Requests/s", kind: "number" },
-  { text: "Hit rate", kind: "number" }, "Lately", { text: "First token p50", kind: "number" }, { text: "p99", kind: "number" },
-  { text: "In flight", kind: "number" }, { text: "Waiting", kind: "number" }];
+function groupHeads(view) {
+  return ["Group", "State", { text: "Warm", kind: "number" }, { text: "Requests/s", kind: "number" },
+    { text: `Hits, ${span(view.window)}`, kind: "number" }, { text: `Hits, ${span(view.statusWindow)}`, kind: "number" }, "Lately",
+    { text: "First token p50", kind: "number" }, { text: "p99", kind: "number" }, { text: "In flight", kind: "number" }, { text: "Waiting", kind: "number" }];
+}
 
 function showGroups(view) {
   const chosen = view.group ? view.group.label : "";
   const rows = view.groups.map((group) => [
     { node: groupButton(group.label, group.name) },
     { node: pillIn(groupButton(group.label, group.name), group.state) },
-    number(group.warm || "–"), number(rate(group.requestsPerSecond)), number(percent(group.hitRate)),
+    number(group.warm || "–"), number(rate(group.requestsPerSecond)), number(percent(group.hitRate)), number(percent(group.statusHitRate, 0)),
     { node: sparkline(group.trend) },
     number(seconds(group.ttftP50)), number(seconds(group.ttftP99)), number(count(group.inFlight)), number(count(group.waiting)),
   ]);
   if (view.withoutGroup) {
     const rest = view.withoutGroup;
-    rows.push([{ text: "(no group)", kind: "soft" }, "", "", number(rate(rest.requestsPerSecond)), number(percent(rest.hitRate)), "",
+    rows.push([{ text: "(no group)", kind: "soft" }, "", "", number(rate(rest.requestsPerSecond)), number(percent(rest.hitRate)), "", "",
       number(seconds(rest.ttftP50)), number(seconds(rest.ttftP99)), number(count(rest.inFlight)), number(count(rest.waiting))]);
   }
-  fill(byId("groups"), "The groups of the namespace; choose one to see it below", GROUP_HEADS, rows).forEach((row, place) => {
+  fill(byId("groups"), "The groups of the namespace; choose one to see it below", groupHeads(view), rows).forEach((row, place) => {
     const current = place < view.groups.length && view.groups[place].label === chosen;
     if (current) row.setAttribute("aria-current", "true");
     else row.removeAttribute("aria-current");
@@ -53,12 +55,13 @@ function showGroups(view) {
   byId("groups-none").hidden = rows.length > 0;
 }
 
-function showTitle(group) {
+function showTitle(group, view) {
   say(byId("group-title"), group.label);
   say(byId("group-model"), [group.model, ...group.aliases].join(", also "));
   show(byId("group-state"), [group.state, group.reason], () =>
     [pill(group.state), group.reason ? make("span", { class: "soft" }, ` ${group.reason}`) : null].filter(Boolean));
-  const figures = [["Found in cache", percent(group.hitRate)], ["First token, median", seconds(group.ttftP50)],
+  const figures = [[`Found in cache, ${span(view.window)}`, percent(group.hitRate)], [`Found in cache, ${span(view.statusWindow)}`, percent(group.statusHitRate, 0)],
+    ["First token, median", seconds(group.ttftP50)],
     ["First token, p99", seconds(group.ttftP99)], ["Requests a second", rate(group.requestsPerSecond)],
     ["In flight", count(group.inFlight)], ["Waiting", count(group.waiting)]];
   show(byId("figures"), figures, () => figures.map(([name, value]) => make("div", null, make("dt", null, name), make("dd", null, value))));
@@ -88,7 +91,7 @@ function showReplicas(group) {
 let charts = null;
 
 function showSeries(group, view) {
-  charts ??= { hit: chartOf("chart-hit", "Prompt tokens found in cache"), first: chartOf("chart-first", "Time to first token"),
+  charts ??= { hit: chartOf("chart-hit", `Prompt tokens found in cache, ${span(view.window)} each`), first: chartOf("chart-first", "Time to first token"),
     rate: chartOf("chart-rate", "Requests a second") };
   const { series } = group;
   plot(charts.hit, series.at, [{ name: "", values: series.hitRate }], { write: (value) => percent(value, 0), top: 1 });
@@ -116,8 +119,8 @@ function showRelease(release) {
       `${step.weight} %${step.pause ? ` for ${step.pause}` : ""}: ${words[step.state]}${step.state === "current" && release.paused ? ", paused" : ""}`))
     : [make("li", null, "without steps: it takes over as its replicas become warm")]);
   const heads = ["Revision", "", { text: "Weight", kind: "number" }, { text: "Requests", kind: "number" }, { text: "Failed", kind: "number" },
-    { text: "First token p50", kind: "number" }, { text: "p95", kind: "number" }, { text: "Hit rate", kind: "number" }];
-  fill(byId("release-figures"), "Both revisions since the step was seen", heads, release.revisions.map((each) => [code(each.revision), each.role,
+    { text: "First token p50", kind: "number" }, { text: "p95", kind: "number" }, { text: "Hits, mean of requests", kind: "number" }];
+  fill(byId("release-figures"), `Both revisions since ${clock(release.countedSince)}, when the step was seen`, heads, release.revisions.map((each) => [code(each.revision), each.role,
     number(`${each.weight} %`), number(count(each.requests)), number(percent(each.failed)), number(seconds(each.ttftP50)),
     number(seconds(each.ttftP95)), number(percent(each.hitRate))]));
   const { reason, message } = release.opinion;
@@ -165,7 +168,7 @@ function showGroup(view) {
   const { group } = view;
   byId("group").hidden = !group;
   if (!group) return;
-  showTitle(group);
+  showTitle(group, view);
   showRelease(group.release);
   showRings(group);
   showSeries(group, view);
