@@ -244,7 +244,7 @@ def _by_body(
         result.add(UnaskedUsage())
     _hide_usage(result)
     if cache_question is not None:
-        result.add(CacheDiagnosis(state.prompt_digests, result, cache_question, request.text))
+        result.add(CacheDiagnosis(state.prompt_digests, result, cache_question, request.text, state.metrics))
     return result
 
 

@@ -659,7 +659,7 @@ def test_a_request_that_is_refused_at_once_is_a_span_too():
 def test_a_client_behind_a_gateway_is_told_why_its_prompt_was_not_found():
     request = shown()
 
-    def told(text: str, previous: str | None):
+    def told(text: str, previous: str | None, usage: str = ""):
         body = {"model": "llama", "max_tokens": 4, "messages": [{"role": "user", "content": text}]}
         request.head(_path="/v1/messages")
         sent = request.body(json.dumps(body | {"diagnostics": {"previous_message_id": previous}}).encode())[1]
@@ -667,12 +667,15 @@ def test_a_client_behind_a_gateway_is_told_why_its_prompt_was_not_found():
         (head,) = request.answer_head()
         mutation = head.response_headers.response.header_mutation
         header = {each.header.key: each.header.raw_value.decode() for each in mutation.set_headers}
-        (answer,) = request.answer_body(b'{"id":"msg_1","type":"message","content":[]}')
+        (answer,) = request.answer_body(b'{"id":"msg_1","type":"message","content":[]%b}' % usage.encode())
         request.begin()
         shown = json.loads(answer.response_body.response.body_mutation.streamed_response.body)
         return shown["diagnostics"]["cache_miss_reason"], header["x-promptgroup-cache-miss"]
 
-    assert told("of the harbour " * 50, None) == (None, "none")
+    assert told("of the harbour " * 50, None) == (None, "none;forecast")
+    nothing_cached = ',"usage":{"input_tokens":767,"cache_read_input_tokens":0,"output_tokens":1}'
+    reason, _ = told("of the harbour " * 50, "msg_1", nothing_cached)
+    assert reason["cache_missed_input_tokens"] > 60
     reason, header = told("of the garden " * 50, "msg_1")
     assert reason["type"] == "messages_changed"
     assert header.startswith("messages_changed;tokens=")
@@ -685,7 +688,7 @@ def test_where_answers_are_not_given_back_the_header_says_it(mode):
     request.body(CHAT)
     (head,) = request.answer_head()
     mutation = head.response_headers.response.header_mutation
-    assert ("x-promptgroup-cache-miss", b"none") in [
+    assert ("x-promptgroup-cache-miss", b"none;forecast") in [
         (each.header.key, each.header.raw_value) for each in mutation.set_headers
     ]
 
