@@ -78,8 +78,10 @@ def resolve(spec: PromptSpec, values: Values) -> PromptText | Problem:
         if isinstance(lookup, Problem):
             return lookup
         system, secret = lookup, ref.kind == "Secret"
-        if not system:
-            return Problem("EmptyPrompt", f"{_at(ref)} is empty: write the system prompt there")
+        if not system.strip():
+            return Problem("EmptyPrompt", f"{_at(ref)} {_blank(system)}: write the system prompt there")
+    elif system is not None and not system.strip():
+        return Problem("EmptyPrompt", f"spec.prompt.system {_blank(system)}: write the system prompt there")
     if (ref := _ref(spec.tools_from, "toolsFrom")) is not None:
         lookup = _lookup(ref, values, "ToolsNotFound")
         if isinstance(lookup, Problem):
@@ -184,6 +186,10 @@ def _ref(source: TextSource | None, field: str) -> _Ref | None:
     if source.secret_key_ref is not None:
         return _Ref("Secret", source.secret_key_ref, field)
     return None
+
+
+def _blank(text: str) -> str:
+    return "has nothing but blanks" if text else "is empty"
 
 
 def _at(ref: _Ref) -> str:
