@@ -90,7 +90,10 @@ PROBLEMS = {
         {("ConfigMap", "texts"): {"system": " \n\t\u00a0"}},
         (
             "EmptyPrompt",
-            "key system of ConfigMap texts (spec.prompt.systemFrom) has nothing but blanks: write the system prompt there",
+            (
+                "key system of ConfigMap texts (spec.prompt.systemFrom) has nothing but blanks: write the system "
+                "prompt there"
+            ),
         ),
     ),
     "blanks alone are refused inline": (
