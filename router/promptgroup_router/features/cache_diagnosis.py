@@ -210,23 +210,23 @@ class CacheDiagnosis(RequestFeature):
 class AnswerDiagnosis:
     """What is told in one answer: first what is known when it begins, then what its engine reports."""
 
-    __slots__ = ("first", "observe", "reported")
+    __slots__ = ("first", "held_against", "reported")
 
     def __init__(
         self,
         first: MissDiagnosis,
-        observe: Callable[[Usage | None], MissDiagnosis | None],
+        held_against: Callable[[Usage | None], MissDiagnosis | None],
         reported: Callable[[], MissDiagnosis | None],
     ) -> None:
         """Keep them.
 
         Args:
             first: what is known when the answer begins.
-            observe: tells what a usage shows; None where it shows nothing.
+            held_against: tells what a usage shows; None where it shows nothing.
             reported: tells the same of what has come of the answer.
         """
         self.first = first
-        self.observe = observe
+        self.held_against = held_against
         self.reported = reported
 
 
@@ -321,7 +321,7 @@ class Diagnosed:
         tail: Tail = MessagesTail() if self._form is ApiKind.MESSAGES else ResponsesTail()
         tail.add(line)
         usage = tail.usage()
-        return self._told.observe(usage) if usage is not None and usage.prompt_tokens else None
+        return self._told.held_against(usage) if usage is not None and usage.prompt_tokens else None
 
     def _remember(self, head: bytes) -> bytes | None:
         """Remember the prompt by the id in the beginning of its answer; return None once nothing is looked for."""
