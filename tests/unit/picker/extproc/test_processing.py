@@ -1,6 +1,7 @@
 import json
 import random
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -8,6 +9,9 @@ from promptgroup_contract.caller_rules import CachedTokens, CallerRules
 from promptgroup_contract.table import ModelAlias, SlotState
 from promptgroup_picker.extproc import messages, processing
 from promptgroup_picker.stubs.ext_proc_pb2 import ProcessingRequest
+from promptgroup_router.base.errors import ApiError
+from promptgroup_router.rings.index import build_index
+from promptgroup_router.routing.holder import only
 from promptgroup_router.routing.state import RouterState
 from promptgroup_router.tracing.sampling import Sampling
 from promptgroup_router.tracing.tracer import Tracer
@@ -701,3 +705,14 @@ def test_a_request_by_an_alias_gets_a_body_that_names_the_model(mode):
     *_, response = request.body(json.dumps(chat(model="gpt")).encode())
     changed = response.request_body.response.body_mutation
     assert json.loads(changed.body or changed.streamed_response.body) == chat()
+
+
+@pytest.mark.interpreted
+def test_a_subset_may_leave_the_last_resort_alone():
+    candidates = build_index(table_of(*ADDRESSES)).names["support"].revisions[0].candidates
+    first, second, _ = (only(candidates, each) for each in candidates.ready)
+    route = SimpleNamespace(candidates=replace(first, last_resort=second))
+    led = processing._within(route, frozenset((second.members[0].address,)))
+    assert (led.candidates.members, led.candidates.last_resort.members) == ((), second.members)
+    with pytest.raises(ApiError):
+        processing._within(route, frozenset(("10.9.9.9:1",)))
