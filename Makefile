@@ -55,6 +55,10 @@ demo-vllm-diagnosis: setup ## What is said of two real vLLM engines with small c
 demo-sglang-diagnosis: setup ## The same of two real SGLang engines (SGLANG)
 	@$(RUN) python -m promptgroup_local.real.diagnosis --sglang "$(SGLANG)"
 
+.PHONY: gpu
+gpu: setup ## What a warm prefix and the router are worth on one NVIDIA GPU, without a network: 10 min (VLLM=program or folder, OUT=file, STANDIN=1 without a GPU)
+	@$(RUN) python -m promptgroup_local.real.gpu $(if $(STANDIN),--standin) $(if $(VLLM),--vllm "$(VLLM)") $(if $(OUT),--out "$(OUT)")
+
 # mypy takes one core for half a minute where nothing is remembered
 .PHONY: check
 check: setup ## Format, lint, types, import contracts, quick unit and property tests: a minute
