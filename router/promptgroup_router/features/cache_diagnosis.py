@@ -208,7 +208,7 @@ class CacheDiagnosis(RequestFeature):
 
 
 class AnswerDiagnosis:
-    """What is told in one answer: first what is known when it begins, then what its engine reports."""
+    """Tells what is known when an answer begins, and then what its engine reports."""
 
     __slots__ = ("first", "held_against", "reported")
 

@@ -1,4 +1,4 @@
-"""Why a prompt was not in cache: expected before its engine answers, and held against the engine's usage of the answer.
+"""Decides why a prompt was not in cache: a forecast, which is then held against the engine's usage of the answer.
 
 | reason                       | when                                                                                |
 |------------------------------|-------------------------------------------------------------------------------------|

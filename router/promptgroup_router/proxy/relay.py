@@ -76,7 +76,6 @@ class Relay:
         "_opening",
         "_paused",
         "_quiet_since",
-        "_reads_usage",
         "_request",
         "_request_id",
         "_route",
@@ -137,8 +136,6 @@ class Relay:
         # of a kept answer others would learn what its first asker used
         self._tells = told_usage.asks(request.head.fields) and route.candidates.responses is None
         """True if the client is told what the request used."""
-        self._reads_usage = self._tells or any(feature.reads_usage for feature in route.features)
-        """True if a whole answer is held until its usage is known."""
         self._held: bytearray | None = None
         """The body of a whole answer, until its usage can be told in the head."""
         self._streams = False
@@ -226,6 +223,11 @@ class Relay:
             return data
         held += data
         return bytes(held) if len(held) > (told_usage.MOST_HELD if status == OK else NO_PATH_BYTES) else b""
+
+    @property
+    def _reads_usage(self) -> bool:
+        """True if a whole answer is held until its usage is known."""
+        return self._tells or any(feature.reads_usage for feature in self._route.features)
 
     @property
     def _has_ended(self) -> bool:

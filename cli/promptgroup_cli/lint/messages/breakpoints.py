@@ -68,7 +68,7 @@ class Breakpoints:
         self._found: list[Finding] = []
         self._told: set[str] = set()
         self._prefixes: set[int] = set()
-        """What stands in front of breakpoints."""
+        """Hashes of the texts in front of breakpoints."""
         self._requests = self._shared = 0
         """Requests with breakpoints, and those of them that have one in common with an earlier request."""
         self._first: FindingPlace | None = None
