@@ -266,7 +266,7 @@ class Kit:
 
     def _engine(self, port: int, memory: float) -> "contextlib.AbstractContextManager[subprocess.Popen[bytes]]":
         offline = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"}
-        return self._running(self.command(port, memory), f"engine-{port}", VLLM.env | offline)
+        return self._running(self.command(port, memory), f"engine-{port}", {**VLLM.env, **offline})
 
     async def routed(self, engines: Sequence[str], seed: int) -> Summary:
         """Run the conversations behind a router."""
