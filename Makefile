@@ -55,6 +55,10 @@ demo-vllm-diagnosis: setup ## What is said of two real vLLM engines with small c
 demo-sglang-diagnosis: setup ## The same of two real SGLang engines (SGLANG)
 	@$(RUN) python -m promptgroup_local.real.diagnosis --sglang "$(SGLANG)"
 
+.PHONY: gpu
+gpu: setup ## What a warm prefix and the router are worth on one NVIDIA GPU, without a network: 10 min (VLLM=program or folder, OUT=file, STANDIN=1 without a GPU)
+	@$(RUN) python -m promptgroup_local.real.gpu $(if $(STANDIN),--standin) $(if $(VLLM),--vllm "$(VLLM)") $(if $(OUT),--out "$(OUT)")
+
 # mypy takes one core for half a minute where nothing is remembered
 .PHONY: check
 check: setup ## Format, lint, types, import contracts, quick unit and property tests: a minute
@@ -182,6 +186,11 @@ bench: setup ## CPU that the router takes for a request and for a streamed event
 bench-callers: setup $(COMPILED)/.built ## What access and limits of callers cost a request, interpreted and compiled
 	@$(RUN) python tests/bench/caller_cost.py
 	@$(COMPILED)/bin/python tests/bench/caller_cost.py
+
+.PHONY: bench-usage
+bench-usage: setup $(COMPILED)/.built ## What asking engines for the usage of streams costs a router, interpreted and compiled
+	@PYTHONPATH=tests $(RUN) python tests/bench/unasked_usage_cost.py
+	@PYTHONPATH=tests $(COMPILED)/bin/python tests/bench/unasked_usage_cost.py
 
 .PHONY: bench-attacks
 bench-attacks: setup envoy ## What honest requests wait beside each kind of attack, as ratios: 8 min (ARGS="--quick", "--only header")

@@ -58,6 +58,10 @@ def test_a_group_becomes_warm_routed_and_ready(kube: Kubectl, operator: None) ->
     columns = kube.run("get", "promptgroup", "first").stdout.splitlines()
     assert columns[0].split() == ["NAME", "READY", "REVISION", "WARM", "REPLICAS", "HIT", "RATE", "AGE"]
     assert columns[1].split()[:5] == ["first", "True", fingerprint[:8], "3/3", "3"]
+    for field in ("replicas", "scaleReplicas", "readyReplicas", "warmReplicas"):
+        kube.run("wait", "promptgroup/first", f"--for=jsonpath={{.status.{field}}}=3", "--timeout=10s")
+    scale = json.loads(kube.run("get", "promptgroup", "first", "--subresource=scale", "-o", "json").stdout)
+    assert scale["status"]["replicas"] == 3
 
 
 def test_routers_are_told_what_the_proof_of_warmth_measured(kube: Kubectl, operator: None) -> None:

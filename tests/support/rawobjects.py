@@ -78,10 +78,10 @@ def engine(name: str, warm: dict | None = None, *, of: str = "support", deleting
     }
 
 
-def router(name: str, *, ready: str = "True", port: int = 9090) -> dict:
+def router(name: str, *, ready: str = "True", port: int = 9090, namespace: str = "chat") -> dict:
     """A router's pod."""
     return {
-        "metadata": {"namespace": "chat", "name": name, "labels": {"app.kubernetes.io/name": "promptgroup-router"}},
+        "metadata": {"namespace": namespace, "name": name, "labels": {"app.kubernetes.io/name": "promptgroup-router"}},
         "spec": {"containers": [{"ports": [{"name": "admin", "containerPort": port}]}]},
         "status": {"conditions": [{"type": "Ready", "status": ready}]},
     }

@@ -52,7 +52,7 @@ async def standing_in(
         return
     flags = parse(arguments(dialect, "llama", 0, ("--host=127.0.0.1",)))
     async with contextlib.AsyncExitStack() as stack:
-        urls = [await stack.enter_async_context(serving(flags, knobs)) for _ in range(count)]
+        urls = [await stack.enter_async_context(serving(flags, knobs, dev_mode=True)) for _ in range(count)]
         yield [url.removeprefix("http://") for url in urls]
 
 

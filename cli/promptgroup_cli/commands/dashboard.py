@@ -41,9 +41,11 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.epilog = exit_statuses(
         "the page was served, until Ctrl-C",
         "",
-        "  promptgroup dashboard -n chat\n  promptgroup dashboard -n chat --router http://127.0.0.1:9090\n",
+        "  promptgroup dashboard -n chat\n  promptgroup dashboard -A\n  promptgroup dashboard -n chat --router http://127.0.0.1:9090\n",
     )
-    add_cluster(parser)
+    where = parser.add_mutually_exclusive_group()
+    add_cluster(parser, where)
+    where.add_argument("-A", "--all-namespaces", action="store_true", help="show the groups of all namespaces")
     add_router(parser, several=True)
     parser.add_argument(
         "--no-cluster", action="store_true", help="query only the routers given with --router, and no cluster"
@@ -77,7 +79,7 @@ def run(arguments: argparse.Namespace) -> int:
         observer = DashboardObserver(
             cluster,
             routers,
-            namespace=cluster.namespace if cluster is not None else "",
+            namespace=cluster.namespace if cluster is not None and not arguments.all_namespaces else "",
             interval=arguments.interval,
             now=_now(),
             past=_past(arguments),

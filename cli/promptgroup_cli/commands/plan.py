@@ -67,7 +67,8 @@ def lines(arguments: argparse.Namespace, now: datetime) -> Iterator[str]:
 
     Raises:
         InputError: a file cannot be used.
-        RefusedError: the API server would refuse the group, or the plan never ends.
+        RefusedError: the API server would refuse the group, or the plan never ends; in the first case after the plan
+            where it can be made without what is refused.
     """
     # the models of the CRD and YAML take a third of a second to import, which `--help` does without
     from promptgroup_cli.rehearsal import report, simulate  # noqa: PLC0415
@@ -84,6 +85,8 @@ def lines(arguments: argparse.Namespace, now: datetime) -> Iterator[str]:
         yield from report.objects(old, new, pace, now) if arguments.objects else report.steps(old, new, pace, now)
     except simulate.UnsettledError as error:
         raise RefusedError(f"{shown(arguments.file)}: the plan never ends: {error}") from None
+    if new.unknown:
+        raise RefusedError(f"{shown(arguments.file)}: {'; '.join(new.unknown)}")
 
 
 def _read(name: str, namespace: str, now: datetime, old: Wanted | None = None) -> Wanted:

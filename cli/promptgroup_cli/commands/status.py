@@ -13,6 +13,7 @@ from promptgroup_cli.base.errors import ExitStatus, InputError, exit_statuses
 from promptgroup_cli.base.flags import add_cluster, add_output, cluster_choice
 from promptgroup_cli.base.text import columns, counted, fact, facts
 from promptgroup_cli.reach.connect import ClusterConnection, Manifest
+from promptgroup_cli.reach.hit_rates import HIT_RATE_SECONDS, share_of, status_hit_rate
 from promptgroup_contract import names
 from promptgroup_contract.fingerprint import short
 
@@ -153,7 +154,7 @@ def _one(group: GroupStatus) -> Iterator[str]:
             for revision_row in left
         )
         yield from fact("Sizing", f"{count}{limits}; {group.sizing.message} ({group.sizing.reason}){more}")
-    yield from fact("Hit rate", group.hit_rate or "not known yet")
+    yield from fact("Hit rate", status_hit_rate(share_of(group.hit_rate)))
     if group.revisions:
         yield ""
         heads = ("REVISION", "PHASE", "WEIGHT", "REPLICAS", "WARM", "READY")
@@ -204,7 +205,8 @@ def _group(group: GroupStatus) -> dict[str, Any]:
         "revision": group.revision or None,
         "warm": group.warm or None,
         "replicas": group.replicas,
-        "hitRate": int(group.hit_rate.removesuffix("%")) / 100 if group.hit_rate else None,
+        "hitRate": share_of(group.hit_rate),
+        "hitRateSeconds": HIT_RATE_SECONDS,
         "sizing": {"min": sizing.least, "max": sizing.most, "reason": sizing.reason, "message": sizing.message},
         "waitsFor": [_said(statement) for statement in group.said if statement.holds],
         "notes": [_said(statement) for statement in group.said if not statement.holds],

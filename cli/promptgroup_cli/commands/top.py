@@ -19,6 +19,7 @@ from promptgroup_cli.base.terminal import send_control
 from promptgroup_cli.base.text import columns, duration
 from promptgroup_cli.reach.connect import ClusterConnection, Router, routers_at
 from promptgroup_cli.reach.each_router import ask_each, heard
+from promptgroup_cli.reach.hit_rates import HIT_RATE_SECONDS, WINDOW_WORDS, share_of
 from promptgroup_operator.base.timestamps import rfc3339
 
 if TYPE_CHECKING:
@@ -112,14 +113,15 @@ def _states(cluster: ClusterConnection) -> dict[str, TopState]:
         group_status(prompt_group, None, ()) for prompt_group in cluster.list("PromptGroup", cluster.namespace)
     ]
     return {
-        f"{status.key.namespace}/{status.key.name}": TopState(status.ready, status.warm) for status in group_statuses
+        f"{status.key.namespace}/{status.key.name}": TopState(status.ready, status.warm, share_of(status.hit_rate))
+        for status in group_statuses
     }
 
 
 UNMATCHED = "-"
 """The routers' name for requests that match no group."""
 
-_HEADS = ("GROUP", "READY", "WARM", "REQ/S", "HIT RATE", "TTFT P50", "P99", "IN FLIGHT", "WAITING")
+_HITS = f"HITS {WINDOW_WORDS.upper()}"
 _SLOTS = ("REPLICA", "IN FLIGHT", "BACKLOG", "SESSIONS", "KV OF SESSIONS")
 
 
@@ -129,6 +131,8 @@ class TopState:
 
     ready: bool
     warm: str
+    hit_rate: float | None = None
+    """By the engines' counters, of HIT_RATE_SECONDS; None while it is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,11 +170,16 @@ def _lines(frame: TopFrame) -> Iterator[str]:
     routers = "1 router" if frame.routers == 1 else f"{frame.routers} routers"
     yield f"{rfc3339(frame.now)}, the last {frame.seconds:.0f} s, {routers}{silent}"
     yield ""
-    yield from columns([_HEADS, *(_row(*group) for group in frame.groups)])
+    yield from columns([_heads(frame.seconds), *(_row(*group) for group in frame.groups)])
     replicas = [replica for _, _, rates in frame.groups for replica in rates.replicas]
     if replicas:
         yield ""
         yield from columns([_SLOTS, *map(_slot, replicas)])
+
+
+def _heads(seconds: float) -> tuple[str, ...]:
+    hits = f"HITS {seconds:.0f} S" if seconds >= 1 else "HITS"
+    return "GROUP", "READY", "WARM", "REQ/S", hits, _HITS, "TTFT P50", "P99", "IN FLIGHT", "WAITING"
 
 
 def _row(name: str, state: TopState | None, rates: TopRates) -> tuple[str, ...]:
@@ -180,6 +189,7 @@ def _row(name: str, state: TopState | None, rates: TopRates) -> tuple[str, ...]:
         (state.warm or "-") if state is not None else "-",
         f"{rates.requests:.1f}",
         f"{rates.hit_rate:.1%}" if rates.hit_rate is not None else "-",
+        f"{state.hit_rate:.0%}" if state is not None and state.hit_rate is not None else "-",
         duration(rates.median) if rates.median is not None else "-",
         duration(rates.late) if rates.late is not None else "-",
         str(rates.in_flight),
@@ -198,6 +208,7 @@ def document(frame: TopFrame) -> str:
         {
             "time": rfc3339(frame.now),
             "seconds": round(frame.seconds, 3),
+            "statusHitRateSeconds": HIT_RATE_SECONDS,
             "routers": frame.routers,
             "silent": list(frame.silent),
             "groups": [_group(*group) for group in frame.groups],
@@ -212,6 +223,7 @@ def _group(name: str, state: TopState | None, rates: TopRates) -> dict[str, Any]
         "warm": (state.warm or None) if state is not None else None,
         "requestsPerSecond": round(rates.requests, 3),
         "hitRate": round(rates.hit_rate, 4) if rates.hit_rate is not None else None,
+        "statusHitRate": state.hit_rate if state is not None else None,
         "ttftP50": round(rates.median, 4) if rates.median is not None else None,
         "ttftP99": round(rates.late, 4) if rates.late is not None else None,
         "inFlight": rates.in_flight,

@@ -27,12 +27,12 @@ ROUTER_THREADS = 8
 
 
 class DashboardObserver:
-    """The state of one namespace, as it was seen. Safe to use from many threads.
+    """The state of one namespace, or of all, as it was seen. Safe to use from many threads.
 
     Args:
         cluster: the cluster; None to ask routers alone.
         routers: the routers to ask by name; None for those of the namespace.
-        namespace: that is looked at.
+        namespace: that is looked at; empty for all.
         interval: seconds between two looks.
         now: the time when it begins.
         past: asks a Prometheus for the time before; None without one.
@@ -131,7 +131,9 @@ class DashboardObserver:
         routers = self._routers
         if not routers:
             raise ReachError("no router is ready to explain the request")
-        name, request = min(routers.items())  # any: they agree
+        # those of a namespace agree; of several, those that have the group which is looked at are asked
+        space = "" if self._namespace else f"{self._looked_at.partition('/')[0]}/"
+        name, request = min(routers.items(), key=lambda item: (not item[0].startswith(space), item[0]))
         explanation = parse_explanation(f"router {name}", request("/explain", explain_question(body, headers)))
         try:
             shown: dict[str, Any] = {

@@ -9,12 +9,13 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from promptgroup_cli.dashboard.history import DashboardHistory, TimePoint
+from promptgroup_cli.dashboard.history import WINDOW_SECONDS, DashboardHistory, TimePoint
 from promptgroup_cli.dashboard.past import Columns, DashboardPast, before
 from promptgroup_cli.dashboard.reading import ClusterReading, DashboardReading
 from promptgroup_cli.dashboard.release_view import release_view
 from promptgroup_cli.reach.discovered import note, saves, together
 from promptgroup_cli.reach.group_status import GroupStatus, RevisionRow, SlotRow, Statement, group_status
+from promptgroup_cli.reach.hit_rates import HIT_RATE_SECONDS, share_of
 from promptgroup_cli.reach.top_rates import ReplicaRate, TopRates
 from promptgroup_contract import names
 from promptgroup_contract.fingerprint import Fingerprint, ShortFingerprint, short
@@ -63,8 +64,8 @@ def view(frame: DashboardFrame, chosen: str) -> Document:
     """
     reading = frame.reading
     groups = _groups(reading)
-    rows = [_row(label, status, frame) for label, status in groups.items()]
-    detailed = chosen if chosen in groups else next(iter(groups), "")
+    rows = sorted((_row(label, status, frame) for label, status in groups.items()), key=_worst_first)
+    detailed = chosen if chosen in groups else next((row["label"] for row in rows), "")
     rest = frame.history.latest(UNMATCHED, reading.clock)
     shown: Document = cut(
         {
@@ -72,10 +73,15 @@ def view(frame: DashboardFrame, chosen: str) -> Document:
             "at": rfc3339(reading.at),
             "number": frame.number,
             "interval": frame.interval,
+            "window": WINDOW_SECONDS,
+            "statusWindow": HIT_RATE_SECONDS,
             "began": frame.began,
             "routers": sorted(reading.routers),
             "problems": [*_problems(reading), *([frame.past.problem] if frame.past and frame.past.problem else [])],
-            "groups": rows,
+            "groups": rows[:MOST_GROUPS],
+            "moreGroups": max(0, len(rows) - MOST_GROUPS),
+            "clusterAsked": reading.cluster is not None,
+            "routersHeard": bool(reading.routers),
             "withoutGroup": _figures(rest) if rest is not None and rest.requests else None,
             "group": _detail(detailed, groups[detailed], frame) if detailed else None,
             "unmatched": unmatched(reading),
@@ -101,7 +107,7 @@ def _groups(reading: DashboardReading) -> dict[str, GroupStatus | None]:
             label = _label(group)
             route = routes.get(label) or _told(reading, label)
             result[label] = group_status(group, route, pods.get(label, []), cluster.kubectl, reading.at)
-    return {label: result[label] for label in sorted(result)[:MOST_GROUPS]}
+    return result
 
 
 def _told(reading: DashboardReading, label: str) -> Manifest | None:
@@ -125,13 +131,17 @@ def _problems(reading: DashboardReading) -> Iterator[str]:
 def _row(label: str, status: GroupStatus | None, frame: DashboardFrame) -> Document:
     now = frame.history.latest(label, frame.reading.clock)
     points = frame.history.points(label)
+    namespace, _, name = label.partition("/")
     return {
         "label": label,
-        "name": label.partition("/")[2],
+        "namespace": namespace,
+        "name": name,
+        "model": _model(status, _told(frame.reading, label)),
         **_state(status),
         "warm": (status.warm or None) if status is not None else None,
         "trend": [point.rates.hit_rate for point in _thinned(points, TREND)],
-        **_figures(now if now is not None else TopRates()),
+        **_figures(now),
+        "statusHitRate": share_of(status.hit_rate) if status is not None else None,
     }
 
 
@@ -156,7 +166,27 @@ def _brief(statement: Statement | None) -> str | None:
     return f"{statement.words} ({statement.reason})" if statement is not None else None
 
 
-def _figures(top_rates: TopRates) -> Document:
+_SEVERITY = {"NotReady": 0, "Warming": 1, "Releasing": 2, "Note": 3, "Unknown": 4, "Ready": 5}
+
+
+def _worst_first(row: Document) -> tuple[int, bool, str]:
+    """Order rows by what somebody has to look at; by nothing that changes with each look, or rows would jump."""
+    return _SEVERITY[row["state"]], not row["waiting"], row["label"]
+
+
+def _model(status: GroupStatus | None, route: Manifest | None) -> str:
+    if status is not None:
+        return status.model
+    return str(route["spec"]["model"]) if route is not None else ""
+
+
+_NO_FIGURES: Document = dict.fromkeys(("requestsPerSecond", "hitRate", "ttftP50", "ttftP99", "inFlight", "waiting"))
+
+
+def _figures(top_rates: TopRates | None) -> Document:
+    """Return the figures of a group; null where no router was asked twice, since unknown is not zero."""
+    if top_rates is None:
+        return _NO_FIGURES
     return {
         "requestsPerSecond": top_rates.requests,
         "hitRate": top_rates.hit_rate,
@@ -177,8 +207,8 @@ def _thinned(points: Sequence[TimePoint], most: int) -> Sequence[TimePoint]:
 
 def _detail(label: str, status: GroupStatus | None, frame: DashboardFrame) -> Document:
     reading, cluster = frame.reading, frame.reading.cluster
-    now = frame.history.latest(label, reading.clock) or TopRates()
-    replicas = {(replica.revision, replica.slot): replica for replica in now.replicas}
+    now = frame.history.latest(label, reading.clock)
+    replicas = {(replica.revision, replica.slot): replica for replica in now.replicas} if now is not None else {}
     manifest = (
         next((group for group in cluster.groups if _label(group) == label), None) if cluster is not None else None
     )
@@ -187,10 +217,11 @@ def _detail(label: str, status: GroupStatus | None, frame: DashboardFrame) -> Do
     points = frame.history.points(label)
     return {
         "label": label,
-        "model": status.model if status is not None else str(route["spec"]["model"]) if route is not None else "",
+        "model": _model(status, route),
         "aliases": _aliases(status, route),
         **_state(status),
         **_figures(now),
+        "statusHitRate": share_of(status.hit_rate) if status is not None else None,
         "revisions": [
             _revision(revision, replicas)
             for revision in revisions

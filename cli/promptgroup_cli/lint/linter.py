@@ -4,13 +4,17 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from promptgroup_cli.lint import holes, length, salting, spelling, starts, tooling, volatile
+from promptgroup_cli.lint import holes, length, salting, sent_otherwise, spelling, tooling, volatile
 from promptgroup_cli.lint.finding import Finding, FindingPlace, Rule, Severity
 from promptgroup_cli.lint.length import Length
+from promptgroup_cli.lint.messages import breakpoints, ordering, starts
+from promptgroup_cli.lint.messages.breakpoints import Breakpoints
+from promptgroup_cli.lint.messages.ordering import Ordering
+from promptgroup_cli.lint.messages.starts import Starts
 from promptgroup_cli.lint.prefixes import RULES as PREFIX_RULES
 from promptgroup_cli.lint.prefixes import Prefixes, PromptPrefix
 from promptgroup_cli.lint.salting import Salting
-from promptgroup_cli.lint.starts import Starts
+from promptgroup_cli.lint.sent_otherwise import SentOtherwise
 from promptgroup_cli.lint.subject import LintSubject
 from promptgroup_cli.lint.tooling import Tooling
 from promptgroup_cli.lint.variants import Variants
@@ -39,6 +43,7 @@ TEMPLATE_NULL = Rule(
 )
 
 RULES: tuple[Rule, ...] = (
+    *sent_otherwise.RULES,
     *volatile.RULES,
     *holes.RULES,
     *spelling.RULES,
@@ -46,6 +51,8 @@ RULES: tuple[Rule, ...] = (
     *PREFIX_RULES,
     *length.RULES,
     *starts.RULES,
+    *ordering.RULES,
+    *breakpoints.RULES,
     *salting.RULES,
     UNREADABLE,
     TEMPLATE_TYPES,
@@ -90,7 +97,16 @@ class Linter:
         self._counts: Counter[tuple[str, Severity]] = Counter()
         self._variants = Variants(show)
         self._prefixes = Prefixes(block)
-        self._across = (self._prefixes, Length(block), Tooling(), Starts(), Salting())
+        self._across = (
+            self._prefixes,
+            Length(block),
+            Tooling(),
+            Starts(),
+            Salting(),
+            SentOtherwise(),
+            Ordering(),
+            Breakpoints(),
+        )
 
     def see(self, subject: LintSubject) -> None:
         """Look at a prompt."""

@@ -110,13 +110,17 @@ class ClusterConnection:
         return token_of(b64decode(result[0].get("data", {}).get(names.ADMIN_KEY, ""))) if result else ""
 
     def routers(self, namespace: str) -> Mapping[str, Router]:
-        """Return the ready routers and pickers of a namespace by the name of their pod."""
+        """Return the ready routers and pickers of a namespace by the name of their pod.
+
+        Of all namespaces (an empty name), by `namespace/pod`.
+        """
         pods = self.list("Pod", namespace, labels=f"app.kubernetes.io/name in ({names.ROUTER},{names.PICKER})")
-        result = {pod["metadata"]["name"]: self._router(pod) for pod in pods if _ready(pod)}
+        result = {_pod_name(pod, qualified=not namespace): self._router(pod) for pod in pods if _ready(pod)}
         if not result:
+            where, into = (f"namespace {namespace}", namespace) if namespace else ("any namespace", "NAMESPACE")
             raise ReachError(
-                f"no router is ready in namespace {namespace}: name another one with -n, or a router by --router URL; "
-                f"`{self.kubectl} apply -k manifests/router -n {namespace}` installs one"
+                f"no router is ready in {where}: name another one with -n, or a router by --router URL; "
+                f"`{self.kubectl} apply -k manifests/router -n {into}` installs one"
             )
         return result
 
@@ -264,6 +268,11 @@ def _reason(answer: bytes) -> str:
         return str(bounded_json.parse(answer)["error"]["message"])[:MOST_SAID]
     except (JsonError, KeyError, TypeError):
         return "it does not say why"
+
+
+def _pod_name(pod: Manifest, *, qualified: bool) -> str:
+    metadata = pod["metadata"]
+    return f"{metadata['namespace']}/{metadata['name']}" if qualified else str(metadata["name"])
 
 
 def _ready(pod: Manifest) -> bool:

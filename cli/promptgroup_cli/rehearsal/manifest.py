@@ -51,9 +51,11 @@ class Wanted:
 
     group: GroupObject
     text: PromptText
+    unknown: tuple[str, ...]
+    """Fields that the API server would refuse and the plan ignores."""
     warnings: tuple[str, ...]
-    """Fields that the API server would refuse and the plan ignores, and objects that the group needs and the file does
-    not have, since Secrets with keys are rarely kept beside it."""
+    """Nulls of the template, and objects that the group needs and the file does not have, since Secrets with keys are
+    rarely kept beside it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +104,8 @@ def read_group(content: str, namespace: str, now: datetime, old: PromptGroupSpec
     template = template_faults(spec.engine.template)
     if template:
         raise ManifestRefused("; ".join(template))
-    return Wanted(group, text, (*_unknown(raw), *template_nulls(spec.engine.template), *_not_in_file(spec, values)))
+    warnings = (*template_nulls(spec.engine.template), *_not_in_file(spec, values))
+    return Wanted(group, text, tuple(_unknown(raw)), warnings)
 
 
 def template_faults(template: object) -> list[str]:

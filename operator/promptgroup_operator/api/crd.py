@@ -57,7 +57,7 @@ def _prompt_group() -> dict[str, Any]:
         "status": {},
         "scale": {
             "specReplicasPath": ".spec.replicas",
-            "statusReplicasPath": ".status.replicas",
+            "statusReplicasPath": ".status.scaleReplicas",
             "labelSelectorPath": ".status.selector",
         },
     }

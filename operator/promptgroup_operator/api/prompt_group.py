@@ -857,11 +857,18 @@ class PromptGroupStatus(ApiModel):
     revision: str | None = None
     """First 8 digits of the fingerprint, which are part of the Deployment's name."""
     replicas: int | None = None
-    """Replicas of all revisions, as the scale subresource reports them."""
+    """Replicas of all revisions, with the surge of a release."""
+    scale_replicas: int | None = None
+    """The same without more than are wanted, as the scale subresource reports them: autoscalers multiply it."""
+    ready_replicas: int | None = None
+    """Replicas of all revisions that take requests."""
+    warm_replicas: int | None = None
+    """Warm replicas of the fingerprint."""
     warm: str | None = None
     """Warm replicas of the fingerprint, and the wanted number, as in 3/4."""
     hit_rate: str | None = None
-    """Share of prompt tokens found in cache over the last minutes, by the engines' counters."""
+    """Share of clients' prompt tokens found in cache over the last 5 minutes, by the engines' counters. A change of
+    less than 5 percentage points is written with the next other change."""
     cache: CacheStatus | None = None
     """The KV tiers of a group that has more than the GPU's memory."""
     selector: str | None = None

@@ -9,17 +9,15 @@ import threading
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from promptgroup_contract.fingerprint import Fingerprint
 from promptgroup_operator.load import load_window
 from promptgroup_operator.load.load_window import Entry, FoundTokens, OwnRequests, client_hits
 from promptgroup_operator.world.engine_facts import Measured
-from promptgroup_operator.world.load import LOAD_WINDOW, PERIOD, GroupLoad
+from promptgroup_operator.world.load import HIT_RATE_WINDOW, LOAD_WINDOW, PERIOD, GroupLoad
 from promptgroup_operator.world.snapshot import ContainerId, Key, Reading, Spent
 
-WINDOW = timedelta(minutes=5)
-"""The window of the hit rate in a status."""
 STALE = 2 * PERIOD
 """Age from which a reading is too old to speak of the present."""
 EARLY = 3 * PERIOD
@@ -118,7 +116,7 @@ class EngineHistory:
         if len(entries) > 2 and entries[-2].at - entries[-3].at < PERIOD and not entries[-1].begins:
             last, passed = entries.pop(), entries.pop()
             entries.append(Entry(last.at, last.reading, last.own, begins=passed.begins))
-        while len(entries) > 2 and now - entries[1].at >= WINDOW:
+        while len(entries) > 2 and now - entries[1].at >= HIT_RATE_WINDOW:
             entries.popleft()
 
     def found(self, containers: Iterable[ContainerId]) -> FoundTokens:
@@ -135,7 +133,7 @@ class EngineHistory:
         return self.found(containers).rates
 
     def own(self, containers: Iterable[ContainerId], since: datetime) -> list[Spent]:
-        """Return the operator's own requests to these containers since then, as far back as WINDOW."""
+        """Return the operator's own requests to these containers since then, as far back as HIT_RATE_WINDOW."""
         with self._lock:
             return [spent for container in containers for at, spent in self._spent.get(container, ()) if at > since]
 
@@ -176,11 +174,11 @@ class EngineHistory:
         """Drop the series of engines that are gone."""
         with self._lock:
             for container, spent in list(self._spent.items()):
-                while spent and now - spent[0][0] > WINDOW:
+                while spent and now - spent[0][0] > HIT_RATE_WINDOW:
                     spent.popleft()
                 if not spent:
                     del self._spent[container]
-            gone = [key for key, series in self._series.items() if now - series.entries[-1].at > 2 * WINDOW]
+            gone = [key for key, series in self._series.items() if now - series.entries[-1].at > 2 * HIT_RATE_WINDOW]
             for key in gone:
                 of = self._series.pop(key).of
                 if of is not None:

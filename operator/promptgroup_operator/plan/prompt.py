@@ -70,16 +70,11 @@ def resolve(spec: PromptSpec, values: Values) -> PromptText | Problem:
         spec: `spec.prompt`.
         values: the objects that `references(spec)` names.
     """
-    system = spec.system
+    written = _system(spec, values)
+    if isinstance(written, Problem):
+        return written
+    system, secret = written
     tools: Sequence[object] = spec.tools or []
-    secret = False
-    if (ref := _ref(spec.system_from, "systemFrom")) is not None:
-        lookup = _lookup(ref, values, "PromptNotFound")
-        if isinstance(lookup, Problem):
-            return lookup
-        system, secret = lookup, ref.kind == "Secret"
-        if not system:
-            return Problem("EmptyPrompt", f"{_at(ref)} is empty: write the system prompt there")
     if (ref := _ref(spec.tools_from, "toolsFrom")) is not None:
         lookup = _lookup(ref, values, "ToolsNotFound")
         if isinstance(lookup, Problem):
@@ -100,7 +95,7 @@ def resolve(spec: PromptSpec, values: Values) -> PromptText | Problem:
             return value
         messages = value
     try:
-        prompt = Prompt(system or "", canonical_tools(tools), canonical_messages(messages))
+        prompt = Prompt(system, canonical_tools(tools), canonical_messages(messages))
     except ValueError as error:
         return Problem("InvalidTools", f"spec.prompt.tools cannot be hashed: {error}")
     if prompt.size > MAX_PROMPT:
@@ -184,6 +179,21 @@ def _ref(source: TextSource | None, field: str) -> _Ref | None:
     if source.secret_key_ref is not None:
         return _Ref("Secret", source.secret_key_ref, field)
     return None
+
+
+def _system(spec: PromptSpec, values: Values) -> tuple[str, bool] | Problem:
+    """Return the system text, and whether it comes from a Secret."""
+    ref = _ref(spec.system_from, "systemFrom")
+    text: str | Problem = spec.system or ""
+    if ref is not None:
+        text = _lookup(ref, values, "PromptNotFound")
+    if isinstance(text, Problem):
+        return text
+    if not text.strip() and (ref is not None or text):
+        place = _at(ref) if ref is not None else "spec.prompt.system"
+        subject = "has nothing but blanks" if text else "is empty"
+        return Problem("EmptyPrompt", f"{place} {subject}: write the system prompt there")
+    return text, ref is not None and ref.kind == "Secret"
 
 
 def _at(ref: _Ref) -> str:

@@ -477,11 +477,17 @@ def build(
     """Return the whole status object. Times of conditions that did not turn are kept."""
     group = world.group
     facts = [*facts, *stalled(facts)]
+    replicas = len({pod.uid for revision in world.revisions for pod in revision.pods if not pod.deleting})
+    warm = ready.get(target, 0) if target is not None else 0
     status: dict[str, Any] = {
         "observedGeneration": group.generation,
         "conditions": [_condition(group, fact, now) for fact in sorted(facts, key=lambda fact: fact.type)],
-        "replicas": len({pod.uid for revision in world.revisions for pod in revision.pods if not pod.deleting}),
-        "warm": f"{ready.get(target, 0) if target is not None else 0}/{wanted}",
+        "replicas": replicas,
+        # an autoscaler would take the surge of a release for replicas that the load needs
+        "scaleReplicas": min(replicas, wanted),
+        "readyReplicas": sum(ready.values()),
+        "warmReplicas": warm,
+        "warm": f"{warm}/{wanted}",
         "revisions": [
             _revision(world, item, plan, ready)
             for item in sorted(world.revisions, key=lambda revision: revision.created, reverse=True)

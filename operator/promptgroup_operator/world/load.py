@@ -20,6 +20,9 @@ LOAD_WINDOW = 4 * PERIOD
 """Length of the window of the operator's own readings: as far back as HorizontalPodAutoscaler's
 metrics reach, four of them."""
 
+HIT_RATE_WINDOW = timedelta(minutes=5)
+"""The window of the hit rate in a status."""
+
 
 class TierReach(enum.StrEnum):
     """The replicas that can copy from the KV tiers behind a group's engines."""

@@ -97,6 +97,7 @@ class ShownAnswer:
         Raises:
             GrpcError: it cannot be rewritten.
         """
+        self._tail.add(data)
         guarded = self._guarded(data, end=end)
         if self._rewriter is None:
             return guarded
@@ -108,8 +109,7 @@ class ShownAnswer:
             raise GrpcError(GrpcStatus.RESOURCE_EXHAUSTED, text) from None
 
     def came(self, data: bytes, now: float) -> None:
-        """Take a part of the body for the books: the first token corrects them."""
-        self._tail.add(data)
+        """Take a part of the body that has passed for the books: the first token corrects them."""
         if not self.relays and (self._opening is None or self._opening.take(data)):
             self._relay(now)
 

@@ -337,6 +337,11 @@ class Metrics:
             "Prompt tokens that repeat and were computed anew all the same, by cause.",
             ("group", "revision", "cause"),
         )
+        self.cache_diagnoses = self._counter(
+            "cache_diagnoses_total",
+            "Answers whose clients asked why a prompt was not found, by what was expected and what engines reported.",
+            ("group", "expected", "observed"),
+        )
         self.revision_evicted = self._counter(
             "revision_evicted_tokens_total",
             "Those of them that the replica had evicted, by how many times its KV cache would hold them still.",

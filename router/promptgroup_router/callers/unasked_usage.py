@@ -1,15 +1,14 @@
 """Asks engines for the usage of streams whose clients did not ask, and keeps the event that tells it from them.
 
 A stream of chat or text completions tells its usage only if `stream_options.include_usage` says so, which SDKs leave
-out. Where a caller is known the router asks, so that what the caller has used is counted. The answer is one more event,
-with no choices, before `[DONE]`.
+out. So the router asks: without it neither hits nor what a caller has used would be known. The answer is one more
+event, with no choices, before `[DONE]`.
 """
 
 from typing import Any
 
 import orjson
 
-from promptgroup_router.access.caller import Caller
 from promptgroup_router.apis.request import ApiKind, ParsedRequest, encoded
 from promptgroup_router.callers.whole_events import EVENT_ENDS, WholeEvents
 from promptgroup_router.documents import lax
@@ -17,12 +16,13 @@ from promptgroup_router.documents import lax
 OPTIONS, INCLUDE = "stream_options", "include_usage"
 
 _ASKS = b'"stream_options":{"include_usage":true},'
-_NO_CHOICES = (b'"choices":[]', b'"choices": []')
+NO_CHOICES = (b'"choices":[]', b'"choices": []')
+"""One of them is in each event that is taken out."""
 
 
-def is_unasked(request: ParsedRequest, caller: Caller) -> bool:
-    """Return True for a stream of a known caller who has not asked for its usage."""
-    if not request.streamed or not caller.name or request.kind not in (ApiKind.CHAT, ApiKind.TEXT):
+def is_unasked(request: ParsedRequest) -> bool:
+    """Return True for a stream whose client has not asked for its usage."""
+    if not request.streamed or request.kind not in (ApiKind.CHAT, ApiKind.TEXT):
         return False
     options = request.doc.get(OPTIONS)
     # what is no object is the engine's to refuse
@@ -31,13 +31,15 @@ def is_unasked(request: ParsedRequest, caller: Caller) -> bool:
 
 def options_of(doc: dict[str, Any]) -> dict[str, Any]:
     """Return the options of a body as far as `is_unasked` looks at them."""
-    options = doc.get(OPTIONS)
-    if options is None:
+    if OPTIONS not in doc:
         return {}
+    options = doc[OPTIONS]
+    if options is None:
+        return {OPTIONS: None}
     return {OPTIONS: {INCLUDE: lax.truth(options.get(INCLUDE)) is True} if isinstance(options, dict) else False}
 
 
-def asking(request: ParsedRequest, body: bytes) -> bytes:
+def asking(request: ParsedRequest, body: bytes | bytearray) -> bytes:
     """Return the body for an engine with the question.
 
     Args:
@@ -70,7 +72,7 @@ class UsageEvents:
 
 def _without_usage(events: bytes) -> bytes:
     """Return whole events without those that tell nothing but usage. Most parts of a stream are compared, no more."""
-    if _NO_CHOICES[0] not in events and _NO_CHOICES[1] not in events:
+    if NO_CHOICES[0] not in events and NO_CHOICES[1] not in events:
         return events
     kept, start = [], 0
     while start < len(events):
@@ -84,7 +86,7 @@ def _without_usage(events: bytes) -> bytes:
 
 
 def _tells_usage_alone(event: bytes) -> bool:
-    if _NO_CHOICES[0] not in event and _NO_CHOICES[1] not in event:
+    if NO_CHOICES[0] not in event and NO_CHOICES[1] not in event:
         return False
     data = event.strip()
     if not data.startswith(b"data:") or b"\n" in data:

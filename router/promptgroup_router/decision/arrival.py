@@ -230,7 +230,7 @@ def _by_body(
         tokens=state.tokens,
         now=now,
         cached=endpoint.cached,
-        metered=rewrites and state.asks_callers,
+        metered=rewrites,
         identify=identify,
         salts=state.salts,
     )
@@ -244,7 +244,7 @@ def _by_body(
         result.add(UnaskedUsage())
     _hide_usage(result)
     if cache_question is not None:
-        result.add(CacheDiagnosis(state.prompt_digests, result, cache_question, request.text))
+        result.add(CacheDiagnosis(state.prompt_digests, result, cache_question, request.text, state.metrics))
     return result
 
 

@@ -58,6 +58,7 @@ class EventGuard:
         "_events",
         "_in_comment",
         "_last",
+        "_marks",
         "_other_word",
         "_unreasoned",
         "_word",
@@ -67,15 +68,17 @@ class EventGuard:
         "told",
     )
 
-    def __init__(self, *, chunked: bool, words: tuple[bytes, bytes] = CHAT) -> None:
+    def __init__(self, *, chunked: bool, words: tuple[bytes, bytes] = CHAT, marks: tuple[bytes, ...] = ()) -> None:
         """Start a stream.
 
         Args:
             chunked: whether it is received in chunks, or as it is.
             words: those of the API without which an event can go on without a look into it.
+            marks: further ones, for what rewrites the events.
         """
         self.chunked = chunked
         self._word, self._other_word = words
+        self._marks = marks
         self._ends = _CHUNKED_ENDS if chunked else _PLAIN_ENDS
         self._events = WholeEvents()
         self._in_comment = False
@@ -110,7 +113,7 @@ class EventGuard:
     def passes(self, data: bytes) -> bool:
         """Return True if a part of the body can go on as received.
 
-        It ends with an event, is more than what keeps the connection alive, and breaks off nothing.
+        It ends with an event, is more than what keeps the connection alive, breaks off nothing, and has no mark.
         """
         if (
             self.at_boundary
@@ -121,6 +124,9 @@ class EventGuard:
             and self._other_word not in data
             and _ERROR not in data
         ):
+            for mark in self._marks:
+                if mark in data:
+                    return False
             self._last = data
             return True
         return False

@@ -172,9 +172,11 @@ class RequestLife:
 
     # --- An answer -----------------------------------------------------------------------------------------------
 
-    def head(self, status: int, *, streamed: bool, compressed: bool, now: float) -> Answering:
+    def head(
+        self, status: int, *, streamed: bool, compressed: bool, now: float, usage: Usage | None = None
+    ) -> Answering:
         """Return the head of an answer with what features add to it; the arguments are those of `Answering`."""
-        answer = Answering(self._exchange.pick, status, streamed=streamed, compressed=compressed, now=now)
+        answer = Answering(self._exchange.pick, status, streamed=streamed, compressed=compressed, now=now, usage=usage)
         for feature in self._route.features:
             feature.answering(answer)
         return answer

@@ -396,6 +396,8 @@ class RequestRecord:
                 line["gen_ai.usage.cache_read.input_tokens"] = usage.cached_tokens
                 miss = find_miss(pick, usage) if pick is not None else None
                 line["promptgroup.missed_because"] = miss.cause if miss is not None else ""
+        for feature in route.features:
+            line.update(feature.log_fields(usage))
         return line
 
     def _tell(self, event: str, now: float, usage: Usage | None = None, **more: Value) -> None:

@@ -2,7 +2,7 @@
 
 from promptgroup_contract.caller_rules import CachedTokens
 from promptgroup_router.callers.reported_usage import ReportedUsage
-from promptgroup_router.callers.unasked_usage import UsageEvents
+from promptgroup_router.callers.unasked_usage import NO_CHOICES, UsageEvents
 from promptgroup_router.routing.points import Answering, RequestFeature
 
 OK = 200
@@ -16,7 +16,7 @@ class UnaskedUsage(RequestFeature):
     def answering(self, answer: Answering) -> None:
         """Rewrite a stream that can be read."""
         if answer.streamed and answer.status == OK and not answer.compressed:
-            answer.rewrite(UsageEvents())
+            answer.rewrite(UsageEvents(), NO_CHOICES)
 
 
 class HiddenUsage(RequestFeature):

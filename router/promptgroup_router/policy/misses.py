@@ -80,6 +80,11 @@ def expect_miss(pick: Pick) -> Miss | None:
     return Miss(lost, pick.replica.costs.prefill(pick.cached, repeats), *_cause(pick))
 
 
+def miss_cause(pick: Pick) -> str:
+    """Return the cause for which a replica does not find what repeats, as far as it is known."""
+    return _cause(pick)[0]
+
+
 def seconds_saved(pick: Pick, usage: Usage) -> float:
     """Return the seconds of prefill that the tokens found in cache would have taken, by the replica's measured rate."""
     costs, prompt = pick.replica.costs, float(usage.prompt_tokens)

@@ -45,6 +45,7 @@ class ClientBody:
         "_client",
         "_decoder",
         "_guard",
+        "_in_place",
         "_minor",
         "_pending",
         "_plain",
@@ -70,6 +71,8 @@ class ClientBody:
         """Keeps the end of the body; another one until the body has begun."""
         self._decoder: Chunked | None = None
         self._rewriter: BodyRewriter | None = None
+        self._in_place = False
+        """True if events that need no rewriting go to the client in the engine's chunks."""
         self._guard: EventGuard | None = None
         """Watches over the events of a stream that the client gets; None for any other answer."""
         self._usage_told: CachedTokens | None = None
@@ -103,6 +106,7 @@ class ClientBody:
         rewriter: BodyRewriter | None,
         guard: EventGuard | None,
         usage_told: CachedTokens | None,
+        in_place: bool = False,
     ) -> None:
         """Begin the body.
 
@@ -112,8 +116,10 @@ class ClientBody:
             rewriter: rewrites it; None to pass it on as it is.
             guard: watches over its events; None if it has none.
             usage_told: how exactly a comment at its end tells what the request used; None for no comment.
+            in_place: whether the rewriter is for those events alone that the guard does not let pass, and holds none.
         """
         self._rewriter, self._usage_told = rewriter, usage_told
+        self._in_place = in_place
         if not self.committed:
             self._pending, self.keep = head.head, head.keep
         self._plain = not (head.decode or self._frames)
@@ -214,7 +220,8 @@ class ClientBody:
     @property
     def _frames(self) -> bool:
         """True if the body gets chunks of the router's own."""
-        anew = self._rewriter is not None or self._usage_told is not None or self.committed
+        rewritten = self._rewriter is not None and not self._in_place
+        anew = rewritten or self._usage_told is not None or self.committed
         return anew or (self._plain and self._decoder is not None)
 
     def _write(self, data: bytes) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from promptgroup_router.apis.endpoints import Endpoint
 from promptgroup_router.apis.errors import NO_PATH_BYTES, OPENAI, lacks_path, may_lack_path, not_served_by_engine
 from promptgroup_router.apis.opening import Opening
-from promptgroup_router.apis.usage import Tail
+from promptgroup_router.apis.usage import Tail, Usage
 from promptgroup_router.base.errors import ApiError, Failure, cut_short, refused_late
 from promptgroup_router.callers import told_usage
 from promptgroup_router.decision.engine_query import engine_target
@@ -193,7 +193,7 @@ class Relay:
             if self._streams:
                 if self._route.demand.streamed and not is_compressed(head):  # no event of it could be seen
                     self._opening = Opening(chunked=head.framing is Framing.CHUNKED)
-            elif self._tells or (self._endpoint.cached and is_json(head)):
+            elif self._reads_usage or (self._endpoint.cached and is_json(head)):
                 self._held = bytearray()
         elif may_lack_path(head.status):
             self._held = bytearray()
@@ -220,10 +220,15 @@ class Relay:
     def _hold(self, held: bytearray, data: bytes, status: int) -> bytes:
         """Hold bytes of a whole answer, or return all of them where that is too long, or nothing of it is in doubt."""
         self._body.moved = True
-        if status == OK and not held and not self._tells and self._has_ended and not body_suspicious(data):
+        if status == OK and not held and not self._reads_usage and self._has_ended and not body_suspicious(data):
             return data
         held += data
         return bytes(held) if len(held) > (told_usage.MOST_HELD if status == OK else NO_PATH_BYTES) else b""
+
+    @property
+    def _reads_usage(self) -> bool:
+        """True if a whole answer is held until its usage is known."""
+        return self._tells or any(feature.reads_usage for feature in self._route.features)
 
     @property
     def _has_ended(self) -> bool:
@@ -420,16 +425,18 @@ class Relay:
         target = engine_target(self._endpoint, head.path, head.query)
         return http1.encode(head.method + b" " + target + b" HTTP/1.1", lines), body
 
-    def _begin_answer(self, answer: ResponseHead, further: Headers = NO_NOTES) -> None:
+    def _begin_answer(self, answer: ResponseHead, further: Headers = NO_NOTES, usage: Usage | None = None) -> None:
         """Write the client's head, with further fields; from here on no other engine is tried."""
         self._answer = self._opening = self._held = None
         now = self._since = self._clock()
         self._life.relaying(answer.status, now)
         compressed = is_compressed(answer)
-        added = self._life.head(answer.status, streamed=self._streams, compressed=compressed, now=now)
+        added = self._life.head(answer.status, streamed=self._streams, compressed=compressed, now=now, usage=usage)
         read = self._streams and answer.status == OK and not compressed
         chunked, rules = answer.framing is Framing.CHUNKED, self._route.candidates.rules
         usage_told = rules.cached_tokens if read and self._tells else None
+        rewriter, marks = added.rewriter, added.marks
+        in_place = bool(marks) and read and chunked and self._request.head.minor == 1
         relayed = relayed_head(
             answer,
             minor=self._request.head.minor,
@@ -437,7 +444,7 @@ class Relay:
             served_by=UNMATCHED if self._route.group == UNMATCHED else self._life.member.label,
             revision=self._route.revision,
             request_id=self._request_id,
-            rewritten=added.rewriter is not None or usage_told is not None,
+            rewritten=(rewriter is not None and not in_place) or usage_told is not None,
             further=[*self._notes, *added.fields, *further],
             limits=added.limits,
             rules=rules,
@@ -445,9 +452,10 @@ class Relay:
         self._body.begin(
             relayed,
             chunked=chunked,
-            rewriter=added.rewriter,
-            guard=EventGuard(chunked=chunked, words=words_of(self._endpoint)) if read else None,
+            rewriter=rewriter,
+            guard=EventGuard(chunked=chunked, words=words_of(self._endpoint), marks=marks) if read else None,
             usage_told=usage_told,
+            in_place=in_place,
         )
 
     def _show_opening(self, answer: ResponseHead) -> None:
@@ -471,15 +479,18 @@ class Relay:
         if answer.status == OK and broken_body(bytes(content)):
             self.failed(Failure.ABORTED)
             return True
-        if answer.status == OK and self._tells:
+        usage: Usage | None = None
+        if answer.status == OK and self._reads_usage:
             tail = self._endpoint.tail()
             tail.add(bytes(content))
-            headers = told_usage.header_fields(tail.usage(), self._route.candidates.rules.cached_tokens)
+            usage = tail.usage()
+            if self._tells:
+                headers = told_usage.header_fields(usage, self._route.candidates.rules.cached_tokens)
         elif answer.status != OK and (error := self._own_error(answer.status, bytes(content))) is not None:
             self._engine = None
             self._answer_for_engine(answer.status, error)
             return True
-        self._begin_answer(answer, headers)
+        self._begin_answer(answer, headers, usage)
         if held:
             self._pass_on(held)
         return False

@@ -16,6 +16,7 @@ from promptgroup_router.apis.request import ParsedRequest
 from promptgroup_router.base.errors import ApiError
 from promptgroup_router.base.logs import fields
 from promptgroup_router.callers.engine_fields import without_engine_fields
+from promptgroup_router.callers.unasked_usage import OPTIONS, asking
 from promptgroup_router.features.cache_diagnosis import without_question
 from promptgroup_router.reading import digest
 from promptgroup_router.reading.letters import Letter, LetterReader, head
@@ -105,13 +106,16 @@ class BodyReader:
         salt = rewrite.domain.salt
         preamble, order = rewrite.preamble, rewrite.ordered and not request.tools_in_order
         unasked = without_question(request) is not request
-        changed = preamble is not None or order or bool(salt) or unasked or rewrite.metered or bool(rewrite.model)
+        changed = preamble is not None or order or bool(salt) or unasked or bool(rewrite.model)
         if (
             body is not None
             and not changed
             and without_engine_fields(request, rewrite.allowed, rewrite.further) is request
         ):
-            return body
+            if not rewrite.metered:
+                return body
+            if OPTIONS not in request.doc:
+                return asking(request, body)
         prompt = None
         if preamble is not None:
             value = preamble.prompt

@@ -11,6 +11,7 @@ which they act, and none for a group that uses none. The router's relay and the 
 | `tail`          | the head of the answer has come              | watch the parts of the body                     |
 | `answering`     | the client gets the head of the answer       | add header fields, rewrite the body             |
 | `answered`      | the same, and when the router answers itself | count the status                                |
+| `log_fields`    | the request is over                          | add to its line in the access log, and its span |
 | `ended`         | the request is over, however it ended        | close books of its own                          |
 | `withdrawn`     | the request is dropped before it is sent     | give back what was taken for it                 |
 
@@ -58,9 +59,18 @@ class InTurn:
 class Answering:
     """The head of an engine's answer on its way to the client, and what features add to the answer."""
 
-    __slots__ = ("compressed", "fields", "limits", "now", "pick", "rewriter", "status", "streamed")
+    __slots__ = ("compressed", "fields", "limits", "marks", "now", "pick", "rewriter", "status", "streamed", "usage")
 
-    def __init__(self, pick: Pick | None, status: int, *, streamed: bool, compressed: bool, now: float) -> None:
+    def __init__(
+        self,
+        pick: Pick | None,
+        status: int,
+        *,
+        streamed: bool,
+        compressed: bool,
+        now: float,
+        usage: Usage | None = None,
+    ) -> None:
         """Begin with nothing added.
 
         Args:
@@ -69,8 +79,10 @@ class Answering:
             streamed: whether its body is a stream of events.
             compressed: whether its body is coded, so that nobody can read it on its way.
             now: monotonic seconds.
+            usage: the tokens that the engine reports; None where they are not known before the head goes out.
         """
         self.pick = pick
+        self.usage = usage
         self.status = status
         self.streamed = streamed
         self.compressed = compressed
@@ -81,10 +93,21 @@ class Answering:
         """Header fields that the answer gets."""
         self.rewriter: BodyRewriter | None = None
         """Rewrites the body; None to pass it on as it is."""
+        self.marks: tuple[bytes, ...] = ()
+        """Words of which each event has one that the rewriter changes; empty if it may change any."""
 
-    def rewrite(self, rewriter: BodyRewriter) -> None:
-        """Have the body rewritten, after those who asked for it before."""
-        self.rewriter = rewriter if self.rewriter is None else InTurn(self.rewriter, rewriter)
+    def rewrite(self, rewriter: BodyRewriter, marks: tuple[bytes, ...] = ()) -> None:
+        """Have the body rewritten, after those who asked for it before.
+
+        Args:
+            rewriter: rewrites it.
+            marks: words of which each event has one that the rewriter changes, so that whole events without them need
+                not go through it; empty if it may change any.
+        """
+        if self.rewriter is None:
+            self.rewriter, self.marks = rewriter, marks
+        else:
+            self.rewriter, self.marks = InTurn(self.rewriter, rewriter), ()
 
 
 class RequestEnd:
@@ -115,6 +138,8 @@ RandomBytes = Callable[[int], bytes]
 class RequestFeature:
     """The part of one feature in one request: by default it does nothing at any point."""
 
+    reads_usage = False
+    """True if a whole answer is held until its usage is known, so that its head can tell of it."""
     binds = False
     """True if the request may be served by the chosen replica alone, since its body names it."""
 
@@ -139,6 +164,11 @@ class RequestFeature:
 
     def answering(self, answer: Answering) -> None:
         """Add to an answer that the client gets."""
+
+    def log_fields(self, usage: Usage | None) -> dict[str, str]:
+        """Return what the access log and the span tell of the request beside what they tell of all."""
+        del usage
+        return {}
 
     def answered(self, status: int) -> None:
         """Count the status that the client gets."""

@@ -193,7 +193,7 @@ def _cached_route(
             caller = identify(claim.group.access, claim.group.namespace)
             salted, of = claim.candidates.rules.salted, claim.group.namespace
             domain = cache_domain(salted, salts, caller, of, request, cached=cached)
-            unasked = metered and _is_unasked(claim.candidates, request, caller)
+            unasked = metered and _is_unasked(claim.candidates, request)
             model = claim.group.model
             rewrite = Rewrite(
                 claim.group.callers.allowed,
@@ -242,7 +242,7 @@ def _cached_route(
                 cached=cached,
                 preamble=prompt,
                 model=group.group.model,
-                metered=metered and _is_unasked(revision.candidates, request, caller),
+                metered=metered and _is_unasked(revision.candidates, request),
                 keeps=revision.candidates.responses is not None,
             )
             rate = tokens.per_byte(group.group.model)
@@ -396,12 +396,12 @@ def written(request: ParsedRequest, rewrite: Rewrite) -> bytes:
     return salted_body(body, rewrite.domain, rewrite.salted, request.kind, cached=rewrite.cached)
 
 
-def _is_unasked(candidates: Candidates, request: ParsedRequest, caller: Caller) -> bool:
+def _is_unasked(candidates: Candidates, request: ParsedRequest) -> bool:
     """Return True if an engine is to be asked for a usage that the client did not ask for.
 
     A kept answer is one for many clients, and goes to all of them as its engine has sent it.
     """
-    return candidates.responses is None and is_unasked(request, caller)
+    return candidates.responses is None and is_unasked(request)
 
 
 def check_in(index: RoutingIndex, identify: Identify) -> None:
@@ -459,7 +459,7 @@ def _unmatched(
     caller, candidates = _admitted(tenant_entry, identify)
     salted = candidates.rules.salted
     domain = cache_domain(salted, salts, caller, tenant_entry.namespace, request, cached=cached)
-    unasked = metered and _is_unasked(candidates, request, caller)
+    unasked = metered and _is_unasked(candidates, request)
     model = "" if request.model == tenant_entry.model else tenant_entry.model
     rewrite = Rewrite(candidates.rules.allowed, domain, salted, cached=cached, model=model, metered=unasked)
     session = _session(

@@ -7,6 +7,7 @@ import pytest
 
 from promptgroup_operator.plan import desired
 from promptgroup_router.apis.endpoints import ENDPOINTS
+from promptgroup_router.feed import table_file
 from sitegen import crds, decisions, drawings, flags, identifiers, pages, reasons, recordings, series
 
 DOCS = Path(__file__).parents[3] / "docs"
@@ -34,6 +35,13 @@ def test_a_picture_asks_nobody_for_anything(path):
     text = re.sub(r"<!--.*?-->", "", text)  # where the form comes from
     assert "http" not in text
     assert "@font-face" not in text
+
+
+def test_the_table_file_that_is_shown_is_one():
+    page = (DOCS / "reference/promptroute.md").read_text()
+    (example,) = re.findall(r"```json\n(.*?)```", page, re.DOTALL)
+    (group,) = table_file.parse(example.encode(), "the example").groups
+    assert [slot.address for slot in group.revisions[0].slots] == ["10.0.0.7:8000", "10.0.0.8:8000"]
 
 
 # --- every name is on a page ---------------------------------------------------------------------------------------

@@ -67,6 +67,33 @@ class SizeQuestion:
     """Price of a GPU for an hour; None when none was given."""
     measured: tuple[MeasuredFigure, ...] = ()
     """Figures of the question that were measured."""
+    longest: int | None = None
+    """Tokens of the longest request that engines take (max_model_len); None when none were given."""
+
+
+@dataclass(frozen=True, slots=True)
+class LongestSessions:
+    """The KV of sessions that have grown to the longest request that engines take."""
+
+    length: int
+    fit: int
+    """Such sessions that one replica holds beside the prompt that they share."""
+    tokens: float
+    """Tokens of all sessions of the load, if each were so long."""
+
+    def shares(self, working_set: float) -> float:
+        """Return how many times the working set these tokens are."""
+        return self.tokens / working_set if working_set else math.inf
+
+
+def longest_sessions(question: SizeQuestion) -> LongestSessions | None:
+    """Return what sessions of the greatest length hold; None where that is not given."""
+    if question.longest is None:
+        return None
+    workload, replica = question.workload, question.replica
+    own = max(1.0, replica.held(question.longest) - workload.prefix)
+    fit = int((replica.kv_tokens - workload.prefix) // own)
+    return LongestSessions(question.longest, max(1, fit), workload.sessions * own)
 
 
 @dataclass(frozen=True, slots=True)

@@ -139,6 +139,13 @@ def _model_flags(parser: argparse.ArgumentParser) -> None:
         help="KV cache of a replica in tokens, as the engine logs it when it starts",
     )
     group.add_argument(
+        "--max-model-len",
+        type=whole_number(1, MOST_TOKENS),
+        metavar="N",
+        help="longest request that engines take, with its answer, as they are told: whether it fits, and what sessions "
+        "that grow so long take",
+    )
+    group.add_argument(
         "--prefill-rate", type=_positive, metavar="N", help="measured prompt tokens per second of a replica"
     )
 

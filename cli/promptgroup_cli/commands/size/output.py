@@ -4,8 +4,8 @@ import json
 import math
 from collections.abc import Iterator, Sequence
 
-from promptgroup_cli.base.text import columns, duration, fact, facts
-from promptgroup_cli.commands.size.answer import MOST, SizeAnswer, SizeCase, SizeQuestion
+from promptgroup_cli.base.text import columns, counted, duration, fact, facts
+from promptgroup_cli.commands.size.answer import MOST, SizeAnswer, SizeCase, SizeQuestion, longest_sessions
 from promptgroup_cli.forecast.forecast import Expectation
 from promptgroup_cli.forecast.measured import bounds
 from promptgroup_cli.forecast.tiers import TierRow
@@ -32,6 +32,7 @@ def document(answer: SizeAnswer) -> str:
                 "asComputed": question.reported.agrees if question.reported is not None else None,
                 "workingSetTokens": round(answer.working_set.sessions),
             },
+            "maxModelLen": _longest_figures(question),
             "prefillTokensPerSecond": round(question.replica.prefill_rate),
             "workload": {
                 "requestsPerSecond": workload.rate,
@@ -63,6 +64,13 @@ def document(answer: SizeAnswer) -> str:
         },
         indent=2,
     )
+
+
+def _longest_figures(question: SizeQuestion) -> dict[str, int] | None:
+    longest = longest_sessions(question)
+    if longest is None:
+        return None
+    return {"tokens": longest.length, "sessionsPerReplica": longest.fit, "workingSetTokens": round(longest.tokens)}
 
 
 def _figures(expected: Expectation) -> dict[str, float | int | None]:
@@ -135,6 +143,13 @@ def _facts(answer: SizeAnswer) -> Iterator[str]:
     )
     yield from fact("Working set", f"{workload.sessions:,.0f} sessions: {_tokens(held, engine.token_bytes)}")
     yield from fact("", f"plus the prompt in each replica: {_tokens(workload.prefix, engine.token_bytes)}")
+    if (longest := longest_sessions(question)) is not None:
+        yield from fact(
+            "Longest",
+            f"a replica holds {counted(longest.fit, 'session')} of max_model_len {longest.length:,} beside the prompt; "
+            f"all {workload.sessions:,.0f} of that length are {longest.shares(held):,.1f} times the working set: "
+            f"{_tokens(longest.tokens, engine.token_bytes)}",
+        )
 
 
 def _tokens(count: float, item: int) -> str:

@@ -49,6 +49,8 @@ def from_flags(arguments: argparse.Namespace) -> SizeQuestion:
     workload = _workload(arguments, assumed)
     one, reported = _replica(engine, arguments, assumed)
     _check(workload, one)
+    if arguments.max_model_len is not None:
+        _check_longest(arguments.max_model_len, workload, one)
     tiers = list(arguments.tier)
     if figures is not None and figures.tier is not None and tiers and not tiers[-1].measured:
         figure = MeasuredFigure(TIER, figures.tier.rate, figures.tier.error, figures.tier.between)
@@ -71,6 +73,7 @@ def from_flags(arguments: argparse.Namespace) -> SizeQuestion:
         reuse=_reuse(arguments.trace) if arguments.trace is not None else None,
         gpu_hour=arguments.gpu_hour,
         measured=tuple(used),
+        longest=arguments.max_model_len,
     )
 
 
@@ -226,4 +229,19 @@ def _check(workload: Workload, one: ReplicaForecast) -> None:
         raise ValueError(
             f"--rate {workload.rate:g} --sessions {workload.sessions:g}: an answer takes {answering:.1f} s, so this "
             f"rate needs at least {workload.rate * answering:,.0f} sessions"
+        )
+
+
+def _check_longest(longest: int, workload: Workload, one: ReplicaForecast) -> None:
+    """Raise ValueError for a longest request that no engine can take, or that the load exceeds on average."""
+    mean = workload.prefix + workload.context
+    if mean > longest:
+        raise ValueError(
+            f"--max-model-len {longest}: a request has {mean:,.0f} tokens on average with its answer, and engines "
+            "refuse longer ones: raise it, or reduce --history-tokens"
+        )
+    if one.held(longest) > one.kv_tokens:
+        raise ValueError(
+            f"--max-model-len {longest}: one such request holds {one.held(longest):,.0f} tokens of KV, and a replica "
+            f"has {one.kv_tokens:,}: vLLM does not start so; reduce it, raise --tp, or use --kv-dtype fp8"
         )

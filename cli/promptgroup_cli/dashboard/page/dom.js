@@ -1,6 +1,6 @@
 // Nodes and texts. What a cluster tells becomes text nodes and attributes of drawings, never markup.
 
-const page = { chosen: "", marked: "", paused: false, view: null };
+const page = { chosen: "", jumps: false, marked: "", paused: false, view: null };
 
 function byId(id) {
   return document.getElementById(id);
@@ -73,8 +73,12 @@ function seconds(value) {
   return `${value.toFixed(value < 10 ? 1 : 0)} s`;
 }
 
+function span(seconds) {
+  return seconds < 120 ? `${Math.round(seconds)}\u00a0s` : `${Math.round(seconds / 60)}\u00a0min`;
+}
+
 function rate(value) {
-  return value.toFixed(value < 10 ? 1 : 0);
+  return value === null ? "–" : value.toFixed(value < 10 ? 1 : 0);
 }
 
 function count(value) {

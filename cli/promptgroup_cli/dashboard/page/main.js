@@ -10,7 +10,15 @@ function chosenByAddress() {
 function choose(label) {
   history.replaceState(null, "", `#group=${encodeURIComponent(label)}`);
   page.chosen = label;
+  page.jumps = true;
   look();
+}
+
+// What somebody has chosen comes into sight, unless it is there.
+function jump() {
+  page.jumps = false;
+  if (byId("group").getBoundingClientRect().top > 0.6 * window.innerHeight)
+    byId("group").scrollIntoView({ behavior: calm.matches ? "auto" : "smooth", block: "start" });
 }
 
 function tell(text) {
@@ -45,13 +53,15 @@ function render(view) {
   else if (view.group) view.group.moves = [];
   number_shown = view.number;
   page.view = view;
-  say(byId("namespace"), view.namespace);
+  say(byId("namespace"), view.namespace || (view.clusterAsked ? "all namespaces" : ""));
+  if (!page.chosen && view.group) page.chosen = view.group.label; // another one that becomes the worst does not take its place
   const title = view.group ? `${view.group.label} · PromptGroup` : "PromptGroup";
   if (document.title !== title) document.title = title;
   showProblems(view.problems);
   showGroups(view);
   showGroup(view);
-  showUnmatched(view.unmatched);
+  showUnmatched(view.unmatched, view.routersHeard);
+  if (page.jumps && view.group && view.group.label === page.chosen) jump();
   announce(view);
 }
 
@@ -81,6 +91,8 @@ function pause() {
 
 page.chosen = chosenByAddress();
 byId("pause").addEventListener("click", pause);
+byId("find").addEventListener("submit", (event) => event.preventDefault());
+for (const kind of ["input", "change"]) byId("find").addEventListener(kind, () => { if (page.view) showGroups(page.view); });
 window.addEventListener("hashchange", () => { page.chosen = chosenByAddress() || page.chosen; look(); });
 window.addEventListener("resize", () => { for (const chart of Object.values(charts || {})) chart.redraw(); });
 mountExplain();

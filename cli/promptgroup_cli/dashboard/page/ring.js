@@ -75,7 +75,7 @@ function drawRing(revision, group, alone) {
   root.append(draw("defs", null, pattern));
   for (const arc of laid) root.append(arcOf(arc, revision, group, busiest));
   const big = alone && group.hitRate !== null ? percent(group.hitRate) : `${revision.ready}/${revision.replicas}`;
-  const small = alone && group.hitRate !== null ? "found in cache" : "slots take requests";
+  const small = alone && group.hitRate !== null ? `hits, ${span(page.view.window)}` : "slots take requests";
   root.append(draw("text", { class: "big", y: 4 }, big), draw("text", { class: "small", y: 25 }, small));
   return { root, laid };
 }

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from promptgroup_cli.base.errors import CommandError
+from promptgroup_cli.base.errors import CommandError, RefusedError
 from promptgroup_cli.commands import plan
 from promptgroup_cli.commands.plan import add
 from promptgroup_cli.rehearsal import simulate
@@ -105,9 +105,15 @@ def test_a_verdict_where_nothing_is_judged(tmp_path):
     assert run(steps, "--from", path, "--judge", "fail")
 
 
-def test_unknown_fields_are_warned_of_and_the_plan_goes_on(tmp_path, capsys):
-    assert run(write(tmp_path, replica=3))
-    assert "file.yaml: spec.replica is not a field" in capsys.readouterr().err
+def test_unknown_fields_are_refused_behind_the_plan_that_they_are_left_out_of(tmp_path):
+    shown = []
+    with pytest.raises(RefusedError, match=r"file\.yaml: spec\.replica is not a field"):
+        shown.extend(plan.lines(parsed(write(tmp_path, replica=3)), builders.NOW))
+    assert any(line.startswith("+0s") for line in shown)
+
+
+def test_unknown_fields_of_what_is_applied_already_are_refused_by_nobody(tmp_path):
+    assert run(write(tmp_path), "--from", write(tmp_path, "old.yaml", replica=3))
 
 
 def test_one_that_does_not_settle_is_an_error(tmp_path, monkeypatch):

@@ -122,9 +122,9 @@ def look(rates=None, states=None, **fields):
 
 
 def test_a_line_a_group_and_a_line_a_replica():
-    lines = table(look({"chat/support": BUSY}, {"chat/support": TopState(True, "1/2")})).splitlines()
+    lines = table(look({"chat/support": BUSY}, {"chat/support": TopState(True, "1/2", 0.92)})).splitlines()
     assert lines[0] == "2026-11-03T12:00:00Z, the last 3 s, 2 routers"
-    assert lines[3].split() == ["chat/support", "True", "1/2", "12.3", "95.4%", "26", "ms", "61", "ms", "3", "2"]
+    assert lines[3].split() == ["chat/support", "True", "1/2", "12.3", "95.4%", "92%", "26", "ms", "61", "ms", "3", "2"]
     assert lines[6].split() == ["chat/support/78aace27/0", "3", "200", "ms", "4", "31%"]
 
 
@@ -149,7 +149,7 @@ def test_routers_that_do_not_answer_are_named():
 
 
 def test_the_document_is_one_line_with_everything():
-    text = document(look({"chat/support": BUSY}, {"chat/support": TopState(True, "1/2")}))
+    text = document(look({"chat/support": BUSY}, {"chat/support": TopState(True, "1/2", 0.92)}))
     assert "\n" not in text
     found = json.loads(text)
     assert (found["time"], found["seconds"], found["routers"]) == ("2026-11-03T12:00:00Z", 3.0, 2)
@@ -160,6 +160,7 @@ def test_the_document_is_one_line_with_everything():
             "warm": "1/2",
             "requestsPerSecond": 12.34,
             "hitRate": 0.954,
+            "statusHitRate": 0.92,
             "ttftP50": 0.026,
             "ttftP99": 0.061,
             "inFlight": 3,

@@ -44,8 +44,8 @@ def answering(**answers):
     return ask
 
 
-def observer(cluster=None, routers=None):
-    return DashboardObserver(cluster, routers, namespace="chat", interval=0.01, now=NOW)
+def observer(cluster=None, routers=None, namespace="chat"):
+    return DashboardObserver(cluster, routers, namespace=namespace, interval=0.01, now=NOW)
 
 
 def looked(seen, times=1):
@@ -172,6 +172,13 @@ def test_a_request_is_explained_by_a_router():
     assert "named by header x-session-id" in facts["Session"]
     assert told["rows"][0][:3] == ["REPLICA", "RING", "STATE"]
     assert told["rows"][1][0] == told["choice"]
+
+
+def test_of_several_namespaces_a_router_of_the_one_that_is_looked_at_explains():
+    routers = {"a/r1": answering(explain=b"{}"), "chat/r1": answering(explain=explaining)}
+    seen = looked(observer(routers=routers, namespace=""))
+    seen._looked_at = "chat/support"
+    assert json.loads(seen.explain("{", {}))["by"] == "router chat/r1"
 
 
 def test_a_refusal_is_an_answer():

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from promptgroup_cli.dashboard.past import DashboardPast
-from promptgroup_cli.dashboard.view import MOST_SLOTS, MOST_TEXT, cut, view
+from promptgroup_cli.dashboard.view import MOST_GROUPS, MOST_SLOTS, MOST_TEXT, cut, view
 from promptgroup_contract.fingerprint import short
 from support.dashboards import CODE_NEW, CODE_OLD, SUPPORT, WRITE, ScriptedDashboard, cluster, move, reading
 from support.rawobjects import condition
@@ -27,11 +27,11 @@ def shown(dashboard, chosen="", **fields):
 def test_each_group_has_a_line(dashboard):
     rows = shown(dashboard)["groups"]
     assert [(each["name"], each["state"], each["warm"]) for each in rows] == [
+        ("write", "Warming", "2/3"),
         ("code", "Releasing", "2/4"),
         ("support", "Ready", "4/4"),
-        ("write", "Warming", "2/3"),
     ]
-    assert rows[0]["reason"] == "A release is under way (Undecided)"
+    assert rows[1]["reason"] == "A release is under way (Undecided)"
     assert all(0.5 < each["hitRate"] < 1 and each["requestsPerSecond"] > 0 for each in rows)
     assert all(len(each["trend"]) <= 40 and each["trend"][-1] == each["hitRate"] for each in rows)
 
@@ -51,7 +51,8 @@ def test_the_state_of_a_group_in_one_word(dashboard, conditions, state):
     group = next(each for each in objects.groups if each["metadata"]["name"] == "support")
     listed = {each["type"]: each for each in [*group["status"]["conditions"], *conditions]}
     group["status"]["conditions"] = list(listed.values())
-    row = shown(dashboard, reading=replace(dashboard.reading, cluster=objects))["groups"][1]
+    rows = shown(dashboard, reading=replace(dashboard.reading, cluster=objects))["groups"]
+    row = next(each for each in rows if each["name"] == "support")
     assert row["state"] == (state if conditions[0]["type"] != "PrefixWarm" else "Warming")
 
 
@@ -126,8 +127,28 @@ def test_prompts_without_a_group_have_their_share(dashboard):
     ]
 
 
-def test_a_group_that_is_gone_gives_way_to_the_first_one(dashboard):
-    assert shown(dashboard, "chat/gone")["group"]["label"] == "chat/code"
+def test_a_group_that_is_gone_gives_way_to_the_worst_one(dashboard):
+    assert shown(dashboard, "chat/gone")["group"]["label"] == "chat/write"
+
+
+def test_of_many_groups_the_worst_are_shown(dashboard):
+    objects = cluster()
+    support = next(each for each in objects.groups if each["metadata"]["name"] == "support")
+    many = [
+        support | {"metadata": support["metadata"] | {"name": f"a{number:04}"}} for number in range(MOST_GROUPS + 7)
+    ]
+    found = shown(
+        dashboard, reading=replace(dashboard.reading, cluster=replace(objects, groups=[*many, *objects.groups]))
+    )
+    assert (len(found["groups"]), found["moreGroups"]) == (MOST_GROUPS, 10)
+    assert [each["name"] for each in found["groups"][:3]] == ["write", "code", "a0000"]
+
+
+def test_what_no_router_was_asked_for_is_not_zero(dashboard):
+    found = shown(dashboard, "chat/support", reading=replace(dashboard.reading, clock=9e9))
+    figures = ("requestsPerSecond", "hitRate", "inFlight", "waiting")
+    assert all(found["group"][each] is None for each in figures)
+    assert all(each["inFlight"] is None for each in found["groups"])
 
 
 def test_nothing_at_all_is_shown_as_nothing():

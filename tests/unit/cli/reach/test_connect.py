@@ -76,6 +76,11 @@ def test_routers_are_asked_through_the_api_server(kube, cluster):
     assert (method, headers["content-type"], body) == ("POST", "application/json", b"{}")
 
 
+def test_routers_of_all_namespaces_are_told_apart(kube, cluster):
+    serving(kube, router("r1"), router("r1", namespace="other"))
+    assert sorted(cluster.routers("")) == ["chat/r1", "other/r1"]
+
+
 def test_no_router(kube, cluster):
     serving(kube, router("r1", ready="False"))
     with pytest.raises(

@@ -87,7 +87,7 @@ def test_empty_documents_are_none():
 
 def test_unknown_fields_are_warned_of():
     spec = {"replica": 3, "engine": {"image": "vllm", "template": {"spec": {"priority": 1}}, "imagee": "x"}}
-    warned = " ".join(read(group(spec | {"rollout": {"steps": [{"weight": 5, "wait": "1m"}]}})).warnings)
+    warned = " ".join(read(group(spec | {"rollout": {"steps": [{"weight": 5, "wait": "1m"}]}})).unknown)
     assert [path in warned for path in ("spec.replica ", "spec.engine.imagee ", "spec.rollout.steps[0].wait ")] == [
         True
     ] * 3

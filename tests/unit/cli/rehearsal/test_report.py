@@ -24,7 +24,7 @@ def test_durations(seconds, text):
 
 
 def heading(old=None, pace=PACE, text=None, **fields):
-    return list(report.heading(old, Wanted(builders.group(**fields), text or builders.text(), ()), pace))
+    return list(report.heading(old, Wanted(builders.group(**fields), text or builders.text(), (), ()), pace))
 
 
 def test_the_heading_says_what_is_wanted_and_assumed():

@@ -2,9 +2,9 @@ from datetime import timedelta
 
 import pytest
 
-from promptgroup_operator.load.engine_history import EARLY, STALE, WINDOW, EngineHistory
+from promptgroup_operator.load.engine_history import EARLY, STALE, EngineHistory
 from promptgroup_operator.world.engine_facts import UNKNOWN
-from promptgroup_operator.world.load import PERIOD
+from promptgroup_operator.world.load import HIT_RATE_WINDOW, PERIOD
 from promptgroup_operator.world.snapshot import Key, Spent
 from support.builders import NOW, reading
 
@@ -55,13 +55,13 @@ def test_what_tiers_brought_is_shared_among_them_without_the_operators_own():
 
 
 def test_what_is_older_than_the_window_is_forgotten():
-    seconds = WINDOW.total_seconds()
+    seconds = HIT_RATE_WINDOW.total_seconds()
     found = rates((0, 0, 0), (30, 1000, 0), (seconds, 1000, 0), (seconds + 30, 1100, 100))
     assert found.rates(["c"])[0] == 1.0
 
 
 def test_a_reading_as_old_as_the_window_is_the_baseline():
-    seconds = WINDOW.total_seconds()
+    seconds = HIT_RATE_WINDOW.total_seconds()
     assert rates((0, 0, 0), (seconds, 100, 50)).rates(["c"])[0] == 0.5
 
 
@@ -95,8 +95,8 @@ def test_engines_are_quiet_since_the_last_of_them_worked():
 
 def test_engines_that_are_gone_are_dropped_and_others_kept():
     found = rates((0, 0, 0))
-    found.add("d", reading(0), NOW + WINDOW)
-    found.forget(NOW + 2 * WINDOW + timedelta(seconds=1))
+    found.add("d", reading(0), NOW + HIT_RATE_WINDOW)
+    found.forget(NOW + 2 * HIT_RATE_WINDOW + timedelta(seconds=1))
     assert found.quiet_since(["c"]) is None
     assert found.quiet_since(["d"]) is not None
 
@@ -212,7 +212,7 @@ def test_an_engine_that_began_anew_in_its_container_makes_no_load_of_the_time_in
 def test_readings_that_follow_each_other_fast_take_no_room_and_lose_nothing():
     found = observed(*((second, {"requests": second}) for second in range(601)))
     entries = found._series["c"].entries
-    assert len(entries) <= WINDOW / PERIOD + 3
+    assert len(entries) <= HIT_RATE_WINDOW / PERIOD + 3
     load = found.load(OF, {"c": SINCE}, UNKNOWN, NOW + timedelta(seconds=600))
     assert load.engines.requests == 1
 
@@ -223,7 +223,7 @@ def test_own_requests_are_known_for_a_while():
     found.spend("d", Spent(100, None, 1), NOW + timedelta(minutes=2))
     assert found.own(["c", "d", "e"], NOW - timedelta(seconds=1)) == [Spent(200, 192, 2), Spent(100, None, 1)]
     assert found.own(["c", "d"], NOW + timedelta(minutes=1)) == [Spent(100, None, 1)]
-    found.forget(NOW + WINDOW + timedelta(seconds=1))
+    found.forget(NOW + HIT_RATE_WINDOW + timedelta(seconds=1))
     assert found.own(["c", "d"], NOW - timedelta(seconds=1)) == [Spent(100, None, 1)]
 
 

@@ -85,6 +85,22 @@ PROBLEMS = {
             "key system of ConfigMap texts (spec.prompt.systemFrom) is empty: write the system prompt there",
         ),
     ),
+    "a text of blanks alone is refused": (
+        CONFIG,
+        {("ConfigMap", "texts"): {"system": " \n\t\u00a0"}},
+        (
+            "EmptyPrompt",
+            (
+                "key system of ConfigMap texts (spec.prompt.systemFrom) has nothing but blanks: write the system "
+                "prompt there"
+            ),
+        ),
+    ),
+    "blanks alone are refused inline": (
+        PromptSpec(system=" \n"),
+        {},
+        ("EmptyPrompt", "spec.prompt.system has nothing but blanks: write the system prompt there"),
+    ),
     "missing tools are waited for under their own reason": (
         TOOLS_FROM,
         {},

@@ -454,6 +454,7 @@ def test_numbers_of_replicas():
     plan, ready = {FINGERPRINT: step(2)}, {FINGERPRINT: 1}
     found = built({}, revisions=[revision(pods=pods, replicas=3)], plan=plan, ready=ready, wanted=2)
     assert (found["replicas"], found["warm"]) == (4, "1/2")
+    assert (found["readyReplicas"], found["warmReplicas"]) == (1, 1)
     assert found["revisions"] == [
         {
             "fingerprint": FINGERPRINT,
@@ -465,6 +466,12 @@ def test_numbers_of_replicas():
             "phase": "Serving",
         }
     ]
+
+
+def test_an_autoscaler_is_not_told_of_the_surge():
+    pods = [pod(name, slot) for slot, name in enumerate("abc")]
+    told = {wanted: built({}, revisions=[revision(pods=pods, replicas=3)], wanted=wanted) for wanted in (2, 3, 5)}
+    assert [(found["replicas"], found["scaleReplicas"]) for found in told.values()] == [(3, 2), (3, 3), (3, 3)]
 
 
 def test_the_selector_is_that_of_all_revisions_for_a_release_is_no_small_group():

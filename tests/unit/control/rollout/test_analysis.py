@@ -353,3 +353,16 @@ def test_what_nothing_can_be_compared_with_passes_at_the_deadline_by_its_own_req
     if outcome is PASS:
         assert "0.0% of 60 requests failed" in result.message
         assert "9 of the old revision could be compared" in result.message
+
+
+@pytest.mark.parametrize("shifted", ["cached", "first_token"])
+def test_histograms_with_other_bounds_are_not_compared(shifted):
+    def told(stratum):
+        found = getattr(stratum, shifted)
+        bounds = tuple(bound * 1.5 for bound in found.bounds)
+        return replace(stratum, **{shifted: Histogram(bounds, found.counts)})
+
+    worse = {"cached": {"cached": 0.2}, "first_token": {"seconds": 0.5}}[shifted]
+    assert analyse(sample(1), sample(2, **worse), SPEC, MINUTE).outcome is FAIL
+    other = {key: told(stratum) for key, stratum in sample(2, **worse).items()}
+    assert analyse(sample(1), other, SPEC, MINUTE).outcome is not FAIL

@@ -4,7 +4,7 @@ import pytest
 
 from promptgroup_contract.table import Prompt
 from promptgroup_operator.api.prompt_group import EngineType
-from promptgroup_operator.warmth.warmup import FINAL, PROBE_TAIL, judge_evidence, settle, stale_condition, warmups
+from promptgroup_operator.warmth.warmup import PROBE_TAIL, judge_evidence, settle, stale_condition, warmups
 from promptgroup_operator.world.engine_facts import Measured
 from promptgroup_operator.world.snapshot import PodCondition
 from promptgroup_operator.world.warming import Evidence, Outcome, WarmReason, Warmup
@@ -188,7 +188,7 @@ def test_settle(case):
     assert settle(outcome, a_job(proceed=proceed, deadline=deadline), NOW).reason is expected
 
 
-@pytest.mark.parametrize("reason", sorted(FINAL))
+@pytest.mark.parametrize("reason", [WarmReason.CACHING_OFF, WarmReason.NOT_REPORTED, WarmReason.REFUSED])
 def test_proceed_applies_at_once_to_what_waiting_does_not_mend(reason):
     settled = settle(Outcome(reason, "the cause"), a_job(proceed=True, deadline=EARLY), NOW)
     assert settled == Outcome(

@@ -1,6 +1,7 @@
 import json
 import random
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -8,6 +9,9 @@ from promptgroup_contract.caller_rules import CachedTokens, CallerRules
 from promptgroup_contract.table import ModelAlias, Sleep, SlotState
 from promptgroup_picker.extproc import messages, processing
 from promptgroup_picker.stubs.ext_proc_pb2 import ProcessingRequest
+from promptgroup_router.base.errors import ApiError
+from promptgroup_router.rings.index import build_index
+from promptgroup_router.routing.holder import only
 from promptgroup_router.routing.state import RouterState
 from promptgroup_router.tracing.sampling import Sampling
 from promptgroup_router.tracing.tracer import Tracer
@@ -681,7 +685,7 @@ def test_a_request_that_is_refused_at_once_is_a_span_too():
 def test_a_client_behind_a_gateway_is_told_why_its_prompt_was_not_found():
     request = shown()
 
-    def told(text: str, previous: str | None):
+    def told(text: str, previous: str | None, usage: str = ""):
         body = {"model": "llama", "max_tokens": 4, "messages": [{"role": "user", "content": text}]}
         request.head(_path="/v1/messages")
         sent = request.body(json.dumps(body | {"diagnostics": {"previous_message_id": previous}}).encode())[1]
@@ -689,12 +693,15 @@ def test_a_client_behind_a_gateway_is_told_why_its_prompt_was_not_found():
         (head,) = request.answer_head()
         mutation = head.response_headers.response.header_mutation
         header = {each.header.key: each.header.raw_value.decode() for each in mutation.set_headers}
-        (answer,) = request.answer_body(b'{"id":"msg_1","type":"message","content":[]}')
+        (answer,) = request.answer_body(b'{"id":"msg_1","type":"message","content":[]%b}' % usage.encode())
         request.begin()
         shown = json.loads(answer.response_body.response.body_mutation.streamed_response.body)
         return shown["diagnostics"]["cache_miss_reason"], header["x-promptgroup-cache-miss"]
 
-    assert told("of the harbour " * 50, None) == (None, "none")
+    assert told("of the harbour " * 50, None) == (None, "none;forecast")
+    nothing_cached = ',"usage":{"input_tokens":767,"cache_read_input_tokens":0,"output_tokens":1}'
+    reason, _ = told("of the harbour " * 50, "msg_1", nothing_cached)
+    assert reason["cache_missed_input_tokens"] > 60
     reason, header = told("of the garden " * 50, "msg_1")
     assert reason["type"] == "messages_changed"
     assert header.startswith("messages_changed;tokens=")
@@ -707,7 +714,7 @@ def test_where_answers_are_not_given_back_the_header_says_it(mode):
     request.body(CHAT)
     (head,) = request.answer_head()
     mutation = head.response_headers.response.header_mutation
-    assert ("x-promptgroup-cache-miss", b"none") in [
+    assert ("x-promptgroup-cache-miss", b"none;forecast") in [
         (each.header.key, each.header.raw_value) for each in mutation.set_headers
     ]
 
@@ -720,3 +727,14 @@ def test_a_request_by_an_alias_gets_a_body_that_names_the_model(mode):
     *_, response = request.body(json.dumps(chat(model="gpt")).encode())
     changed = response.request_body.response.body_mutation
     assert json.loads(changed.body or changed.streamed_response.body) == chat()
+
+
+@pytest.mark.interpreted
+def test_a_subset_may_leave_the_last_resort_alone():
+    candidates = build_index(table_of(*ADDRESSES)).names["support"].revisions[0].candidates
+    first, second, _ = (only(candidates, each) for each in candidates.ready)
+    route = SimpleNamespace(candidates=replace(first, last_resort=second))
+    led = processing._within(route, frozenset((second.members[0].address,)))
+    assert (led.candidates.members, led.candidates.last_resort.members) == ((), second.members)
+    with pytest.raises(ApiError):
+        processing._within(route, frozenset(("10.9.9.9:1",)))

@@ -5,13 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from promptgroup_router.access.caller import ANONYMOUS, Caller
 from promptgroup_router.apis.anthropic import parse_messages
 from promptgroup_router.apis.request import ApiKind, parse
 from promptgroup_router.callers.unasked_usage import UsageEvents, asking, is_unasked
 from promptgroup_router.callers.whole_events import MOST_HELD
 
-TEAM = Caller("team-a")
 BODY = {"model": "m", "messages": [{"role": "user", "content": "Hi"}], "stream": True}
 
 
@@ -22,10 +20,9 @@ def asked(**fields):
 @pytest.mark.parametrize(
     "options", [None, {}, {"include_usage": False}, {"include_usage": "off"}, {"include_usage": None, "other": 1}]
 )
-def test_a_stream_of_a_known_caller_who_did_not_ask(options):
+def test_a_stream_whose_client_did_not_ask(options):
     ask = asked(stream_options=options)
-    assert is_unasked(ask, TEAM)
-    assert not is_unasked(ask, ANONYMOUS)
+    assert is_unasked(ask)
     sent = orjson.loads(asking(ask, ask.raw))
     assert sent == BODY | {"stream_options": (options or {}) | {"include_usage": True}}
 
@@ -34,7 +31,7 @@ def test_the_question_is_put_in_without_parsing_where_there_are_no_options():
     ask = parse(ApiKind.CHAT, b" \n" + orjson.dumps(BODY))
     body = asking(ask, ask.raw)
     assert body == ask.raw.replace(b"{", b'{"stream_options":{"include_usage":true},', 1)
-    assert is_unasked(ask, TEAM)
+    assert is_unasked(ask)
 
 
 @pytest.mark.parametrize(
@@ -48,13 +45,13 @@ def test_the_question_is_put_in_without_parsing_where_there_are_no_options():
     ],
 )
 def test_who_asks_and_who_has_no_stream_and_who_is_wrong_is_left_alone(fields):
-    assert not is_unasked(asked(**fields), TEAM)
+    assert not is_unasked(asked(**fields))
 
 
 def test_other_apis_tell_their_usage_anyway():
-    assert not is_unasked(parse_messages(orjson.dumps(BODY)), TEAM)
+    assert not is_unasked(parse_messages(orjson.dumps(BODY)))
     text = parse(ApiKind.TEXT, orjson.dumps({"model": "m", "prompt": "Hi", "stream": True}))
-    assert is_unasked(text, TEAM)
+    assert is_unasked(text)
 
 
 USAGE = b'data: {"id":"x","choices":[],"usage":{"prompt_tokens":7,"completion_tokens":3}}'

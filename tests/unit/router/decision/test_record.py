@@ -93,6 +93,7 @@ def record(
         caller=caller,
         session=SimpleNamespace(pinned=False),
         candidates=SimpleNamespace(order=lambda _key: iter((exchange.pick.member,))),
+        features=(),
     )
     exchange = SimpleNamespace(
         tries=tries,

@@ -12,16 +12,20 @@ from promptgroup_router.access.caller import ANONYMOUS, Caller
 from promptgroup_router.apis.anthropic import parse_messages
 from promptgroup_router.apis.request import ApiKind, parse
 from promptgroup_router.apis.responses import parse_response
+from promptgroup_router.apis.usage import MessagesTail, Usage
 from promptgroup_router.base.errors import ApiError
+from promptgroup_router.base.metrics import Metrics
 from promptgroup_router.callers.salts import SHARED
 from promptgroup_router.features.cache_diagnosis import (
+    MOST_HELD,
+    AnswerDiagnosis,
     CacheDiagnosis,
     Diagnosed,
-    MissDiagnosis,
     question,
     without_question,
 )
-from promptgroup_router.routing.points import Answering
+from promptgroup_router.features.miss_diagnosis import MissDiagnosis
+from promptgroup_router.routing.points import Answering, RequestEnd
 from promptgroup_router.routing.prompt_digest import PromptDigests
 
 HEADER = b"x-promptgroup-diagnostics"
@@ -92,11 +96,11 @@ def diagnosis_of(known, asked, *, caller=ANONYMOUS, how=CachedTokens.EXACT):
         rewrite=SimpleNamespace(domain=SHARED),
         demand=SimpleNamespace(prompt=25),
     )
-    return CacheDiagnosis(known, route, asked, 100)
+    return CacheDiagnosis(known, route, asked, 100, Metrics())
 
 
-def answering(known, asked, **whose):
-    answer = Answering(None, 200, streamed=False, compressed=False, now=0.0)
+def answering(known, asked, *, usage=None, status=200, **whose):
+    answer = Answering(None, status, streamed=False, compressed=False, now=0.0, usage=usage)
     diagnosis_of(known, asked, **whose).answering(answer)
     return answer
 
@@ -107,7 +111,7 @@ def answered(known, asked, body=b'{"id": "msg_1", "content": []}', **whose):
 
 
 def diagnosed(known, asked, **whose):
-    return diagnosis_of(known, asked, **whose).diagnose(None)
+    return diagnosis_of(known, asked, **whose).expect(None)
 
 
 @pytest.mark.interpreted
@@ -115,11 +119,11 @@ def test_a_conversation_is_told_what_changed_since_the_answer_that_it_names():
     known = PromptDigests()
     answered(known, asks(None, system="Be brief. " * 100))
     same = diagnosed(known, asks("msg_1", system="Be brief. " * 100))
-    assert (same.reason, same.header()) == ("none", b"none")
+    assert (same.reason, same.header()) == ("none", b"none;forecast")
     changed = diagnosed(known, asks("msg_1", system="Be verbose."))
     assert changed.reason == "system_changed"
     assert changed.tokens >= 250
-    assert changed.header() == b"system_changed;tokens=%d" % changed.tokens
+    assert changed.header() == b"system_changed;tokens=%d;forecast" % changed.tokens
     other = [{"role": "user", "content": "bye"}]
     turned = diagnosed(known, asks("msg_1", system="Be brief. " * 100, messages=other))
     assert (turned.reason, turned.message, turned.reusable) == ("messages_changed", 0, 250)
@@ -140,33 +144,6 @@ def test_who_is_not_told_what_was_cached_is_told_nothing_of_it():
     assert (told.fields, told.rewriter) == ([], None)
 
 
-FIELDS = {
-    "found": (MissDiagnosis("none"), {"cache_miss_reason": None}, {"type": "cache_hit"}),
-    "changed": (
-        MissDiagnosis("system_changed", 90, 10),
-        {"cache_miss_reason": {"type": "system_changed", "cache_missed_input_tokens": 90}},
-        {"type": "cache_miss", "reason": "input_changed", "cache_missed_tokens": 90, "comparison_reusable_tokens": 10},
-    ),
-    "not found": (
-        MissDiagnosis("previous_message_not_found"),
-        {"cache_miss_reason": {"type": "previous_message_not_found"}},
-        {"type": "comparison_response_not_found"},
-    ),
-    "evicted": (
-        MissDiagnosis("evicted", 90),
-        {"cache_miss_reason": {"type": "unavailable", "cache_missed_input_tokens": 90}},
-        {"type": "unavailable"},
-    ),
-}
-
-
-@pytest.mark.parametrize("case", FIELDS)
-def test_the_field_is_in_the_words_of_the_api(case):
-    diagnosis, anthropic, openai = FIELDS[case]
-    assert orjson.loads(b"{%b}" % diagnosis.field(ApiKind.MESSAGES)) == {"diagnostics": anthropic}
-    assert orjson.loads(b"{%b}" % diagnosis.field(ApiKind.RESPONSES)) == {"prompt_cache_diagnostics": openai}
-
-
 STREAM = (
     b'event: message_start\ndata: {"type": "message_start", "message": {"id": "msg_7", "role": "assistant"}}\n\n'
     b'event: content_block_delta\ndata: {"type": "content_block_delta", "delta": {"text": "\\"message\\": {\\"a"}}\n\n'
@@ -176,6 +153,14 @@ RESPONSE = (
     b'data: {"type":"response.output_text.delta","delta":"x"}\n\n'
     b'data: {"type":"response.completed","response":{"id":"resp_7","status":"completed"}}\n\n'
 )
+
+
+MISSED = MissDiagnosis("evicted", 767, observed=True)
+
+
+def telling(first, observed=None):
+    """An answer of which `first` is known, whose engine then reports a usage that shows `observed`."""
+    return AnswerDiagnosis(first, lambda _: observed, lambda: observed)
 
 
 def events(body):
@@ -191,7 +176,7 @@ def test_an_answer_in_any_parts_is_the_answer_with_the_field(cuts, kind):
         "response": question(response(prompt_cache_options={"comparison_response_id": None}), {}),
         "chat": question(chat(), {HEADER: b""}),
     }.get(kind, asks(None))
-    rewriter = Diagnosed(known, OWNER, asked, diagnosis, streamed=kind in ("message", "response"))
+    rewriter = Diagnosed(known, OWNER, asked, telling(diagnosis), streamed=kind in ("message", "response"))
     edges = [0, *sorted(min(cut, len(body)) for cut in cuts), len(body)]
     told = b"".join(rewriter.feed(body[a:b]) for a, b in pairwise(edges)) + rewriter.finish()
     identity = "resp_7" if kind == "response" else "msg_7"
@@ -216,7 +201,7 @@ def test_an_answer_in_any_parts_is_the_answer_with_the_field(cuts, kind):
 @pytest.mark.interpreted
 def test_an_answer_without_its_place_passes_unchanged():
     body = b'data: {"type": "error"}\n\n' * 1000
-    rewriter = Diagnosed(PromptDigests(), OWNER, asks(None), MissDiagnosis("none"), streamed=True)
+    rewriter = Diagnosed(PromptDigests(), OWNER, asks(None), telling(MissDiagnosis("none")), streamed=True)
     assert b"".join(rewriter.feed(body[at : at + 777]) for at in range(0, len(body), 777)) + rewriter.finish() == body
 
 
@@ -231,10 +216,109 @@ def test_what_a_client_has_written_is_neither_the_id_nor_the_place():
     ]
     body = b"".join(b"event: x\ndata: %b\n\n" % orjson.dumps(each) for each in events_)
     known, asked = PromptDigests(), question(response(prompt_cache_options={"comparison_response_id": None}), {})
-    rewriter = Diagnosed(known, OWNER, asked, MissDiagnosis("none"), streamed=True)
+    rewriter = Diagnosed(known, OWNER, asked, telling(MissDiagnosis("none", observed=True)), streamed=True)
     told = events(b"".join(rewriter.feed(body[at : at + 50]) for at in range(0, len(body), 50)) + rewriter.finish())
     assert known.get(OWNER, "resp_7") == asked.digest
     assert known.get(OWNER, "mine") is None
     for at in (0, 2):
         assert told[at]["response"].pop("prompt_cache_diagnostics") == {"type": "cache_hit"}
     assert told == events_
+
+
+# --- what is told is held against the usage ----------------------------------------------------------------------
+
+NOTHING_CACHED = Usage(767, 0)
+
+
+@pytest.mark.interpreted
+def test_a_whole_answer_is_told_what_its_own_usage_shows():
+    known = PromptDigests()
+    answered(known, asks(None))
+    told = answering(known, asks("msg_1"), usage=Usage(767, 752))
+    assert told.fields == [(b"x-promptgroup-cache-miss", b"none")]
+    cold = answering(known, asks(None), usage=NOTHING_CACHED)
+    assert cold.fields == [(b"x-promptgroup-cache-miss", b"new;tokens=767")]
+    assert cold.rewriter.feed(b'{"id":"msg_2"}') == (
+        b'{"diagnostics":{"cache_miss_reason":{"type":"unavailable","cache_missed_input_tokens":767}},"id":"msg_2"}'
+    )
+
+
+@pytest.mark.interpreted
+def test_an_error_is_told_nothing_of_a_cache():
+    told = answering(PromptDigests(), asks(None), status=400)
+    assert (told.fields, told.rewriter) == ([], None)
+
+
+@pytest.mark.interpreted
+@pytest.mark.parametrize("long", [False, True])
+def test_a_whole_answer_whose_usage_is_behind_waits_for_it_unless_it_is_too_long(long):
+    body = b'{"id": "msg_7", "content": "%b"}' % (b"x" * (MOST_HELD if long else 9))
+    rewriter = Diagnosed(PromptDigests(), OWNER, asks(None), telling(MissDiagnosis("none"), MISSED), streamed=False)
+    first = rewriter.feed(body)
+    diagnostics = orjson.loads(first + rewriter.finish())["diagnostics"]
+    if long:
+        assert diagnostics == {"cache_miss_reason": None, "forecast": True}
+    else:
+        assert first == b""
+        assert diagnostics["cache_miss_reason"] == {"type": "unavailable", "cache_missed_input_tokens": 767}
+
+
+@pytest.mark.interpreted
+def test_a_streamed_message_begins_with_a_forecast_and_ends_with_what_was_reported():
+    stream = STREAM + (
+        b'event: message_delta\ndata: {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, '
+        b'"usage": {"input_tokens": 767, "cache_read_input_tokens": 0, "output_tokens": 4}}\n\n'
+        b'event: message_stop\ndata: {"type": "message_stop"}\n\n'
+    )
+    rewriter = Diagnosed(PromptDigests(), OWNER, asks(None), telling(MissDiagnosis("none"), MISSED), streamed=True)
+    told = rewriter.feed(stream) + rewriter.finish()
+    begin, _, delta, _ = events(told)
+    assert begin["message"]["diagnostics"] == {"cache_miss_reason": None, "forecast": True}
+    reason = {"type": "unavailable", "cache_missed_input_tokens": 767}
+    assert delta["diagnostics"] == {"cache_miss_reason": reason}
+    assert told.endswith(b"\n: x-promptgroup-cache-miss: evicted;tokens=767\n\n")
+
+
+@pytest.mark.interpreted
+def test_a_message_whose_first_event_counts_its_input_begins_with_what_was_reported():
+    usage = b'"usage": {"input_tokens": 767, "cache_read_input_tokens": 0}'
+    stream = STREAM.replace(b'"role": "assistant"', usage)
+    rewriter = Diagnosed(PromptDigests(), OWNER, asks(None), telling(MissDiagnosis("none"), MISSED), streamed=True)
+    (begin, _) = events(rewriter.feed(stream))
+    assert begin["message"]["diagnostics"]["cache_miss_reason"]["cache_missed_input_tokens"] == 767
+
+
+@pytest.mark.interpreted
+def test_a_streamed_response_ends_with_what_was_reported():
+    usage = b'"usage":{"input_tokens":767,"output_tokens":4,"input_tokens_details":{"cached_tokens":0}}'
+    stream = RESPONSE.replace(b'"status":"completed"', b'"status":"completed",' + usage)
+    asked = question(response(prompt_cache_options={"comparison_response_id": None}), {})
+    rewriter = Diagnosed(PromptDigests(), OWNER, asked, telling(MissDiagnosis("none"), MISSED), streamed=True)
+    created, _, completed = events(rewriter.feed(stream) + rewriter.finish())
+    assert created["response"]["prompt_cache_diagnostics"] == {"type": "cache_hit", "forecast": True}
+    assert completed["response"]["prompt_cache_diagnostics"] == {"type": "unavailable"}
+
+
+@pytest.mark.interpreted
+def test_a_stream_that_is_asked_by_a_header_ends_with_a_comment():
+    asked = question(chat(), {HEADER: b""})
+    rewriter = Diagnosed(PromptDigests(), OWNER, asked, telling(MissDiagnosis("none"), MISSED), streamed=True)
+    assert rewriter.feed(b"data: {}\n\n") == b"data: {}\n\n"
+    assert rewriter.finish() == b"\n: x-promptgroup-cache-miss: evicted;tokens=767\n\n"
+
+
+@pytest.mark.interpreted
+def test_the_books_have_what_was_expected_and_what_was_reported():
+    feature = diagnosis_of(PromptDigests(), asks(None))
+    tail = feature.tail(MessagesTail(), streamed=False)
+    feature.answering(Answering(None, 200, streamed=False, compressed=False, now=0.0))
+    assert feature.reported() is None
+    tail.add(b'{"usage":{"input_tokens":767,"cache_read_input_tokens":0,"output_tokens":1}}')
+    assert feature.reported().reason == "new"
+    feature.ended(RequestEnd(NOTHING_CACHED, 1.0, worked=True, metered=True))
+    assert feature._metrics.cache_diagnoses.values == {("chat/a", "none", "new"): 1}
+    assert feature.log_fields(NOTHING_CACHED) == {
+        "promptgroup.cache_miss_expected": "none",
+        "promptgroup.cache_miss": "new",
+    }
+    assert feature.log_fields(None) == {"promptgroup.cache_miss_expected": "none"}

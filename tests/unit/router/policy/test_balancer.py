@@ -755,3 +755,14 @@ def test_peers_are_told_of_each_engine_once_and_of_sessions_by_the_group_that_ha
     there.merge(1, placements, loads, 0.2)
     assert there.locations.get(DEMAND.session).member == pick.member.id
     assert there.replicas[pick.member.id].load == 1
+
+
+def test_of_two_reports_of_one_turn_the_later_one_counts():
+    candidates, one, _ = pair()
+    first, second = (one.replicas[each.id] for each in candidates.ready[:2])
+    one.merge(1, [PlacementReport(7, first.key, 11, 3, 3000)], [], 0.0)
+    one.merge(2, [PlacementReport(7, second.key, 11, 3, 4000)], [], 0.1)
+    place = one.locations.get(7)
+    assert (place.member, place.turn, place.tokens) == (candidates.ready[1].id, 3, 4000)
+    one.merge(2, [PlacementReport(7, first.key, 11, 2, 5000)], [], 0.2)
+    assert one.locations.get(7).member == candidates.ready[1].id

@@ -1,10 +1,16 @@
+from itertools import pairwise
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from promptgroup_contract.caller_rules import CachedTokens
 from promptgroup_router.apis.endpoints import ENDPOINTS
 from promptgroup_router.base.errors import Failure
+from promptgroup_router.callers.unasked_usage import NO_CHOICES
 from promptgroup_router.decision.event_guard import EventGuard
 from promptgroup_router.features.answer_usage import UsageEvents
+from promptgroup_router.http11.framing import Chunked
 from promptgroup_router.proxy.client_body import ClientBody
 from promptgroup_router.proxy.response import RelayedHead
 
@@ -33,12 +39,12 @@ class Client:
 pytestmark = pytest.mark.interpreted
 
 
-def begun(*, minor=1, chunked=True, decode=False, rewriter=None, usage_told=None, events=True):
+def begun(*, minor=1, chunked=True, decode=False, rewriter=None, usage_told=None, events=True, marks=()):
     client = Client()
     body = ClientBody(client, minor, ENDPOINTS[b"/v1/chat/completions"].tail())
-    guard = EventGuard(chunked=chunked) if events else None
-    head = RelayedHead(HEAD, True, decode or rewriter is not None or usage_told is not None)
-    body.begin(head, chunked=chunked, rewriter=rewriter, guard=guard, usage_told=usage_told)
+    guard = EventGuard(chunked=chunked, marks=marks) if events else None
+    head = RelayedHead(HEAD, True, decode or (rewriter is not None and not marks) or usage_told is not None)
+    body.begin(head, chunked=chunked, rewriter=rewriter, guard=guard, usage_told=usage_told, in_place=bool(marks))
     return client, body
 
 
@@ -68,6 +74,50 @@ def test_a_body_that_is_rewritten_gets_chunks_of_the_routers_own():
     assert client.got.endswith(b"0\r\n\r\n")
     assert b"usage" not in client.got
     assert TOKEN.strip() in client.got
+
+
+def test_events_that_a_rewriter_changes_nothing_of_go_on_in_the_chunks_of_their_engine():
+    client, body = begun(rewriter=UsageEvents(), marks=NO_CHOICES)
+    token = b"%x;of=engine\r\n%b\r\n" % (len(TOKEN), TOKEN)
+    body.pass_on(token, between_chunks=True)
+    assert client.got == HEAD + token
+    body.pass_on(chunk(USAGE), between_chunks=True)
+    body.pass_on(token, between_chunks=True)
+    body.pass_on(chunk(DONE) + b"0\r\n\r\n", between_chunks=True)
+    body.finish()
+    assert _content(client.got) == TOKEN * 2 + DONE
+    assert body.usage().prompt_tokens == 9
+
+
+@given(
+    events=st.lists(st.sampled_from([TOKEN, USAGE, DONE, b": alive\n\n", TOKEN.replace(b"\n", b"\r\n")]), max_size=7),
+    sizes=st.lists(st.integers(1, 90), max_size=9),
+    cuts=st.lists(st.integers(0, 700), max_size=9),
+)
+def test_a_stream_loses_its_usage_alone_however_it_is_cut(events, sizes, cuts):
+    content, chunks, start = b"".join(events), b"", 0
+    for size in [*sizes, len(content)]:
+        if part := content[start : start + size]:
+            chunks += chunk(part)
+        start += size
+    chunks += b"0\r\n\r\n"
+    client, body = begun(rewriter=UsageEvents(), marks=NO_CHOICES)
+    reader, parts = Chunked(), bytearray()
+    for begin, end in pairwise([0, *sorted(min(cut, len(chunks)) for cut in cuts), len(chunks)]):
+        if part := chunks[begin:end]:
+            reader.feed(part, parts)
+            assert body.pass_on(part, between_chunks=reader.between) is None
+    assert body.finish() is None
+    assert _content(client.got) == b"".join(event for event in events if event != USAGE)
+    assert (body.usage() is not None) is (USAGE in events)
+
+
+def _content(got):
+    content = bytearray()
+    reader = Chunked()
+    reader.feed(got.removeprefix(HEAD), content)
+    assert reader.done
+    return bytes(content)
 
 
 def test_a_client_that_asks_gets_the_usage_in_a_comment_at_the_end():

@@ -225,7 +225,7 @@ def test_a_large_request_is_told_why_its_prompt_was_not_found(tmp_path):
                 return answer.json["id"], answer.json["diagnostics"]["cache_miss_reason"], answer.headers
 
             first, reason, headers = await told(LONG, None)
-            assert (reason, headers[b"x-promptgroup-cache-miss"]) == (None, b"none")
+            assert (reason, headers[b"x-promptgroup-cache-miss"]) == (None, b"none;forecast")
             _, reason, headers = await told(LONG + "!", first)
             assert reason["type"] == "messages_changed"
             assert headers[b"x-promptgroup-cache-miss"].startswith(b"messages_changed;tokens=")

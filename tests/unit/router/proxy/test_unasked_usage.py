@@ -1,4 +1,4 @@
-"""Streams of known callers who did not ask for usage are counted, and look as they would have."""
+"""Streams whose clients did not ask for usage are counted, and look as they would have."""
 
 import contextlib
 
@@ -90,14 +90,46 @@ def test_who_asks_gets_the_usage(tmp_path):
     run(check())
 
 
-def test_requests_of_nobody_stay_byte_for_byte_and_are_answered_so(tmp_path):
+@pytest.mark.parametrize("version", ["1.1", "1.0"])
+@pytest.mark.parametrize("words", ["Hi", pytest.param("x" * 600_000, marks=pytest.mark.heavy)])
+@pytest.mark.parametrize("options", [{}, {"stream_options": None}, {"stream_options": {"include_usage": False}}])
+def test_hits_of_nobody_in_particular_are_counted_too(tmp_path, version, words, options):
     async def check():
         async with served(tmp_path, access=None) as (router, one):
-            body = orjson.dumps(chat(stream=True))
-            answer = await ask(router.port, post(body, "Accept-Encoding: gzip"))
+            answer = await ask(router.port, post(chat(words, stream=True, **options), version=version))
             assert answer.body == PLAIN
+            assert orjson.loads(one.requests[0].body)["stream_options"] == {"include_usage": True}
+            counted = router.state.metrics
+            assert [sum(made.values.values()) for made in (counted.prompt_tokens, counted.cached_tokens)] == [40, 32]
+
+    run(check())
+
+
+def test_whole_answers_of_nobody_in_particular_stay_byte_for_byte(tmp_path):
+    async def check():
+        async def whole(call: Call) -> None:
+            call.answer()
+
+        async with served(tmp_path, access=None, behave=whole) as (router, one):
+            body = orjson.dumps(chat())
+            await ask(router.port, post(body, "Accept-Encoding: gzip"))
             assert one.requests[0].body == body
             assert one.requests[0].head.fields[b"accept-encoding"] == b"gzip"
+
+    run(check())
+
+
+def test_events_that_nobody_changes_pass_in_the_chunks_of_their_engine(tmp_path):
+    async def several(call: Call) -> None:
+        call.begin_stream()
+        call.send(b"".join(b"%x;of=engine\r\n%b\r\n" % (len(each), each) for each in WORDS))
+        call.chunk(TOLD + DONE)
+        call.send(b"0\r\n\r\n")
+
+    async def check():
+        async with served(tmp_path, access=None, behave=several) as (router, _):
+            answer = await ask(router.port, post(chat(stream=True)))
+            assert answer.body == PLAIN
 
     run(check())
 

@@ -83,3 +83,12 @@ def test_of_groups_that_are_not_kept_nothing_is_told():
         found.add(NearMiss(label, 9))
     found.keep({"chat/poems", "chat/new"})
     assert found.medians() == {("chat/poems",): 9}
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_of_several_with_the_same_end_the_one_that_goes_along_furthest_is_the_nearest(turned):
+    end = "Answer shortly. " * 12
+    far, near = "A" * 400 + end, "Today is the day. " + "B" * 400 + end
+    texts = (near, far) if turned else (far, near)
+    found = find_near_miss(model(*texts), ask("Today is the day. Note: " + end))
+    assert found == NearMiss(f"chat/{'support' if turned else 'poems'}", len("Today is the day. "))

@@ -229,3 +229,20 @@ def test_a_config_that_does_not_say_enough_is_refused(size, tmp_path, content):
     status, _, errors = size(model=None, config=config, parameters="8B")
     assert status == 2
     assert f"--config {config}: " in errors
+
+
+def test_sessions_of_the_greatest_length_are_told_beside_the_working_set(size):
+    document = sized(size(output="json", max_model_len=32768))
+    longest = document["maxModelLen"]
+    assert longest["tokens"] == 32768
+    assert longest["sessionsPerReplica"] == (document["kv"]["tokensPerReplica"] - 3000) // (32768 - 3000)
+    assert longest["workingSetTokens"] == 2000 * (32768 - 3000)
+    assert "sessions of max_model_len 32,768 beside the prompt" in size(max_model_len=32768)[1]
+    assert sized(size(output="json"))["maxModelLen"] is None
+
+
+@pytest.mark.parametrize(("length", "said"), [("3100", "engines refuse longer ones"), ("900000", "does not start so")])
+def test_a_greatest_length_that_the_load_or_the_cache_exceeds_is_refused(size, length, said):
+    status, _, error = size(max_model_len=length)
+    assert status == 2
+    assert said in error

@@ -89,12 +89,12 @@ class Starts:
     def findings(self) -> Iterator[Finding]:
         """Yield the first messages that vary or look volatile."""
         if self._differ is not None:
-            text = f"{SESSION_START.title}; the session's key is made of it"
-            yield Finding(SESSION_START, SESSION_START.severity, self._differ.place, text, self._differ.requests)
+            value = f"{SESSION_START.title}; the session's key is made of it"
+            yield Finding(SESSION_START, SESSION_START.severity, self._differ.place, value, self._differ.requests)
             return
         for title, item in self._suspects.items():
-            text = f"first user messages have {title}: harmless where later turns repeat it as it was"
-            yield Finding(SESSION_START, Severity.NOTE, item.place, text, item.requests)
+            value = f"first user messages have {title}: harmless where later turns repeat it as it was"
+            yield Finding(SESSION_START, Severity.NOTE, item.place, value, item.requests)
 
 
 def _hash(text: str) -> int:

@@ -2,7 +2,7 @@
 
 import orjson
 
-from promptgroup_cli.lint import starts
+from promptgroup_cli.lint.messages import starts
 from promptgroup_cli.lint.subject import sent_prompt
 from promptgroup_router.apis.responses import parse_response
 from support.lints import STATIC, chat, found
