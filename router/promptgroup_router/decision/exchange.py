@@ -16,6 +16,7 @@ Events are method calls, which return actions:
 |                                          | may be tried have refused                                                |
 | answered anything else                   | RELAY, once the body's first byte is here, or a stream's first token     |
 | failed, after that                       | CUT: the client must see that the answer is not whole                    |
+| goes on, after a failure or before one   | Send to another slot for the rest of the answer, WAIT, or nothing        |
 | ended by the engine before its time      | as failed                                                                |
 | ended, abandoned                         | the load is released, once                                               |
 """
@@ -254,6 +255,29 @@ class Exchange:
             return action
         self._leave_budget()
         return end
+
+    def go_on(self, now: float) -> Send | Literal[Action.WAIT] | None:
+        """Return the action for the rest of an answer whose slot has failed; None if there is no slot to try."""
+        self._relays = False
+        return self._next(now)
+
+    @property
+    def leaves(self) -> bool:
+        """True if the table does not have the process that answers any more, or has it drain."""
+        member = self.member
+        present = self._state.index.ready.get(member.id)
+        return present is None or present.incarnation != member.incarnation
+
+    def hand_on(self, now: float) -> Send | None:
+        """Return the action for the rest of an answer whose slot must leave; None while no other slot takes it."""
+        leaving = self._picked
+        action = self._next(now)
+        if not isinstance(action, Send):
+            self._leave_budget()
+            return None
+        self._state.balancer.release(leaving, now)
+        self._relays = False
+        return action
 
     def late(self, waited: float, now: float) -> Failure | None:
         """Return the failure of a slot that keeps the client waiting for longer than the group's limits; else None.

@@ -179,6 +179,9 @@ class Relay:
             self._drop_engine()
             self.perform(action)
             return
+        if self._life.rest is not None:
+            self._rest_began(head)
+            return
         self._answer = head
         self._streams = is_event_stream(head)
         if self._body.committed and (head.status != OK or not self._streams or is_compressed(head)):
@@ -196,6 +199,15 @@ class Relay:
                 self._held = bytearray()
         elif may_lack_path(head.status):
             self._held = bytearray()
+
+    def _rest_began(self, head: ResponseHead) -> None:
+        """Keep the head of the rest of a stream until its first token; the engine has failed if it is none."""
+        if head.status != OK or not is_event_stream(head) or is_compressed(head):
+            self._drop_engine()
+            self.failed(Failure.STATUS)
+            return
+        self._answer = head
+        self._opening = Opening(chunked=head.framing is Framing.CHUNKED)
 
     def answer_data(self, data: bytes) -> None:
         """Relay bytes of the body."""
@@ -297,7 +309,11 @@ class Relay:
             self._drop_engine()
             self.perform(self._life.expired(now), Failure.DEADLINE)
         elif self._engine is not None:
-            self._enforce_limits(now)
+            if (effect := self._life.hand_on(now)) is not None:
+                self._drop_engine()
+                self.perform(effect)
+            else:
+                self._enforce_limits(now)
         interval = self._route.candidates.time_limits.keep_alive
         if interval and now - self._quiet_since >= interval:
             self._keep_alive(now)
@@ -401,7 +417,12 @@ class Relay:
     def _engine_request(self, member: Member, traceparent: bytes) -> tuple[bytes, bytes | bytearray]:
         """Return head and body of the request for a member; `traceparent` is empty for the client's own."""
         head = self._request.head
-        body = engine_body(self._route, member, os.urandom)
+        rest = self._life.rest
+        if rest is None:
+            target = engine_target(self._endpoint, head.path, head.query)
+            body = engine_body(self._route, member, os.urandom)
+        else:
+            target, body = rest.request()
         traced = traceparent != b""
         allowed, further = engine_fields(self._state.authenticator, self._route, member, traced=traced)
         lines = http1.forwarded(head, allowed)
@@ -413,13 +434,17 @@ class Relay:
             lines.append(b"content-length: %d" % len(body))
         # an id for each try: engines take it as their own, and one that clients choose could stand for two requests
         lines.append(b"%b: %b" % (REQUEST_ID, self._ids.new()))
-        target = engine_target(self._endpoint, head.path, head.query)
         return http1.encode(head.method + b" " + target + b" HTTP/1.1", lines), body
 
     def _begin_answer(self, answer: ResponseHead, further: Headers = NO_NOTES) -> None:
         """Write the client's head, with further fields; from here on no other engine is tried."""
         self._answer = self._opening = self._held = None
         now = self._since = self._clock()
+        if self._life.rest is not None:
+            chunked = answer.framing is Framing.CHUNKED
+            self._body.go_on(EventGuard(chunked=chunked, words=words_of(self._endpoint)))
+            self._body.add_event(self._life.goes_on(now))
+            return
         self._life.relaying(answer.status, now)
         compressed = is_compressed(answer)
         added = self._life.head(answer.status, streamed=self._streams, compressed=compressed, now=now)

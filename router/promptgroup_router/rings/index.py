@@ -86,6 +86,8 @@ class Candidates:
     """Rules by which answers are kept; None if they are not."""
     settings: str = ""
     """Digest of the engine settings; empty while they are unknown, or differ between replicas."""
+    max_resumes: int = 0
+    """Most times that one answer goes on on another member."""
     draining: tuple[Member, ...] = ()
     """Members that finish what they have: only what continues a response that they hold goes there."""
     rules: CallerRules = NO_RULES
@@ -431,6 +433,7 @@ def _revision_candidates(
         lent=lent,
         time_limits=group.time_limits,
         responses=group.responses,
+        max_resumes=group.max_resumes,
         settings=revision.engine.settings,
         draining=tuple(at_once(_members(group, revision, SlotState.DRAINING)).values()),
         rules=group.callers,

@@ -114,6 +114,8 @@ class RouterState:
         self.near_misses = NearMisses()
         self.prompt_digests = PromptDigests()
         """The prompts of clients that ask about the cache."""
+        self.token_bytes = 0
+        """Bytes of tokens that are kept of answers, so that another replica could go on with them."""
         self.tracer = tracer
         self._told: dict[tuple[str, ...], float] = {}
         """Labels group and revision, or group alone → when the table had it last."""
