@@ -2,15 +2,18 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import orjson
 
 from promptgroup_local.engine.answer import answer
+from promptgroup_local.engine.chat import Prompt
 from promptgroup_local.engine.protocol import Completion, Envelope, Json, Model, Usage, chat_completion, text_completion
-from promptgroup_local.engine.tokenizer import NewText
+from promptgroup_local.engine.tokenizer import NewText, Special
 from support.fakeengine import Behaviour, Call
 
-MODEL = Model(("llama",), max_model_len=100_000, default_max_tokens=16)
+MODEL = Model(("llama",), max_model_len=4000, default_max_tokens=4000)
+MODELS = {"object": "list", "data": [{"id": "llama", "max_model_len": MODEL.max_model_len}]}
 DONE = b"data: [DONE]\n\n"
 Ending = Callable[[Call], None]
 
@@ -22,7 +25,11 @@ def event(document: Json) -> bytes:
 def asked(call: Call) -> Completion:
     """What a call asks of a model whose answers have words of several scripts."""
     is_chat = call.request.head.path == b"/v1/chat/completions"
-    return (chat_completion if is_chat else text_completion)(call.json, MODEL)
+    completion = (chat_completion if is_chat else text_completion)(call.json, MODEL)
+    if is_chat or not isinstance(call.json["prompt"], str):
+        return completion
+    # the stand-in goes on behind the marker of an answer alone
+    return replace(completion, prompt=Prompt((*completion.prompt.tokens, Special.ASSISTANT)))
 
 
 def events(call: Call, *, at_once: int = 1) -> list[bytes]:
@@ -50,6 +57,9 @@ def streams(*, at_once: int = 1) -> Behaviour:
     """An engine that answers in full."""
 
     async def behave(call: Call) -> None:
+        if call.request.head.method == b"GET":
+            call.answer(orjson.dumps(MODELS))
+            return
         call.begin_stream()
         for told in events(call, at_once=at_once):
             call.chunk(told)

@@ -50,6 +50,8 @@ OK = 200
 HELD_SECONDS = 15.0
 """Time for which the events before the first token are held back, unless the group's limit is longer: below the 30 to
 60 seconds after which clients and load balancers take a silent connection for dead."""
+MOST_LEARNED = 65_536
+"""Most bytes of an engine's answer to what must be known before it can be asked for the rest of a stream."""
 
 _VIA_AND_HOST = (b"via: 1.0 promptgroup\r\nhost: ", b"via: 1.1 promptgroup\r\nhost: ")
 """By the minor version of the client's HTTP (RFC 9110 section 7.6.3)."""
@@ -201,13 +203,17 @@ class Relay:
             self._held = bytearray()
 
     def _rest_began(self, head: ResponseHead) -> None:
-        """Keep the head of the rest of a stream until its first token; the engine has failed if it is none."""
-        if head.status != OK or not is_event_stream(head) or is_compressed(head):
+        """Keep the head of the rest of a stream until its first token, or of what must be known before."""
+        asks = self._life.rest is not None and self._life.rest.asks
+        if head.status != OK or is_event_stream(head) is asks or is_compressed(head):
             self._drop_engine()
             self.failed(Failure.STATUS)
             return
         self._answer = head
-        self._opening = Opening(chunked=head.framing is Framing.CHUNKED)
+        if asks:
+            self._held = bytearray()
+        else:
+            self._opening = Opening(chunked=head.framing is Framing.CHUNKED)
 
     def answer_data(self, data: bytes) -> None:
         """Relay bytes of the body."""
@@ -231,6 +237,12 @@ class Relay:
     def _hold(self, held: bytearray, data: bytes, status: int) -> bytes:
         """Hold bytes of a whole answer, or return all of them where that is too long, or nothing of it is in doubt."""
         self._body.moved = True
+        if self._life.rest is not None:
+            held += data
+            if len(held) > MOST_LEARNED:
+                self._drop_engine()
+                self.failed(Failure.MALFORMED)
+            return b""
         if status == OK and not held and not self._tells and self._has_ended and not body_suspicious(data):
             return data
         held += data
@@ -417,12 +429,13 @@ class Relay:
     def _engine_request(self, member: Member, traceparent: bytes) -> tuple[bytes, bytes | bytearray]:
         """Return head and body of the request for a member; `traceparent` is empty for the client's own."""
         head = self._request.head
-        rest = self._life.rest
+        rest, method = self._life.rest, head.method
         if rest is None:
             target = engine_target(self._endpoint, head.path, head.query)
             body = engine_body(self._route, member, os.urandom)
         else:
             target, body = rest.request()
+            method = b"POST" if body else b"GET"
         traced = traceparent != b""
         allowed, further = engine_fields(self._state.authenticator, self._route, member, traced=traced)
         lines = http1.forwarded(head, allowed)
@@ -430,11 +443,11 @@ class Relay:
         if traceparent:
             lines.append(_TRACEPARENT + traceparent)
         lines.append(_VIA_AND_HOST[head.minor] + member.address.encode())
-        if body or head.method == b"POST":
+        if body or method == b"POST":
             lines.append(b"content-length: %d" % len(body))
         # an id for each try: engines take it as their own, and one that clients choose could stand for two requests
         lines.append(b"%b: %b" % (REQUEST_ID, self._ids.new()))
-        return http1.encode(head.method + b" " + target + b" HTTP/1.1", lines), body
+        return http1.encode(method + b" " + target + b" HTTP/1.1", lines), body
 
     def _begin_answer(self, answer: ResponseHead, further: Headers = NO_NOTES) -> None:
         """Write the client's head, with further fields; from here on no other engine is tried."""
@@ -488,6 +501,13 @@ class Relay:
         if answer.framing is Framing.CHUNKED:
             content.clear()
             Chunked().feed(held, content)
+        if (rest := self._life.rest) is not None:
+            self._engine = self._answer = self._held = None
+            if rest.learn(bytes(content)):
+                self.perform(Send(self._life.member))
+            else:
+                self.failed(Failure.STATUS)
+            return True
         headers: Headers = NO_NOTES
         if answer.status == OK and broken_body(bytes(content)):
             self.failed(Failure.ABORTED)

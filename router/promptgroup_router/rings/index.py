@@ -562,6 +562,7 @@ def _model_candidates(
         draining=tuple(member for revision in revisions for member in revision.candidates.draining),
         rules=_unmatched_rules([group.group.callers for group in groups]),
         access=access,
+        max_resumes=min((group.group.max_resumes for group in shared), default=0),
         table=table,
     )
 

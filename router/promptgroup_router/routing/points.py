@@ -44,8 +44,15 @@ class BodyRewriter(Protocol):
 class Rest(Protocol):
     """The rest of an answer, which another replica gives after the first was lost."""
 
+    @property
+    def asks(self) -> bool:
+        """True if something must be known of the replica before the rest can be asked for."""
+
     def request(self) -> tuple[bytes, bytes]:
-        """Return the path and the body of the request for it."""
+        """Return the path and the body of the request for it; the body is empty for the question by GET before it."""
+
+    def learn(self, body: bytes) -> bool:
+        """Take the answer to that question. Return False if the rest cannot be asked for by it."""
 
     def begins(self) -> bytes:
         """Take note that it begins, behind whole events; return the event that tells the client so."""

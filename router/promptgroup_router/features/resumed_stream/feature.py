@@ -13,11 +13,12 @@ from typing import Any
 import orjson
 
 from promptgroup_router.apis.request import ApiKind, ParsedRequest
-from promptgroup_router.apis.usage import Tail
+from promptgroup_router.apis.usage import Tail, count
 from promptgroup_router.base.errors import Failure
 from promptgroup_router.features.resumed_stream.fitness import CARRIED, SHOWS_IDS, can_go_on
 from promptgroup_router.features.resumed_stream.stream_text import StreamText, WholeUsage
 from promptgroup_router.rings.index import Member
+from promptgroup_router.routing.model_list import MODELS_PATH
 from promptgroup_router.routing.points import Answering, RandomBytes, RequestEnd, RequestFeature
 from promptgroup_router.routing.route import Route
 from promptgroup_router.routing.state import RouterState
@@ -36,7 +37,19 @@ _TEXT_TOKENS = 16
 class ResumedStream(RequestFeature):
     """One stream, and what is kept to go on with it."""
 
-    __slots__ = ("_body", "_counted", "_failure", "_group", "_kind", "_left", "_shows_ids", "_state", "_tail", "_text")
+    __slots__ = (
+        "_body",
+        "_context",
+        "_counted",
+        "_failure",
+        "_group",
+        "_kind",
+        "_left",
+        "_shows_ids",
+        "_state",
+        "_tail",
+        "_text",
+    )
 
     def __init__(self, state: RouterState, route: Route, kind: ApiKind, *, shows_ids: bool) -> None:
         """Begin with nothing.
@@ -60,6 +73,10 @@ class ResumedStream(RequestFeature):
         self._counted = 0
         """Bytes that are counted of the tokens that are kept."""
         self._failure = Failure.RESET
+        self._limit = -1
+        """Most tokens that the client wants of the answer; 0 if it names no limit, -1 until the rest is asked for."""
+        self._context = 0
+        """Most tokens that the model takes of prompt and answer together; 0 while it is not known."""
 
     def engine_body(self, body: bytes | bytearray, member: Member, random: RandomBytes) -> bytes | bytearray:
         """Return the body with the question for the ids of tokens."""
@@ -110,18 +127,38 @@ class ResumedStream(RequestFeature):
         self._failure = failure
         return self
 
+    @property
+    def asks(self) -> bool:
+        """True if the client names no limit, and nobody knows how long a text the model takes.
+
+        A text completion needs a limit, and engines refuse one that is more than fits.
+        """
+        return not self._limit and not self._context
+
+    def learn(self, body: bytes) -> bool:
+        """Take the list of the engine's models. Return False if it does not tell how long a text they take."""
+        try:
+            models = orjson.loads(body)["data"]
+            self._context = max(count(model.get("max_model_len")) or 0 for model in models)
+        except (ValueError, LookupError, TypeError, AttributeError):
+            return False
+        return self._context > 0
+
     def request(self) -> tuple[bytes, bytes]:
-        """Return the path and the body of the request for the rest."""
+        """Return the path and the body of the request for the rest, or of the question for the models."""
         text = self._text
         if text is None:
             raise RuntimeError("nothing was answered yet")
+        if self.asks:
+            return MODELS_PATH, b""
+        kept = text.kept
         first = orjson.loads(self._body)
         fields: dict[str, Any] = {name: first[name] for name in CARRIED if name in first}
         fields["stream"] = fields[SHOWS_IDS] = True
-        fields["max_tokens"] = _limit(first, self._kind) - text.kept.told
+        fields["max_tokens"] = max(1, (self._limit or self._context - kept.prompt) - kept.told)
         if least := first.get("min_tokens"):
-            fields["min_tokens"] = max(0, least - text.kept.told)
-        return PATH, b'{"prompt":[' + text.kept.ids() + b"]," + orjson.dumps(fields)[1:]
+            fields["min_tokens"] = max(0, least - kept.told)
+        return PATH, b'{"prompt":[' + kept.ids() + b"]," + orjson.dumps(fields)[1:]
 
     def begins(self) -> bytes:
         """Take note that the rest begins; return the comment that tells the client so."""
@@ -141,8 +178,10 @@ class ResumedStream(RequestFeature):
         self._text = self._tail = None
 
     def _tokens_left(self, text: StreamText) -> bool:
-        first = orjson.loads(self._body)
-        return isinstance(first, dict) and _limit(first, self._kind) > text.kept.told
+        """Return True if the client wants more tokens than it has."""
+        if self._limit < 0:
+            self._limit = _limit(orjson.loads(self._body), self._kind)
+        return not self._limit or self._limit > text.kept.told
 
 
 def _limit(doc: dict[str, Any], kind: ApiKind) -> int:
