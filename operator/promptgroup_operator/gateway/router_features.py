@@ -32,5 +32,7 @@ def _without_effect(spec: PromptGroupSpec) -> Iterator[tuple[str, str]]:
         yield "spec.routing.idleTimeout", "set an idle timeout of the gateway"
     if spec.routing.keep_alive_interval is not None:
         yield "spec.routing.keepAliveInterval", "send requests whose clients need keep-alives to the routers' Service"
+    if spec.routing.resume.max:
+        yield "spec.routing.resume", "send streams that are to outlive their replica to the routers' Service"
     if spec.engine.tls is not None:
         yield "spec.engine.tls", "give the gateway a BackendTLSPolicy, by which it speaks TLS to engines"
