@@ -267,7 +267,7 @@ class _Server:
 
 
 def _ids(completion: Completion, token: Token, *, chat: bool, first: bool) -> protocol.Json:
-    """What a choice tells of its tokens, where it was asked for; those of a chat's prompt stand beside the choices."""
+    """Return the ids of tokens in a choice, where they were asked for; those of a chat's prompt stand beside it."""
     if not completion.token_ids:
         return {}
     ids: protocol.Json = {"token_ids": token.numbers}

@@ -62,11 +62,13 @@ class NewText:
 
     def add(self, tokens: Iterable[int]) -> str:
         """Return the text that is new with these tokens."""
-        self._untold += b"".join(map(_piece, tokens))
-        if _is_cut(self._untold):
-            return ""
-        untold, self._untold = self._untold, b""
-        return untold.decode("utf-8", "replace")
+        result = ""
+        for token in tokens:
+            self._untold += _piece(token)
+            if not _is_cut(self._untold):
+                result += self._untold.decode("utf-8", "replace")
+                self._untold = b""
+        return result
 
 
 def _is_cut(data: bytes) -> bool:

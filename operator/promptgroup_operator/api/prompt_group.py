@@ -497,7 +497,7 @@ class RoutingSpec(ApiModel):
     comment, or a `ping` in Anthropic's API. It covers the wait for room and long prefills. The first keep-alive begins
     the answer with status 200, so that an error after it is told in an event. Without it none are sent."""
     resume: ResumeSpec = ResumeSpec()
-    """What becomes of the streamed answers of a replica that is lost, or must leave."""
+    """Streamed answers of a replica that is lost, or must leave: whether they go on on another one."""
 
 
 class StepSpec(ApiModel):
@@ -692,7 +692,7 @@ class PromptGroupSpec(ApiModel):
         rule(
             "!(has(self.routing) && has(self.routing.resume) && self.routing.resume.max > 0 && has(self.responses) && "
             "has(self.responses.cache) && self.responses.cache != 'Off')",
-            "routing.resume is set, and an answer that is kept (responses.cache) is one engine's: remove one of the two",
+            "routing.resume is set, and an answer that responses.cache keeps is one engine's: remove one of the two",
             ".routing.resume",
             holds=lambda spec: not spec.routing.resume.max or spec.responses.cache is ResponseCacheMode.OFF,
         ),

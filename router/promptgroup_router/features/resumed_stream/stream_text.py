@@ -42,7 +42,7 @@ class StreamText:
         self._chat = kind is ApiKind.CHAT
         self._shows_ids = shows_ids
         self._first: dict[str, Any] = {}
-        """What all events have alike."""
+        """The members that all events have alike."""
         self._others = -1
         """Number of tokens that earlier engines answered; -1 while the first one answers."""
 
