@@ -50,6 +50,9 @@ TOGETHER_SECONDS = 1.0
 SETTLE_SECONDS = 0.5
 """Wait before a request that has lost two engines at one time is tried again: by then what dies with them is dead."""
 
+REST_SECONDS = 60.0
+"""Least time in which replicas are tried for the rest of an answer, which may be older than requests may wait."""
+
 UNAVAILABLE = frozenset((429, 502, 503, 504))
 """Statuses by which an engine says that it did not work on the request. They come at once: without a back-off it
 would look like the fastest of all, and get most requests."""
@@ -259,6 +262,7 @@ class Exchange:
     def go_on(self, now: float) -> Send | Literal[Action.WAIT] | None:
         """Return the action for the rest of an answer whose slot has failed; None if there is no slot to try."""
         self._relays = False
+        self._deadline = max(self._deadline, now + REST_SECONDS)
         return self._next(now)
 
     @property
@@ -277,6 +281,7 @@ class Exchange:
             return None
         self._state.balancer.release(leaving, now)
         self._relays = False
+        self._deadline = max(self._deadline, now + REST_SECONDS)
         return action
 
     def late(self, waited: float, now: float) -> Failure | None:
