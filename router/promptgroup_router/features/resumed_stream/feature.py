@@ -45,25 +45,28 @@ class ResumedStream(RequestFeature):
         "_group",
         "_kind",
         "_left",
+        "_limit",
         "_shows_ids",
         "_state",
         "_tail",
         "_text",
     )
 
-    def __init__(self, state: RouterState, route: Route, kind: ApiKind, *, shows_ids: bool) -> None:
+    def __init__(self, state: RouterState, route: Route, ask: ParsedRequest) -> None:
         """Begin with nothing.
 
         Args:
             state: of the router.
             route: where the request goes.
-            kind: its API.
-            shows_ids: whether its client asked for the ids of tokens.
+            ask: the request.
         """
         self._state = state
         self._group = route.group
-        self._kind = kind
-        self._shows_ids = shows_ids
+        self._kind = ask.kind
+        self._shows_ids = SHOWS_IDS in ask.doc
+        """True if the client asks for the ids of tokens itself."""
+        self._limit = _limit(ask.doc, ask.kind)
+        """Most tokens that the client wants of the answer; 0 if it names no limit."""
         self._left = route.candidates.max_resumes
         """Times that the answer may still go on."""
         self._body: bytes | bytearray = b""
@@ -73,8 +76,6 @@ class ResumedStream(RequestFeature):
         self._counted = 0
         """Bytes that are counted of the tokens that are kept."""
         self._failure = Failure.RESET
-        self._limit = -1
-        """Most tokens that the client wants of the answer; 0 if it names no limit, -1 until the rest is asked for."""
         self._context = 0
         """Most tokens that the model takes of prompt and answer together; 0 while it is not known."""
 
@@ -122,7 +123,9 @@ class ResumedStream(RequestFeature):
         text = self._text
         if failure not in _LOSSES and failure is not Failure.LEAVING:
             return None
-        if text is None or not self._left or not text.whole or not text.kept.complete or not self._tokens_left(text):
+        if text is None or not self._left or not text.whole or not text.kept.complete:
+            return None
+        if self._limit and self._limit <= text.kept.told:
             return None
         self._failure = failure
         return self
@@ -177,12 +180,6 @@ class ResumedStream(RequestFeature):
         self._counted = 0
         self._text = self._tail = None
 
-    def _tokens_left(self, text: StreamText) -> bool:
-        """Return True if the client wants more tokens than it has."""
-        if self._limit < 0:
-            self._limit = _limit(orjson.loads(self._body), self._kind)
-        return not self._limit or self._limit > text.kept.told
-
 
 def _limit(doc: dict[str, Any], kind: ApiKind) -> int:
     """Return the most tokens that the client wants of the answer; 0 if it names no limit."""
@@ -217,4 +214,4 @@ def resumable(state: RouterState, route: Route, request: ParsedRequest) -> Resum
         return None
     if route.candidates.responses is not None or not can_go_on(request.kind, request.doc):
         return None
-    return ResumedStream(state, route, request.kind, shows_ids=SHOWS_IDS in request.doc)
+    return ResumedStream(state, route, request)
