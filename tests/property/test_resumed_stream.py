@@ -5,11 +5,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from promptgroup_local.engine.tokenizer import NewText, Special, tokenize
+from promptgroup_router.apis.usage import Tail
 from promptgroup_router.base.errors import Failure
 from promptgroup_router.callers.whole_events import WholeEvents
 from promptgroup_router.decision.arrival import arrive
 from promptgroup_router.features.resumed_stream.feature import ResumedStream
-from promptgroup_router.routing.points import Answering, feature_of
+from promptgroup_router.routing.points import Answering, RequestEnd, feature_of
 from promptgroup_router.routing.state import RouterState
 from support.tables import group, table
 from support.tokenstream import DONE, data_of, event, text_of
@@ -61,7 +62,7 @@ def feature():
     found = feature_of(route.features, ResumedStream)
     assert found is not None
     found.engine_body(route.rewrite.body, route.candidates.members[0], bytes)
-    found.tail(object(), streamed=True)  # type: ignore[arg-type]
+    found.tail(Tail(), streamed=True)
     answer = Answering(None, 200, streamed=True, compressed=False, now=0.0)
     found.answering(answer)
     return state, found, answer.rewriter
@@ -123,5 +124,5 @@ def check(*, text, sizes, together, then, parts, cut):
         assert told.endswith(DONE)
         assert b'_ids":[' not in told
     assert state.token_bytes == found._text.kept.size
-    found.ended(None)  # type: ignore[arg-type]
+    found.ended(RequestEnd(None, 0.0, worked=True, metered=True))
     assert state.token_bytes == 0

@@ -309,3 +309,40 @@ def test_where_nobody_else_is_the_stream_stays_with_the_replica_that_leaves(tmp_
             assert RESUMED not in answer
 
     run(check())
+
+
+ANSWERS = {
+    "no JSON": b"{",
+    "a list": b"[]",
+    "no models": b'{"data": []}',
+    "no length": b'{"data": [{"id": "llama"}]}',
+    "a length that is none": b'{"data": [{"max_model_len": "long"}]}',
+    "models that are none": b'{"data": {"max_model_len": 7}}',
+    "more than is read": b"[" * 70_000,
+}
+
+
+@pytest.mark.parametrize("answer", ANSWERS)
+def test_an_engine_that_does_not_tell_its_context_leads_to_the_next(tmp_path, answer):
+    async def check():
+        asked = []
+
+        async def hides(call):
+            asked.append(call)
+            if call.request.head.method == b"GET" and len(asked) == 2:
+                call.answer(ANSWERS[answer])
+            else:
+                await (breaks_off(30) if len(asked) == 1 else streams())(call)
+
+        body = request()
+        del body["max_tokens"]
+        expected = await whole(tmp_path, body)
+        async with (
+            engines(3, *[hides] * 3) as three,
+            routing(tmp_path, served(*(engine.address for engine in three))) as router,
+        ):
+            told = await ask(router.port, post(body))
+            assert router.state.token_bytes == 0
+        assert text_of(data_of(told.body)) == text_of(data_of(expected.body))
+
+    run(check())
