@@ -111,8 +111,8 @@ Failed = Begun | Literal[Action.CUT]
 class Exchange:
     """The state of one request from its first pick to its end."""
 
-    __slots__ = ("_candidates", "_deadline", "_demand", "_got", "_lost", "_lost_at", "_pick", "_present", "_refused",
-                 "_relays", "_retries", "_settled", "_stale", "_state", "_tried")  # fmt: skip
+    __slots__ = ("_candidates", "_deadline", "_demand", "_got", "_leaving", "_lost", "_lost_at", "_pick", "_present",
+                 "_refused", "_relays", "_retries", "_settled", "_stale", "_state", "_tried")  # fmt: skip
 
     def __init__(self, state: RouterState, candidates: Candidates, demand: Demand, deadline: float) -> None:
         self._state = state
@@ -137,6 +137,8 @@ class Exchange:
         """The first loss of the last such time, and the time until which the request waits."""
         self._retries = False
         """True if the request is counted in the retry budget."""
+        self._leaving: Member | None = None
+        """The member that must leave and has handed its answer on, until another one answers."""
 
     @property
     def member(self) -> Member:
@@ -194,6 +196,7 @@ class Exchange:
     def relaying(self, now: float, status: int = 200) -> None:
         """Record that the first byte goes to the client; from here on no other slot is tried."""
         self._leave_budget()
+        self._leaving = None
         if status not in UNAVAILABLE:  # else it is ejected already
             self._judge(self.member, now, works=status < SERVER_ERRORS)
         self._refused = status >= ERRORS
@@ -257,6 +260,8 @@ class Exchange:
             self._state.metrics.retries.add(failure.value)
             return action
         self._leave_budget()
+        if isinstance(end, Refuse) and self._leaving is not None:
+            return self._back(self._leaving, now) or end
         return end
 
     def go_on(self, now: float) -> Send | Literal[Action.WAIT] | None:
@@ -280,9 +285,20 @@ class Exchange:
             self._leave_budget()
             return None
         self._state.balancer.release(leaving, now)
+        self._leaving = leaving.member
         self._relays = False
         self._deadline = max(self._deadline, now + REST_SECONDS)
         return action
+
+    def _back(self, leaving: Member, now: float) -> Send | None:
+        """Return the action that asks a member that must leave for the rest after all, since no other gives it."""
+        self._leaving = None
+        alone = renewed(only(self._candidates, leaving), self._state.index)
+        with suppress(NoMemberLeftError):
+            if (pick := self._state.balancer.pick(alone, self._demand, now)) is not None:
+                self._pick = pick
+                return Send(pick.member)
+        return None
 
     def late(self, waited: float, now: float) -> Failure | None:
         """Return the failure of a slot that keeps the client waiting for longer than the group's limits; else None.

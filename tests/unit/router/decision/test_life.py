@@ -265,3 +265,15 @@ def test_only_a_replica_that_must_leave_hands_its_answer_on(state):
     life.goes_on(105.0)
     life.ended(None, 106.0)
     assert in_flight(state) == 0
+
+
+@pytest.mark.interpreted
+def test_a_replica_that_must_leave_gives_the_rest_itself_where_no_other_does(state):
+    life, first = relaying(state)
+    slots = tuple(slot(number, SlotState.DRAINING if number == first.slot else SlotState.READY) for number in range(3))
+    state.install(table(group("a", revision(slots=slots)), version="v2"), "file", 101.0)
+    tried = [life.hand_on(102.0), life.failed(Failure.REFUSED, 102.1), life.failed(Failure.REFUSED, 102.2)]
+    assert [effect.member.id for effect in tried].index(first.id) == 2
+    assert life.failed(Failure.REFUSED, 102.3) is Action.CUT
+    life.cut(102.4)
+    assert in_flight(state) == 0
