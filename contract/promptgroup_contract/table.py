@@ -305,6 +305,8 @@ class Group:
     """The rules for callers."""
     responses: ResponseCaching | None = field(default=None, metadata=wire("responses", Object(ResponseCaching)))
     """The answers that routers keep; absent if none is kept."""
+    max_resumes: int = field(default=0, metadata=wire("maxResumes", COUNT))
+    """Most times that one streamed answer goes on on another replica, after its own is lost or must leave."""
     aliases: tuple[ModelAlias, ...] = field(
         default=(), metadata=wire("aliases", Objects(ModelAlias, "name"), maxItems=MAX_ALIASES)
     )

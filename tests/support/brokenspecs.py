@@ -46,6 +46,14 @@ BROKEN: dict[str, tuple[dict[str, Any], str]] = {
         },
         "messages or messagesFrom",
     ),
+    "streams that go on without ids": (
+        {"engine": {"image": "lmsysorg/sglang:v0.5", "type": "SGLang"}, "routing": {"resume": {"max": 1}}},
+        "spec.routing.resume: routing.resume needs the ids",
+    ),
+    "streams that go on and are kept": (
+        {"responses": {"cache": "Exact"}, "routing": {"resume": {"max": 1}}},
+        "spec.routing.resume: routing.resume is set",
+    ),
     "half an example": (
         {"prompt": {"system": "x", "messages": [{"role": "user", "content": "a"}]}},
         "spec.prompt.messages: ",

@@ -1,7 +1,10 @@
 """The answers of the stand-in: words drawn by the hash of the prompt, so that a retry gets the same answer.
 
 Every word is one token, its trailing blank included. An answer that comes back inside the next turn's conversation
-therefore has the tokens that were generated, and finds their blocks in the cache.
+therefore has the tokens that were generated, and finds their blocks in the cache. A prompt of tokens that ends with the
+beginning of a chat's answer is answered with the rest of that answer, as a model does at temperature 0.
+
+Words of several scripts are longer than a token, which may end within a character.
 """
 
 import enum
@@ -11,13 +14,15 @@ from dataclasses import dataclass
 
 import xxhash
 
-from promptgroup_local.engine.tokenizer import tokenize
+from promptgroup_local.engine.tokenizer import Special, tokenize
 
 _LETTERS = (
     "theandforyoucanuseonetwonewoldwaydaysetgetputseerunkeymaplogbitrowsummaxmintopendallanyfew"
     "ownasksaytryactaimaddfitfixmixcutletmaydidhadhaswasarenotbutyesnowhowwhywho"
 )
 _WORDS = tuple(_LETTERS[start : start + 3] for start in range(0, len(_LETTERS), 3))
+_SCRIPTS = ("été", "Ωmega", "日本語", "naïve", "👍🏽", "garçon", "€5", "мир", "a😀b", "ok")
+"""Words of several scripts."""
 
 _LONGEST_NATURAL = 512
 """Answers end by themselves after 1 to this many tokens, evenly spread: about what chat models write."""
@@ -39,15 +44,43 @@ class Answer:
     finish: Finish
 
 
-def answer(prompt: Sequence[int], max_tokens: int, *, ignore_eos: bool = False) -> Answer:
-    """The one answer to a prompt, cut at `max_tokens`; `ignore_eos` fills them all."""
+def answer(prompt: Sequence[int], max_tokens: int, *, ignore_eos: bool = False, scripts: bool = False) -> Answer:
+    """The one answer to a prompt, cut at `max_tokens`.
+
+    Args:
+        prompt: its tokens.
+        max_tokens: most tokens of the answer.
+        ignore_eos: whether the answer fills them all.
+        scripts: whether it has words of several scripts.
+    """
+    started = _begun(prompt)
+    if started:
+        requested, value = prompt[: len(prompt) - started], tuple(prompt[len(prompt) - started :])
+        whole = _answer(requested, started + max_tokens, ignore_eos=ignore_eos, scripts=scripts)
+        if whole.tokens[:started] == value and len(whole.tokens) > started:
+            return Answer(whole.tokens[started:], whole.finish)
+    return _answer(prompt, max_tokens, ignore_eos=ignore_eos, scripts=scripts)
+
+
+def _begun(prompt: Sequence[int]) -> int:
+    """Number of tokens behind the marker that a chat's answer follows; 0 if something else is last."""
+    for started, token in enumerate(reversed(prompt)):
+        if token >= min(Special):
+            return started if token == Special.ASSISTANT else 0
+    return 0
+
+
+def _answer(prompt: Sequence[int], max_tokens: int, *, ignore_eos: bool, scripts: bool) -> Answer:
     seed = xxhash.xxh3_64_intdigest(struct.pack(f"<{len(prompt)}Q", *prompt))
     natural = 1 + seed % _LONGEST_NATURAL
     count = max_tokens if ignore_eos else min(natural, max_tokens)
-    finish = Finish.STOP if count == natural and not ignore_eos else Finish.LENGTH
+    vocabulary = _SCRIPTS if scripts else _WORDS
     words = [
-        _WORDS[xxhash.xxh3_64_intdigest(index.to_bytes(4), seed=seed) % len(_WORDS)] + " " for index in range(count)
+        vocabulary[xxhash.xxh3_64_intdigest(index.to_bytes(4), seed=seed) % len(vocabulary)] + " "
+        for index in range(count)
     ]
-    if finish is Finish.STOP:
+    if count == natural and not ignore_eos:
         words[-1] = words[-1].rstrip() + "."
-    return Answer(tuple(tokenize("".join(words))), finish)
+    tokens = tokenize("".join(words))
+    ends = count == natural and not ignore_eos and len(tokens) <= max_tokens
+    return Answer(tuple(tokens[:max_tokens]), Finish.STOP if ends else Finish.LENGTH)

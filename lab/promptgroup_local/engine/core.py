@@ -63,6 +63,7 @@ class Engine:
         self._cache = KVCache(flags.blocks, flags.block_size, caching=flags.prefix_caching, behind=flags.tier_blocks)
         self._scheduler = Scheduler(self._cache, knobs.cost, flags.limits)
         self._scale = knobs.time_scale
+        self._scripts = knobs.scripts
         self._tickets: dict[Request, _Ticket] = {}
         self._evicted = 0
         """Tokens whose eviction is counted."""
@@ -99,7 +100,7 @@ class Engine:
         prompt = completion.prompt
         request = Request(
             TokenSequence(list(prompt.tokens), completion.salt),
-            answer(prompt.tokens, completion.max_tokens, ignore_eos=completion.ignore_eos),
+            answer(prompt.tokens, completion.max_tokens, ignore_eos=completion.ignore_eos, scripts=self._scripts),
             time.monotonic(),
         )
         ticket = _Ticket(source, prompt.tier1, completion.stream)

@@ -58,6 +58,8 @@ class Knobs:
     """Share of completions answered with 500, spread evenly."""
     max_tokens: int = 16
     """Answer length of a request that names none."""
+    scripts: bool = False
+    """True if answers have words of several scripts, whose tokens end within characters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +181,7 @@ def knobs(environment: Mapping[str, str]) -> Knobs:
         startup=_number(environment, "STANDIN_STARTUP_SECONDS", default.startup),
         error_rate=_number(environment, "STANDIN_ERROR_RATE", default.error_rate, most=1),
         max_tokens=int(_number(environment, "STANDIN_MAX_TOKENS", default.max_tokens, above=0)),
+        scripts=bool(_number(environment, "STANDIN_SCRIPTS", default.scripts, most=1)),
     )
 
 

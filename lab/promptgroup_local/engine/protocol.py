@@ -52,6 +52,8 @@ class Completion:
     ignore_eos: bool
     tool: str = ""
     """The tool that the answer must call; empty if it is text."""
+    token_ids: bool = False
+    """True if the ids of all tokens are told, as vLLM does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +172,7 @@ def _completion(body: Json, model: Model, name: str, prompt: chat.Prompt, limit:
         stream=stream,
         include_usage=options is not None and _flag(options, "include_usage", default=False),
         ignore_eos=_flag(body, "ignore_eos", default=False),
+        token_ids=model.speech is Speech.VLLM and _flag(body, "return_token_ids", default=False),
     )
 
 
@@ -298,19 +301,21 @@ class Envelope:
         choice: Json = {"index": 0, **content, "logprobs": None, "finish_reason": self._reason(finish)}
         return self._body("chat.completion" if self.chat else "text_completion", [choice]) | {"usage": usage.body()}
 
-    def opening(self) -> Json | None:
-        """The first event of a chat stream: the role, without text. A text stream has none."""
+    def opening(self, prompt: Sequence[int] | None = None) -> Json | None:
+        """The first event of a chat stream: the role, no text, and the ids of the prompt. A text stream has none."""
         if self.tool:
             call = {"index": 0, **self._call('{"text": "', name=self.tool)}
             return self._chunk({"delta": {"role": "assistant", "content": None, "tool_calls": [call]}}, None)
-        return self._chunk({"delta": {"role": "assistant", "content": ""}}, None) if self.chat else None
+        opening = self._chunk({"delta": {"role": "assistant", "content": ""}}, None) if self.chat else None
+        return opening if opening is None or prompt is None else opening | {"prompt_token_ids": prompt}
 
-    def piece(self, text: str, finish: Finish | None) -> Json:
-        """An event with text, or with a part of a tool's arguments."""
+    def piece(self, text: str, finish: Finish | None, ids: Json | None = None) -> Json:
+        """An event with text and ids of tokens, or with a part of a tool's arguments."""
         if self.tool:
             part = text if finish is None else text + '"}'
             return self._chunk({"delta": {"tool_calls": [{"index": 0, "function": {"arguments": part}}]}}, finish)
-        return self._chunk({"delta": {"content": text}} if self.chat else {"text": text}, finish)
+        content: Json = {"delta": {"content": text}} if self.chat else {"text": text}
+        return self._chunk(content | (ids or {}), finish)
 
     def ending(self, finish: Finish) -> Json:
         """The last event without usage as SGLang sends it: the reason, and no text."""

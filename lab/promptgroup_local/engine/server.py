@@ -17,7 +17,7 @@ from promptgroup_local.engine.core import Engine, Token
 from promptgroup_local.engine.flags import Flags, Knobs, Speech
 from promptgroup_local.engine.metrics.page import Source
 from promptgroup_local.engine.protocol import ApiError, Completion, Envelope, Usage
-from promptgroup_local.engine.tokenizer import detokenize
+from promptgroup_local.engine.tokenizer import NewText, detokenize
 
 VERSION = "0.32.0+standin"
 """The vLLM release whose API this is, marked as no vLLM."""
@@ -219,12 +219,13 @@ class _Server:
         async with contextlib.aclosing(self._engine.generate(completion, source)) as tokens:
             if completion.stream:
                 return await self._stream(request, completion, envelope, tokens)
-            numbers: list[int] = []
+            count, words, text = 0, "", NewText(completion.prompt.tokens)
             async for token in tokens:
-                numbers += token.numbers
+                count += len(token.numbers)
+                words += text.add(token.numbers)
                 if token.finish is not None:
-                    usage = self._usage(completion, len(numbers), token)
-                    return _json(envelope.whole(detokenize(numbers), token.finish, usage))
+                    usage = self._usage(completion, count, token)
+                    return _json(envelope.whole(words, token.finish, usage))
         raise ApiError(500, "the engine stopped before the answer ended")
 
     async def _stream(
@@ -233,13 +234,17 @@ class _Server:
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream; charset=utf-8"})
         response.enable_chunked_encoding()
         await response.prepare(request)
-        count, started = 0, False
+        count, text = 0, NewText(completion.prompt.tokens)
+        started = False
         async for token in tokens:
-            events = b"" if started or (opening := envelope.opening()) is None else _event(opening)
+            events, ids = b"", _ids(completion, token, chat=envelope.chat, first=not started)
+            prompt = completion.prompt.tokens if completion.token_ids else None
+            if not started and (opening := envelope.opening(prompt)) is not None:
+                events = _event(opening)
             started = True
             count += len(token.numbers)
             apart = self._flags.speech is Speech.SGLANG and not envelope.tool  # it tells the end in an event of its own
-            events += _event(envelope.piece(detokenize(token.numbers), None if apart else token.finish))
+            events += _event(envelope.piece(text.add(token.numbers), None if apart else token.finish, ids))
             if apart and token.finish is not None:
                 events += _event(envelope.ending(token.finish))
             if token.finish is not None:
@@ -259,6 +264,14 @@ class _Server:
         if self._errors_due >= 1:
             self._errors_due -= 1
             raise ApiError(500, "failed on purpose: STANDIN_ERROR_RATE is set")
+
+
+def _ids(completion: Completion, token: Token, *, chat: bool, first: bool) -> protocol.Json:
+    """Return the ids of tokens in a choice, where they were asked for; those of a chat's prompt stand beside it."""
+    if not completion.token_ids:
+        return {}
+    ids: protocol.Json = {"token_ids": token.numbers}
+    return ids if chat or not first else ids | {"prompt_token_ids": completion.prompt.tokens}
 
 
 async def _body(request: web.Request) -> protocol.Json:

@@ -8,7 +8,7 @@ to a token.
 
 import enum
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 PIECE_BYTES = 4
 """Bytes of text in a token."""
@@ -47,6 +47,32 @@ def detokenize(tokens: Iterable[int]) -> str:
         ValueError: a number that is no token.
     """
     return b"".join(_piece(token) for token in tokens).decode("utf-8", "replace")
+
+
+class NewText:
+    """The text of tokens as they come, the way in which vLLM tells it.
+
+    A token that ends within a character has no text: it comes with the token that ends the character. Behind a prompt
+    that ends within a character all text is new, that of the prompt too.
+    """
+
+    def __init__(self, prompt: Sequence[int]) -> None:
+        data = b"".join(map(_piece, prompt))
+        self._untold = data if _is_cut(data) else b""
+
+    def add(self, tokens: Iterable[int]) -> str:
+        """Return the text that is new with these tokens."""
+        result = ""
+        for token in tokens:
+            self._untold += _piece(token)
+            if not _is_cut(self._untold):
+                result += self._untold.decode("utf-8", "replace")
+                self._untold = b""
+        return result
+
+
+def _is_cut(data: bytes) -> bool:
+    return data.decode("utf-8", "replace").endswith("\N{REPLACEMENT CHARACTER}")
 
 
 def _piece(token: int) -> bytes:

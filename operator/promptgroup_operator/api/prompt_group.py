@@ -35,7 +35,7 @@ from promptgroup_operator.api.cache import CacheSpec, CacheStatus, PoolType, Pre
 from promptgroup_operator.api.gateway import FailureMode, GatewaySpec
 from promptgroup_operator.api.limits import LimitsSpec
 from promptgroup_operator.api.model import ApiModel, Duration, KeyRef, ObjectName, Printed, rule, rule_of_change, rules
-from promptgroup_operator.api.responses import ResponsesSpec
+from promptgroup_operator.api.responses import ResponseCacheMode, ResponsesSpec
 from promptgroup_operator.base import durations, nesting
 
 MAX_NAME = 50
@@ -427,6 +427,14 @@ HeaderName = Annotated[str, Field(pattern=HEADER_NAME, max_length=64)]
 """Name of a header field in lower case."""
 
 
+class ResumeSpec(ApiModel):
+    """Rules by which a streamed answer goes on on another replica when its own is lost, or must leave."""
+
+    max: Annotated[int, Field(ge=0, le=3)] = 0
+    """Most times that one answer goes on; with 0 none does. Only plain text of one choice goes on, from vLLM: no tools,
+    formats, stop strings, penalties or seeds. Any other answer ends with an error."""
+
+
 class RoutingSpec(ApiModel):
     """Rules by which routers place this group's requests."""
 
@@ -502,6 +510,8 @@ class RoutingSpec(ApiModel):
     """Silence of a streamed answer after which the router sends a keep-alive, and after each further such time: a
     comment, or a `ping` in Anthropic's API. It covers the wait for room and long prefills. The first keep-alive begins
     the answer with status 200, so that an error after it is told in an event. Without it none are sent."""
+    resume: ResumeSpec = ResumeSpec()
+    """Streamed answers of a replica that is lost, or must leave: whether they go on on another one."""
 
 
 class StepSpec(ApiModel):
@@ -685,6 +695,20 @@ class PromptGroupSpec(ApiModel):
                 or spec.cache.offload is None
                 or spec.cache.offload.claim_name is None
             ),
+        ),
+        rule(
+            "!(has(self.routing) && has(self.routing.resume) && self.routing.resume.max > 0 && has(self.engine) && "
+            "self.engine.type != 'vLLM')",
+            "routing.resume needs the ids of an answer's tokens, which vLLM alone tells: remove it",
+            ".routing.resume",
+            holds=lambda spec: not spec.routing.resume.max or spec.engine.type is EngineType.VLLM,
+        ),
+        rule(
+            "!(has(self.routing) && has(self.routing.resume) && self.routing.resume.max > 0 && has(self.responses) && "
+            "has(self.responses.cache) && self.responses.cache != 'Off')",
+            "routing.resume is set, and an answer that responses.cache keeps is one engine's: remove one of the two",
+            ".routing.resume",
+            holds=lambda spec: not spec.routing.resume.max or spec.responses.cache is ResponseCacheMode.OFF,
         ),
         rule(
             "!(has(self.gateway) && self.gateway.failureMode == 'FailOpen' && has(self.access) && "

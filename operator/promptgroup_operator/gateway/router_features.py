@@ -35,5 +35,7 @@ def _without_effect(spec: PromptGroupSpec) -> Iterator[tuple[str, str]]:
     if spec.routing.wake_timeout is not None or (spec.sizing is not None and spec.sizing.min_replicas == 0):
         field = "spec.routing.wakeTimeout" if spec.routing.wake_timeout is not None else "spec.sizing.minReplicas: 0"
         yield field, "the gateway ends the wait after its own timeout, and the request wakes the group all the same"
+    if spec.routing.resume.max:
+        yield "spec.routing.resume", "send streams that are to outlive their replica to the routers' Service"
     if spec.engine.tls is not None:
         yield "spec.engine.tls", "give the gateway a BackendTLSPolicy, by which it speaks TLS to engines"

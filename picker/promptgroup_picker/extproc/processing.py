@@ -392,6 +392,7 @@ class Processing:
                 request=ask,
                 came=self._came,
                 rewrites=self._answer_mode == MODE_FULL_DUPLEX,
+                relays=False,
             )
             if isinstance(route, ModelsAnswer):
                 self._answer_self(OK, route.fields, route.body)

@@ -109,6 +109,8 @@ class Failure(enum.Enum):
     """The engine told an error in an event of its stream: it answers, and whoever asked may be the cause."""
     STALLED = "stalled within an answer"
     """The engine sent nothing more for longer than the group's limit."""
+    LEAVING = "the replica leaves"
+    """The replica finishes what it has and is removed then, or the table has it no more."""
 
 
 def cut_short(failure: Failure) -> ApiError:

@@ -153,6 +153,11 @@ class Metrics:
             "access_refused_total", "Requests refused because of their sender, by the error's code.", ("code",)
         )
         self.cut = self._counter("answers_cut_total", "Answers that ended early, by who ended them.", ("group", "by"))
+        self.resumed = self._counter(
+            "answers_resumed_total",
+            "Streamed answers that went on on another replica, by what became of the one before.",
+            ("group", "reason"),
+        )
         self.prompt_tokens = self._counter("prompt_tokens_total", "Prompt tokens that engines reported.", ("group",))
         self.cached_tokens = self._counter(
             "cached_tokens_total", "Prompt tokens that engines found in their prefix cache.", ("group",)

@@ -19,6 +19,7 @@ from promptgroup_router.features.answer_usage import HiddenUsage, UnaskedUsage
 from promptgroup_router.features.cache_diagnosis import CacheDiagnosis, question, without_question
 from promptgroup_router.features.caller_account import open_account
 from promptgroup_router.features.kept_request import KeptRequest
+from promptgroup_router.features.resumed_stream.feature import resumable
 from promptgroup_router.features.stored_response import parse_path, route_by_response
 from promptgroup_router.features.unmatched_prompts import count_unmatched
 from promptgroup_router.routing.model_list import MODELS_PATH, model_card, model_list
@@ -119,6 +120,7 @@ def arrive(
     size: int | None = None,
     came: float | None = None,
     rewrites: bool = True,
+    relays: bool = True,
 ) -> Route | ModelsAnswer:
     """Decide where a request may go; requests of no group are counted.
 
@@ -134,6 +136,7 @@ def arrive(
         size: bytes of the body that was read, if it came coded.
         came: when it came, if it has waited since for keys of an issuer.
         rewrites: whether the answer can be rewritten on its way.
+        relays: whether whoever asks sends the request, and can send another one for the rest of the answer.
 
     Raises:
         ApiError: the request is refused; `form_of` has the form of the answer.
@@ -156,6 +159,7 @@ def arrive(
         identify=identify,
         request=request,
         rewrites=rewrites,
+        relays=relays,
     )
 
 
@@ -171,6 +175,7 @@ def _arrive(
     identify: Identify,
     request: ParsedRequest | None,
     rewrites: bool,
+    relays: bool,
 ) -> Route | ModelsAnswer:
     endpoint = ENDPOINTS.get(path)
     if endpoint is None and path in state.pass_paths:
@@ -179,13 +184,17 @@ def _arrive(
         if state.asks_callers:
             check_in(state.index, identify)
         if request is not None:
-            return _by_body(state, endpoint, headers, request, size, now=now, identify=identify, rewrites=rewrites)
+            return _by_body(
+                state, endpoint, headers, request, size, now=now, identify=identify, rewrites=rewrites, relays=relays
+            )
         if CODING in headers:
             check_coding(headers)
         content = body if isinstance(body, bytes) else bytes(body)
         structure.check(content, endpoint.values)
         request = endpoint.parse(content)
-        result = _by_body(state, endpoint, headers, request, size, now=now, identify=identify, rewrites=rewrites)
+        result = _by_body(
+            state, endpoint, headers, request, size, now=now, identify=identify, rewrites=rewrites, relays=relays
+        )
         if result.candidates.responses is not None:
             result.add(KeptRequest(request))
         return result
@@ -218,6 +227,7 @@ def _by_body(
     now: float,
     identify: Identify,
     rewrites: bool,
+    relays: bool,
 ) -> Route:
     cache_question = question(request, headers)
     if cache_question is not None:
@@ -238,6 +248,9 @@ def _by_body(
         keep_unprotected(state.index, result)
     count_unmatched(state, result, request, now)
     refuse_empty(result)
+    # it reads what the engine answers before others rewrite that
+    if result.candidates.max_resumes and relays and (stream := resumable(state, result, request)) is not None:
+        result.add(stream)
     if (account := open_account(state, result, request, size if endpoint.counted else 0, now)) is not None:
         result.add(account)
     if result.rewrite.metered:

@@ -16,6 +16,7 @@ Events are method calls, which return actions:
 |                                          | may be tried have refused                                                |
 | answered anything else                   | RELAY, once the body's first byte is here, or a stream's first token     |
 | failed, after that                       | CUT: the client must see that the answer is not whole                    |
+| goes on, after a failure or before one   | Send to another slot for the rest of the answer, WAIT, or nothing        |
 | ended by the engine before its time      | as failed                                                                |
 | ended, abandoned                         | the load is released, once                                               |
 """
@@ -48,6 +49,9 @@ TOGETHER_SECONDS = 1.0
 """Engines that are lost within such a time are lost at one time: a node or a device that dies takes all that it has."""
 SETTLE_SECONDS = 0.5
 """Wait before a request that has lost two engines at one time is tried again: by then what dies with them is dead."""
+
+REST_SECONDS = 60.0
+"""Least time in which replicas are tried for the rest of an answer, which may be older than requests may wait."""
 
 UNAVAILABLE = frozenset((429, 502, 503, 504))
 """Statuses by which an engine says that it did not work on the request. They come at once: without a back-off it
@@ -107,8 +111,8 @@ Failed = Begun | Literal[Action.CUT]
 class Exchange:
     """The state of one request from its first pick to its end."""
 
-    __slots__ = ("_candidates", "_deadline", "_demand", "_got", "_lost", "_lost_at", "_pick", "_present", "_refused",
-                 "_relays", "_retries", "_settled", "_stale", "_state", "_tried")  # fmt: skip
+    __slots__ = ("_candidates", "_deadline", "_demand", "_got", "_leaving", "_lost", "_lost_at", "_pick", "_present",
+                 "_refused", "_relays", "_retries", "_settled", "_stale", "_state", "_tried")  # fmt: skip
 
     def __init__(self, state: RouterState, candidates: Candidates, demand: Demand, deadline: float) -> None:
         self._state = state
@@ -133,6 +137,8 @@ class Exchange:
         """The first loss of the last such time, and the time until which the request waits."""
         self._retries = False
         """True if the request is counted in the retry budget."""
+        self._leaving: Member | None = None
+        """The member that must leave and has handed its answer on, until another one answers."""
 
     @property
     def member(self) -> Member:
@@ -202,6 +208,7 @@ class Exchange:
     def relaying(self, now: float, status: int = 200) -> None:
         """Record that the first byte goes to the client; from here on no other slot is tried."""
         self._leave_budget()
+        self._leaving = None
         if status not in UNAVAILABLE:  # else it is ejected already
             self._judge(self.member, now, works=status < SERVER_ERRORS)
         self._refused = status >= ERRORS
@@ -265,7 +272,45 @@ class Exchange:
             self._state.metrics.retries.add(failure.value)
             return action
         self._leave_budget()
+        if isinstance(end, Refuse) and self._leaving is not None:
+            return self._back(self._leaving, now) or end
         return end
+
+    def go_on(self, now: float) -> Send | Literal[Action.WAIT] | None:
+        """Return the action for the rest of an answer whose slot has failed; None if there is no slot to try."""
+        self._relays = False
+        self._deadline = max(self._deadline, now + REST_SECONDS)
+        return self._next(now)
+
+    @property
+    def leaves(self) -> bool:
+        """True if the table does not have the process that answers any more, or has it drain."""
+        member = self.member
+        present = self._state.index.ready.get(member.id)
+        return present is None or present.incarnation != member.incarnation
+
+    def hand_on(self, now: float) -> Send | None:
+        """Return the action for the rest of an answer whose slot must leave; None while no other slot takes it."""
+        leaving = self._picked
+        action = self._next(now)
+        if not isinstance(action, Send):
+            self._leave_budget()
+            return None
+        self._state.balancer.release(leaving, now)
+        self._leaving = leaving.member
+        self._relays = False
+        self._deadline = max(self._deadline, now + REST_SECONDS)
+        return action
+
+    def _back(self, leaving: Member, now: float) -> Send | None:
+        """Return the action that asks a member that must leave for the rest after all, since no other gives it."""
+        self._leaving = None
+        alone = renewed(only(self._candidates, leaving), self._state.index)
+        with suppress(NoMemberLeftError):
+            if (pick := self._state.balancer.pick(alone, self._demand, now)) is not None:
+                self._pick = pick
+                return Send(pick.member)
+        return None
 
     def late(self, waited: float, now: float) -> Failure | None:
         """Return the failure of a slot that keeps the client waiting for longer than the group's limits; else None.

@@ -12,7 +12,8 @@ Nothing here touches a socket: the driver alone does.
 | waited for too long       | waiting         | Refuse, by `Driver.perform`                                   |
 | head of an answer         | sent            | RELAY it, Send to another replica, or WAIT                    |
 | the replica failed        | sent            | Send to another replica, WAIT, or Refuse                      |
-| the replica failed        | relaying        | CUT                                                           |
+| the replica failed        | relaying        | CUT; for an answer that can go on, Send to another, or WAIT   |
+| the replica must leave    | relaying        | none; for an answer that can go on, Send to another           |
 | deadline                  | any             | Refuse, or CUT once relaying                                  |
 | first byte to the client  | sent            | none: relaying; no other replica is tried from here on        |
 | end of the answer         | relaying        | none: the books are closed, and others that wait are admitted |
@@ -27,12 +28,12 @@ from typing import Protocol
 
 from promptgroup_router.apis.usage import Usage
 from promptgroup_router.base.errors import ApiError, Failure
-from promptgroup_router.decision.exchange import Action, Answered, Begun, Exchange, Failed, Refuse
+from promptgroup_router.decision.exchange import Action, Answered, Begun, Exchange, Failed, Refuse, Send
 from promptgroup_router.decision.record import RequestRecord
 from promptgroup_router.policy.balancer import Pick
 from promptgroup_router.rings.index import Member
 from promptgroup_router.routing.admission_queue import WAIT_SECONDS
-from promptgroup_router.routing.points import ERRORS, Answering, RequestEnd
+from promptgroup_router.routing.points import ERRORS, Answering, RequestEnd, Rest, rest_of
 from promptgroup_router.routing.route import Route, share_of
 from promptgroup_router.routing.state import RouterState
 from promptgroup_router.sleeping import waking
@@ -51,6 +52,7 @@ class RequestLife:
 
     __slots__ = (
         "_driver", "_exchange", "_held", "_held_since", "_record", "_route", "_state", "_status", "_ticket", "_timeout",
+        "rest",
     )  # fmt: skip
 
     def __init__(
@@ -94,6 +96,8 @@ class RequestLife:
         self._timeout = deadline - began
         self._status = 0
         """Status of the answer, once the client gets it."""
+        self.rest: Rest | None = None
+        """The rest of the answer, from the loss of its replica until another one has begun with it."""
 
     @property
     def waits(self) -> bool:
@@ -148,6 +152,10 @@ class RequestLife:
         """Return what follows from a failure of the replica that has the request."""
         self._record.engine_failed(failure, now)
         effect = self._exchange.failed(failure, now)
+        if effect is Action.CUT and (rest := rest_of(self._route.features, failure)) is not None:
+            self.rest = rest
+            effect = self._exchange.go_on(now) or Action.CUT
+        effect = self._or_cut(effect)
         if effect is Action.WAIT:
             self._enter_queue(now)
         # its replica may have left as the group fell asleep
@@ -160,7 +168,17 @@ class RequestLife:
     def expired(self, now: float) -> Failed:
         """Return what follows from a deadline that has passed."""
         self._leave_queue()
-        return self._exchange.expired(now)
+        return self._or_cut(self._exchange.expired(now))
+
+    def hand_on(self, now: float) -> Send | None:
+        """Return what follows from a replica that must leave while it answers; None to leave the answer with it."""
+        if not self._status or not self._route.features or self.rest is not None or not self._exchange.leaves:
+            return None
+        if (rest := rest_of(self._route.features, Failure.LEAVING)) is None:
+            return None
+        if (effect := self._exchange.hand_on(now)) is not None:
+            self.rest = rest
+        return effect
 
     def refused(self, error: ApiError, status: int, now: float) -> None:
         """Close the books of a request that the router answers with an error, with the status of its API."""
@@ -188,6 +206,12 @@ class RequestLife:
         self._record.answer_began(status, now)
         for feature in self._route.features:
             feature.answered(status)
+
+    def goes_on(self, now: float) -> bytes:
+        """Record that another replica begins with the rest of the answer; return the event that tells the client so."""
+        rest, self.rest = self.rest, None
+        self._exchange.relaying(now)
+        return rest.begins() if rest is not None else b""
 
     def ended(self, usage: Usage | None, now: float) -> None:
         """Close the books of an answer that is whole, and admit requests that wait for its room."""
@@ -365,4 +389,8 @@ class RequestLife:
 
     def _perform(self, effect: Failed) -> None:
         if self._driver is not None:
-            self._driver.perform(effect)
+            self._driver.perform(self._or_cut(effect))
+
+    def _or_cut(self, effect: Failed) -> Failed:
+        """Return the effect for a client that may have a part of the answer, and cannot get an error instead."""
+        return Action.CUT if self._status and isinstance(effect, Refuse) else effect

@@ -129,6 +129,11 @@ class ClientBody:
             self.tail.in_chunks()
         self._guard = guard
 
+    def go_on(self, guard: EventGuard) -> None:
+        """Expect the rest of a stream, which is rewritten, from another engine; the guard watches over it."""
+        self._decoder = Chunked() if guard.chunked else None
+        self._guard = guard
+
     def pass_on(self, data: bytes, *, between_chunks: bool) -> Failure | None:
         """Pass on bytes of the body; return the failure of the engine that they show.
 

@@ -51,6 +51,8 @@ HELD_SECONDS = 15.0
 """Time for which the events before the first token are held back, unless the group's limit is longer: below the 30 to
 60 seconds after which clients and load balancers take a silent connection for dead. A stream that is held until its
 group has a replica gets a keep-alive as often."""
+MOST_LEARNED = 65_536
+"""Most bytes of an engine's answer to what must be known before it can be asked for the rest of a stream."""
 
 _VIA_AND_HOST = (b"via: 1.0 promptgroup\r\nhost: ", b"via: 1.1 promptgroup\r\nhost: ")
 """By the minor version of the client's HTTP (RFC 9110 section 7.6.3)."""
@@ -180,6 +182,9 @@ class Relay:
             self._drop_engine()
             self.perform(action)
             return
+        if self._life.rest is not None:
+            self._rest_began(head)
+            return
         self._answer = head
         self._streams = is_event_stream(head)
         if self._body.committed and (head.status != OK or not self._streams or is_compressed(head)):
@@ -197,6 +202,19 @@ class Relay:
                 self._held = bytearray()
         elif may_lack_path(head.status):
             self._held = bytearray()
+
+    def _rest_began(self, head: ResponseHead) -> None:
+        """Keep the head of the rest of a stream until its first token, or of what must be known before."""
+        asks = self._life.rest is not None and self._life.rest.asks
+        if head.status != OK or is_event_stream(head) is asks or is_compressed(head):
+            self._drop_engine()
+            self.failed(Failure.STATUS)
+            return
+        self._answer = head
+        if asks:
+            self._held = bytearray()
+        else:
+            self._opening = Opening(chunked=head.framing is Framing.CHUNKED)
 
     def answer_data(self, data: bytes) -> None:
         """Relay bytes of the body."""
@@ -220,6 +238,12 @@ class Relay:
     def _hold(self, held: bytearray, data: bytes, status: int) -> bytes:
         """Hold bytes of a whole answer, or return all of them where that is too long, or nothing of it is in doubt."""
         self._body.moved = True
+        if self._life.rest is not None:
+            held += data
+            if len(held) > MOST_LEARNED:
+                self._drop_engine()
+                self.failed(Failure.MALFORMED)
+            return b""
         if status == OK and not held and not self._reads_usage and self._has_ended and not body_suspicious(data):
             return data
         held += data
@@ -306,7 +330,11 @@ class Relay:
             self._drop_engine()
             self.perform(self._life.expired(now), Failure.DEADLINE)
         elif self._engine is not None:
-            self._enforce_limits(now)
+            if (effect := self._life.hand_on(now)) is not None:
+                self._drop_engine()
+                self.perform(effect)
+            else:
+                self._enforce_limits(now)
         interval = self._route.candidates.time_limits.keep_alive or (HELD_SECONDS if held else 0)
         if interval and now - self._quiet_since >= interval:
             self._keep_alive(now)
@@ -410,7 +438,13 @@ class Relay:
     def _engine_request(self, member: Member, traceparent: bytes) -> tuple[bytes, bytes | bytearray]:
         """Return head and body of the request for a member; `traceparent` is empty for the client's own."""
         head = self._request.head
-        body = engine_body(self._route, member, os.urandom)
+        rest, method = self._life.rest, head.method
+        if rest is None:
+            target = engine_target(self._endpoint, head.path, head.query)
+            body = engine_body(self._route, member, os.urandom)
+        else:
+            target, body = rest.request()
+            method = b"POST" if body else b"GET"
         traced = traceparent != b""
         allowed, further = engine_fields(self._state.authenticator, self._route, member, traced=traced)
         lines = http1.forwarded(head, allowed)
@@ -418,17 +452,21 @@ class Relay:
         if traceparent:
             lines.append(_TRACEPARENT + traceparent)
         lines.append(_VIA_AND_HOST[head.minor] + member.address.encode())
-        if body or head.method == b"POST":
+        if body or method == b"POST":
             lines.append(b"content-length: %d" % len(body))
         # an id for each try: engines take it as their own, and one that clients choose could stand for two requests
         lines.append(b"%b: %b" % (REQUEST_ID, self._ids.new()))
-        target = engine_target(self._endpoint, head.path, head.query)
-        return http1.encode(head.method + b" " + target + b" HTTP/1.1", lines), body
+        return http1.encode(method + b" " + target + b" HTTP/1.1", lines), body
 
     def _begin_answer(self, answer: ResponseHead, further: Headers = NO_NOTES, usage: Usage | None = None) -> None:
         """Write the client's head, with further fields; from here on no other engine is tried."""
         self._answer = self._opening = self._held = None
         now = self._since = self._clock()
+        if self._life.rest is not None:
+            chunked = answer.framing is Framing.CHUNKED
+            self._body.go_on(EventGuard(chunked=chunked, words=words_of(self._endpoint)))
+            self._body.add_event(self._life.goes_on(now))
+            return
         self._life.relaying(answer.status, now)
         compressed = is_compressed(answer)
         added = self._life.head(answer.status, streamed=self._streams, compressed=compressed, now=now, usage=usage)
@@ -475,6 +513,13 @@ class Relay:
         if answer.framing is Framing.CHUNKED:
             content.clear()
             Chunked().feed(held, content)
+        if (rest := self._life.rest) is not None:
+            self._engine = self._answer = self._held = None
+            if rest.learn(bytes(content)):
+                self.perform(Send(self._life.member))
+            else:
+                self.failed(Failure.STATUS)
+            return True
         headers: Headers = NO_NOTES
         if answer.status == OK and broken_body(bytes(content)):
             self.failed(Failure.ABORTED)

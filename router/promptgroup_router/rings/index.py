@@ -87,6 +87,8 @@ class Candidates:
     """Rules by which answers are kept; None if they are not."""
     settings: str = ""
     """Digest of the engine settings; empty while they are unknown, or differ between replicas."""
+    max_resumes: int = 0
+    """Most times that one answer goes on on another member."""
     draining: tuple[Member, ...] = ()
     """Members that finish what they have: only what continues a response that they hold goes there."""
     rules: CallerRules = NO_RULES
@@ -451,6 +453,7 @@ def _revision_candidates(
         lent=lent,
         time_limits=group.time_limits,
         responses=group.responses,
+        max_resumes=group.max_resumes,
         settings=revision.engine.settings,
         draining=tuple(at_once(_members(group, revision, SlotState.DRAINING)).values()),
         rules=group.callers,
@@ -587,6 +590,7 @@ def _model_candidates(
         access=access,
         sleep=asleep.group.sleep if asleep is not None else None,
         sleeper=asleep.label if asleep is not None else "",
+        max_resumes=min((group.group.max_resumes for group in shared), default=0),
         table=table,
     )
 

@@ -12,6 +12,8 @@ which they act, and none for a group that uses none. The router's relay and the 
 | `answering`     | the client gets the head of the answer       | add header fields, rewrite the body             |
 | `answered`      | the same, and when the router answers itself | count the status                                |
 | `log_fields`    | the request is over                          | add to its line in the access log, and its span |
+| `rest`          | the replica is lost, or must leave, while    | have the rest of the answer asked of another    |
+|                 | the client gets the answer                   |                                                 |
 | `ended`         | the request is over, however it ended        | close books of its own                          |
 | `withdrawn`     | the request is dropped before it is sent     | give back what was taken for it                 |
 
@@ -22,7 +24,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol, TypeVar
 
 from promptgroup_router.apis.usage import Tail, Usage
-from promptgroup_router.base.errors import ApiError
+from promptgroup_router.base.errors import ApiError, Failure
 from promptgroup_router.policy.balancer import Pick
 from promptgroup_router.rings.index import Member
 
@@ -38,6 +40,23 @@ class BodyRewriter(Protocol):
 
     def finish(self) -> bytes:
         """Return what is left at the end of the body; raises NotToldError."""
+
+
+class Rest(Protocol):
+    """The rest of an answer, which another replica gives after the first was lost."""
+
+    @property
+    def asks(self) -> bool:
+        """True if something must be known of the replica before the rest can be asked for."""
+
+    def request(self) -> tuple[bytes, bytes]:
+        """Return the path and the body of the request for it; the body is empty for the question by GET before it."""
+
+    def learn(self, body: bytes) -> bool:
+        """Take the answer to that question. Return False if the rest cannot be asked for by it."""
+
+    def begins(self) -> bytes:
+        """Take note that it begins, behind whole events; return the event that tells the client so."""
 
 
 class InTurn:
@@ -173,6 +192,11 @@ class RequestFeature:
     def answered(self, status: int) -> None:
         """Count the status that the client gets."""
 
+    def rest(self, failure: Failure) -> Rest | None:
+        """Return the rest of an answer whose replica fails, or must leave; None if no other replica can give it."""
+        del failure
+        return None
+
     def ended(self, end: RequestEnd) -> None:
         """Close the books of the request."""
 
@@ -198,6 +222,14 @@ def tail_of(features: Sequence[RequestFeature], tail: Tail, *, streamed: bool) -
     for feature in features:
         tail = feature.tail(tail, streamed=streamed)
     return tail
+
+
+def rest_of(features: Sequence[RequestFeature], failure: Failure) -> Rest | None:
+    """Return the rest of an answer whose replica fails, or must leave; None if no other replica can give it."""
+    for feature in features:
+        if (rest := feature.rest(failure)) is not None:
+            return rest
+    return None
 
 
 def error_for(features: Sequence[RequestFeature], status: int) -> ApiError | None:

@@ -125,6 +125,8 @@ class RouterState:
         self.near_misses = NearMisses()
         self.prompt_digests = PromptDigests()
         """The prompts of clients that ask about the cache."""
+        self.token_bytes = 0
+        """Bytes of tokens that are kept of answers, so that another replica could go on with them."""
         self.tracer = tracer
         self._called: dict[str, float] = {}
         """Group → when a request came last that found it without any replica, on purpose; in monotonic seconds."""

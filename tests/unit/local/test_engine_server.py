@@ -12,6 +12,7 @@ import uvloop
 
 from promptgroup_local.engine.flags import Knobs, parse
 from promptgroup_local.engine.server import serving
+from promptgroup_local.engine.tokenizer import detokenize
 from promptgroup_local.load.counters import scrape
 
 DEADLINE = 10.0
@@ -424,3 +425,33 @@ def test_as_tensorrt_llm_it_always_says_what_was_cached_and_counts_elsewhere(tmp
         assert await statuses(client, "/health", "/metrics", "/prometheus/metrics") == [200, 404, 200]
 
     speaking(test, "trtllm-serve", "m", f"--config={tmp_path}/engine.yaml")
+
+
+def test_a_stream_tells_the_ids_of_its_tokens_to_who_asks() -> None:
+    async def test(client: Client) -> None:
+        body = chat("a", stream=True, temperature=0)
+        async with client.http.post(client.url + "/v1/chat/completions", json=body) as response:
+            assert "token_ids" not in await response.text()
+        ids, text = await _with_ids(client, "/v1/chat/completions", body)
+        prompt, answer = ids
+        assert detokenize(answer) == text
+        # the rest of the same answer, behind its first tokens
+        rest = {"model": "m", "prompt": [*prompt, *answer[:3]], "max_tokens": 5, "stream": True}
+        (seen, more), told = await _with_ids(client, "/v1/completions", rest)
+        assert (seen, more) == (rest["prompt"], answer[3:])
+        assert detokenize(answer[:3]) + told == text
+
+    check(test)
+
+
+async def _with_ids(client: Client, path: str, body: dict[str, Any]) -> tuple[tuple[list[int], list[int]], str]:
+    """Ask for ids; return those of the prompt and of the answer, and the text."""
+    async with client.http.post(client.url + path, json=body | {"return_token_ids": True}) as response:
+        events = [line.removeprefix("data: ") for line in (await response.text()).split("\n\n") if line]
+    documents = [json.loads(event) for event in events if event != "[DONE]"]
+    prompts = [each["prompt_token_ids"] for each in documents if "prompt_token_ids" in each]
+    choices = [choice for each in documents for choice in each["choices"]]
+    prompts += [choice["prompt_token_ids"] for choice in choices if "prompt_token_ids" in choice]
+    (prompt,) = prompts
+    text = "".join(choice["delta"]["content"] if "delta" in choice else choice["text"] for choice in choices)
+    return (prompt, [token for choice in choices for token in choice.get("token_ids", ())]), text

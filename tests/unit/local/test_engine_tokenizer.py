@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from promptgroup_local.engine.tokenizer import Special, detokenize, tokenize
+from promptgroup_local.engine.tokenizer import NewText, Special, detokenize, tokenize
 
 
 @given(st.text())
@@ -35,3 +35,16 @@ def test_tokens_have_32_bits_and_none_is_special(text: str) -> None:
 def test_a_number_that_is_no_token_is_refused(number: int) -> None:
     with pytest.raises(ValueError, match=str(number)):
         detokenize([number])
+
+
+def test_a_character_is_told_with_the_token_that_ends_it() -> None:
+    first, second = tokenize("aa€€")
+    text = NewText(tokenize("prompt"))
+    assert [text.add([first]), text.add([second])] == ["", "aa€€"]
+    assert NewText(()).add([*tokenize("abcd"), first]) == "abcd"
+
+
+def test_behind_a_prompt_that_ends_within_a_character_all_text_is_new() -> None:
+    first, second = tokenize("aa€€")
+    assert NewText([*tokenize("abcd"), first]).add([second]) == "abcdaa€€"
+    assert NewText([*tokenize("abcd"), first, second]).add(tokenize("z")) == "z"

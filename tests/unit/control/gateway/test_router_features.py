@@ -12,6 +12,7 @@ NAMED = {
     "routing.idleTimeout": {"routing": {"idleTimeout": "20s"}},
     "routing.keepAliveInterval": {"routing": {"keepAliveInterval": "20s"}},
     "routing.wakeTimeout": {"routing": {"wakeTimeout": "20s"}},
+    "routing.resume": {"routing": {"resume": {"max": 1}}},
     "engine.tls": {"engine": {"image": "vllm/vllm-openai:v0.32.0", "tls": TLS}},
 }
 """Fields that a picker does not act on."""

@@ -108,6 +108,16 @@ def test_time_limits_are_whole_seconds_and_none_unless_the_spec_has_them():
     assert made([revision(pods=[pod()])], of=of).time_limits == TimeLimits(first_token=2, idle=60, keep_alive=9)
 
 
+@pytest.mark.parametrize(("engine", "most"), [("vLLM", 2), ("SGLang", 0)])
+def test_streams_go_on_where_the_engine_tells_ids(engine, most):
+    of = group(routing={"resume": {"max": 2}})
+    # as of a guest, whose engine is its host's
+    host = of.spec.engine.model_copy(update={"type": EngineType(engine)})
+    of = replace(of, spec=of.spec.model_copy(update={"engine": host}))
+    assert made([revision(pods=[pod()])], of=of).max_resumes == most
+    assert made([revision(pods=[pod()])]).max_resumes == 0
+
+
 def test_a_route_says_what_callers_may_ask_and_learn():
     assert made([revision(pods=[pod()])]).callers == NO_RULES
     fields = {

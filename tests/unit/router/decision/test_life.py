@@ -6,15 +6,16 @@ import weakref
 
 import pytest
 
-from promptgroup_contract.table import Engine, Sleep
+from promptgroup_contract.table import Engine, Sleep, SlotState
 from promptgroup_router.base.errors import ApiError, Failure
 from promptgroup_router.decision.arrival import arrive
 from promptgroup_router.decision.exchange import Action, Refuse, Send
 from promptgroup_router.decision.life import RequestLife
 from promptgroup_router.routing.admission_queue import NEW_SECONDS
 from promptgroup_router.routing.holder import only
+from promptgroup_router.routing.points import RequestFeature
 from promptgroup_router.routing.state import RouterState
-from support.tables import group, revision, table
+from support.tables import group, revision, slot, table
 from support.wire import chat
 
 
@@ -344,3 +345,104 @@ def test_what_continues_a_response_that_is_gone_with_its_replica_is_not_held(sta
     life = RequestLife(state, route, Driver(), request_id=b"r1", path=b"", traceparent=b"", began=100.0, deadline=160.0)
     assert isinstance(life.begin(100.0), Send)
     assert isinstance(life.failed(Failure.REFUSED, 100.2), Refuse)
+
+
+class Resumable(RequestFeature):
+    """A part of a request whose answer may go on on other replicas."""
+
+    asks = False
+
+    def rest(self, failure):
+        return self
+
+    def begins(self):
+        return b": goes on\n\n"
+
+
+def relaying(state, driver=None, *, slots=3, feature=None):
+    """A request whose client gets its answer."""
+    state.install(table(group("a", revision(slots=slots))), "file", 0.0)
+    body = json.dumps(chat(system="", model="a")).encode()
+    route = arrive(state, method=b"POST", path=b"/v1/chat/completions", headers={}, body=body, now=100.0)
+    route.add(feature or Resumable())
+    life = RequestLife(
+        state, route, driver or Driver(), request_id=b"r1", path=b"", traceparent=b"", began=100.0, deadline=160.0
+    )
+    first = life.begin(100.0)
+    life.relaying(200, 100.5)
+    return life, first.member
+
+
+@pytest.mark.interpreted
+def test_an_answer_whose_replica_is_lost_goes_on_on_another(state):
+    life, first = relaying(state)
+    effect = life.failed(Failure.RESET, 900.0)
+    assert isinstance(effect, Send)
+    assert effect.member.id != first.id
+    assert life.rest is not None
+    assert in_flight(state) == 1
+    assert life.goes_on(901.0) == b": goes on\n\n"
+    assert life.rest is None
+    life.ended(None, 902.0)
+    assert in_flight(state) == 0
+
+
+@pytest.mark.interpreted
+def test_the_rest_is_asked_of_the_next_replica_and_the_answer_is_cut_when_there_is_none(state):
+    life, first = relaying(state)
+    second = life.failed(Failure.RESET, 900.0)
+    third = life.failed(Failure.REFUSED, 900.1)
+    assert len({first.id, second.member.id, third.member.id}) == 3
+    # its client has a part of the answer, and cannot get an error instead
+    assert life.failed(Failure.REFUSED, 900.2) is Action.CUT
+    life.cut(900.3)
+    assert in_flight(state) == 0
+
+
+@pytest.mark.interpreted
+def test_an_answer_that_cannot_go_on_is_cut(state):
+    life, _ = relaying(state, feature=RequestFeature())
+    assert life.failed(Failure.RESET, 101.0) is Action.CUT
+    alone, _ = relaying(state, slots=1)
+    assert alone.failed(Failure.RESET, 101.0) is Action.CUT
+
+
+@pytest.mark.interpreted
+def test_a_rest_that_waits_for_room_for_too_long_is_cut(state):
+    driver = Driver()
+    life, _ = relaying(state, driver)
+    state.balancer.pick = lambda *args: None
+    assert life.failed(Failure.RESET, 101.0) is Action.WAIT
+    state.expire_waiting(200.0)
+    assert driver.effects == [Action.CUT]
+
+
+@pytest.mark.interpreted
+def test_only_a_replica_that_must_leave_hands_its_answer_on(state):
+    life, first = relaying(state)
+    assert life.hand_on(101.0) is None
+    slots = tuple(slot(number, SlotState.DRAINING if number == first.slot else SlotState.READY) for number in range(3))
+    state.install(table(group("a", revision(slots=slots)), version="v2"), "file", 101.0)
+    pick, state.balancer.pick = state.balancer.pick, lambda *args: None
+    assert life.hand_on(102.0) is None  # nobody has room: it stays where it is
+    assert in_flight(state) == 1
+    state.balancer.pick = pick
+    effect = life.hand_on(103.0)
+    assert effect.member.id != first.id
+    assert in_flight(state) == 1
+    assert life.hand_on(104.0) is None  # it is on its way already
+    life.goes_on(105.0)
+    life.ended(None, 106.0)
+    assert in_flight(state) == 0
+
+
+@pytest.mark.interpreted
+def test_a_replica_that_must_leave_gives_the_rest_itself_where_no_other_does(state):
+    life, first = relaying(state)
+    slots = tuple(slot(number, SlotState.DRAINING if number == first.slot else SlotState.READY) for number in range(3))
+    state.install(table(group("a", revision(slots=slots)), version="v2"), "file", 101.0)
+    tried = [life.hand_on(102.0), life.failed(Failure.REFUSED, 102.1), life.failed(Failure.REFUSED, 102.2)]
+    assert [effect.member.id for effect in tried].index(first.id) == 2
+    assert life.failed(Failure.REFUSED, 102.3) is Action.CUT
+    life.cut(102.4)
+    assert in_flight(state) == 0

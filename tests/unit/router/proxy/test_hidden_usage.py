@@ -51,7 +51,7 @@ def test_clients_get_what_the_group_tells_and_counters_the_engines_number(tmp_pa
             routing(tmp_path, table_of(engine.address, how)) as router,
             connected(router.port) as client,
         ):
-            asked = chat(stream=behave is streamed)
+            asked = chat(stream=True, stream_options={"include_usage": True}) if behave is streamed else chat()
             for _ in range(2 if version == "1.1" else 1):  # the connection is kept
                 answer = await client.ask(post(asked, "Accept-Encoding: gzip", version=version))
                 assert answer.status == 200

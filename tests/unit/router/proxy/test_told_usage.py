@@ -75,7 +75,8 @@ def test_a_stream_ends_with_its_usage_in_a_comment(tmp_path, version):
             connected(router.port) as client,
         ):
             for _ in range(2 if version == "1.1" else 1):  # the connection is kept
-                answer = await client.ask(post(chat(stream=True), ASKS, version=version))
+                body = chat(stream=True, stream_options={"include_usage": True})
+                answer = await client.ask(post(body, ASKS, version=version))
                 assert answer.body == b"".join(EVENTS) + b"\n" + COMMENT + b"\n\n"
                 assert HEADER not in answer.headers
 
