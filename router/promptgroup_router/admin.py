@@ -15,8 +15,8 @@ from promptgroup_contract.encoding import encode_group
 from promptgroup_router.admin_guard import AdminGuard
 from promptgroup_router.base.errors import ApiError
 from promptgroup_router.base.exposition import TextFormat, accepted
+from promptgroup_router.base.steps import in_slices
 from promptgroup_router.explain import explain, parse_explain_request
-from promptgroup_router.feed.publish import in_slices
 from promptgroup_router.http11.reader import HttpRequest
 from promptgroup_router.proxy.downstream import ActiveRequest, ClientConnection
 from promptgroup_router.routing.state import RouterState

@@ -2,12 +2,14 @@
 
 import contextlib
 import os
+from collections.abc import Generator, Sequence
 from pathlib import Path
 
 import orjson
 
 from promptgroup_contract.encoding import decode_table, encode_table
 from promptgroup_contract.table import RoutingTable, TableError
+from promptgroup_router.base.steps import at_once
 
 MAX_BYTES = 64 << 20
 """Most bytes of a table file: seventy prompts of the largest size, or thousands of common ones."""
@@ -20,11 +22,26 @@ def write(path: Path, table: RoutingTable) -> None:
         OSError: the file cannot be written.
     """
     # it may hold the text of prompts from Secrets
-    replace_file(path, orjson.dumps(encode_table(table)))
+    replace_file(path, at_once(encode_steps(table)))
 
 
-def replace_file(path: Path, content: bytes) -> None:
+def encode_steps(table: RoutingTable) -> Generator[None, None, list[bytes]]:
+    """Return the content of a table file in pieces, made in steps of a group."""
+    head = orjson.dumps(encode_table(RoutingTable((), table.version)) | {"groups": []}).removesuffix(b"]}")
+    pieces = [head]
+    for group in table.groups:
+        listed: list[object] = encode_table(RoutingTable((group,)))["groups"]
+        pieces.append((b"," if len(pieces) > 1 else b"") + orjson.dumps(listed[0]))
+        yield
+    return [*pieces, b"]}"]
+
+
+def replace_file(path: Path, content: Sequence[bytes]) -> None:
     """Replace a file atomically, readable by its owner only.
+
+    Args:
+        path: of the file.
+        content: its parts.
 
     Raises:
         OSError: it cannot be written.
@@ -33,7 +50,7 @@ def replace_file(path: Path, content: bytes) -> None:
     try:
         descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with open(descriptor, "wb") as file:  # noqa: PTH123 - a descriptor, opened with its mode
-            file.write(content)
+            file.writelines(content)
             file.flush()
             os.fsync(file.fileno())
         beside.replace(path)
