@@ -217,8 +217,6 @@ def _all_models(
         models[model] = yield from model_steps(model, groups, naming.keepers, claim_conflicts, models.get(model))
         conflicts[model] = tuple(claim_conflicts)
         yield
-    if before is not None and models.keys() == before.models.keys():
-        return models, conflicts
     ordered: dict[str, ModelEntry] = {}  # as the table has them, whatever came before
     for label in labels.values():
         ordered[label.group.model] = models[label.group.model]

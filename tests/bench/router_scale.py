@@ -1,0 +1,181 @@
+"""What a router takes with many groups: how long a change of the table holds its loop, and what a request costs.
+
+python tests/bench/router_scale.py [--groups 10,1000,10000] [--slots 1000] [--routers 2,10,100]
+
+Each change is made as the feed makes it, in steps. The figure is the longest step in CPU time, and all of them
+together, of the least of some runs: what else runs on the machine only adds to it. A request's cost is that of
+`python_part.py`, between transports that only count, of routers that take turns in one process.
+"""
+
+import argparse
+import asyncio
+import gc
+import json
+import logging
+import resource
+import sys
+import time
+from collections.abc import Callable, Generator
+from dataclasses import replace
+from pathlib import Path
+
+from python_part import BATCH, Bench, group, python, request, timed
+from rich.console import Console
+from rich.table import Table
+
+from promptgroup_contract.encoding import decode_table
+from promptgroup_contract.table import Group, RoutingTable, SlotState
+from promptgroup_router.admin import table_steps
+from promptgroup_router.base import build
+from promptgroup_router.base.exposition import PROMETHEUS
+from promptgroup_router.explain import explain, parse_explain_request
+from promptgroup_router.feed.publish import Publisher
+from promptgroup_router.feed.table_file import encode_steps, parse_steps
+from promptgroup_router.routing.state import RouterState
+
+RUNS = 3
+
+
+def held(steps: Generator[None, None, object]) -> tuple[float, float, object]:
+    """Return the longest step and all of them, in milliseconds of CPU, and what they return."""
+    clock = time.thread_time_ns
+    longest, began = 0, clock()
+    at = began
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            now = clock()
+            return max(longest, now - at) / 1e6, (now - began) / 1e6, end.value
+        now = clock()
+        longest, at = max(longest, now - at), now
+
+
+def one(work: Callable[[], object]) -> Generator[None, None, object]:
+    """Work that is done at once."""
+    yield
+    return work()
+
+
+def away(found: Group) -> Group:
+    """A group without its first slot."""
+    first, *slots = found.revisions[0].slots
+    revision = replace(found.revisions[0], slots=(replace(first, state=SlotState.ABSENT), *slots))
+    return replace(found, revisions=(revision, *found.revisions[1:]))
+
+
+class Changes:
+    """A router whose table changes."""
+
+    def __init__(self, groups: int, slots: int) -> None:
+        listed = [group(number, slots) for number in range(groups + 1)]
+        for number, each in enumerate(listed):
+            for revision in each["revisions"]:
+                revision["engine"] = {"settings": "same"}
+                for slot in revision["slots"]:
+                    slot["address"] = f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}:{8000 + slot['slot']}"
+        self.content = json.dumps({"format": 1, "version": "v0", "groups": listed[:-1]}).encode()
+        self.table = decode_table(json.loads(self.content))
+        self.more = decode_table({"format": 1, "version": "more", "groups": listed[-1:]}).groups
+        self.state = RouterState()
+        self.publisher = Publisher(self.state, time.monotonic, None)
+        self.version = 0
+
+    def publish(self, groups: tuple[Group, ...]) -> Generator[None, None, object]:
+        self.version += 1
+        return self.publisher.install_steps(RoutingTable(groups, f"v{self.version}"), "bench")
+
+    def cases(self) -> Generator[tuple[str, Callable[[], Generator[None, None, object]]], None, None]:
+        groups = self.table.groups
+        yield "a table file is parsed", lambda: parse_steps(self.content, "bench")
+        yield "first table", lambda: self.publish(groups)
+        yield "the same again, decoded anew", lambda: self.publish(decode_table(json.loads(self.content)).groups)
+        yield "a slot leaves", lambda: self.publish((away(groups[0]), *groups[1:]))
+        yield "the slot comes back", lambda: self.publish(groups)
+        yield "a group comes", lambda: self.publish((*groups, *self.more))
+        yield "a group leaves", lambda: self.publish(groups)
+        yield "the copy is encoded", lambda: encode_steps(self.table)
+        yield "a page of metrics", lambda: self.state.exposition_steps(time.monotonic(), 0, PROMETHEUS)
+        yield "/table", lambda: table_steps(self.state, time.monotonic())
+        body = request(0, 8192, 0, stream=False).partition(b"\r\n\r\n")[2].decode()
+        question = json.dumps({"body": body}).encode()
+        yield "/explain", lambda: one(lambda: explain(self.state, parse_explain_request(question), time.monotonic()))
+        yield "all groups leave", lambda: self.publish(())
+
+
+def changes(sizes: list[int], slots: int) -> Table:
+    shown = Table("CPU, ms: longest step (all)", *(f"{size:,} groups" for size in sizes), box=None)
+    rows: dict[str, list[str]] = {}
+    for size in sizes:
+        least: dict[str, tuple[float, float]] = {}
+        for _ in range(RUNS if size < 5000 else 2):
+            router = Changes(size, slots)
+            gc.collect()
+            gc.freeze()
+            for name, work in router.cases():
+                longest, whole, _ = held(work())
+                gc.freeze()
+                known = least.get(name, (longest, whole))
+                least[name] = min(known[0], longest), min(known[1], whole)
+            gc.unfreeze()
+        for name, (longest, whole) in least.items():
+            rows.setdefault(name, []).append(f"{longest:.1f} ({whole:.0f})")
+    for name, cells in rows.items():
+        shown.add_row(name, *cells)
+    return shown
+
+
+async def requests(sizes: list[tuple[int, int]], batches: int) -> Table:
+    """Requests of routers that take turns; the first is what the others are compared with."""
+    shown = Table("groups x slots", "request, µs", "ratio", "memory of the process, MiB", box=None)
+    routers, memory = [], []
+    for groups, slots in sizes:
+        given = argparse.Namespace(groups=groups, slots=slots, sessions=500, clients=16, body=8192, keys=None)
+        bench = Bench(given, asyncio.get_running_loop(), own_engines=True)
+        await bench.warm_up()
+        routers.append(bench)
+        memory.append(resident())
+    gc.collect()
+    gc.freeze()
+    rounds = 12
+    found: list[list[float]] = [[] for _ in routers]
+    for _ in range(rounds):
+        for bench, samples in zip(routers, found, strict=True):
+            bench.connect_here()
+            samples.append(timed(bench.whole, batches // rounds, time.thread_time_ns))
+    least = [sorted(each)[len(each) // 2] for each in found]
+    before = 0.0
+    for (groups, slots), cost, held_memory in zip(sizes, least, memory, strict=True):
+        shown.add_row(
+            f"{groups:,} x {slots:,}", f"{cost:.1f}", f"{cost / least[0]:.2f}", f"+{held_memory - before:.0f}"
+        )
+        before = held_memory
+    return shown
+
+
+def resident() -> float:
+    """Return the memory of this process in MiB."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * resource.getpagesize() / 2**20
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--groups", default="10,1000,10000", help="groups of the tables (default: %(default)s)")
+    parser.add_argument("--slots", type=int, default=1000, help="slots of the group with many (default: %(default)s)")
+    parser.add_argument("--batches", type=int, default=1200, help=f"of {BATCH} requests (default: %(default)s)")
+    parser.add_argument("--part", choices=("changes", "requests"), help="only this part")
+    given = parser.parse_args()
+    logging.disable()
+    console = Console(width=110)
+    sizes = [int(each) for each in given.groups.split(",")]
+    sys.stdout.write(f"{python()}, router {'compiled' if build.compiled() else 'interpreted'}\n")
+    if given.part != "requests":
+        console.print(changes(sizes, 4))
+    if given.part != "changes":
+        kinds = [*((size, 4) for size in sizes), (1, 4), (1, given.slots)]
+        console.print(asyncio.run(requests(kinds, given.batches)))
+
+
+if __name__ == "__main__":
+    main()
