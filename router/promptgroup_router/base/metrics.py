@@ -3,7 +3,7 @@
 Label values come from the routing table and from fixed lists, never from clients: the table bounds their number.
 """
 
-from collections.abc import Container, Generator, Mapping
+from collections.abc import Container, Generator, Iterable, Mapping
 from itertools import accumulate
 
 from promptgroup_router.base.caller_metrics import CallerMetrics
@@ -25,6 +25,25 @@ CACHED_BUCKETS = tuple(tenth / 10 for tenth in range(11))
 PREFIX = "promptgroup_router_"
 PAGE_LINES = 2000
 """Lines of the exposition that are joined in one step."""
+
+
+class Page:
+    """A page of the exposition, whose lines are joined as they come."""
+
+    def __init__(self) -> None:
+        self._blocks: list[str] = []
+        self._lines: list[str] = []
+
+    def add(self, lines: Iterable[str]) -> None:
+        """Add lines."""
+        self._lines += lines
+        if len(self._lines) >= PAGE_LINES:
+            self._blocks.append("\n".join((*self._lines, "")))
+            self._lines = []
+
+    def text(self, form: TextFormat) -> str:
+        """Return the whole page."""
+        return "".join((*self._blocks, *(f"{line}\n" for line in self._lines), form.end))
 
 
 class Counter:
@@ -76,15 +95,19 @@ class Counter:
             yield
         return made
 
-    def put(self, series: dict[tuple[str, ...], Series]) -> None:
-        """Replace all series of a gauge."""
-        self._series = series
+    def put(self, series: dict[tuple[str, ...], Series]) -> dict[tuple[str, ...], Series]:
+        """Replace all series of a gauge. Return those that it had."""
+        before, self._series = self._series, series
+        return before
 
-    def line_steps(self, form: TextFormat, lines: list[str]) -> Generator[None, None, None]:
+    def line_steps(self, form: TextFormat, page: Page) -> Generator[None, None, None]:
         """Append the lines of the exposition, in steps of a line."""
-        lines += form.heading(self.name, self._help, self._kind)
-        for labels, series in (yield from self._told()):
-            lines.append(f"{self.name}{_braces(self._labels, labels)} {number(series.value)}")
+        page.add(form.heading(self.name, self._help, self._kind))
+        result = yield from self._told()
+        result.reverse()
+        while result:  # each is let go at once: together they take some milliseconds
+            labels, series = result.pop()
+            page.add((f"{self.name}{_braces(self._labels, labels)} {number(series.value)}",))
             yield
 
     def _told(self) -> Generator[None, None, list[tuple[tuple[str, ...], Series]]]:
@@ -133,11 +156,15 @@ class LatencyHistogram:
                     self._series.pop(result, None)
                 yield
 
-    def line_steps(self, form: TextFormat, lines: list[str]) -> Generator[None, None, None]:
+    def line_steps(self, form: TextFormat, page: Page) -> Generator[None, None, None]:
         """Append the lines of the exposition, in steps of a series."""
-        lines += form.heading(self.name, self._help, "histogram")
+        page.add(form.heading(self.name, self._help, "histogram"))
         bounds = [*(repr(float(bound)) for bound in self._buckets), "+Inf"]  # as OpenMetrics wants them
-        for labels, known in (yield from self._told()):
+        result = yield from self._told()
+        result.reverse()
+        while result:
+            labels, known = result.pop()
+            lines: list[str] = []
             exemplars = known.exemplars if form.openmetrics else _NO_EXEMPLARS
             for at, (bound, total) in enumerate(zip(bounds, accumulate(known.counts), strict=True)):
                 exemplar = exemplars.get(at)
@@ -145,6 +172,7 @@ class LatencyHistogram:
                 lines.append(f"{self.name}_bucket{_braces((*self._labels, 'le'), (*labels, bound))} {total}{example}")
             lines.append(f"{self.name}_sum{_braces(self._labels, labels)} {number(known.sum)}")
             lines.append(f"{self.name}_count{_braces(self._labels, labels)} {sum(known.counts)}")
+            page.add(lines)
             yield
 
     def _told(self) -> Generator[None, None, list[tuple[tuple[str, ...], Observations]]]:
@@ -442,14 +470,10 @@ class Metrics:
     def text_steps(self, form: TextFormat = PROMETHEUS) -> Generator[None, None, str]:
         """Return the exposition, written in steps of a line: thousands of replicas have several each."""
         yield from self.callers.tell_steps()
-        pages: list[str] = []
+        page = Page()
         for metric in self.all:
-            lines: list[str] = []
-            yield from metric.line_steps(form, lines)
-            for start in range(0, len(lines), PAGE_LINES):
-                pages.append("".join([f"{line}\n" for line in lines[start : start + PAGE_LINES]]))
-                yield
-        return "".join(pages) + form.end
+            yield from metric.line_steps(form, page)
+        return page.text(form)
 
     def _counter(self, name: str, help_text: str, labels: tuple[str, ...] = (), kind: str = "counter") -> Counter:
         counter = Counter(name, help_text, labels, kind)

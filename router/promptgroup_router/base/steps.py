@@ -35,8 +35,8 @@ async def in_slices(steps: Generator[None, None, _Made], *, lasting: bool = Fals
 
     Args:
         steps: the generator.
-        lasting: whether what it makes lives long. Garbage collections do not visit it then: of a table with 8,000
-            replicas each would hold the loop for 50 ms.
+        lasting: whether garbage collections do not visit what it makes: of a table with 8,000 replicas, or a page about
+            them, each would hold the loop for 50 ms. It must not refer to itself.
     """
     clock = asyncio.get_running_loop().time
     until = clock() + SLICE_SECONDS

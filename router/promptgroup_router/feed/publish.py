@@ -51,7 +51,7 @@ class Publisher:
 
     async def publish_in_slices(self, table: RoutingTable, source: str) -> None:
         """Replace the table in use, as `publish` does; all that takes long is done while requests have their turn."""
-        changed = await in_slices(self._install_steps(table, source), lasting=True)
+        changed = await in_slices(self.install_steps(table, source), lasting=True)
         self._collect_seldom()
         if changed and self._copy is not None:
             await self._keep_copy(self._copy)
@@ -61,7 +61,7 @@ class Publisher:
 
         A group that the router fails at keeps its last good value, or is left out; the others are served.
         """
-        changed = at_once(self._install_steps(table, source))
+        changed = at_once(self.install_steps(table, source))
         if changed and self._copy is not None:
             self._write(self._copy, at_once(encode_steps(self._state.index.table)))
 
@@ -106,10 +106,10 @@ class Publisher:
             self.failed("copy")
             log.warning("copy of the table not read", extra=fields(file=self._copy, problem=error))
             return None
-        at_once(self._install_steps(table, "copy"))
+        at_once(self.install_steps(table, "copy"))
         return self._state.index.table
 
-    def _install_steps(self, given: RoutingTable, source: str) -> Generator[None, None, bool]:
+    def install_steps(self, given: RoutingTable, source: str) -> Generator[None, None, bool]:
         """Replace the table in use. Return False where the source has given the same one before."""
         last = self._state.index.table
         table = yield from unchanged_steps(given, last)
@@ -126,11 +126,13 @@ class Publisher:
                     extra=fault(fault_of_group, group=label),
                 )
             conflicts, error = yield from self._tried(table, source)
+        del last
         if error is not None:
             self.failed(source)
             log.error("the router fails at the table: the last good one stays in use", extra=fault(error))
             return self._state.loaded
         self._installed()
+        yield from self._state.release_steps()
         revisions, ready = 0, 0
         for group in table.groups:
             revisions += len(group.revisions)

@@ -23,7 +23,7 @@ from promptgroup_router.policy.retry_budget import RetryBudget
 from promptgroup_router.rings.aliases import AliasConflict
 from promptgroup_router.rings.building import build_index, index_steps, replaced_steps
 from promptgroup_router.rings.ids import member_parts
-from promptgroup_router.rings.index import Candidates, ClaimConflict, RoutingIndex
+from promptgroup_router.rings.index import Candidates, ClaimConflict, GroupEntry, RoutingIndex
 from promptgroup_router.rings.names import NameConflict
 from promptgroup_router.rings.remap import remap_steps
 from promptgroup_router.routing.admission_queue import AdmissionQueue
@@ -51,6 +51,8 @@ class Prepared(NamedTuple):
     view: RoutingIndex
     """Its index."""
     asks_callers: bool
+    stale: Sequence[GroupEntry]
+    """Groups of the index before that are not in this one."""
     replaced: Sequence[Candidates]
     """Candidates of the index before that are not in this one."""
     gone: Sequence[Labels]
@@ -130,6 +132,8 @@ class RouterState:
         self.prompt_digests = PromptDigests()
         """The prompts of clients that ask about the cache."""
         self.tracer = tracer
+        self._stale: list[object] = []
+        """What the last table had, until it is let go."""
         self._left: dict[Labels, float] = {}
         """Labels group and revision, or group alone, that have left the table → when it had them last."""
 
@@ -152,13 +156,14 @@ class RouterState:
 
         Nothing of it is used before `install`.
         """
+        yield from self.release_steps()
         yield from self._forget_steps(now)
         before = self.index
         view = yield from index_steps(table, before)
         moved = yield from remap_steps(before, view)
         yield from self.balancer.prepare(view, now)
         replaced = yield from replaced_steps(before, view)
-        gone, come = yield from _label_steps(before, view)
+        stale, gone, come = yield from _label_steps(before, view)
         kinds: set[AccessType] = set()
         for access, _ in view.accesses:
             kinds.add(self.authenticator.access(access).type)
@@ -179,7 +184,7 @@ class RouterState:
                 conflicts.append(conflict)
             yield
         asks_callers = bool(kinds - {AccessType.ANONYMOUS})
-        return Prepared(before, view, asks_callers, replaced, gone, come, gauges, tuple(conflicts))
+        return Prepared(before, view, asks_callers, stale, replaced, gone, come, gauges, tuple(conflicts))
 
     def install(
         self, table: RoutingTable, source: str, now: float, prepared: Prepared | None = None
@@ -199,6 +204,11 @@ class RouterState:
             prepared = at_once(self.prepare(table, now))
         self.balancer.install(prepared.view, now)
         self.index = prepared.view
+        # the last ones first: an index goes before its parts
+        before, parts = prepared.before, prepared.before.parts
+        self._stale += prepared.stale
+        self._stale += parts.models.values()
+        self._stale += (before.names, before.ready, before.draining, parts.labels, parts.oldest_first, parts.models)
         for candidates in prepared.replaced:
             candidates.validity.ended = True
         self.asks_callers = prepared.asks_callers
@@ -211,8 +221,18 @@ class RouterState:
             self._left.pop(labels, None)
         self.metrics.table_info.replace({(table.version, source): 1})
         for gauge, series in prepared.gauges:
-            gauge.put(series)
+            self._stale.append(gauge.put(series))
         return prepared.conflicts
+
+    def release_steps(self) -> Generator[None, None, None]:
+        """Let go what tables had that are not in use any more, one group or replica in each step.
+
+        Requests that began with it keep what they need. To let ten thousand groups go together takes 0.1 s.
+        """
+        yield from self.balancer.release_steps()
+        while self._stale:
+            self._stale.pop()
+            yield
 
     def _forget_steps(self, now: float) -> Generator[None, None, None]:
         """Drop the series of what left the table long ago: prompts come and go as long as a router runs."""
@@ -313,20 +333,25 @@ class _Told:
         return False
 
 
-def _label_steps(old: RoutingIndex, new: RoutingIndex) -> Generator[None, None, tuple[list[Labels], list[Labels]]]:
-    """Return the labels that an index has and a later one does not, and the other way round."""
+def _label_steps(
+    old: RoutingIndex, new: RoutingIndex
+) -> Generator[None, None, tuple[list[GroupEntry], list[Labels], list[Labels]]]:
+    """Return the groups of an index that a later one has not, the labels that it has not, and those that it adds."""
+    stale: list[GroupEntry] = []
     gone: list[Labels] = []
     come: list[Labels] = []
     for one, other, result in ((old, new, gone), (new, old, come)):
         for label, entry in one.parts.labels.items():
             there = other.parts.labels.get(label)
             if there is not entry:
+                if one is old:
+                    stale.append(entry)
                 if there is None:
                     result.append((label,))
                 shorts = {revision.short for revision in there.revisions} if there is not None else set()
                 result += [(label, revision.short) for revision in entry.revisions if revision.short not in shorts]
             yield
-    return gone, come
+    return stale, gone, come
 
 
 def _conflicts(view: RoutingIndex) -> tuple[Conflict, ...]:

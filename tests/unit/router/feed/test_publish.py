@@ -1,8 +1,11 @@
 import asyncio
+import sys
 from dataclasses import replace
 from types import SimpleNamespace
 
-from promptgroup_contract.table import ModelAlias, RoutingTable
+import pytest
+
+from promptgroup_contract.table import Engine, ModelAlias, RoutingTable, SlotState
 from promptgroup_router.base import steps
 from promptgroup_router.feed import publish, table_file
 from promptgroup_router.feed.publish import Publisher
@@ -166,3 +169,59 @@ def test_a_group_that_is_equal_stays_what_it_was():
     asyncio.run(case.publisher.publish_in_slices(table(group("a"), group("b", revision("C")), version="v2"), "file"))
     assert case.state.index.names["a"] is before.names["a"]
     assert case.state.index.names["b"] is not before.names["b"]
+
+
+def most_of_a_step(steps):
+    """Return the most instructions of the interpreter between two turns of others."""
+    counted = most = 0
+
+    def count(frame, event, _):
+        nonlocal counted
+        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        counted += event == "opcode"
+        return count
+
+    before = sys.gettrace()
+    sys.settrace(count)
+    try:
+        for _ in steps:
+            most, counted = max(most, counted), 0
+    finally:
+        sys.settrace(before)
+    return max(most, counted)
+
+
+def served_by(count):
+    return [
+        group(f"g{number}", revision(f"Prompt {number}. ", 2, engine=Engine("one", kv_tokens=1000)))
+        for number in range(count)
+    ]
+
+
+CHANGES = {
+    "the same again": lambda listed: [replace(each) for each in listed],
+    "a slot leaves": lambda listed: [
+        group("g0", revision("Prompt 0. ", (slot(0, SlotState.ABSENT), slot(1)), engine=Engine("one"))), *listed[1:]
+    ],
+    "a group comes": lambda listed: [*listed, group("more", revision("More."))],
+    "a group leaves": lambda listed: listed[1:],
+    "all leave": lambda _: [group("other", revision("Other."))],
+}  # fmt: skip
+STEP = 15_000
+"""Instructions of a step whatever the table has, such as the sorting of some values: half a millisecond."""
+OF_A_GROUP = 40
+"""Instructions that a step may have for each group: of ten thousand that is some milliseconds."""
+
+
+@pytest.mark.interpreted
+@pytest.mark.heavy
+@pytest.mark.parametrize("change", CHANGES)
+def test_no_step_of_a_change_does_more_than_a_little_for_each_group(change):
+    case, listed = Case(), served_by(300)
+    first = most_of_a_step(case.publisher.install_steps(RoutingTable(tuple(listed), "v1"), "kubernetes"))
+    then = most_of_a_step(
+        case.publisher.install_steps(RoutingTable(tuple(CHANGES[change](listed)), "v2"), "kubernetes")
+    )
+    assert max(first, then) < STEP + OF_A_GROUP * len(listed)
+    told = most_of_a_step(case.state.exposition_steps(1.0, 0))
+    assert told < STEP + OF_A_GROUP * len(listed)
