@@ -13,12 +13,14 @@ import gc
 import json
 import logging
 import resource
+import secrets
 import sys
 import time
 from collections.abc import Callable, Generator
 from dataclasses import replace
 from pathlib import Path
 
+from peering_cost import NOTES_A_SECOND, REPLICAS, Driver
 from python_part import BATCH, LOW, Bench, group, python, request
 from rich.console import Console
 from rich.table import Table
@@ -28,12 +30,22 @@ from promptgroup_contract.table import Group, RoutingTable, SlotState
 from promptgroup_router.admin import table_steps
 from promptgroup_router.base import build
 from promptgroup_router.base.exposition import PROMETHEUS
+from promptgroup_router.base.metrics import Metrics
 from promptgroup_router.base.steps import SLICE_SECONDS
 from promptgroup_router.explain import explain, parse_explain_request
 from promptgroup_router.feed.publish import Publisher
 from promptgroup_router.feed.table_file import encode_steps, parse_steps
+from promptgroup_router.peers.protocol import GossipProtocol
+from promptgroup_router.policy.balancer import Balancer
+from promptgroup_router.policy.gossip import LoadReport, PlacementReport
+from promptgroup_router.policy.health import Health
+from promptgroup_router.rings.building import build_index
+from promptgroup_router.rings.ids import MemberHash
 from promptgroup_router.routing.state import RouterState
 
+TICKS = 100
+"""Ticks of routers that tell each other, behind the first second."""
+TICK_SECONDS = 0.05
 RUNS = 3
 DONE = object()
 PASSING = {"the copy is encoded", "/explain"}
@@ -163,6 +175,69 @@ async def requests(sizes: list[tuple[int, int]], batches: int) -> Table:
     return shown
 
 
+def gossip(counts: list[int]) -> Table:
+    """One router among others that each tell 50 placements a second and 8 loads in every tick, without sockets."""
+    shown = Table("routers", "sent, kB/s", "received, kB/s", "datagrams/s, both", "CPU without the kernel, %", box=None)
+    for count in counts:
+        addresses = [("10.0.0.1", 1 + number) for number in range(count)]
+        key, now, wall = secrets.token_bytes(32), 100.0, 1e9
+        balancer = Balancer(Health())
+        served = decode_table({"format": 1, "version": "v", "groups": [group(0, REPLICAS)]})
+        balancer.install(build_index(served), now)
+        members = list(balancer.replicas.values())
+        routers = [GossipProtocol(balancer, Metrics(), 1)]
+        routers += [
+            GossipProtocol(Teller([each.key for each in members]), Metrics(), 2 + at) for at in range(count - 1)
+        ]
+        for at, router in enumerate(routers):
+            router.key = key
+            router.aim(addresses if not at else addresses[:1])
+        spent = sent = received = datagrams = 0
+        for tick in range(20 + TICKS):
+            now, wall = now + TICK_SECONDS, wall + TICK_SECONDS
+            told = [
+                (data, addresses[at])
+                for at, router in enumerate(routers[1:], 1)
+                for data, to in router.tick(now, wall)
+                if to == addresses[0]
+            ]
+            began = time.thread_time_ns()
+            for data, source in told:
+                routers[0].receive(data, source, now, wall)
+            out = list(routers[0].tick(now, wall))
+            took = time.thread_time_ns() - began
+            by_address = dict(zip(addresses, routers, strict=True))
+            for data, to in out:
+                if to != addresses[0]:
+                    by_address[to].receive(data, addresses[0], now, wall)
+            if tick >= 20:
+                spent += took
+                sent, received = sent + sum(len(data) for data, _ in out), received + sum(len(data) for data, _ in told)
+                datagrams += len(out) + len(told)
+        seconds = TICKS * TICK_SECONDS
+        cells = (sent / seconds / 1000, received / seconds / 1000, datagrams / seconds, spent / seconds / 1e7)
+        shown.add_row(str(count), *(f"{cell:,.1f}" for cell in cells))
+    return shown
+
+
+class Teller(Driver):
+    """A policy that tells the loads of these members."""
+
+    def __init__(self, members: list[MemberHash]) -> None:
+        super().__init__()
+        self._members, self._due = members, 0.0
+
+    def export(self, now: float) -> tuple[list[PlacementReport], list[LoadReport]]:
+        self._due += NOTES_A_SECOND * TICK_SECONDS
+        count, self._due = int(self._due), self._due % 1
+        self._session += count
+        placements = [
+            PlacementReport(self._session - each, self._members[each % len(self._members)], 11, 5, 3000)
+            for each in range(count)
+        ]
+        return placements, [LoadReport(member, 8, 24_000, 0.3, 0.05, int(now)) for member in self._members]
+
+
 def resident() -> float:
     """Return the memory of this process in MiB."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
@@ -174,17 +249,20 @@ def main() -> None:
     parser.add_argument("--groups", default="10,1000,10000", help="groups of the tables (default: %(default)s)")
     parser.add_argument("--slots", type=int, default=1000, help="slots of the group with many (default: %(default)s)")
     parser.add_argument("--batches", type=int, default=1200, help=f"of {BATCH} requests (default: %(default)s)")
-    parser.add_argument("--part", choices=("changes", "requests"), help="only this part")
+    parser.add_argument("--routers", default="2,10,100", help="that tell each other (default: %(default)s)")
+    parser.add_argument("--part", choices=("changes", "requests", "gossip"), help="only this part")
     given = parser.parse_args()
     logging.disable()
     console = Console(width=110)
     sizes = [int(each) for each in given.groups.split(",")]
     sys.stdout.write(f"{python()}, router {'compiled' if build.compiled() else 'interpreted'}\n")
-    if given.part != "requests":
+    if given.part in (None, "changes"):
         console.print(changes(sizes, 4))
-    if given.part != "changes":
+    if given.part in (None, "requests"):
         kinds = [*((size, 4) for size in sizes), (1, 4), (1, given.slots)]
         console.print(asyncio.run(requests(kinds, given.batches)))
+    if given.part in (None, "gossip"):
+        console.print(gossip([int(each) for each in given.routers.split(",")]))
 
 
 if __name__ == "__main__":
