@@ -8,10 +8,9 @@ from hypothesis import strategies as st
 from promptgroup_contract.access import ANYBODY
 from promptgroup_contract.table import Engine, ModelAlias, RoutingTable, Sharing, SlotState
 from promptgroup_router.base.steps import at_once
-from promptgroup_router.feed.unchanged import unchanged_steps
 from promptgroup_router.policy.balancer import Balancer
 from promptgroup_router.policy.health import Health
-from promptgroup_router.rings.building import build_index, index_steps, replaced_steps
+from promptgroup_router.rings.building import build_index, index_steps, replaced_steps, unchanged_steps
 from promptgroup_router.routing.state import RouterState
 from support.keys import BY_KEY
 from support.tables import group, revision, slot

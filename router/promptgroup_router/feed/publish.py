@@ -11,8 +11,8 @@ from promptgroup_router.base.logs import fault, fields
 from promptgroup_router.base.steps import at_once, in_slices
 from promptgroup_router.feed import table_file
 from promptgroup_router.feed.table_file import encode_steps
-from promptgroup_router.feed.unchanged import unchanged_steps
 from promptgroup_router.rings.aliases import AliasConflict
+from promptgroup_router.rings.building import unchanged_steps
 from promptgroup_router.rings.index import ClaimConflict
 from promptgroup_router.rings.names import NameConflict
 from promptgroup_router.routing.sound_part import sound_part

@@ -98,6 +98,22 @@ def index_steps(table: RoutingTable, before: RoutingIndex | None = None) -> Gene
     )
 
 
+def unchanged_steps(table: RoutingTable, last: RoutingTable) -> Generator[None, None, RoutingTable]:
+    """Return a table that has the groups of the last one where they are equal, compared one in each step.
+
+    It is the last one itself where nothing differs.
+    """
+    known = {full_name(group): group for group in last.groups}
+    groups: list[Group] = []
+    for group in table.groups:
+        had = known.get(full_name(group))
+        groups.append(had if had is not None and (had is group or had == group) else group)
+        yield
+    # groups that are the same objects are not compared again
+    made = RoutingTable(tuple(groups), table.version)
+    return last if made == last else made
+
+
 def replaced_steps(old: RoutingIndex, new: RoutingIndex) -> Generator[None, None, list[Candidates]]:
     """Return the candidates of an index that a later one does not have any more, in steps of a group or a model."""
     replaced: list[Candidates] = []
