@@ -475,8 +475,8 @@ class Balancer:
 
     def _made(self, view: RoutingIndex, now: float) -> Generator[None, None, _Members]:
         made = _Members(view)
-        for replica in self._processes.values():
-            self._clock = max(self._clock, replica.tokens_written)
+        for running in self._processes.values():
+            self._clock = max(self._clock, running.tokens_written)
             yield
         for group in view.groups:
             for revision in group.revisions:

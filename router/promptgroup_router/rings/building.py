@@ -133,7 +133,7 @@ def replaced_steps(old: RoutingIndex, new: RoutingIndex) -> Generator[None, None
 
 
 class _Naming(NamedTuple):
-    """Who has which name."""
+    """The groups by name, and what follows from names."""
 
     names: Mapping[str, GroupEntry]
     oldest_first: tuple[str, ...]

@@ -23,8 +23,8 @@ def own_steps(group: Group, label: str, entry: GroupEntry | None) -> Generator[N
     """Return the members of a group, made one in each step; those that it had before are the same objects."""
     members: dict[MemberId, Member] = {}
     for revision_entry in entry.revisions if entry is not None else ():
-        for member in (*revision_entry.candidates.ready, *revision_entry.candidates.draining):
-            members[member.id] = member
+        for had in (*revision_entry.candidates.ready, *revision_entry.candidates.draining):
+            members[had.id] = had
     own: Own = []
     for revision in group.revisions:
         ready, draining = list[Member](), list[Member]()

@@ -48,7 +48,7 @@ nothing that its own group's rules keep from it."""
 
 
 class Validity:
-    """Whether candidates are those of the table in use, for all copies of them."""
+    """The mark of candidates, and of all copies of them, that a later table has replaced."""
 
     __slots__ = ("ended",)
 
@@ -107,7 +107,7 @@ class Candidates:
     access: Access | None = None
     """The access of those who send them, which says if engines get their credentials; None for the default."""
     validity: Validity = field(default_factory=Validity, compare=False, repr=False)
-    """Whether a later table has other members, or the same at other addresses."""
+    """Says if a later table has other members, or the same at other addresses."""
     members: tuple[Member, ...] = field(init=False, compare=False, repr=False)
     """`ready`, followed by `lent`."""
     by_id: dict[MemberId, Member] = field(init=False, compare=False, repr=False)
@@ -274,7 +274,7 @@ class Lenders:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What an index hands on to the next one."""
+    """Parts that an index hands on to the next one."""
 
     labels: Mapping[str, GroupEntry]
     """`namespace/name` → group."""
@@ -313,7 +313,7 @@ class RoutingIndex:
     alias_conflicts: tuple[AliasConflict, ...]
     name_conflicts: tuple[NameConflict, ...]
     parts: Parts = field(compare=False, repr=False)
-    """What the next index is made from."""
+    """The parts from which the next index is made."""
 
     def rules_of_replicas(self, group: Group) -> CallerRules:
         """Return the rules for what a group's replicas hold, which may be of requests that no group declares."""

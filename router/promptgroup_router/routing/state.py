@@ -60,7 +60,7 @@ class Prepared(NamedTuple):
     come: Sequence[Labels]
     """Those that it has in addition."""
     gauges: Sequence[tuple[Counter, dict[Labels, Series]]]
-    """What is told of it."""
+    """Gauges that tell of it, with their series."""
     conflicts: tuple[Conflict, ...]
     """Conflicts that were not there before."""
 
@@ -133,7 +133,7 @@ class RouterState:
         """The prompts of clients that ask about the cache."""
         self.tracer = tracer
         self._stale: list[object] = []
-        """What the last table had, until it is let go."""
+        """Parts of the last table, until they are let go."""
         self._left: dict[Labels, float] = {}
         """Labels group and revision, or group alone, that have left the table → when it had them last."""
 
