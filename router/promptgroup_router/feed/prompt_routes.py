@@ -227,7 +227,9 @@ class Routes:
 
 def _sources(group: Group | None) -> Iterator[RouteSource]:
     """Yield the prompts that the revisions of a group name."""
-    for revision in group.revisions if group is not None else ():
+    if group is None:
+        return
+    for revision in group.revisions:
         if revision.prompt_from is not None:
             yield RouteSource(group.namespace, revision.prompt_from, revision.fingerprint)
 

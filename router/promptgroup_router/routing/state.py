@@ -323,14 +323,14 @@ class _Told:
         self._view, self._left = view, left
 
     def __contains__(self, labels: object) -> bool:
-        match labels:
-            case (str(group),):
-                return group == UNMATCHED or group in self._view.parts.labels or labels in self._left
-            case (str(group), str(revision)):
-                entry = self._view.parts.labels.get(group)
-                here = entry is not None and any(item.short == revision for item in entry.revisions)
-                return here or labels in self._left
-        return False
+        if labels in self._left or labels == (UNMATCHED,):
+            return True
+        if not isinstance(labels, tuple) or not labels:
+            return False
+        entry = self._view.parts.labels.get(labels[0])
+        return entry is not None and (
+            len(labels) == 1 or any(revision.short == labels[1] for revision in entry.revisions)
+        )
 
 
 def _label_steps(
