@@ -209,6 +209,10 @@ bench-picker: setup envoy ## What a request costs picker, Envoy and router, from
 bench-router: setup ## The same beside HAProxy, Envoy and routers of engines, as ratios: 15 min (ARGS="--quick", "--install")
 	@PYTHONPATH=tests $(RUN) python -m bench.router $(ARGS)
 
+.PHONY: bench-scale
+bench-scale: setup $(COMPILED)/.built ## A router with 10,000 groups, 1,000 slots, 100 routers: longest step of a change, cost of a request, gossip: 3 min
+	@$(COMPILED)/bin/python tests/bench/router_scale.py $(ARGS)
+
 .PHONY: research
 research: setup ## What the simulator and its policies must pass: apart from make check, run nightly
 	$(RUN) mypy -p promptgroup_research

@@ -48,6 +48,19 @@ def decode_table(data: object) -> RoutingTable:
     Raises:
         TableError: the value is no table, has an unknown format, or has a field that cannot be used.
     """
+    table = check_table(data)
+    groups: dict[str, Group] = {}
+    for index, item in enumerate(table.get("groups", [])):
+        add_group(groups, decode_entry(index, item))
+    return RoutingTable(tuple(groups.values()), table.get("version", ""))
+
+
+def check_table(data: object) -> Mapping[str, Any]:
+    """Return the object of a table file, whose groups are not looked at.
+
+    Raises:
+        TableError: the value is no table, or has an unknown format.
+    """
     table = _object(data, "table")
     _check_format(table, "table")
     version, listed = table.get("version", ""), table.get("groups", [])
@@ -55,18 +68,24 @@ def decode_table(data: object) -> RoutingTable:
         raise TableError(f"table: version is {shown(version)}, expected a string")
     if not isinstance(listed, list):
         raise TableError(f"table: groups is {kind_of(listed)}, expected a list")
-    groups: dict[str, Group] = {}
-    for index, item in enumerate(listed):
-        entry = _object(item, f"groups[{index}]")
-        for key in ("namespace", "name"):
-            if not isinstance(entry.get(key), str):
-                raise TableError(f"groups[{index}]: {key} is {shown(entry.get(key))}, expected a string")
-        group = decode_group(entry["namespace"], entry["name"], entry)
-        name = f"{group.namespace}/{group.name}"
-        if name in groups:
-            raise TableError(f"groups: {name} is listed twice")
-        groups[name] = group
-    return RoutingTable(tuple(groups.values()), version)
+    return table
+
+
+def decode_entry(index: int, item: object) -> Group:
+    """Return a group of a table file, which stands there at an index; raises TableError."""
+    entry = _object(item, f"groups[{index}]")
+    for key in ("namespace", "name"):
+        if not isinstance(entry.get(key), str):
+            raise TableError(f"groups[{index}]: {key} is {shown(entry.get(key))}, expected a string")
+    return decode_group(entry["namespace"], entry["name"], entry)
+
+
+def add_group(groups: dict[str, Group], group: Group) -> None:
+    """Add a group of a table file to those before it, by full name; raises TableError if it is listed twice."""
+    name = f"{group.namespace}/{group.name}"
+    if name in groups:
+        raise TableError(f"groups: {name} is listed twice")
+    groups[name] = group
 
 
 def decode_group(namespace: str, name: str, spec: object) -> Group:

@@ -15,8 +15,8 @@ from promptgroup_contract.encoding import encode_group
 from promptgroup_router.admin_guard import AdminGuard
 from promptgroup_router.base.errors import ApiError
 from promptgroup_router.base.exposition import TextFormat, accepted
+from promptgroup_router.base.steps import in_slices
 from promptgroup_router.explain import explain, parse_explain_request
-from promptgroup_router.feed.publish import in_slices
 from promptgroup_router.http11.reader import HttpRequest
 from promptgroup_router.proxy.downstream import ActiveRequest, ClientConnection
 from promptgroup_router.routing.state import RouterState
@@ -33,6 +33,9 @@ explained by a table file."""
 JSON = b"application/json"
 JSON_LINES = b"application/jsonl"
 TEXT = b"text/plain; charset=utf-8"
+
+BLOCK_PIECES = 1000
+"""Pieces of an answer that are joined in one step."""
 
 log = logging.getLogger("promptgroup.router")
 
@@ -52,6 +55,55 @@ def check_request(guard: AdminGuard, client: ClientConnection, request: HttpRequ
     if method not in allowed:
         name = allowed[0].decode()
         raise ApiError(405, f"this path only allows {name}: use it", code="method_not_allowed", allow=name)
+
+
+def table_steps(state: RouterState, now: float) -> Generator[None, None, bytes]:
+    """Return the table in use and what is known of its replicas as JSON, written in steps of a group or a replica."""
+    view, blocks = state.index, list[bytes]()
+    pieces = [b'{\n  "version": ', orjson.dumps(view.table.version), b',\n  "groups": [']
+    comma = b"\n    "
+    for group in view.table.groups:
+        shown = {"namespace": group.namespace, "name": group.name, **encode_group(group)}
+        pieces += (comma, _indented(shown, 4))
+        comma = b",\n    "
+        if len(pieces) > BLOCK_PIECES:
+            blocks, pieces = [*blocks, b"".join(pieces)], []
+        yield
+    pieces.append(b"\n  ]")
+    conflicts = (
+        ("conflicts", view.conflicts),
+        ("aliasConflicts", view.alias_conflicts),
+        ("nameConflicts", view.name_conflicts),
+        ("moves", list(state.moves.documents(now))),
+    )
+    for name, result in conflicts:
+        pieces.append(b',\n  "%b": %b' % (name.encode(), _indented(result, 2)))
+        yield
+    pieces.append(b',\n  "replicas": {')
+    comma = b"\n    "
+    for id_, replica in list(state.balancer.replicas.items()):
+        known = {
+            "inFlight": replica.in_flight,
+            "inFlightOfPeers": replica.peer_in_flight,
+            "waitSeconds": round(replica.wait(now) + replica.late(now), 3),
+            "stepSeconds": round(replica.step, 4),
+            "liveSessions": len(replica.live),
+            "liveTokens": round(replica.live.tokens),
+            "kvTokens": replica.costs.kv_tokens,
+            "prefillTokensPerSecond": round(replica.costs.rate),
+        }
+        pieces += (comma, orjson.dumps(id_), b": ", _indented(known, 4))
+        comma = b",\n    "
+        if len(pieces) > BLOCK_PIECES:
+            blocks, pieces = [*blocks, b"".join(pieces)], []
+        yield
+    pieces.append(b"\n  }\n}")
+    return b"".join([*blocks, *pieces])
+
+
+def _indented(value: object, depth: int) -> bytes:
+    """Return JSON whose lines behind the first have so many spaces more; no string has a line end."""
+    return orjson.dumps(value, option=orjson.OPT_INDENT_2).replace(b"\n", b"\n" + b" " * depth)
 
 
 class PendingAnswer:
@@ -155,7 +207,7 @@ class Admin:
         return None
 
     async def _metrics(self, client: ClientConnection, form: TextFormat) -> None:
-        text = await in_slices(self._state.exposition_steps(self._clock(), self._connections(), form))
+        text = await in_slices(self._state.exposition_steps(self._clock(), self._connections(), form), lasting=True)
         client.answer(200, [(b"content-type", form.content_type)], text.encode())
 
     def _explain(self, client: ClientConnection, question: bytes) -> None:
@@ -171,39 +223,8 @@ class Admin:
         client.answer(200, [(b"content-type", JSON)], orjson.dumps({"purged": purged}))
 
     async def _tell_table(self, client: ClientConnection) -> None:
-        client.answer(200, [(b"content-type", JSON)], await in_slices(self._table()))
-
-    def _table(self) -> Generator[None, None, bytes]:
-        view, replicas = self._state.index, self._state.balancer.replicas
-        groups = []
-        for group in view.table.groups:
-            groups.append({"namespace": group.namespace, "name": group.name, **encode_group(group)})
-            yield
-        now = self._clock()
-        shown = {}
-        for id_, replica in list(replicas.items()):
-            shown[id_] = {
-                "inFlight": replica.in_flight,
-                "inFlightOfPeers": replica.peer_in_flight,
-                "waitSeconds": round(replica.wait(now) + replica.late(now), 3),
-                "stepSeconds": round(replica.step, 4),
-                "liveSessions": len(replica.live),
-                "liveTokens": round(replica.live.tokens),
-                "kvTokens": replica.costs.kv_tokens,
-                "prefillTokensPerSecond": round(replica.costs.rate),
-            }
-            yield
-        return orjson.dumps(
-            {
-                "version": view.table.version,
-                "groups": groups,
-                "conflicts": view.conflicts,
-                "aliasConflicts": view.alias_conflicts,
-                "nameConflicts": view.name_conflicts,
-                "replicas": shown,
-                "moves": list(self._state.moves.documents(now)),
-            },
-            option=orjson.OPT_INDENT_2,
+        client.answer(
+            200, [(b"content-type", JSON)], await in_slices(table_steps(self._state, self._clock()), lasting=True)
         )
 
     def _unmatched(self) -> bytes:

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from promptgroup_contract import table
-from promptgroup_router.rings.index import build_index
+from promptgroup_router.rings.building import build_index
 from promptgroup_router.rings.remap import remapped_shares
 from promptgroup_router.rings.ring import Ring
 

@@ -29,8 +29,8 @@ from promptgroup_router.decision.record import RequestRecord
 from promptgroup_router.policy.balancer import Balancer
 from promptgroup_router.policy.demand import Demand
 from promptgroup_router.policy.health import Health
+from promptgroup_router.rings.building import build_index
 from promptgroup_router.rings.ids import PrefixKey
-from promptgroup_router.rings.index import build_index
 from promptgroup_router.routing.match import MatchedBy
 from promptgroup_router.routing.moves import Moves
 from promptgroup_router.routing.route import Rewrite, Route

@@ -9,7 +9,7 @@ from promptgroup_router.apis.usage import Usage
 from promptgroup_router.policy.balancer import Balancer
 from promptgroup_router.policy.demand import Demand
 from promptgroup_router.policy.health import Health
-from promptgroup_router.rings.index import build_index
+from promptgroup_router.rings.building import build_index
 from support.examples import examples
 from support.tables import group, revision, table
 

@@ -14,8 +14,8 @@ from promptgroup_router.apis.request import ApiKind, parse
 from promptgroup_router.apis.tokens import Tokens
 from promptgroup_router.base.errors import ApiError
 from promptgroup_router.policy.session_locations import SessionLocations
+from promptgroup_router.rings.building import build_index
 from promptgroup_router.rings.claims import LONGEST, Claim, Claims, common_length
-from promptgroup_router.rings.index import build_index
 from promptgroup_router.routing.match import ByContent, NoMatch, match_group
 from promptgroup_router.routing.near_miss import UnmatchedPrompt
 from promptgroup_router.routing.points import feature_of
@@ -59,7 +59,13 @@ declarations = st.lists(st.tuples(namespaces, texts, tools, st.booleans()), max_
 def claim_of(number, namespace, text, spelled, known):
     fields = revision(text, tools=spelled)
     return Claim(
-        number, namespace, fields.fingerprint, len(text.encode()), text if known else None, spelled if known else ""
+        number,
+        namespace,
+        fields.fingerprint,
+        len(text.encode()),
+        text if known else None,
+        spelled if known else "",
+        age=((False, ""), f"{number:09}"),
     )
 
 

@@ -15,8 +15,9 @@ from promptgroup_router.policy.balancer import Balancer, Pick
 from promptgroup_router.policy.demand import Demand
 from promptgroup_router.policy.health import Health
 from promptgroup_router.prefixes.prompt_marks import NEAR, step_at
+from promptgroup_router.rings.building import build_index
 from promptgroup_router.rings.ids import PrefixKey
-from promptgroup_router.rings.index import Candidates, RoutingIndex, build_index
+from promptgroup_router.rings.index import Candidates, RoutingIndex
 from promptgroup_router.routing.admission_queue import AdmissionQueue
 
 MODEL = "model"

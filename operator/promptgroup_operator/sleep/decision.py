@@ -42,7 +42,7 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True)
-class Rest:
+class SleepDecision:
     """The decision."""
 
     asleep: bool
@@ -52,7 +52,7 @@ class Rest:
     """True from a request that wakes the group until a replica is warm."""
 
 
-def decide(sizing: SizingSpec, seen: Seen, desired: int, now: datetime) -> Rest:
+def decide(sizing: SizingSpec, seen: Seen, desired: int, now: datetime) -> SleepDecision:
     """Return whether a group sleeps.
 
     Args:
@@ -65,12 +65,12 @@ def decide(sizing: SizingSpec, seen: Seen, desired: int, now: datetime) -> Rest:
     slept_since = parse_time(seen.standing.since)
     if slept_since is not None:
         if seen.calls.at is not None and seen.calls.at > slept_since - idle_after / 2:
-            return Rest(asleep=False, since=None, starting=True)
-        return Rest(asleep=True, since=slept_since)
+            return SleepDecision(asleep=False, since=None, starting=True)
+        return SleepDecision(asleep=True, since=slept_since)
     idle = _idle_since(seen, now)
     if idle is not None and now - idle >= idle_after and desired <= 1:
-        return Rest(asleep=True, since=now)
-    return Rest(asleep=False, since=idle, starting=seen.standing.woken != "" and not seen.ready)
+        return SleepDecision(asleep=True, since=now)
+    return SleepDecision(asleep=False, since=idle, starting=seen.standing.woken != "" and not seen.ready)
 
 
 def _idle_since(seen: Seen, now: datetime) -> datetime | None:
@@ -87,7 +87,7 @@ def _idle_since(seen: Seen, now: datetime) -> datetime | None:
     return max(idle, min(seen.calls.at, now)) if seen.calls.at is not None else idle
 
 
-def sized(awake: SizingDecision, rest: Rest, sizing: SizingSpec) -> SizingDecision:
+def sized(awake: SizingDecision, rest: SleepDecision, sizing: SizingSpec) -> SizingDecision:
     """Return the number of replicas of a group that may sleep, from the one that its load asks for."""
     history = replace(awake.history, idle_since=None if rest.asleep else rest.since)
     awake = replace(awake, history=history)

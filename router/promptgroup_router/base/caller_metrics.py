@@ -3,8 +3,10 @@
 A request finds one object for its caller and group, whose numbers become series when somebody asks for them.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Container, Generator
 from typing import TYPE_CHECKING
+
+from promptgroup_router.base.steps import at_once
 
 if TYPE_CHECKING:
     from promptgroup_router.base.metrics import Counter
@@ -91,22 +93,37 @@ class CallerMetrics:
         return self._begin(group, caller)
 
     def tell(self) -> None:
-        """Write the series."""
-        used = [(group, label, use) for group, callers in self._groups.items() for label, use in callers.items()]
-        self.requests.replace(
-            {(group, label, str(code)): n for group, label, use in used for code, n in use.requests.items()}
-        )
-        self.limited.replace({(group, label, code): n for group, label, use in used for code, n in use.limited.items()})
-        known = [item for item in used if (item[2].requests or item[2].unmetered) and item[1]]
-        self.prompt_tokens.replace({(group, label): use.prompt_tokens for group, label, use in known})
-        self.cached_tokens.replace({(group, label): use.cached_tokens for group, label, use in known})
-        self.answer_tokens.replace({(group, label): use.answer_tokens for group, label, use in known})
-        self.kept_tokens.replace({(group, label): use.kept_tokens for group, label, use in known})
-        self.unmetered.replace({(group, label): use.unmetered for group, label, use in known})
+        """Write the series at once: see `tell_steps`."""
+        at_once(self.tell_steps())
 
-    def keep(self, groups: Collection[str]) -> None:
-        """Drop the series of other groups."""
-        self._groups = {group: callers for group, callers in self._groups.items() if group in groups}
+    def tell_steps(self) -> Generator[None, None, None]:
+        """Write the series, in steps of a caller of a group."""
+        result: list[tuple[Counter, dict[tuple[str, ...], float]]] = [
+            (self.requests, {}), (self.limited, {}), (self.prompt_tokens, {}), (self.cached_tokens, {}),
+            (self.answer_tokens, {}), (self.kept_tokens, {}), (self.unmetered, {}),
+        ]  # fmt: skip
+        requests, limited, prompt, cached, answer, kept, unmetered = (values for _, values in result)
+        for group, callers in list(self._groups.items()):
+            for label, use in list(callers.items()):
+                for code, number in use.requests.items():
+                    requests[group, label, str(code)] = number
+                for reason, number in use.limited.items():
+                    limited[group, label, reason] = number
+                if label and (use.requests or use.unmetered):
+                    place = group, label
+                    prompt[place], cached[place], answer[place] = (
+                        use.prompt_tokens,
+                        use.cached_tokens,
+                        use.answer_tokens,
+                    )
+                    kept[place], unmetered[place] = use.kept_tokens, use.unmetered
+                yield
+        for counter, values in result:
+            counter.put((yield from counter.series_steps(values)))
+
+    def keep(self, result: Container[tuple[str, ...]]) -> None:
+        """Drop the series of groups whose label is not told."""
+        self._groups = {group: callers for group, callers in self._groups.items() if (group,) in result}
 
     def _begin(self, group: str, caller: str) -> CallerUse:
         label = caller

@@ -24,9 +24,10 @@ class TextFormat(NamedTuple):
         named = name.removesuffix(TOTAL) if self.openmetrics and kind == "counter" else name
         return f"# HELP {named} {help_text}", f"# TYPE {named} {kind}"
 
-    def page(self, lines: Iterable[str]) -> str:
-        """Return a whole page."""
-        return "".join(f"{line}\n" for line in lines) + ("# EOF\n" if self.openmetrics else "")
+    @property
+    def end(self) -> str:
+        """The last line of a page."""
+        return "# EOF\n" if self.openmetrics else ""
 
 
 PROMETHEUS = TextFormat(b"text/plain; version=0.0.4; charset=utf-8", openmetrics=False)

@@ -3,14 +3,14 @@
 Label values come from the routing table and from fixed lists, never from clients: the table bounds their number.
 """
 
-from collections.abc import Collection, Generator, Iterable, Mapping
+from collections.abc import Container, Generator, Iterable, Mapping
 from itertools import accumulate
 
 from promptgroup_router.base.caller_metrics import CallerMetrics
 from promptgroup_router.base.exposition import PROMETHEUS, Exemplar, TextFormat, number
 from promptgroup_router.base.request_series import RequestSeries
 from promptgroup_router.base.series import Observations, Series
-from promptgroup_router.base.steps import at_once
+from promptgroup_router.base.steps import at_once, sorted_steps
 
 LATENCY_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
 """Seconds: from a cached first token on a small model to a long reasoning answer."""
@@ -23,6 +23,27 @@ CACHED_BUCKETS = tuple(tenth / 10 for tenth in range(11))
 """Shares of a prompt; the first bucket counts prompts of which nothing was cached."""
 
 PREFIX = "promptgroup_router_"
+PAGE_LINES = 2000
+"""Lines of the exposition that are joined in one step."""
+
+
+class Page:
+    """A page of the exposition, whose lines are joined as they come."""
+
+    def __init__(self) -> None:
+        self._blocks: list[str] = []
+        self._lines: list[str] = []
+
+    def add(self, lines: Iterable[str]) -> None:
+        """Add lines."""
+        self._lines += lines
+        if len(self._lines) >= PAGE_LINES:
+            self._blocks.append("\n".join((*self._lines, "")))
+            self._lines = []
+
+    def text(self, form: TextFormat) -> str:
+        """Return the whole page."""
+        return "".join((*self._blocks, *(f"{line}\n" for line in self._lines), form.end))
 
 
 class Counter:
@@ -40,7 +61,7 @@ class Counter:
     @property
     def values(self) -> dict[tuple[str, ...], float]:
         """The values by labels, as of now."""
-        return {labels: series.value for labels, series in self._told()}
+        return {labels: series.value for labels, series in at_once(self._told())}
 
     def series(self, labels: tuple[str, ...]) -> Series:
         """Return the series of these labels."""
@@ -53,29 +74,47 @@ class Counter:
         """Add to the value of these labels."""
         self.series(labels).add(amount)
 
-    def keep(self, labels: tuple[str, ...], desired: Collection[tuple[str, ...]]) -> None:
+    def keep_steps(self, labels: tuple[str, ...], desired: Container[tuple[str, ...]]) -> Generator[None, None, None]:
         """Drop the series whose first labels are these, and whose values of them are not wanted."""
         if self._labels[: len(labels)] == labels:
-            self._series = {
-                result: observations
-                for result, observations in self._series.items()
-                if result[: len(labels)] in desired
-            }
+            for result in list(self._series):
+                if result[: len(labels)] not in desired:
+                    self._series.pop(result, None)
+                yield
 
     def replace(self, values: Mapping[tuple[str, ...], float]) -> None:
         """Replace all values of a gauge."""
-        self._series = {labels: Series(value, told=1) for labels, value in values.items()}
+        self.put(at_once(self.series_steps(values)))
 
-    def lines(self, form: TextFormat = PROMETHEUS) -> Iterable[str]:
-        """Yield the lines of the exposition."""
-        yield from form.heading(self.name, self._help, self._kind)
-        for labels, series in self._told():
-            yield f"{self.name}{_braces(self._labels, labels)} {number(series.value)}"
+    @staticmethod
+    def series_steps(values: Mapping[tuple[str, ...], float]) -> Generator[None, None, dict[tuple[str, ...], Series]]:
+        """Return the series of a gauge that has these values, made in steps."""
+        made: dict[tuple[str, ...], Series] = {}
+        for labels, value in values.items():
+            made[labels] = Series(value, told=1)
+            yield
+        return made
 
-    def _told(self) -> list[tuple[tuple[str, ...], Series]]:
+    def put(self, series: dict[tuple[str, ...], Series]) -> dict[tuple[str, ...], Series]:
+        """Replace all series of a gauge. Return those that it had."""
+        before, self._series = self._series, series
+        return before
+
+    def line_steps(self, form: TextFormat, page: Page) -> Generator[None, None, None]:
+        """Append the lines of the exposition, in steps of a line."""
+        page.add(form.heading(self.name, self._help, self._kind))
+        result = yield from self._told()
+        result.reverse()
+        while result:  # each is let go at once: together they take some milliseconds
+            labels, series = result.pop()
+            page.add((f"{self.name}{_braces(self._labels, labels)} {number(series.value)}",))
+            yield
+
+    def _told(self) -> Generator[None, None, list[tuple[tuple[str, ...], Series]]]:
         """Return the series that are told, by labels, in the order in which something was first added to them."""
-        result = [(labels, series) for labels, series in self._series.items() if series.told]
-        return sorted(result, key=lambda item: item[1].told)
+        result = [(labels, series) for labels, series in list(self._series.items()) if series.told]
+        yield
+        return (yield from sorted_steps(result, lambda item: item[1].told))
 
 
 _NO_EXEMPLARS: dict[int, Exemplar] = {}
@@ -96,7 +135,7 @@ class LatencyHistogram:
     @property
     def values(self) -> dict[tuple[str, ...], Observations]:
         """The observations by labels."""
-        return dict(self._told())
+        return dict(at_once(self._told()))
 
     def series(self, labels: tuple[str, ...]) -> Observations:
         """Return the series of these labels."""
@@ -109,32 +148,38 @@ class LatencyHistogram:
         """Add an observation."""
         self.series(labels).record(value)
 
-    def keep(self, labels: tuple[str, ...], desired: Collection[tuple[str, ...]]) -> None:
+    def keep_steps(self, labels: tuple[str, ...], desired: Container[tuple[str, ...]]) -> Generator[None, None, None]:
         """Drop the series whose first labels are these, and whose values of them are not wanted."""
         if self._labels[: len(labels)] == labels:
-            self._series = {
-                result: observations
-                for result, observations in self._series.items()
-                if result[: len(labels)] in desired
-            }
+            for result in list(self._series):
+                if result[: len(labels)] not in desired:
+                    self._series.pop(result, None)
+                yield
 
-    def lines(self, form: TextFormat = PROMETHEUS) -> Iterable[str]:
-        """Yield the lines of the exposition."""
-        yield from form.heading(self.name, self._help, "histogram")
+    def line_steps(self, form: TextFormat, page: Page) -> Generator[None, None, None]:
+        """Append the lines of the exposition, in steps of a series."""
+        page.add(form.heading(self.name, self._help, "histogram"))
         bounds = [*(repr(float(bound)) for bound in self._buckets), "+Inf"]  # as OpenMetrics wants them
-        for labels, observations in self._told():
-            exemplars = observations.exemplars if form.openmetrics else _NO_EXEMPLARS
-            for at, (bound, total) in enumerate(zip(bounds, accumulate(observations.counts), strict=True)):
+        result = yield from self._told()
+        result.reverse()
+        while result:
+            labels, known = result.pop()
+            lines: list[str] = []
+            exemplars = known.exemplars if form.openmetrics else _NO_EXEMPLARS
+            for at, (bound, total) in enumerate(zip(bounds, accumulate(known.counts), strict=True)):
                 exemplar = exemplars.get(at)
                 example = exemplar.text() if exemplar is not None else ""
-                yield f"{self.name}_bucket{_braces((*self._labels, 'le'), (*labels, bound))} {total}{example}"
-            yield f"{self.name}_sum{_braces(self._labels, labels)} {number(observations.sum)}"
-            yield f"{self.name}_count{_braces(self._labels, labels)} {sum(observations.counts)}"
+                lines.append(f"{self.name}_bucket{_braces((*self._labels, 'le'), (*labels, bound))} {total}{example}")
+            lines.append(f"{self.name}_sum{_braces(self._labels, labels)} {number(known.sum)}")
+            lines.append(f"{self.name}_count{_braces(self._labels, labels)} {sum(known.counts)}")
+            page.add(lines)
+            yield
 
-    def _told(self) -> list[tuple[tuple[str, ...], Observations]]:
+    def _told(self) -> Generator[None, None, list[tuple[tuple[str, ...], Observations]]]:
         """Return the series that are told, by labels, in the order in which something was first added to them."""
-        result = [(labels, series) for labels, series in self._series.items() if series.told]
-        return sorted(result, key=lambda item: item[1].told)
+        result = [(labels, series) for labels, series in list(self._series.items()) if series.told]
+        yield
+        return (yield from sorted_steps(result, lambda item: item[1].told))
 
 
 class Metrics:
@@ -432,13 +477,17 @@ class Metrics:
             self._of_requests[key] = of_request
         return of_request
 
-    def keep(self, labels: tuple[str, ...], desired: Collection[tuple[str, ...]]) -> None:
-        """Drop the series that begin with these labels, and whose values of them are not wanted."""
-        self._of_requests.clear()  # some of them are of what is dropped
+    def keep(self, labels: tuple[str, ...], desired: Container[tuple[str, ...]]) -> None:
+        """Drop series at once: see `keep_steps`."""
+        at_once(self.keep_steps(labels, desired))
+
+    def keep_steps(self, labels: tuple[str, ...], desired: Container[tuple[str, ...]]) -> Generator[None, None, None]:
+        """Drop the series that begin with these labels, and whose values of them are not wanted, in steps of one."""
         if labels == ("group",):
-            self.callers.keep({item[0] for item in desired if len(item) == 1})
+            self.callers.keep(desired)
         for metric in self.all:
-            metric.keep(labels, desired)
+            yield from metric.keep_steps(labels, desired)
+        self._of_requests.clear()  # some of them are of what is dropped
 
     def text(self, form: TextFormat = PROMETHEUS) -> str:
         """Return the exposition at once."""
@@ -446,13 +495,11 @@ class Metrics:
 
     def text_steps(self, form: TextFormat = PROMETHEUS) -> Generator[None, None, str]:
         """Return the exposition, written in steps of a line: thousands of replicas have several each."""
-        self.callers.tell()
-        lines = []
+        yield from self.callers.tell_steps()
+        page = Page()
         for metric in self.all:
-            for line in metric.lines(form):
-                lines.append(line)
-                yield
-        return form.page(lines)
+            yield from metric.line_steps(form, page)
+        return page.text(form)
 
     def _counter(self, name: str, help_text: str, labels: tuple[str, ...] = (), kind: str = "counter") -> Counter:
         counter = Counter(name, help_text, labels, kind)

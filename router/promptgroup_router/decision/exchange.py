@@ -28,6 +28,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Literal
 
+from promptgroup_contract.table import RoutingTable
 from promptgroup_router.apis.usage import Usage
 from promptgroup_router.base.errors import NO_REPLICA_SECONDS, NO_ROOM_SECONDS, ApiError, Failure
 from promptgroup_router.policy.balancer import NoMemberLeftError, Pick
@@ -111,8 +112,9 @@ Failed = Begun | Literal[Action.CUT]
 class Exchange:
     """The state of one request from its first pick to its end."""
 
-    __slots__ = ("_candidates", "_deadline", "_demand", "_got", "_leaving", "_lost", "_lost_at", "_pick", "_present",
-                 "_refused", "_relays", "_retries", "_settled", "_stale", "_state", "_tried")  # fmt: skip
+    __slots__ = ("_candidates", "_deadline", "_demand", "_got", "_leaving", "_lost", "_lost_at", "_pick",
+                 "_present", "_refused", "_relays", "_renewed_by", "_retries", "_settled", "_stale", "_state",
+                 "_tried")  # fmt: skip
 
     def __init__(self, state: RouterState, candidates: Candidates, demand: Demand, deadline: float) -> None:
         self._state = state
@@ -120,6 +122,8 @@ class Exchange:
         """Those that the request began with."""
         self._present = candidates
         """Those of them that are left, as of the table that was in use when a member was last asked for."""
+        self._renewed_by: RoutingTable | None = None
+        """That table; None while they are those that the request began with."""
         self._demand = demand
         self._deadline = deadline
         self._pick: Pick | None = None
@@ -392,8 +396,9 @@ class Exchange:
         """Pick another slot, or wait; None if there is no slot to try."""
         if self._got >= MAX_TRIES or self._lost >= MAX_LOST or len(self._tried) >= MAX_SLOTS:
             return None
-        if self._present.table is not self._state.index.table:
+        if self._candidates.validity.ended and self._renewed_by is not self._state.index.table:
             # from those that it began with: a slot that was away may be back
+            self._renewed_by = self._state.index.table
             self._present = renewed(self._candidates, self._state.index)
         if self._tried:
             if not self._others(now):

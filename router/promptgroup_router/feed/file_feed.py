@@ -5,8 +5,9 @@ import contextlib
 import logging
 from pathlib import Path
 
-from promptgroup_contract.table import TableError
+from promptgroup_contract.table import Group, TableError
 from promptgroup_router.base.logs import fields
+from promptgroup_router.base.steps import at_once, in_slices
 from promptgroup_router.feed import table_file
 from promptgroup_router.feed.publish import Publisher
 
@@ -28,6 +29,8 @@ class FileFeed:
         """The file that was read last, good or bad; None to read it whatever it is."""
         self._problem = ""
         """The reason why the table of the file is not in use; empty while it is in use."""
+        self._known: dict[bytes, Group] = {}
+        """Hash of a group's text in the file → the group."""
         self._wake = asyncio.Event()
 
     def reload(self) -> None:
@@ -38,7 +41,7 @@ class FileFeed:
     async def run(self) -> None:
         """Follow the file until cancelled."""
         while True:
-            self.look()
+            await self._look_in_slices()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(POLL_SECONDS):
                     await self._wake.wait()
@@ -49,26 +52,50 @@ class FileFeed:
 
         The table in use is confirmed only while it is that of the file.
         """
+        if self._has_changed():
+            try:
+                content = table_file.content_of(self._path)
+                table = at_once(table_file.parse_steps(content, str(self._path), self._known))
+            except (OSError, TableError) as error:
+                self._refuse(error)
+                return
+            self._problem = ""
+            self._publisher.publish(table, "file")
+            self._publisher.confirm()
+
+    async def _look_in_slices(self) -> None:
+        """Do what `look` does, while requests have their turn."""
+        if self._has_changed():
+            try:
+                content = await asyncio.to_thread(table_file.content_of, self._path)
+                steps = table_file.parse_steps(content, str(self._path), self._known)
+                table = await in_slices(steps, lasting=True)
+            except (OSError, TableError) as error:
+                self._refuse(error)
+                return
+            self._problem = ""
+            await self._publisher.publish_in_slices(table, "file")
+            self._publisher.confirm()
+
+    def _has_changed(self) -> bool:
+        """Return True if the file is to be read; confirm its table where it is not."""
         try:
             status = self._path.stat()
-            stamp = (status.st_mtime_ns, status.st_ino, status.st_size)
-            if stamp == self._read:
-                if not self._problem:
-                    self._publisher.confirm()
-                return
-            table = table_file.read(self._path)
         except OSError as error:
-            self._read = None  # as without a free descriptor, which says nothing of the file: read it again
-            self._failed(str(error))
-            return
-        except TableError as error:
-            self._read = stamp
-            self._failed(str(error))
-            return
+            self._refuse(error)
+            return False
+        stamp = (status.st_mtime_ns, status.st_ino, status.st_size)
+        if stamp == self._read:
+            if not self._problem:
+                self._publisher.confirm()
+            return False
         self._read = stamp
-        self._problem = ""
-        self._publisher.publish(table, "file")
-        self._publisher.confirm()
+        return True
+
+    def _refuse(self, error: OSError | TableError) -> None:
+        if isinstance(error, OSError):
+            self._read = None  # as without a free descriptor, which says nothing of the file: read it again
+        self._failed(str(error))
 
     def _failed(self, problem: str) -> None:
         if problem == self._problem:

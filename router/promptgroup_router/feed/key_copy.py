@@ -90,7 +90,7 @@ class KeyCopy:
         if versions == self._written:
             return
         try:
-            replace_file(self._path, orjson.dumps(self._content()))
+            replace_file(self._path, [orjson.dumps(self._content())])
         except OSError as error:
             log.warning("copy of the keys not written", extra=fields(file=self._path, problem=error))
             return

@@ -15,9 +15,10 @@ from promptgroup_contract import names
 from promptgroup_contract.messages import read_messages
 from promptgroup_contract.table import MESSAGES_KEY, SYSTEM_KEY, TOOLS_KEY, Prompt, RoutingTable, TableError
 from promptgroup_router.base.logs import fields
+from promptgroup_router.base.steps import in_slices
 from promptgroup_router.feed.kube_api import KubeApi, KubeError, object_path
 from promptgroup_router.feed.prompt_routes import Expired, RouteChange, Routes, RouteSource
-from promptgroup_router.feed.publish import Publisher, in_slices
+from promptgroup_router.feed.publish import Publisher
 from promptgroup_router.feed.slot_address import Network
 
 log = logging.getLogger("promptgroup.table")
@@ -30,6 +31,12 @@ LAST_BACKOFF = 30.0
 """Most seconds to wait: an API server that is back is found within this time."""
 GATHER_SECONDS = 0.05
 """Events within this time become one new table: a rollout writes several routes at once."""
+
+REST = 3
+"""Times as long as a table took to make is the pause before the next one, so that routes which change all the time take
+a quarter of the processor at most."""
+FETCHES = 32
+"""Most prompts that are fetched at a time."""
 
 _PLURALS = {"ConfigMap": "configmaps", "Secret": "secrets"}
 
@@ -53,6 +60,7 @@ class KubernetesFeed:
         self._tried: set[str] = set()
         self._lost: set[str] = set()
         self._listed = start is not None
+        self._fetches = asyncio.Semaphore(FETCHES)
         self._fetching: dict[RouteSource, asyncio.Task[None]] = {}
         self._wake: dict[str, asyncio.Event] = {namespace: asyncio.Event() for namespace in namespaces}
 
@@ -63,16 +71,18 @@ class KubernetesFeed:
 
     async def run(self) -> None:
         """Follow until cancelled."""
+        now = asyncio.get_running_loop().time
         async with asyncio.TaskGroup() as tasks:
             for namespace in self._namespaces:
                 tasks.create_task(self._follow(namespace))
             while True:
                 await self._changed.wait()
                 self._changed.clear()
+                began = now()
                 for source in self._routes.missing() - self._fetching.keys():
                     self._fetching[source] = tasks.create_task(self._fetch(source))
                 await self._publish()
-                await asyncio.sleep(GATHER_SECONDS)
+                await asyncio.sleep(max(GATHER_SECONDS, REST * (now() - began)))
 
     async def _publish(self) -> None:
         # the first table waits until each namespace was tried: its groups would be unknown for a moment
@@ -145,10 +155,12 @@ class KubernetesFeed:
         """Fetch a prompt's text while a route names it."""
         backoff = FIRST_BACKOFF
         plural = _PLURALS.get(source.ref.kind, "")
-        while source in self._routes.missing():
+        while self._routes.misses(source):
             try:
                 path = object_path("/api/v1", source.namespace, plural, source.ref.name)
-                self._routes.learn(source, prompt_of(source, await self._api.get(path)))
+                async with self._fetches:
+                    result = await self._api.get(path)
+                self._routes.learn(source, prompt_of(source, result))
                 self._changed.set()
             except (KubeError, TableError) as error:
                 log.warning(

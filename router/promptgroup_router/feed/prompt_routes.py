@@ -3,7 +3,7 @@
 A route that cannot be read keeps its last good value; a namespace that cannot be listed keeps its last good routes.
 """
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -13,7 +13,7 @@ import xxhash
 from promptgroup_contract.encoding import decode_steps, encode_table
 from promptgroup_contract.fingerprint import Fingerprint
 from promptgroup_contract.table import Group, Prompt, PromptRef, Revision, RoutingTable, TableError
-from promptgroup_router.base.steps import at_once
+from promptgroup_router.base.steps import at_once, sorted_steps
 from promptgroup_router.feed.slot_address import Network, check_steps
 from promptgroup_router.rings.room import Room, Size, size_of
 
@@ -57,11 +57,18 @@ class Routes:
         self._groups: dict[tuple[str, str], Group] = {}
         self._prompts: dict[RouteSource, Prompt] = {}
         self._room = Room()
-        self._digests: dict[tuple[str, str], tuple[Group, bytes]] = {}
-        """Namespace and name → a group as it was in the last table, and the hash of its content."""
+        self._sources: dict[RouteSource, dict[tuple[str, str], None]] = {}
+        """A prompt → namespaces and names of the routes that name it."""
+        self._changed: dict[tuple[str, str], None] = {}
+        """Namespaces and names of routes that came, changed or left since the last table."""
+        self._made: dict[tuple[str, str], tuple[Group, bytes]] = {}
+        """Namespace and name → a group with the known prompts as it was in the last table, and the hash of its
+        content."""
+        self._order: list[tuple[str, str]] = []
+        """Namespaces and names of the last table, in its order."""
         for group in start.groups if start is not None else ():
             if group.namespace in namespaces:
-                self._groups[group.namespace, group.name] = group
+                self._set(group.namespace, group.name, group)
                 slots = sum(len(revision.slots) for revision in group.revisions)
                 self._room.take(group.namespace, group.name, Size(len(group.revisions), slots))
                 for revision in group.revisions:
@@ -82,13 +89,18 @@ class Routes:
         """
         if not isinstance(listed, Mapping) or not isinstance(listed.get("items"), list):
             raise TableError(f"namespace {namespace}: the API server's answer is not a list")
-        named = {(namespace, _name(item)): item for item in listed["items"]}
-        for key in [key for key in self._groups if key[0] == namespace and key not in named]:
-            del self._groups[key]
+        items = listed["items"]
+        names = {_name(item) for item in items}
+        for key in [key for key in self._groups if key[0] == namespace and key[1] not in names]:
+            self._set(*key, None)
             self._room.leave(*key)
+            yield
         problems = []
-        for (_, name), item in named.items():
-            problem = yield from self._put(namespace, name, item)
+        # each is let go once it is read: to let thousands go together takes a tenth of a second
+        items.reverse()
+        while items:
+            item = items.pop()
+            problem = yield from self._put(namespace, _name(item), item)
             if problem:
                 problems.append(problem)
             yield
@@ -114,7 +126,7 @@ class Routes:
                 problem = yield from self._put(namespace, _name(item), item)
                 return RouteChange(_version(item), (problem,) if problem else ())
             case "DELETED":
-                self._groups.pop((namespace, _name(item)), None)
+                self._set(namespace, _name(item), None)
                 self._room.leave(namespace, _name(item))
                 return RouteChange(_version(item))
             case "BOOKMARK":
@@ -127,18 +139,17 @@ class Routes:
     def learn(self, source: RouteSource, prompt: Prompt) -> None:
         """Keep the verified text of a revision's prompt."""
         self._prompts[source] = prompt
+        self._changed |= self._sources.get(source, {})
 
     def missing(self) -> set[RouteSource]:
         """Return the prompts that routes name and whose text is not known; drop texts that no route names."""
-        named = {
-            RouteSource(group.namespace, revision.prompt_from, revision.fingerprint)
-            for group in self._groups.values()
-            for revision in group.revisions
-            if revision.prompt_from is not None
-        }
-        for source in self._prompts.keys() - named:
+        for source in [source for source in self._prompts if source not in self._sources]:
             del self._prompts[source]
-        return named - self._prompts.keys()
+        return {source for source in self._sources if source not in self._prompts}
+
+    def misses(self, source: RouteSource) -> bool:
+        """Return True if a route names a prompt whose text is not known."""
+        return source in self._sources and source not in self._prompts
 
     def table(self) -> RoutingTable:
         """Return the table of all routes at once: see `table_steps`."""
@@ -147,25 +158,48 @@ class Routes:
     def table_steps(self) -> Generator[None, None, RoutingTable]:
         """Return the table of all routes with the known prompts, made in steps of a group.
 
-        Its version is a hash of its content, for which those groups alone are read that have changed.
+        Groups that have not changed are the same objects as in the table before. Its version is a hash of its content,
+        for which those groups alone are read that have changed.
         """
-        digests, self._digests = self._digests, {}
-        table_hash = xxhash.xxh3_64()
-        groups = []
-        for key, route in sorted(self._groups.items(), key=lambda item: item[0]):  # as they are now: events go on
-            group = self._with_prompts(route)
-            before = digests.get(key)
-            if before is not None and before[0] == group:
-                group, digest = before
-            else:
+        changed, self._changed = self._changed, {}  # events go on between the steps
+        moved = False
+        for key in changed:
+            route = self._groups.get(key)
+            if route is None:
+                moved = self._made.pop(key, None) is not None or moved
+                continue
+            group, before = self._with_prompts(route), self._made.get(key)
+            moved = moved or before is None
+            if before is None or before[0] != group:
                 encoded = encode_table(RoutingTable((group,)))
                 yield
-                digest = xxhash.xxh3_64_digest(orjson.dumps(encoded))
-            self._digests[key] = group, digest
+                self._made[key] = group, xxhash.xxh3_64_digest(orjson.dumps(encoded))
+            yield
+        if moved:
+            self._order = yield from sorted_steps(list(self._made), tuple)
+        table_hash = xxhash.xxh3_64()
+        groups = []
+        for key in self._order:
+            group, digest = self._made[key]
             table_hash.update(digest)
             groups.append(group)
             yield
         return RoutingTable(tuple(groups), table_hash.hexdigest())
+
+    def _set(self, namespace: str, name: str, group: Group | None) -> None:
+        """Take a route's group in the place of the one that it had; None for a route that is gone."""
+        key = namespace, name
+        before = self._groups.pop(key, None)
+        for source in set(_sources(before)):
+            del self._sources[source][key]
+            if not self._sources[source]:
+                del self._sources[source]
+        for source in _sources(group):
+            self._sources.setdefault(source, {})[key] = None
+        if group is not None:
+            self._groups[key] = group
+        if before is not None or group is not None:
+            self._changed[key] = None
 
     def _put(self, namespace: str, name: str, item: object) -> Generator[None, None, str]:
         spec = item.get("spec") if isinstance(item, Mapping) else None
@@ -177,7 +211,7 @@ class Routes:
             self._room.check(namespace, name, size)  # other namespaces may have taken room between the steps
         except TableError as error:
             return str(error)
-        self._groups[namespace, name] = group
+        self._set(namespace, name, group)
         self._room.take(namespace, name, size)
         return ""
 
@@ -189,6 +223,15 @@ class Routes:
             return revision
         source = RouteSource(group.namespace, revision.prompt_from, revision.fingerprint)
         return replace(revision, prompt=self._prompts.get(source))
+
+
+def _sources(group: Group | None) -> Iterator[RouteSource]:
+    """Yield the prompts that the revisions of a group name."""
+    if group is None:
+        return
+    for revision in group.revisions:
+        if revision.prompt_from is not None:
+            yield RouteSource(group.namespace, revision.prompt_from, revision.fingerprint)
 
 
 def _name(item: object) -> str:

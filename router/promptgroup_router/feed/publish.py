@@ -1,55 +1,27 @@
 """Installs tables: replaces the one in use, writes a copy to disk, logs what changed."""
 
 import asyncio
-import contextlib
 import gc
 import logging
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
-from typing import TypeVar
 
 from promptgroup_contract.table import RoutingTable, TableError
 from promptgroup_router.base.logs import fault, fields
+from promptgroup_router.base.steps import at_once, in_slices
 from promptgroup_router.feed import table_file
+from promptgroup_router.feed.table_file import encode_steps
 from promptgroup_router.rings.aliases import AliasConflict
+from promptgroup_router.rings.building import unchanged_steps
 from promptgroup_router.rings.index import ClaimConflict
 from promptgroup_router.rings.names import NameConflict
 from promptgroup_router.routing.sound_part import sound_part
-from promptgroup_router.routing.state import Conflict, Prepared, RouterState
+from promptgroup_router.routing.state import Conflict, RouterState
 
 log = logging.getLogger("promptgroup.table")
 
-SLICE_SECONDS = 0.005
-"""Time for which work in steps holds the event loop before others have their turn."""
 COLLECT_SECONDS = 3600.0
 """Time between collections that visit everything: each holds the loop for a tenth of a second."""
-
-_Made = TypeVar("_Made")
-
-
-async def in_slices(steps: Generator[None, None, _Made], *, lasting: bool = False) -> _Made:
-    """Run a generator to its end, and let others have their turn between its steps. Return what it returns.
-
-    Args:
-        steps: the generator.
-        lasting: whether what it makes lives long. Garbage collections do not visit it then: of a table with 8,000
-            replicas each would hold the loop for 50 ms.
-    """
-    clock = asyncio.get_running_loop().time
-    until = clock() + SLICE_SECONDS
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            if lasting:
-                gc.freeze()
-            made: _Made = end.value
-            return made
-        if clock() >= until:
-            if lasting:
-                gc.freeze()
-            await asyncio.sleep(0)
-            until = clock() + SLICE_SECONDS
 
 
 class Publisher:
@@ -78,34 +50,30 @@ class Publisher:
         self._collected = clock()
 
     async def publish_in_slices(self, table: RoutingTable, source: str) -> None:
-        """Replace the table in use, as `publish` does; its index is built while requests have their turn."""
-        if self._state.loaded and table == self._given:
-            return
-        prepared = None
-        # a fault is found again, and told of its group, where the index is built at once
-        with contextlib.suppress(Exception):
-            prepared = await in_slices(self._state.prepare(table, self._clock()), lasting=True)
-        self._install(table, source, prepared)
+        """Replace the table in use, as `publish` does; all that takes long is done while requests have their turn."""
+        changed = await in_slices(self.install_steps(table, source), lasting=True)
         self._collect_seldom()
-        if self._copy is not None and self._state.loaded:
-            # encoding a large table takes a while, and the disk may take longer
-            await asyncio.to_thread(self._write, self._copy, self._state.index.table)
+        if changed and self._copy is not None:
+            await self._keep_copy(self._copy)
 
     def publish(self, table: RoutingTable, source: str) -> None:
         """Replace the table in use.
 
         A group that the router fails at keeps its last good value, or is left out; the others are served.
         """
-        if self._state.loaded and table == self._given:
-            return
-        self._install(table, source)
-        if self._copy is not None and self._state.loaded:
-            self._write(self._copy, self._state.index.table)
+        changed = at_once(self.install_steps(table, source))
+        if changed and self._copy is not None:
+            self._write(self._copy, at_once(encode_steps(self._state.index.table)))
+
+    async def _keep_copy(self, copy: Path) -> None:
+        """Write a copy: pieces in slices, since encoding holds the loop wherever it runs, and the disk in a thread."""
+        content = await in_slices(encode_steps(self._state.index.table))
+        await asyncio.to_thread(self._write, copy, content)
 
     @staticmethod
-    def _write(copy: Path, table: RoutingTable) -> None:
+    def _write(copy: Path, content: Sequence[bytes]) -> None:
         try:
-            table_file.write(copy, table)
+            table_file.replace_file(copy, content)
         except OSError as error:
             log.warning("copy of the table not written", extra=fields(file=copy, problem=error))
 
@@ -138,44 +106,56 @@ class Publisher:
             self.failed("copy")
             log.warning("copy of the table not read", extra=fields(file=self._copy, problem=error))
             return None
-        self._install(table, "copy")
+        at_once(self.install_steps(table, "copy"))
         return self._state.index.table
 
-    def _install(self, given: RoutingTable, source: str, prepared: Prepared | None = None) -> None:
-        self._given = given
+    def install_steps(self, given: RoutingTable, source: str) -> Generator[None, None, bool]:
+        """Replace the table in use. Return False where the source has given the same one before."""
         last = self._state.index.table
-        table, conflicts, error = given, *self._tried(given, source, prepared)
+        table = yield from unchanged_steps(given, last)
+        if self._state.loaded and table == self._given:
+            return False
+        self._given = table
+        conflicts, error = yield from self._tried(table, source)
         if error is not None:
-            table, faults = sound_part(given, last)
+            table, faults = yield from sound_part(table, last)
             for label, fault_of_group in faults.items():
                 self.failed(source)
                 log.error(
                     "the router fails at a group: its last good value stays in use, or it is not served",
                     extra=fault(fault_of_group, group=label),
                 )
-            conflicts, error = self._tried(table, source)
+            conflicts, error = yield from self._tried(table, source)
+        del last
         if error is not None:
             self.failed(source)
             log.error("the router fails at the table: the last good one stays in use", extra=fault(error))
-            return
+            return self._state.loaded
         self._installed()
-        revisions = [revision for group in table.groups for revision in group.revisions]
-        ready = sum(slot.state == "Ready" for revision in revisions for slot in revision.slots)
+        yield from self._state.release_steps()
+        revisions, ready = 0, 0
+        for group in table.groups:
+            revisions += len(group.revisions)
+            ready += sum(slot.state == "Ready" for revision in group.revisions for slot in revision.slots)
+            yield
         log.info(
             "table",
             extra=fields(
-                source=source, version=table.version, groups=len(table.groups), revisions=len(revisions), ready=ready
+                source=source, version=table.version, groups=len(table.groups), revisions=revisions, ready=ready
             ),
         )
         for conflict in conflicts:
-            text, subject = _told(conflict)
-            log.warning(text, extra=fields(group=conflict.group, keeper=conflict.keeper, **subject))
+            result, subject = _told(conflict)
+            log.warning(result, extra=fields(group=conflict.group, keeper=conflict.keeper, **subject))
+            yield
+        return True
 
     def _tried(
-        self, table: RoutingTable, source: str, prepared: Prepared | None = None
-    ) -> tuple[tuple[Conflict, ...], Exception | None]:
+        self, table: RoutingTable, source: str
+    ) -> Generator[None, None, tuple[tuple[Conflict, ...], Exception | None]]:
         """Return the new conflicts of a table that is served from here on, or the error by which it is not."""
         try:
+            prepared = yield from self._state.prepare(table, self._clock())
             return self._state.install(table, source, self._clock(), prepared), None
         except Exception as error:  # noqa: BLE001 # a fault of the router at one team's group, which no other must feel
             return (), error

@@ -38,6 +38,6 @@ class PurgeFile:
     def save(self, purges: Purges) -> None:
         """Replace the file."""
         try:
-            replace_file(self._path, purges.encode())
+            replace_file(self._path, [purges.encode()])
         except OSError as error:
             log.warning("copy of the purges not written", extra=fields(file=self._path, problem=error))

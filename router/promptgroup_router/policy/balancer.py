@@ -7,13 +7,14 @@ first token with `first_token`, and then exactly one of `end` and `release`.
 Does no I/O and reads no clock; `now` is in monotonic seconds.
 """
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from promptgroup_contract import table
 from promptgroup_router.apis.session_key import SessionKey
 from promptgroup_router.apis.usage import Usage
+from promptgroup_router.base.steps import at_once
 from promptgroup_router.policy.costs import EngineCosts
 from promptgroup_router.policy.demand import Demand
 from promptgroup_router.policy.expected_ttft import ANSWER, TRUST, ExpectedTtft, ReplicaCost, has_been, held
@@ -111,6 +112,25 @@ def _process(member: Member) -> EngineProcess:
     return (member.address, member.incarnation) if member.incarnation else (member.id, "")
 
 
+class _Members:
+    """The records of a table's members."""
+
+    __slots__ = ("costs", "gone", "hashes", "keys", "processes", "replicas", "successors", "turns", "view")
+
+    def __init__(self, view: RoutingIndex) -> None:
+        self.view = view
+        self.replicas: dict[MemberId, ReplicaLoad] = {}
+        self.processes: dict[EngineProcess, ReplicaLoad] = {}
+        self.costs: dict[str, EngineCosts] = {}
+        self.hashes: dict[MemberId, MemberHash] = {}
+        self.keys: dict[MemberHash, MemberId] = {}
+        self.turns: dict[str, int] = {}
+        self.gone: list[ReplicaLoad] = []
+        """Those of processes that are not among them any more."""
+        self.successors: list[ReplicaLoad] = []
+        """Those of processes that take a slot over which another one has until then."""
+
+
 class Balancer:
     """Chooses members by the policy of their candidates."""
 
@@ -122,8 +142,10 @@ class Balancer:
         """Process → its load estimate."""
         self._in_flight: dict[MemberId, int] = {}
         """Member id → requests of this router in flight there, for members that have any."""
-        self._prepared: dict[MemberId, ReplicaLoad] = {}
-        """Those of members that the next table adds."""
+        self._prepared: _Members | None = None
+        """Those of the next table, once they are made."""
+        self._gone: list[object] = []
+        """Records of the last table, until they are let go."""
         self.locations = SessionLocations()
         self.sessions = Sessions()
         self._health = health
@@ -441,77 +463,120 @@ class Balancer:
     # --- The table -------------------------------------------------------------------------------------------------
 
     def prepare(self, view: RoutingIndex, now: float) -> Generator[None, None, None]:
-        """Make the load estimates of the members that a table adds, one in each step: `install` takes them at once."""
-        self._prepared = {}
-        for revision in (revision for group in view.groups for revision in group.revisions):
-            figures = revision.revision.engine
-            costs = EngineCosts(figures.kv_tokens, figures.prefill_rate, figures.step_tokens)
-            for member in (*revision.candidates.ready, *revision.candidates.draining):
-                process = self._processes.get(_process(member)) or self.replicas.get(member.id)
-                if process is None or process.incarnation != member.incarnation:
-                    self._prepared[member.id] = ReplicaLoad(member_hash(member.id), member.incarnation, costs, now)
-                yield
+        """Make in steps what `install` takes of a table: nothing of it is used before."""
+        self._prepared = None
+        self._prepared = yield from self._made(view, now)
+
+    def release_steps(self) -> Generator[None, None, None]:
+        """Let go the records of the last table, one in each step: together they take a tenth of a second."""
+        while self._gone:
+            self._gone.pop()
+            yield
+
+    def _made(self, view: RoutingIndex, now: float) -> Generator[None, None, _Members]:
+        made = _Members(view)
+        for running in self._processes.values():
+            self._clock = max(self._clock, running.tokens_written)
+            yield
+        for group in view.groups:
+            for revision in group.revisions:
+                kind = self._kind(revision, made)
+                for member in (*revision.candidates.ready, *revision.candidates.draining):
+                    id_, process = member.id, _process(member)
+                    known = self.replicas.get(id_)
+                    made.hashes[id_] = key = self._hash(id_)
+                    made.keys[key] = id_
+                    replica = made.processes.get(process)
+                    if replica is None:
+                        standing = self._processes.get(process)
+                        replica = self._replica(member, standing or known, kind, now, made)
+                        replica.key = key
+                        made.processes[process] = replica
+                    if known is not replica:
+                        # the operator has warmed it for this prompt, too
+                        replica.touch(revision.prefix, revision.revision.tokens)
+                    made.replicas[id_] = replica
+                    yield
+            yield
+        yield from self._finish(made)
+        return made
+
+    def _finish(self, made: "_Members") -> Generator[None, None, None]:
+        """Find what follows from a table's members: who is gone, how many share their costs, whose turn it is."""
+        for process, replica in self._processes.items():
+            if made.processes.get(process) is not replica:
+                made.gone.append(replica)
+            yield
+        kinds: dict[int, int] = {}
+        for replica in made.processes.values():
+            kinds[id(replica.costs)] = kinds.get(id(replica.costs), 0) + 1
+            yield
+        for kind in made.costs.values():
+            kind.in_use.replicas = max(1, kinds.get(id(kind), 0))
+            yield
+        for group in made.view.groups:
+            for revision in group.revisions:
+                turn = self._turns.get(revision.candidates.id)
+                if turn is not None:
+                    made.turns[revision.candidates.id] = turn
+            yield
+
+    def _kind(self, revision: RevisionEntry, made: "_Members") -> EngineCosts:
+        """Return the costs of a revision's engines, which those of its group with the same settings share."""
+        key = revision.label + revision.revision.engine.settings
+        figures = revision.revision.engine
+        kind = self._costs.get(key) or made.costs.get(key)
+        if kind is None:
+            kind = EngineCosts(figures.kv_tokens, figures.prefill_rate, figures.step_tokens)
+            kind.in_use.requests = self._requests  # a prompt may be lent replicas of another kind
+        elif figures.kv_tokens:
+            kind.set_capacity(figures.kv_tokens)
+        kind.set_copies(figures.copy_rate, revision.revision.tokens)
+        made.costs[key] = kind
+        self._remember_tier1(revision.prefix, revision.revision.tokens)
+        return kind
 
     def install(self, view: RoutingIndex, now: float) -> None:
         """Adopt the members of a new table and drop the state of members that are gone."""
-        revisions = [revision for group in view.groups for revision in group.revisions]
-        replicas, self.replicas = self.replicas, {}
-        processes, self._processes = self._processes, {}
-        hashes, self._hashes = self._hashes, {}
+        made, self._prepared = self._prepared, None
+        if made is None or made.view is not view:
+            made = at_once(self._made(view, now))
+        replicas = self.replicas
         # of those that leave now, too: another process may take their slots over in a later table
-        self._clock = max([self._clock, *(replica.tokens_written for replica in replicas.values())])
-        costs, self._costs = self._costs, {}
-        for revision in revisions:
-            key = revision.label + revision.revision.engine.settings
-            figures = revision.revision.engine
-            kind = costs.get(key) or self._costs.get(key)
-            if kind is None:
-                kind = EngineCosts(figures.kv_tokens, figures.prefill_rate, figures.step_tokens)
-                kind.in_use.requests = self._requests  # a prompt may be lent replicas of another kind
-            elif figures.kv_tokens:
-                kind.set_capacity(figures.kv_tokens)
-            kind.set_copies(figures.copy_rate, revision.revision.tokens)
-            self._costs[key] = kind
-            self._remember_tier1(revision.prefix, revision.revision.tokens)
-            for member in (*revision.candidates.ready, *revision.candidates.draining):
-                id_, process = member.id, _process(member)
-                self._hashes[id_] = hashes[id_] if id_ in hashes else member_hash(id_)
-                replica = self._processes.get(process)
-                if replica is None:
-                    standing = processes.get(process)
-                    replica = self._replica(revision, member, standing or replicas.get(id_), kind, now)
-                    replica.key = self._hashes[id_]
-                    self._processes[process] = replica
-                if replicas.get(id_) is not replica:
-                    # the operator has warmed it for this prompt, too
-                    replica.touch(revision.prefix, revision.revision.tokens)
-                self.replicas[id_] = replica
-        stayed = {id_ for id_ in self._in_flight if id_ in replicas and replicas[id_] is self.replicas.get(id_)}
-        self._in_flight = {id_: count for id_, count in self._in_flight.items() if id_ in stayed}
-        kinds = Counter(id(replica.costs) for replica in self._processes.values())
-        for kind in self._costs.values():
-            kind.in_use.replicas = max(1, kinds[id(kind)])
-        self._keys = {key: id_ for id_, key in self._hashes.items()}
-        self._prepared = {}
-        known_ids = {revision_entry.candidates.id for revision_entry in revisions}
-        self._turns = {id_: turn for id_, turn in self._turns.items() if id_ in known_ids}
+        self._clock = max([self._clock, *(replica.tokens_written for replica in made.gone)])
+        for replica in made.successors:
+            self._start(replica, now)
+            replica.inherited = now
+        self._in_flight = {
+            id_: count
+            for id_, count in self._in_flight.items()
+            if id_ in replicas and replicas[id_] is made.replicas.get(id_)
+        }
+        turns = {id_: self._turns.get(id_, turn) for id_, turn in made.turns.items()}
+        self._gone += made.gone
+        self._gone += (replicas, self._processes, self._costs, self._hashes, self._keys, self._turns)
+        self.replicas, self._processes, self._costs = made.replicas, made.processes, made.costs
+        self._hashes, self._keys, self._turns = made.hashes, made.keys, turns
 
     def _replica(
-        self, revision: RevisionEntry, member: Member, replica_load: ReplicaLoad | None, costs: EngineCosts, now: float
+        self, member: Member, replica_load: ReplicaLoad | None, costs: EngineCosts, now: float, made: _Members
     ) -> ReplicaLoad:
         if replica_load is not None and replica_load.incarnation == member.incarnation:
             replica_load.costs = costs
             return replica_load
-        replica = self._prepared.get(member.id)
-        if replica is None or replica.incarnation != member.incarnation:
-            replica = ReplicaLoad(member_hash(member.id), member.incarnation, costs, now)
+        replica = ReplicaLoad(self._hash(member.id), member.incarnation, costs, now)
         replica.begin(costs, now)
-        # a new process has an empty cache: its clock starts where no earlier record is believed
         if replica_load is not None:
-            replica.inherited = now
-        self._clock += costs.kv_tokens
-        replica.written = self._clock
+            made.successors.append(replica)
+        else:
+            self._start(replica, now)
         return replica
+
+    def _start(self, replica: ReplicaLoad, now: float) -> None:
+        """Begin the clock of a process, whose cache is empty, where no record of an earlier one is believed."""
+        replica.since = now
+        self._clock += replica.costs.kv_tokens
+        replica.written = self._clock
 
     def _hash(self, member: MemberId) -> MemberHash:
         return self._hashes[member] if member in self._hashes else member_hash(member)

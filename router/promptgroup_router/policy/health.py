@@ -12,7 +12,7 @@ A trial that tells nothing within TRIAL_SECONDS is followed by another. A record
 incarnation behind the same slot starts with a clean one. Does no I/O and reads no clock; `now` is in monotonic seconds.
 """
 
-from collections.abc import Collection
+from collections.abc import Container
 from dataclasses import dataclass, replace
 
 from promptgroup_router.rings.ids import MemberId
@@ -96,7 +96,7 @@ class Health:
         if self._records:
             self._records.pop(member, None)
 
-    def keep(self, members: Collection[MemberId]) -> None:
+    def keep(self, members: Container[MemberId]) -> None:
         """Drop the records of all other members."""
-        for member in self._records.keys() - set(members):
+        for member in [record for record in self._records if record not in members]:
             del self._records[member]

@@ -18,6 +18,8 @@ from promptgroup_router.policy.working_set import WorkingSet
 from promptgroup_router.prefixes.cached_prefixes import CachedPrefixes
 from promptgroup_router.rings.ids import MemberHash, PrefixKey
 
+FEW_PEERS = 4
+"""Peers whose reports are added up each time that one of them tells."""
 USUAL = 4
 """Times the mean delay of first tokens that is usual. Of delays that vary as much as their mean 1 in 50 is more."""
 
@@ -273,7 +275,29 @@ class ReplicaLoad:
             self.wrote(grown - prefixes)
         self.peers[peer] = (load, written, now)
         self.since = max(self.since, now - load.age)
-        self._add_up_peers()
+        if known is not None and len(self.peers) > FEW_PEERS:
+            self._replace_peer(known[0], load, written - known[1])
+        else:
+            self._add_up_peers()
+
+    def _replace_peer(self, load_report: LoadReport, load: LoadReport, written: float) -> None:
+        """Count what a peer tells in the place of what it told before, and so many tokens more as written.
+
+        A hundred routers hear each other twenty times a second, and all reports would be added up each time. Each tick
+        adds them up anew, so that no error of rounding grows.
+        """
+        most = self.costs.kv_tokens
+        self.peer_in_flight += load.in_flight - load_report.in_flight
+        self.peer_context += load.context - load_report.context
+        self.peer_pending += load.pending - load_report.pending
+        self.peer_unplaced += min(load.unplaced, most) - min(load_report.unplaced, most)
+        self.peer_written += written
+        self.peer_waiting += load.waiting - load_report.waiting
+        if load.late >= self.peer_late:
+            self.peer_late = load.late
+        elif load_report.late >= self.peer_late:
+            self.peer_late = max([item.late for item, _, _ in self.peers.values()])
+        self._add_up()
 
     def drop_peer(self, peer: int) -> None:
         """Drop the part of a peer that is gone; what it wrote into the cache still counts."""

@@ -14,10 +14,11 @@ as a group or as an alias. The age of an alias is its own, not that of its group
 a team could otherwise give an old group its neighbour's names. See docs/development/decisions/0073.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 
 from promptgroup_contract.table import Group
+from promptgroup_router.base.steps import at_once
 from promptgroup_router.rings.age import Age, age_of, by_age, full_name
 from promptgroup_router.rings.names import NameKeepers
 
@@ -58,20 +59,26 @@ NO_ALIASES = Aliases({}, {}, ())
 
 
 def settle(groups: Sequence[Group], everywhere: NameKeepers) -> Aliases:
-    """Return what the aliases of these groups stand for.
+    """Return what the aliases of groups stand for, at once: see `settle_steps`."""
+    return at_once(settle_steps(sorted(groups, key=by_age), everywhere))
+
+
+def settle_steps(oldest_first: Sequence[Group], everywhere: NameKeepers) -> Generator[None, None, Aliases]:
+    """Return what the aliases of groups stand for, in steps of a group or an alias.
 
     Args:
-        groups: the groups of a table.
+        oldest_first: the groups of a table, by age.
         everywhere: those of them that keep names other than aliases.
     """
-    if not any(group.aliases for group in groups):
+    if not any(group.aliases for group in oldest_first):
         return NO_ALIASES
-    oldest_first = sorted(groups, key=by_age)
     owners: dict[tuple[str, str], Group] = {}
-    labels = {full_name(group): group for group in groups}
+    labels: dict[str, Group] = {}
     for group in oldest_first:
+        labels[full_name(group)] = group
         for name in (group.model, group.name):
             owners.setdefault((group.namespace, name), group)
+        yield
     meanings: dict[str, dict[str, Meaning]] = {}
     conflicts: list[AliasConflict] = []
     for group in oldest_first:
@@ -88,6 +95,7 @@ def settle(groups: Sequence[Group], everywhere: NameKeepers) -> Aliases:
                 there[group.namespace] = Meaning(known.model, age, known.group)
             else:
                 conflicts.append(AliasConflict(full_name(group), alias.name, known.group))
+        yield
     first: dict[str, str] = {}
     for name, result in meanings.items():
         namespace, meaning = min(result.items(), key=lambda item: (item[1].age, item[0]))
@@ -102,4 +110,5 @@ def settle(groups: Sequence[Group], everywhere: NameKeepers) -> Aliases:
             for where, item in sorted(result.items())
             if where != first.get(name)
         ]
+        yield
     return Aliases(meanings, first, tuple(conflicts))

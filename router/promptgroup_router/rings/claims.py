@@ -10,13 +10,18 @@ longest of these lengths, and the hash is taken at each length.
 
 A prefix that has messages behind its system text is known by their number and its hash. It is longer than any prefix
 without messages that the same request begins with, since it has the request's whole system text.
+
+An index is never changed. The next one shares with it what the claims that come and go do not touch: of the tree only
+the nodes on their paths are made anew (Driscoll, Sarnak, Sleator and Tarjan, 1989).
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import pairwise
+import heapq
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
 from promptgroup_contract.fingerprint import Fingerprint, hashes_with_messages, prefix_hashes
+from promptgroup_router.base.steps import at_once
+from promptgroup_router.rings.age import Age
 
 MOST_LENGTHS = 256
 """Lengths of unread texts that a request is hashed at, 1 µs each. Of more, the longest ones are taken: the others match
@@ -43,6 +48,8 @@ class Claim(NamedTuple, Generic[_T]):
     """The tools in canonical form; empty for none, and while the prompt has not been read."""
     messages: int = 0
     """Number of messages behind the system text that belong to the prefix."""
+    age: tuple[Age, str] = ((True, ""), "")
+    """The order in which groups claim prefixes; the oldest has the least."""
 
 
 class Alike(NamedTuple, Generic[_T]):
@@ -52,32 +59,86 @@ class Alike(NamedTuple, Generic[_T]):
     characters: int
 
 
-class _Ranked(NamedTuple, Generic[_T]):
-    age: int
-    """Place in the order in which groups claim prefixes; the oldest has 0."""
-    claim: Claim[_T]
+class _Claimants(Generic[_T]):
+    """The claims on one prefix, one of each namespace."""
+
+    __slots__ = ("by_namespace", "oldest", "owner")
+
+    def __init__(self, by_namespace: dict[str, Claim[_T]], owner: object) -> None:
+        self.by_namespace = by_namespace
+        self.oldest = min(by_namespace.values(), key=_age)
+        self.owner = owner
+        """The build that may change it."""
+
+    def put(self, claim: Claim[_T], owner: object) -> "_Claimants[_T]":
+        """Return the claimants with this claim of its namespace."""
+        known = self.by_namespace.get(claim.namespace)
+        if self.owner is not owner:
+            return _Claimants({**self.by_namespace, claim.namespace: claim}, owner)
+        self.by_namespace[claim.namespace] = claim
+        if known is self.oldest:
+            self.oldest = min(self.by_namespace.values(), key=_age)
+        elif claim.age < self.oldest.age:
+            self.oldest = claim
+        return self
+
+    def without(self, claim: Claim[_T], owner: object) -> "_Claimants[_T] | None":
+        """Return the claimants without this claim; None if no other is left."""
+        if self.by_namespace.get(claim.namespace) is not claim:
+            return self
+        left = {namespace: item for namespace, item in self.by_namespace.items() if item is not claim}
+        return _Claimants(left, owner) if left else None
 
 
-_Claimants = dict[str, _Ranked[_T]]
-"""Namespace → its claim on one prefix; the oldest first."""
+def _age(claim: Claim[_T]) -> tuple[Age, str]:
+    return claim.age
+
+
+def _put(known: _Claimants[_T] | None, claim: Claim[_T], owner: object) -> _Claimants[_T]:
+    return known.put(claim, owner) if known is not None else _Claimants({claim.namespace: claim}, owner)
 
 
 class _Node(Generic[_T]):
     """A point at which declared texts end or differ."""
 
-    __slots__ = ("children", "claimants", "depth", "shortest", "text")
+    __slots__ = ("children", "claimants", "depth", "owner", "shortest", "text")
 
-    def __init__(self, depth: int, text: str) -> None:
+    def __init__(self, depth: int, text: str, owner: object) -> None:
         self.depth = depth
         """Characters that all texts below have in common."""
         self.text = text
         """One of the texts below; the one that ends here if one does."""
-        self.claimants: _Claimants[_T] = {}
+        self.claimants: _Claimants[_T] | None = None
         """The claims on the text that ends here."""
         self.children: dict[str, _Node[_T]] = {}
         """First character that differs → the texts that have it."""
         self.shortest: Claim[_T] | None = None
         """The shortest of the texts below."""
+        self.owner = owner
+        """The build that may change it."""
+
+    def owned(self, owner: object) -> "_Node[_T]":
+        """Return this node, or a copy that the build may change."""
+        if self.owner is owner:
+            return self
+        made: _Node[_T] = _Node(self.depth, self.text, owner)
+        made.claimants, made.children, made.shortest = self.claimants, dict(self.children), self.shortest
+        return made
+
+    def renew(self) -> None:
+        """Find the text and the shortest one again, after something below has changed."""
+        below = [child.shortest for child in self.children.values() if child.shortest is not None]
+        if self.claimants is not None:
+            below.append(self.claimants.oldest)
+        elif self.children:
+            self.text = next(iter(self.children.values())).text
+        self.shortest = min(below, key=lambda claim: len(claim.system or ""), default=None)
+
+
+_Hashed = dict[int, dict[Fingerprint, _Claimants[_T]]]
+"""Length of a text, or number of messages → hash → the claims on the prefix that has it."""
+_Key = tuple[str, Fingerprint]
+"""Namespace and fingerprint."""
 
 
 class Claims(Generic[_T]):
@@ -87,31 +148,38 @@ class Claims(Generic[_T]):
     """
 
     def __init__(self, claims: Iterable[Claim[_T]]) -> None:
-        """Index the claims, which come in the order in which groups claim prefixes: the oldest first."""
-        texts: dict[str, dict[str, _Claimants[_T]]] = {}
-        unread: dict[int, dict[Fingerprint, _Claimants[_T]]] = {}
-        with_messages: dict[int, dict[Fingerprint, _Claimants[_T]]] = {}
-        for age, claim in enumerate(claims):
-            if claim.messages:
-                claimants = with_messages.setdefault(claim.messages, {}).setdefault(claim.fingerprint, {})
-            elif claim.system is not None:
-                claimants = texts.setdefault(claim.tools, {}).setdefault(claim.system, {})
-            else:
-                claimants = unread.setdefault(claim.system_bytes, {}).setdefault(claim.fingerprint, {})
-            claimants.setdefault(claim.namespace, _Ranked(age, claim))
-        self._trees = {tools: _tree(sorted(declared.items())) for tools, declared in texts.items()}
-        self._longest = {
-            tools: tuple(
-                next(iter(claimants.values())).claim
-                for _, claimants in sorted(declared.items(), key=lambda item: -len(item[0]))[:LONGEST]
-            )
-            for tools, declared in texts.items()
-        }
-        self._lengths = sorted(unread)[-MOST_LENGTHS:]
-        self._unread = {length: unread[length] for length in self._lengths}
-        self._with_messages = {
-            count: with_messages[count] for count in sorted(with_messages, reverse=True)[:MOST_COUNTS]
-        }
+        """Index the claims at once, each prefix for the first of its namespace: see `renewed`."""
+        self.declared: dict[_Key, Claim[_T]] = {}
+        """Namespace and fingerprint → claim."""
+        self._trees: dict[str, _Node[_T]] = {}
+        """Tools → tree of the texts that come with them."""
+        self._longest: dict[str, tuple[Claim[_T], ...]] = {}
+        self._unread: _Hashed[_T] = {}
+        self._with_messages: _Hashed[_T] = {}
+        self._lengths: list[int] = []
+        self._counts: list[int] = []
+        self._own: set[int] = set()
+        """Lengths, and numbers of messages below 0, whose hashes no other index has too."""
+        desired: dict[_Key, Claim[_T]] = {}
+        for claim in claims:
+            desired.setdefault((claim.namespace, claim.fingerprint), claim)
+        at_once(self._change(desired, {}, object()))
+
+    def renewed(self, desired: dict[_Key, Claim[_T]]) -> "Generator[None, None, Claims[_T]]":
+        """Return the index of these claims, made in steps of one that comes or goes; this one if none does."""
+        if len(desired) == len(self.declared):
+            same = True
+            for key, claim in desired.items():
+                if self.declared.get(key) is not claim:
+                    same = False
+                    break
+            if same:
+                return self
+        made: Claims[_T] = Claims(())
+        made._trees, made._longest = dict(self._trees), dict(self._longest)
+        made._unread, made._with_messages = dict(self._unread), dict(self._with_messages)
+        yield from made._change(desired, self.declared, object())
+        return made
 
     def match(
         self, tools: str, text: str, namespace: str = "", first_messages: Callable[[int], str | None] | None = None
@@ -130,17 +198,17 @@ class Claims(Generic[_T]):
             The longest match in that namespace.
         """
         matches = self._matches(tools, text)
-        if self._with_messages and first_messages is not None:
+        if self._counts and first_messages is not None:
             matches = self._matches_with_messages(tools, text, first_messages) + matches
         if not matches:
             return None
         if not namespace:
             if len(matches) == 1:
-                return next(iter(matches[0].values())).claim.entry
-            namespace = min(next(iter(claimants.values())) for claimants in matches).claim.namespace
+                return matches[0].oldest.entry
+            namespace = min([item.oldest for item in matches], key=_age).namespace
         for claimants in matches:
-            if namespace in claimants:
-                return claimants[namespace].claim.entry
+            if namespace in claimants.by_namespace:
+                return claimants.by_namespace[namespace].entry
         return None
 
     def alike(self, tools: str, text: str) -> Iterator[Alike[_T]]:
@@ -173,25 +241,26 @@ class Claims(Generic[_T]):
         root = self._trees.get(tools)
         path: list[_Node[_T]] = []
         if root is not None:
-            path = [node for node in reversed(_path(root, text)) if node.claimants]
+            path = [node for node in reversed(_path(root, text)) if node.claimants is not None]
             # nearly always the text begins with the longest of them, and so with all
             if path and not text.startswith(path[0].text):
                 shared = common_length(path[0].text, text)
                 path = [node for node in path if node.depth <= shared]
+        claimantses = [node.claimants for node in path if node.claimants is not None]
         if not self._lengths:
-            return [node.claimants for node in path]
-        result = [(next(iter(node.claimants.values())).claim.system_bytes, node.claimants) for node in path]
+            return claimantses
+        sized = [(item.oldest.system_bytes, item) for item in claimantses]
         for length, fingerprint in prefix_hashes(tools, text.encode(), self._lengths):
             claimants = self._unread[length].get(fingerprint)
             if claimants is not None:
-                result.append((length, claimants))
-        return [claimants for _, claimants in sorted(result, key=lambda item: -item[0])]
+                sized.append((length, claimants))
+        return [claimants for _, claimants in sorted(sized, key=lambda item: -item[0])]
 
     def _matches_with_messages(
         self, tools: str, text: str, first_messages: Callable[[int], str | None]
     ) -> "list[_Claimants[_T]]":
         """Return the claims on prefixes that have messages and that a request begins with, the longest first."""
-        starts = [(count, start) for count in self._with_messages if (start := first_messages(count)) is not None]
+        starts = [(count, start) for count in self._counts if (start := first_messages(count)) is not None]
         if not starts:
             return []
         hashes = hashes_with_messages(tools, text.encode(), [start for _, start in starts])
@@ -200,6 +269,156 @@ class Claims(Generic[_T]):
             for (count, _), fingerprint in zip(starts, hashes, strict=True)
         )
         return [claimants for claimants in result if claimants is not None]
+
+    # --- Claims that come and go ------------------------------------------------------------------------------------
+
+    def _change(
+        self, desired: dict[_Key, Claim[_T]], known: dict[_Key, Claim[_T]], owner: object
+    ) -> Generator[None, None, None]:
+        """Make this index, which has what is known, that of what is wanted."""
+        touched: set[str] = set()
+        for key, claim in known.items():
+            now = desired.get(key)
+            if now is not claim and (now is None or _place(now) != _place(claim)):
+                self._note(touched, claim)
+                self._drop(claim, owner)
+                yield
+        for key, claim in desired.items():
+            before = known.get(key)
+            if before is not claim:
+                if before is not None:
+                    self._note(touched, before)
+                self._note(touched, claim)
+                self._add(claim, owner)
+                yield
+        for tools in touched:
+            self._longest[tools] = yield from _longest(self._trees.get(tools))
+        self.declared = desired
+        self._own = set()
+        self._lengths = sorted(self._unread)[-MOST_LENGTHS:]
+        self._counts = sorted(self._with_messages, reverse=True)[:MOST_COUNTS]
+
+    def _note(self, touched: set[str], claim: Claim[_T]) -> None:
+        """Note the tools whose longest texts may be others with, or without, this one."""
+        if claim.messages or claim.system is None:
+            return
+        known = self._longest.get(claim.tools, ())
+        if len(known) < LONGEST or len(claim.system) >= len(known[-1].system or ""):
+            touched.add(claim.tools)
+
+    def _add(self, claim: Claim[_T], owner: object) -> None:
+        hashed = self._hashed(claim)
+        if hashed is not None:
+            hashed[claim.fingerprint] = _put(hashed.get(claim.fingerprint), claim, owner)
+            return
+        text = claim.system or ""
+        root = self._trees.get(claim.tools) or _Node(0, "", owner)
+        path = _path(root, text)
+        shared = common_length(path[-1].text, text)
+        below = next((node for node in path if node.depth > shared), None)
+        path = [node for node in path if node.depth <= shared]
+        path = self._owned(claim.tools, path, owner)
+        at = path[-1]
+        if below is not None and at.depth < shared:
+            between: _Node[_T] = _Node(shared, below.text, owner)
+            between.children[below.text[shared]] = below
+            at.children[text[at.depth]] = at = between
+            path.append(at)
+        if at.depth < len(text):
+            leaf: _Node[_T] = _Node(len(text), text, owner)
+            at.children[text[at.depth]] = at = leaf
+            path.append(at)
+        at.claimants, at.text = _put(at.claimants, claim, owner), text
+        _renew(path, text)
+
+    def _drop(self, claim: Claim[_T], owner: object) -> None:
+        hashed = self._hashed(claim)
+        if hashed is not None:
+            left = hashed[claim.fingerprint].without(claim, owner)
+            if left is not None:
+                hashed[claim.fingerprint] = left
+            else:
+                del hashed[claim.fingerprint]
+                if not hashed:
+                    (self._with_messages if claim.messages else self._unread).pop(claim.messages or claim.system_bytes)
+            return
+        text = claim.system or ""
+        path = [node for node in _path(self._trees[claim.tools], text) if node.depth <= len(text)]
+        path = self._owned(claim.tools, path, owner)
+        at = path[-1]
+        if at.claimants is not None:
+            at.claimants = at.claimants.without(claim, owner)
+        # a node at which no text ends and none branches off is in the way
+        while len(path) > 1 and at.claimants is None and len(at.children) < 2:
+            path.pop()
+            above = path[-1]
+            if at.children:
+                [above.children[text[above.depth]]] = at.children.values()
+            else:
+                del above.children[text[above.depth]]
+            at = above
+        if at.depth == 0 and at.claimants is None and not at.children:
+            del self._trees[claim.tools]
+            return
+        _renew(path, text)
+
+    def _owned(self, tools: str, path: "list[_Node[_T]]", owner: object) -> "list[_Node[_T]]":
+        """Return the nodes of a path from the root as those that the build may change, put in their places."""
+        made: list[_Node[_T]] = []
+        for node in path:
+            mine = node.owned(owner)
+            if mine is not node or not made:
+                if made:
+                    made[-1].children[mine.text[made[-1].depth]] = mine
+                else:
+                    self._trees[tools] = mine
+            made.append(mine)
+        return made
+
+    def _hashed(self, claim: Claim[_T]) -> "dict[Fingerprint, _Claimants[_T]] | None":
+        """Return the claims among which this one is known by its hash alone; None if its text has been read."""
+        if not claim.messages and claim.system is not None:
+            return None
+        by_hash = self._with_messages if claim.messages else self._unread
+        number = claim.messages or claim.system_bytes
+        own = -claim.messages or claim.system_bytes
+        if own not in self._own:
+            self._own.add(own)
+            by_hash[number] = dict(by_hash.get(number, {}))
+        return by_hash.setdefault(number, {})
+
+
+def _place(claim: Claim[_T]) -> tuple[int, str | None, str, int]:
+    """Return what says where a claim is in the index, beside its fingerprint."""
+    return claim.messages, claim.system, claim.tools, claim.system_bytes
+
+
+def _renew(path: list[_Node[_T]], text: str) -> None:
+    """Renew the nodes of a path from its end, as far as anything changes; `text` is the one that came or left."""
+    for node in reversed(path):
+        before = node.shortest
+        node.renew()
+        if node.shortest is before and node.text is not text and node is not path[-1]:
+            return
+
+
+def _longest(root: _Node[_T] | None) -> Generator[None, None, tuple[Claim[_T], ...]]:
+    """Return the longest texts of a tree, in steps of a text."""
+    result: list[tuple[int, int, Claim[_T]]] = []
+    left = [root] if root is not None else []
+    number = 0
+    while left:
+        node = left.pop()
+        left += node.children.values()
+        if node.claimants is not None:
+            number += 1
+            item = node.depth, number, node.claimants.oldest
+            if len(result) < LONGEST:
+                heapq.heappush(result, item)
+            elif item[0] > result[0][0]:
+                heapq.heapreplace(result, item)
+        yield
+    return tuple(claim for _, _, claim in sorted(result, key=lambda item: -item[0]))
 
 
 def _path(root: _Node[_T], text: str) -> list[_Node[_T]]:
@@ -212,39 +431,6 @@ def _path(root: _Node[_T], text: str) -> list[_Node[_T]]:
         path.append(child)
         node = child
     return path
-
-
-def _tree(declared: Sequence[tuple[str, _Claimants[_T]]]) -> _Node[_T]:
-    """Return the tree of texts that are given in order, each once."""
-    root: _Node[_T] = _Node(0, declared[0][0])
-    path = [root]
-    starts = [0, *(common_length(before, text) for (before, _), (text, _) in pairwise(declared))]
-    for (text, claimants), start in zip(declared, starts, strict=True):
-        left: _Node[_T] | None = None
-        while path[-1].depth > start:
-            left = path.pop()
-        if path[-1].depth < start and left is not None:
-            between: _Node[_T] = _Node(start, text)
-            between.children[left.text[start]] = left
-            path[-1].children[text[path[-1].depth]] = between
-            path.append(between)
-        if len(text) > path[-1].depth:
-            leaf: _Node[_T] = _Node(len(text), text)
-            path[-1].children[text[path[-1].depth]] = leaf
-            path.append(leaf)
-        path[-1].claimants, path[-1].text = claimants, text
-    _note_shortest(root)
-    return root
-
-
-def _note_shortest(root: _Node[_T]) -> None:
-    order = [root]
-    for node in order:
-        order += node.children.values()
-    for node in reversed(order):
-        below = [child.shortest for child in node.children.values() if child.shortest is not None]
-        own = [next(iter(node.claimants.values())).claim] if node.claimants else []
-        node.shortest = min(own + below, key=lambda claim: len(claim.system or ""), default=None)
 
 
 def common_length(one: str, other: str) -> int:

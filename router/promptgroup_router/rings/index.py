@@ -2,8 +2,12 @@
 
 An index is immutable and replaced by one assignment. A request keeps the index that it began with; only the members
 that it may be sent to are those of the table in use (`renewal`).
+
+An index is made from the one before it: what a change of the table does not concern is the same object in both. A group
+is the same where its `Group` is the same object, so whoever reads tables keeps the objects of groups that are equal.
 """
 
+from bisect import bisect_left, insort
 from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -15,33 +19,43 @@ from promptgroup_contract.engine_tls import EngineTls
 from promptgroup_contract.fingerprint import Fingerprint, ShortFingerprint
 from promptgroup_contract.fingerprint import short as short_form
 from promptgroup_contract.table import (
-    LOAD_FACTOR_PERCENT,
     NO_TIME_LIMITS,
     Group,
-    OwnInstructions,
     Policy,
     ResponseCaching,
     Revision,
     RoutingTable,
     Sharing,
     Sleep,
-    SlotState,
     TimeLimits,
 )
 from promptgroup_router.apis.request import Preamble
-from promptgroup_router.apis.request import preamble as preamble_of
-from promptgroup_router.base.steps import at_once
 from promptgroup_router.rings.age import Age, by_age
-from promptgroup_router.rings.aliases import AliasConflict, Aliases, settle
-from promptgroup_router.rings.claims import Claim, Claims
-from promptgroup_router.rings.ids import MemberId, PrefixKey, member_id
+from promptgroup_router.rings.aliases import AliasConflict, Aliases
+from promptgroup_router.rings.claims import Claims
+from promptgroup_router.rings.ids import MemberId, PrefixKey
 from promptgroup_router.rings.names import NameConflict, NameKeepers
-from promptgroup_router.rings.ring import NO_SLOTS, Ring, preference, ring_of
+from promptgroup_router.rings.ring import Ring, preference
 
 LENDERS = 64
 """Most members of other groups that take the overflow of one revision. Where more could, each revision has its own
 choice of them, so that neither memory nor the cost of a request grows with the number of groups that share."""
-_NO_TABLE = RoutingTable()
+
+
+LendingKey = tuple[str, str, str, Access | None, CallerRules]
+"""Namespace, model, engine settings, access and rules for callers. Replicas that are equal in these take each other's
+requests: a caller who may not use a group gets none of its replicas by the overflow of another one, and an engine gets
+nothing that its own group's rules keep from it."""
+
+
+class Validity:
+    """The mark of candidates, and of all copies of them, that a later table has replaced."""
+
+    __slots__ = ("ended",)
+
+    def __init__(self) -> None:
+        self.ended = False
+        """True once a table has others in their place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +113,8 @@ class Candidates:
     """The treatment of requests while there is no member on purpose; None where that is not meant to be."""
     sleeper: str = ""
     """Label of the group that has a replica again when requests ask for it; empty where there is no `sleep`."""
-    table: RoutingTable = field(default=_NO_TABLE, compare=False, repr=False)
-    """The table that the members are of: in another one they may have left, or have other addresses."""
+    validity: Validity = field(default_factory=Validity, compare=False, repr=False)
+    """Says if a later table has other members, or the same at other addresses."""
     members: tuple[Member, ...] = field(init=False, compare=False, repr=False)
     """`ready`, followed by `lent`."""
     by_id: dict[MemberId, Member] = field(init=False, compare=False, repr=False)
@@ -163,6 +177,8 @@ class RevisionEntry:
     """None until the text is known."""
     short: ShortFingerprint
     """The fingerprint in the form that people and metrics use."""
+    lending: "LendingKey | None" = field(compare=False)
+    """The key under which it lends and borrows replicas; None if it does neither."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,6 +226,8 @@ class ModelEntry:
     first: TenantEntry | None
     """The namespace of requests that name none and match no declared prefix; None where something else keeps the name,
     so that such requests do not reach it."""
+    everybodys: Claims[RevisionEntry] = field(compare=False)
+    """The declared prefixes of all namespaces."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,6 +237,63 @@ class ClaimConflict:
     group: str
     keeper: str
     fingerprint: Fingerprint
+
+
+class Lenders:
+    """The members that take each other's overflow, in the order of their hashes. It is not changed once it is made."""
+
+    __slots__ = ("_ring",)
+
+    def __init__(self, ring: "Sequence[tuple[int, str, Member]]" = ()) -> None:
+        self._ring = list(ring)
+
+    def changed(self, gone: Sequence[Member], come: Sequence[Member]) -> "Generator[None, None, Lenders]":
+        """Return the lenders without some members and with others, made in steps of one."""
+        made = Lenders(self._ring)
+        for member in gone:
+            del made._ring[bisect_left(made._ring, (hash_of(member.id), member.id))]
+            yield
+        for member in come:
+            insort(made._ring, (hash_of(member.id), member.id, member))
+            yield
+        return made
+
+    def __bool__(self) -> bool:
+        return bool(self._ring)
+
+    def lent(self, label: str, revision: Revision) -> tuple[Member, ...]:
+        """Return the members that a revision borrows, none of its own group; at most LENDERS.
+
+        Of more it gets those behind its own hash, so that neighbours belong to different groups, and a member that
+        comes or goes concerns few revisions.
+        """
+        ring = self._ring
+        start = bisect_left(ring, (hash_of(f"{label}/{revision.fingerprint}"), "")) if len(ring) > LENDERS else 0
+        lent: list[Member] = []
+        for at in range(start, start + len(ring)):
+            member = ring[at if at < len(ring) else at - len(ring)][2]
+            if member.group != label:
+                lent.append(member)
+                if len(lent) == LENDERS:
+                    break
+        return tuple(lent)
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """Parts that an index hands on to the next one."""
+
+    labels: Mapping[str, GroupEntry]
+    """`namespace/name` → group."""
+    oldest_first: tuple[str, ...]
+    """The labels, by age."""
+    lenders: Mapping[LendingKey, Lenders]
+    keepers: NameKeepers
+    aliases: Aliases
+    models: Mapping[str, ModelEntry]
+    """Name of a model → its groups and replicas, without what is an alias."""
+    conflicts: Mapping[str, tuple[ClaimConflict, ...]]
+    """Name of a model → the prefixes that its groups claim and older ones have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,6 +321,8 @@ class RoutingIndex:
     name_conflicts: tuple[NameConflict, ...]
     sleepers: Mapping[str, Candidates]
     """Id → candidates that may have no member on purpose."""
+    parts: Parts = field(compare=False, repr=False)
+    """The parts from which the next index is made."""
 
     def rules_of_replicas(self, group: Group) -> CallerRules:
         """Return the rules for what a group's replicas hold, which may be of requests that no group declares."""
@@ -279,344 +356,16 @@ def preferred(candidates: Candidates, key: int, allowed: Sequence[Member]) -> It
             yield member
 
 
-def build_index(table: RoutingTable) -> RoutingIndex:
-    """Build the index of a table at once."""
-    return at_once(index_steps(table))
-
-
-def index_steps(table: RoutingTable) -> Generator[None, None, RoutingIndex]:
-    """Build the index of a table in steps of a group or a model, so that others have their turn between them."""
-    lenders: dict[_LendingKey, list[Member]] = {}
-    members = {}
-    for group in table.groups:
-        for revision in group.revisions:
-            ready = yield from _members(group, revision, SlotState.READY)
-            members[group.namespace, group.name, revision.fingerprint] = ready
-            if revision.lends and (kind := _lending_key(group, revision)) is not None:
-                lenders.setdefault(kind, []).extend(ready.values())
-        yield
-    for lending in lenders.values():
-        if len(lending) > LENDERS:
-            lending.sort(key=lambda member: _hash(member.id))
-    groups = []
-    for group in table.groups:
-        groups.append(_build_group(table, group, members, lenders))
-        yield
-    revisions = [item for group in groups for item in group.revisions]
-    labels = {group.label: group for group in groups}
-    names: dict[str, GroupEntry] = {}
-    by_model: dict[str, list[GroupEntry]] = {}
-    for group_entry in groups:
-        by_model.setdefault(group_entry.group.model, []).append(group_entry)
-    for group_entry in sorted(groups, key=_age):
-        names.setdefault(group_entry.group.name, group_entry)
-    keepers = NameKeepers(table.groups)
-    conflicts: list[ClaimConflict] = []
-    models = {}
-    for model, group_entries in by_model.items():
-        models[model] = _build_model(table, model, group_entries, keepers, conflicts)
-        yield
-    accesses = tuple(dict.fromkeys((group.access, group.namespace) for group in table.groups))
-    most = max((item.messages for group in table.groups for item in group.revisions), default=0)
-    aliases = settle(table.groups, keepers)
-    models |= {name: _build_alias(name, aliases, models, by_model) for name in aliases.meanings}
-    ahead = {name: labels[aliases.meanings[name][of].group].group for name, of in aliases.first.items()}
-    return RoutingIndex(
-        table,
-        tuple(groups),
-        names | labels,
-        models,
-        accesses,
-        {member.id: member for revision_entry in revisions for member in revision_entry.candidates.ready},
-        {member.id: member for revision_entry in revisions for member in revision_entry.candidates.draining},
-        tuple(conflicts),
-        most,
-        {name: models[name].tenants[namespace] for name, namespace in aliases.first.items()},
-        aliases.conflicts,
-        keepers.conflicts(ahead),
-        _sleepers(revisions, models),
-    )
-
-
-def _sleepers(revisions: Iterable[RevisionEntry], models: Mapping[str, ModelEntry]) -> dict[str, Candidates]:
-    """Return id → candidates that may have no member on purpose."""
-    result = {
-        revision.candidates.id: revision.candidates for revision in revisions if revision.candidates.sleep is not None
-    }
-    for model in models.values():
-        for tenant in model.tenants.values():
-            result |= {item.id: item for _, item in tenant.by_access if item.sleep is not None}
-    return result
-
-
-_LendingKey = tuple[str, str, str, Access | None, CallerRules]
-"""Namespace, model, engine settings, access and rules for callers. Replicas that are equal in these take each other's
-requests: a caller who may not use a group gets none of its replicas by the overflow of another one, and an engine gets
-nothing that its own group's rules keep from it."""
-
-
-def _lending_key(group: Group, revision: Revision) -> _LendingKey | None:
-    """Return the key under which a revision lends and borrows replicas, or None if it does neither."""
-    if group.sharing is Sharing.DEDICATED or not revision.engine.settings:
-        return None
-    return group.namespace, group.model, revision.engine.settings, group.access, group.callers.without_limits
-
-
-def _members(group: Group, revision: Revision, state: SlotState) -> Generator[None, None, dict[int, Member]]:
-    """Return slot → member, for the slots in this state, made one in each step."""
-    label = f"{group.namespace}/{group.name}"
-    members = {}
-    for slot in revision.slots:
-        if slot.state is state:
-            members[slot.index] = Member(
-                id=member_id(label, revision.fingerprint, slot.index),
-                group=label,
-                fingerprint=revision.fingerprint,
-                slot=slot.index,
-                address=slot.address,
-                incarnation=slot.incarnation,
-                credential=slot.credential,
-                tls=slot.tls,
-            )
-            yield
-    return members
-
-
-def _build_group(
-    table: RoutingTable,
-    group: Group,
-    members: Mapping[tuple[str, str, Fingerprint], Mapping[int, Member]],
-    lenders: Mapping[_LendingKey, Sequence[Member]],
-) -> GroupEntry:
-    label = f"{group.namespace}/{group.name}"
-    ready = {item.fingerprint: members[group.namespace, group.name, item.fingerprint] for item in group.revisions}
-    revisions = []
-    for revision in group.revisions:
-        own = tuple(ready[revision.fingerprint].values())
-        key = _lending_key(group, revision)
-        siblings: tuple[Member, ...] = ()
-        lent: tuple[Member, ...] = ()
-        if key is not None:
-            siblings = tuple(
-                member
-                for item in group.revisions
-                if item is not revision and item.lends and _lending_key(group, item) == key
-                for member in ready[item.fingerprint].values()
-            )
-            # one that has no replica on purpose is not served by those of others, where its prompt is cold
-            lent = _lent(lenders.get(key, ()), label, revision) if own or group.sleep is None else ()
-        candidates = _revision_candidates(table, group, label, revision, own, lent=lent, siblings=siblings)
-        revisions.append(_revision_entry(group, label, revision, candidates))
-    return GroupEntry(group, label, tuple(revisions))
-
-
-def _lent(lending: Sequence[Member], label: str, revision: Revision) -> tuple[Member, ...]:
-    """Return the members that a revision borrows, none of its own group; at most LENDERS."""
-    if len(lending) <= LENDERS:
-        return tuple(member for member in lending if member.group != label)
-    # the members are ordered by their hashes, so that neighbours belong to different groups
-    start = _hash(f"{label}/{revision.fingerprint}") % len(lending)
-    lent: list[Member] = []
-    for step in range(len(lending)):
-        member = lending[(start + step) % len(lending)]
-        if member.group != label:
-            lent.append(member)
-            if len(lent) == LENDERS:
-                break
-    return tuple(lent)
-
-
-def _hash(text: str) -> int:
-    return xxhash.xxh3_64_intdigest(text.encode())
-
-
-def _revision_candidates(
-    table: RoutingTable,
-    group: Group,
-    label: str,
-    revision: Revision,
-    ready: tuple[Member, ...],
-    *,
-    lent: tuple[Member, ...],
-    siblings: tuple[Member, ...],
-) -> Candidates:
-    # while a release is under way the group's own other revisions come last: see Candidates.last_resort
-    if not ready and not lent:
-        lent, siblings = siblings, ()
-    candidates = Candidates(
-        id=f"{label}/{revision.fingerprint}",
-        policy=group.policy,
-        load_factor_percent=group.load_factor_percent,
-        # every slot, whatever its state: the keys of an absent one go to the next and come back with it
-        ring=ring_of(frozenset(slot.index for slot in revision.slots)),
-        ready=ready,
-        lent=lent,
-        time_limits=group.time_limits,
-        responses=group.responses,
-        max_resumes=group.max_resumes,
-        settings=revision.engine.settings,
-        draining=tuple(at_once(_members(group, revision, SlotState.DRAINING)).values()),
-        rules=group.callers,
-        access=group.access,
-        sleep=group.sleep,
-        sleeper=label if group.sleep is not None else "",
-        table=table,
-    )
-    if siblings:
-        fallback = replace(candidates, ring=NO_SLOTS, ready=(), lent=siblings)
-        candidates = replace(candidates, last_resort=fallback)
-    return candidates
-
-
-def _revision_entry(group: Group, label: str, revision: Revision, candidates: Candidates) -> RevisionEntry:
-    return RevisionEntry(
-        group=group,
-        label=label,
-        revision=revision,
-        short=short_form(revision.fingerprint),
-        prefix=PrefixKey(_hash(revision.fingerprint)),
-        candidates=candidates,
-        preamble=preamble_of(revision.prompt, appends=group.own_instructions is OwnInstructions.APPEND)
-        if revision.prompt is not None
-        else None,
-    )
-
-
-def _build_model(
-    table: RoutingTable,
-    model: str,
-    groups: Iterable[GroupEntry],
-    keepers: NameKeepers,
-    conflicts: list[ClaimConflict],
-) -> ModelEntry:
-    by_namespace: dict[str, list[GroupEntry]] = {}
-    oldest_first = sorted(groups, key=_age)
-    for group in oldest_first:
-        by_namespace.setdefault(group.group.namespace, []).append(group)
-    claims = _claims_of(oldest_first, conflicts)
-    everybodys = Claims(claims)
-    tenants = {}
-    for namespace, theirs in by_namespace.items():
-        alone = len(by_namespace) == 1
-        own = everybodys if alone else Claims(claim for claim in claims if claim.namespace == namespace)
-        label = f"-/{model}" if alone else f"-/{namespace}/{model}"
-        by_access: dict[Access | None, list[GroupEntry]] = {}
-        for group in theirs:
-            by_access.setdefault(group.group.access, []).append(group)
-        pools = [
-            (access, _model_candidates(table, f"{label}#{number}" if number else label, admitting, access))
-            for number, (access, admitting) in enumerate(by_access.items())
-        ]
-        tenants[namespace] = TenantEntry(namespace, model, own, tuple(pools))
-    keeper, named = keepers.first(model), keepers.named(model)
-    first = tenants.get(keeper.namespace) if keeper is not None else None
-    if first is None:
-        return ModelEntry(tenants, Claims(()), None)
-    kept = claims
-    if named is not None:
-        kept = [claim for claim in claims if claim.namespace == first.namespace or _age(claim.entry) < by_age(named)]
-    return ModelEntry(tenants, everybodys if len(kept) == len(claims) else Claims(kept), first)
-
-
-def _build_alias(
-    name: str, aliases: Aliases, models: Mapping[str, ModelEntry], by_model: Mapping[str, Sequence[GroupEntry]]
-) -> ModelEntry:
-    """Return what an alias stands for, besides the model of that name in other namespaces if there is one.
-
-    Its parts are those of the models themselves: sessions, limits and kept answers are the same under each name.
-    """
-    real, meanings = models.get(name), aliases.meanings[name]
-    tenants = dict(real.tenants) if real is not None else {}
-    tenants |= {namespace: models[meaning.model].tenants[namespace] for namespace, meaning in meanings.items()}
-    namespace = aliases.first.get(name)
-    if namespace is None:
-        claims, first = (real.claims, real.first) if real is not None else (Claims(()), None)
-        return ModelEntry(tenants, claims, first)
-    first = tenants[namespace]
-    if real is None:
-        return ModelEntry(tenants, first.claims, first)
-    # the alias came before each group of the model of this name, so no age is greater than that of the name
-    theirs = [group_entry for group_entry in by_model[first.model] if group_entry.group.namespace == namespace]
-    oldest_first = sorted([*by_model[name], *theirs], key=_age)
-    return ModelEntry(tenants, Claims(_claims_of(oldest_first, [])), first)
-
-
-def _claims_of(groups: Iterable[GroupEntry], conflicts: list[ClaimConflict]) -> list[Claim[RevisionEntry]]:
-    """Return the declared prefixes of groups, which come in the order in which they claim them."""
-    claims: dict[tuple[str, Fingerprint], Claim[RevisionEntry]] = {}
-    for group in groups:
-        for revision in group.revisions:
-            key = revision.group.namespace, revision.revision.fingerprint
-            if key in claims:
-                conflicts.append(ClaimConflict(group.label, claims[key].entry.label, revision.revision.fingerprint))
-            elif revision.revision.system_bytes or revision.revision.tools or revision.revision.messages:
-                claims[key] = _claim(revision)
-    return list(claims.values())
-
-
-def _claim(entry: RevisionEntry) -> Claim[RevisionEntry]:
-    prompt = entry.preamble
-    return Claim(
-        entry=entry,
-        namespace=entry.group.namespace,
-        fingerprint=entry.revision.fingerprint,
-        system_bytes=entry.revision.system_bytes,
-        system=prompt.system if prompt is not None else None,
-        tools=prompt.canonical_tools if prompt is not None else "",
-        messages=entry.revision.messages,
-    )
-
-
-def _model_candidates(
-    table: RoutingTable, label: str, groups: Sequence[GroupEntry], access: Access | None
-) -> Candidates:
-    shared = [group for group in groups if group.group.sharing is Sharing.POOL]
-    revisions = [revision for group in shared for revision in group.revisions]
-    lending = [member for revision in revisions if revision.revision.lends for member in revision.candidates.ready]
-    # a replica that lends nothing is still better than no answer
-    others = [member for revision in revisions if not revision.revision.lends for member in revision.candidates.ready]
-    sleepers = [group for group in shared if group.group.sleep is not None]
-    # of several the oldest that a request wakes
-    asleep = next((sleeper for sleeper in sleepers if sleeper.group.sleep and sleeper.group.sleep.wake_timeout), None)
-    asleep = asleep or next(iter(sleepers), None)
-    return Candidates(
-        id=label,
-        policy=Policy.EXPECTED_TTFT,
-        load_factor_percent=LOAD_FACTOR_PERCENT,
-        ring=NO_SLOTS,
-        ready=tuple(lending or others),
-        draining=tuple(member for revision in revisions for member in revision.candidates.draining),
-        rules=_unmatched_rules([group.group.callers for group in groups]),
-        access=access,
-        sleep=asleep.group.sleep if asleep is not None else None,
-        sleeper=asleep.label if asleep is not None else "",
-        max_resumes=min((group.group.max_resumes for group in shared), default=0),
-        table=table,
-    )
-
-
-def _unmatched_rules(groups: Sequence[CallerRules]) -> CallerRules:
-    """Return the rules for requests that no group declares, from those of the groups whose engines serve them.
-
-    One group that isolates its callers, or hides something from them, is enough: their other prompts are cached by the
-    same engines. Where their engines take a salt on different APIs, such requests are served on none. No field of
-    engines and no further header passes: no group answers for their clients. The limits are those of the first group,
-    the oldest.
-    """
-    first = groups[0]
-    isolating = [group.salted for group in groups if group.salted is not None]
-    return CallerRules(
-        salted=frozenset.intersection(*isolating) if isolating else None,
-        cached_tokens=strictest(groups),
-        default=first.default,
-        named=first.named,
-    )
-
-
 def strictest(rules: Iterable[CallerRules]) -> CachedTokens:
     """Return the least that any of the rules tells of cached tokens."""
     return max((rule.cached_tokens for rule in rules), key=list(CachedTokens).index)
 
 
-def _age(entry: GroupEntry | RevisionEntry) -> tuple[Age, str]:
+def hash_of(text: str) -> int:
+    """Return the hash (64 bits) by which members and revisions have an order that has nothing to do with names."""
+    return xxhash.xxh3_64_intdigest(text.encode())
+
+
+def entry_age(entry: GroupEntry | RevisionEntry) -> tuple[Age, str]:
+    """Return the key by which groups are ordered when they claim something."""
     return by_age(entry.group)

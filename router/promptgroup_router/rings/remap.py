@@ -26,13 +26,14 @@ def remapped_shares(old: RoutingIndex, new: RoutingIndex) -> Shares:
 
 
 def remap_steps(old: RoutingIndex, new: RoutingIndex) -> Generator[None, None, Shares]:
-    """Return the shares of the groups that are in both tables, in steps of a key."""
-    before = {group.label: group for group in old.groups}
+    """Return the shares of the groups that are in both tables, in steps of a group or a key."""
+    before = old.parts.labels
     shares = {}
     for group in new.groups:
         group_entry = before.get(group.label)
         if group_entry is not None:
-            shares[group.label] = yield from _share(group_entry, group)
+            shares[group.label] = 0.0 if group_entry is group else (yield from _share(group_entry, group))
+        yield
     return shares
 
 

@@ -26,7 +26,6 @@ def renewed(candidates: Candidates, view: RoutingIndex) -> Candidates:
         lent=lent,
         draining=_present(candidates.draining, view.draining),
         last_resort=others if others is not None and others.members else None,
-        table=view.table,
     )
 
 

@@ -7,7 +7,7 @@ The record is bounded.
 """
 
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Container
 from statistics import median_low
 from typing import NamedTuple
 
@@ -84,9 +84,9 @@ class NearMisses:
             known = self._at[near_miss.group] = deque(maxlen=REMEMBERED)
         known.append(near_miss.at)
 
-    def keep(self, groups: Collection[str]) -> None:
-        """Drop the offsets of all groups but these labels."""
-        for group in self._at.keys() - set(groups):
+    def keep(self, result: Container[tuple[str, ...]]) -> None:
+        """Drop the offsets of all groups but those whose labels are told."""
+        for group in [group for group in self._at if (group,) not in result]:
             del self._at[group]
 
     def medians(self) -> dict[tuple[str, ...], float]:

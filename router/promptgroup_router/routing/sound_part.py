@@ -4,16 +4,18 @@ Decoding refuses what is known to be of no use. What it lets through, and the ro
 The teams whose groups stand in the same table must not feel it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from dataclasses import replace
 
-from promptgroup_contract.table import RoutingTable
+from promptgroup_contract.table import Group, RoutingTable
 from promptgroup_router.rings.age import full_name
 from promptgroup_router.routing.state import RouterState
 
 
-def sound_part(table: RoutingTable, last: RoutingTable) -> tuple[RoutingTable, Mapping[str, Exception]]:
-    """Return a table without the groups that cannot be installed, each tried alone, and their errors by full name.
+def sound_part(
+    table: RoutingTable, last: RoutingTable
+) -> Generator[None, None, tuple[RoutingTable, Mapping[str, Exception]]]:
+    """Return a table without the groups that cannot be installed, each tried alone in a step, and their errors by name.
 
     Args:
         table: the table.
@@ -21,7 +23,7 @@ def sound_part(table: RoutingTable, last: RoutingTable) -> tuple[RoutingTable, M
             not tried where it has not changed.
     """
     kept = {full_name(group): group for group in last.groups}
-    groups, faults = [], {}
+    groups, faults = list[Group](), dict[str, Exception]()
     trial = RouterState()
     for group in table.groups:
         label = full_name(group)
@@ -36,4 +38,5 @@ def sound_part(table: RoutingTable, last: RoutingTable) -> tuple[RoutingTable, M
             trial = RouterState()  # the trial may have got half of it
             if label in kept:
                 groups.append(kept[label])
+        yield
     return replace(table, groups=tuple(groups)), faults

@@ -1,7 +1,7 @@
 """The state that all connections of a router share: the table in use, and what was learned while serving."""
 
 import secrets
-from collections.abc import Generator, Sequence
+from collections.abc import Container, Generator, Sequence
 from itertools import chain
 from math import inf
 from typing import NamedTuple, Protocol, TypeAlias
@@ -14,6 +14,7 @@ from promptgroup_router.apis.tokens import Tokens
 from promptgroup_router.base.authorities import Authorities
 from promptgroup_router.base.exposition import PROMETHEUS, TextFormat
 from promptgroup_router.base.metrics import Counter, Metrics
+from promptgroup_router.base.series import Series
 from promptgroup_router.base.steps import at_once
 from promptgroup_router.callers.limiter import Limiter
 from promptgroup_router.callers.salts import Salts
@@ -21,10 +22,11 @@ from promptgroup_router.policy.balancer import Balancer
 from promptgroup_router.policy.health import Health
 from promptgroup_router.policy.retry_budget import RetryBudget
 from promptgroup_router.rings.aliases import AliasConflict
+from promptgroup_router.rings.building import build_index, index_steps, replaced_steps
 from promptgroup_router.rings.ids import member_parts
-from promptgroup_router.rings.index import ClaimConflict, RoutingIndex, build_index, index_steps
+from promptgroup_router.rings.index import Candidates, ClaimConflict, GroupEntry, RoutingIndex
 from promptgroup_router.rings.names import NameConflict
-from promptgroup_router.rings.remap import Shares, remap_steps, remapped_shares
+from promptgroup_router.rings.remap import remap_steps
 from promptgroup_router.routing.admission_queue import AdmissionQueue
 from promptgroup_router.routing.moves import Moves
 from promptgroup_router.routing.near_miss import NearMisses
@@ -37,6 +39,8 @@ from promptgroup_router.undeclared.unmatched import UNMATCHED, UnmatchedPrefixes
 SERIES_SECONDS = 3600.0
 """Time for which the series of a revision or a group that left the table are still told: rates look back over less."""
 
+Labels: TypeAlias = tuple[str, ...]
+"""The values of labels."""
 Conflict: TypeAlias = ClaimConflict | AliasConflict | NameConflict
 """Something that a group declares and another one keeps."""
 
@@ -44,10 +48,23 @@ Conflict: TypeAlias = ClaimConflict | AliasConflict | NameConflict
 class Prepared(NamedTuple):
     """A table, made ready to be served."""
 
+    before: RoutingIndex
+    """The index that it is to replace."""
     view: RoutingIndex
     """Its index."""
-    moved: Shares
-    """Shares of the keys that it moves."""
+    asks_callers: bool
+    stale: Sequence[GroupEntry]
+    """Groups of the index before that are not in this one."""
+    replaced: Sequence[Candidates]
+    """Candidates of the index before that are not in this one."""
+    gone: Sequence[Labels]
+    """Labels group, and group and revision, that it does not have any more."""
+    come: Sequence[Labels]
+    """Those that it has in addition."""
+    gauges: Sequence[tuple[Counter, dict[Labels, Series]]]
+    """Gauges that tell of it, with their series."""
+    conflicts: tuple[Conflict, ...]
+    """Conflicts that were not there before."""
 
 
 class Waiter(Protocol):
@@ -130,8 +147,10 @@ class RouterState:
         self.tracer = tracer
         self._called: dict[str, float] = {}
         """Group → when a request came last that found it without any replica, on purpose; in monotonic seconds."""
-        self._told: dict[tuple[str, ...], float] = {}
-        """Labels group and revision, or group alone → when the table had it last."""
+        self._stale: list[object] = []
+        """Parts of the last table, until they are let go."""
+        self._left: dict[Labels, float] = {}
+        """Labels group and revision, or group alone, that have left the table → when it had them last."""
 
     @property
     def keys_tried(self) -> bool:
@@ -148,11 +167,39 @@ class RouterState:
         return b"" if self.keys_tried else b"keys of callers have not been asked for yet\n"
 
     def prepare(self, table: RoutingTable, now: float) -> Generator[None, None, Prepared]:
-        """Make in steps what `install` takes of a table at once, so that a large one holds nobody up."""
-        view = yield from index_steps(table)
-        shares = yield from remap_steps(self.index, view)
+        """Make in steps all that is needed to serve a table: groups that are the same objects as before are not made.
+
+        Nothing of it is used before `install`.
+        """
+        yield from self.release_steps()
+        yield from self._forget_steps(now)
+        before = self.index
+        view = yield from index_steps(table, before)
+        moved = yield from remap_steps(before, view)
         yield from self.balancer.prepare(view, now)
-        return Prepared(view, shares)
+        replaced = yield from replaced_steps(before, view)
+        stale, gone, come = yield from _label_steps(before, view)
+        kinds: set[AccessType] = set()
+        for access, _ in view.accesses:
+            kinds.add(self.authenticator.access(access).type)
+            yield
+        metrics = self.metrics
+        result: list[tuple[Counter, dict[Labels, float]]] = [
+            (metrics.keys_moved, {(group,): share for group, share in moved.items()}),
+            (metrics.conflicts, _by_group(view.conflicts)),
+            (metrics.alias_conflicts, _by_group(view.alias_conflicts)),
+            (metrics.name_conflicts, _by_group(view.name_conflicts)),
+        ]
+        gauges = []
+        for gauge, values in result:
+            gauges.append((gauge, (yield from gauge.series_steps(values))))
+        known, conflicts = frozenset(_conflicts(before)), []
+        for conflict in _conflicts(view):
+            if conflict not in known:
+                conflicts.append(conflict)
+            yield
+        asks_callers = bool(kinds - {AccessType.ANONYMOUS})
+        return Prepared(before, view, asks_callers, stale, replaced, gone, come, gauges, tuple(conflicts))
 
     def install(
         self, table: RoutingTable, source: str, now: float, prepared: Prepared | None = None
@@ -168,47 +215,57 @@ class RouterState:
         Returns:
             The conflicts that were not there before.
         """
-        self._forget_series(now)
-        before = self.index
-        if prepared is None:
-            view = build_index(table)
-            prepared = Prepared(view, remapped_shares(before, view))
-        self.index = view = prepared.view
-        accesses = {self.authenticator.access(access).type for access, _ in view.accesses}
-        self.asks_callers = bool(accesses - {AccessType.ANONYMOUS})
+        if prepared is None or prepared.before is not self.index:
+            prepared = at_once(self.prepare(table, now))
+        self.balancer.install(prepared.view, now)
+        self.index = prepared.view
+        # the last ones first: an index goes before its parts
+        before, parts = prepared.before, prepared.before.parts
+        self._stale += prepared.stale
+        self._stale += parts.models.values()
+        self._stale += (before.names, before.ready, before.draining, parts.labels, parts.oldest_first, parts.models)
+        for candidates in prepared.replaced:
+            candidates.validity.ended = True
+        self.asks_callers = prepared.asks_callers
         self.loaded = True
         self.confirmed = now
-        pools = [revision.candidates for group in view.groups for revision in group.revisions]
-        self.health.keep({member.id for pool in pools for member in pool.ready})
-        self.balancer.install(view, now)
-        metrics = self.metrics
-        metrics.table_info.replace({(table.version, source): 1})
-        metrics.keys_moved.replace({(group,): share for group, share in prepared.moved.items()})
-        metrics.conflicts.replace(_by_group(view.conflicts))
-        metrics.alias_conflicts.replace(_by_group(view.alias_conflicts))
-        metrics.name_conflicts.replace(_by_group(view.name_conflicts))
-        known = frozenset(_conflicts(before))
-        return tuple(conflict for conflict in _conflicts(view) if conflict not in known)
+        self.health.keep(prepared.view.ready)
+        for labels in prepared.gone:
+            self._left[labels] = now
+        for labels in prepared.come:
+            self._left.pop(labels, None)
+        self.metrics.table_info.replace({(table.version, source): 1})
+        for gauge, series in prepared.gauges:
+            self._stale.append(gauge.put(series))
+        return prepared.conflicts
 
     def called(self, group: str, now: float) -> None:
         """Record a request that finds its group without any replica, on purpose: the operator reads of it."""
         self.metrics.wake_requests.add(group)
         self._called[group] = now
 
-    def _forget_series(self, now: float) -> None:
+    def release_steps(self) -> Generator[None, None, None]:
+        """Let go what tables had that are not in use any more, one group or replica in each step.
+
+        Requests that began with it keep what they need. To let ten thousand groups go together takes 0.1 s.
+        """
+        yield from self.balancer.release_steps()
+        while self._stale:
+            self._stale.pop()
+            yield
+
+    def _forget_steps(self, now: float) -> Generator[None, None, None]:
         """Drop the series of what left the table long ago: prompts come and go as long as a router runs."""
-        for group in self.index.groups:
-            self._told[group.label,] = now
-            for revision in group.revisions:
-                self._told[group.label, revision.short] = now
-        ats = {labels: at for labels, at in self._told.items() if now - at <= SERIES_SECONDS}
-        if len(ats) < len(self._told):
-            self._told = ats
-            self.metrics.keep(("group",), ats.keys() | {(UNMATCHED,)})
-            self.metrics.keep(("group", "revision"), ats.keys())
-            self._called = {group: at for group, at in self._called.items() if (group,) in ats}
+        expired = [labels for labels, at in self._left.items() if now - at > SERIES_SECONDS]
+        if expired:
+            for labels in expired:
+                del self._left[labels]
+            result = _Told(self.index, self._left)
+            yield from self.metrics.keep_steps(("group",), result)
+            yield from self.metrics.keep_steps(("group", "revision"), result)
+            self._called = {group: at for group, at in self._called.items() if (group,) in result}
         # every time: a request that began with an older table may be counted after its group was forgotten
-        self.near_misses.keep({labels[0] for labels in ats})
+        self.near_misses.keep(_Told(self.index, self._left))
 
     def set_epoch(self, epoch: float) -> None:
         """Tell those who read no clock the seconds since 1970 at which the monotonic clock was 0."""
@@ -244,7 +301,7 @@ class RouterState:
         self, now: float, connections: int, form: TextFormat = PROMETHEUS
     ) -> Generator[None, None, str]:
         """Return the metrics as text, with the gauges as of this moment, in steps of a line."""
-        self._forget_series(now)
+        yield from self._forget_steps(now)
         in_flight: dict[tuple[str, ...], float] = {}
         sessions: dict[tuple[str, ...], float] = {}
         tokens: dict[tuple[str, ...], float] = {}
@@ -263,6 +320,7 @@ class RouterState:
                     in_flight[place] = 0
                     slot_sessions[place], slot_tokens[place] = self.balancer.sessions.of_process(process)
                     yield
+            yield
         for member_id, load in self.balancer.loads.items():
             parts = member_parts(member_id)
             in_flight[parts.group, parts.revision, str(parts.slot)] = load
@@ -289,9 +347,46 @@ class RouterState:
             (metrics.connections, {(): connections}),
         ]
         for gauge, values in gauges:
-            gauge.replace(values)
-            yield
+            gauge.put((yield from gauge.series_steps(values)))
         return (yield from metrics.text_steps(form))
+
+
+class _Told:
+    """The labels whose series are told: those of the table, and those that have left it not long ago."""
+
+    def __init__(self, view: RoutingIndex, left: Container[Labels]) -> None:
+        self._view, self._left = view, left
+
+    def __contains__(self, labels: object) -> bool:
+        if labels in self._left or labels == (UNMATCHED,):
+            return True
+        if not isinstance(labels, tuple) or not labels:
+            return False
+        entry = self._view.parts.labels.get(labels[0])
+        return entry is not None and (
+            len(labels) == 1 or any(revision.short == labels[1] for revision in entry.revisions)
+        )
+
+
+def _label_steps(
+    old: RoutingIndex, new: RoutingIndex
+) -> Generator[None, None, tuple[list[GroupEntry], list[Labels], list[Labels]]]:
+    """Return the groups of an index that a later one has not, the labels that it has not, and those that it adds."""
+    stale: list[GroupEntry] = []
+    gone: list[Labels] = []
+    come: list[Labels] = []
+    for one, other, result in ((old, new, gone), (new, old, come)):
+        for label, entry in one.parts.labels.items():
+            there = other.parts.labels.get(label)
+            if there is not entry:
+                if one is old:
+                    stale.append(entry)
+                if there is None:
+                    result.append((label,))
+                shorts = {revision.short for revision in there.revisions} if there is not None else set()
+                result += [(label, revision.short) for revision in entry.revisions if revision.short not in shorts]
+            yield
+    return stale, gone, come
 
 
 def _conflicts(view: RoutingIndex) -> tuple[Conflict, ...]:

@@ -6,7 +6,7 @@ from bench.peers import mix, prose
 from bench.peers.routers import CONTESTANTS, Place, own_engines
 from promptgroup_contract.encoding import decode_table
 from promptgroup_contract.table import Policy
-from promptgroup_router.rings.index import build_index
+from promptgroup_router.rings.building import build_index
 
 ENGINES = [f"http://127.0.0.1:{9000 + index}" for index in range(mix.ENGINES)]
 

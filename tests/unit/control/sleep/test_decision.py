@@ -9,7 +9,7 @@ from promptgroup_contract.table import Sleep
 from promptgroup_operator.api.prompt_group import SizingSpec
 from promptgroup_operator.base.timestamps import rfc3339
 from promptgroup_operator.sizing.recommend import SizingDecision
-from promptgroup_operator.sleep.decision import WATCH, Rest, Seen, decide, sized
+from promptgroup_operator.sleep.decision import WATCH, SleepDecision, Seen, decide, sized
 from promptgroup_operator.sleep.route_sleep import AWAKE
 from promptgroup_operator.world.samples import Calls
 from support.loads import load
@@ -38,9 +38,9 @@ def at(minutes):
 
 
 def test_a_group_that_was_idle_for_long_enough_falls_asleep():
-    assert decide(SIZING, seen(), 1, NOW) == Rest(asleep=True, since=NOW)
+    assert decide(SIZING, seen(), 1, NOW) == SleepDecision(asleep=True, since=NOW)
     early = seen(idle=IDLE - timedelta(seconds=1))
-    assert decide(SIZING, early, 1, NOW) == Rest(asleep=False, since=early.idle_since)
+    assert decide(SIZING, early, 1, NOW) == SleepDecision(asleep=False, since=early.idle_since)
 
 
 @pytest.mark.parametrize(
@@ -84,9 +84,9 @@ def decided(value=1):
 
 
 def test_the_number_of_replicas():
-    asleep = sized(decided(), Rest(asleep=True, since=NOW), SIZING)
+    asleep = sized(decided(), SleepDecision(asleep=True, since=NOW), SIZING)
     assert (asleep.value, asleep.reason, asleep.requeue_after) == (0, "Asleep", WATCH)
-    woken = sized(decided(), Rest(asleep=False, since=None, starting=True), SIZING)
+    woken = sized(decided(), SleepDecision(asleep=False, since=None, starting=True), SIZING)
     assert (woken.value, woken.reason) == (1, "Woken")
-    idle = sized(decided(3), Rest(asleep=False, since=NOW), SIZING)
+    idle = sized(decided(3), SleepDecision(asleep=False, since=NOW), SIZING)
     assert (idle.value, idle.history.idle_since) == (3, NOW)

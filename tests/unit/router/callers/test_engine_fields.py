@@ -9,7 +9,7 @@ from promptgroup_router.apis.tokens import Tokens
 from promptgroup_router.base.errors import ApiError
 from promptgroup_router.callers.engine_fields import with_text_field, without_engine_fields, without_media_ids
 from promptgroup_router.policy.session_locations import SessionLocations
-from promptgroup_router.rings.index import build_index
+from promptgroup_router.rings.building import build_index
 from promptgroup_router.routing.points import feature_of
 from promptgroup_router.routing.response_id import ChosenResponseId
 from promptgroup_router.routing.route import route

@@ -10,7 +10,7 @@ from promptgroup_contract.caller_rules import CachedTokens, CallerLimits, Caller
 from promptgroup_contract.table import Engine, SlotState
 from promptgroup_picker.stubs.ext_proc_pb2 import ProcessingRequest
 from promptgroup_router.http11.http1 import pairs
-from promptgroup_router.rings.index import build_index
+from promptgroup_router.rings.building import build_index
 from promptgroup_router.routing.response_id import OWNED
 from promptgroup_router.routing.state import RouterState
 from support.answered import CACHING

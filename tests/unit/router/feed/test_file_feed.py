@@ -39,7 +39,7 @@ def test_an_unchanged_file_is_not_read_but_confirmed(tmp_path, monkeypatch):
     case = Case(tmp_path / "table.json")
     table_file.write(case.path, table())
     case.feed.look()
-    monkeypatch.setattr(table_file, "read", lambda _: 1 / 0)
+    monkeypatch.setattr(table_file, "content_of", lambda _: 1 / 0)
     case.now = 9.0
     case.feed.look()
     assert case.state.confirmed == 9.0
@@ -88,7 +88,7 @@ def test_a_file_that_could_not_be_read_for_a_moment_is_read_again(tmp_path, monk
         raise OSError(errno.EMFILE, "Too many open files")
 
     with monkeypatch.context() as full:
-        full.setattr(table_file, "read", fail)
+        full.setattr(table_file, "content_of", fail)
         case.feed.look()
         case.feed.look()
     assert (case.version, case.state.confirmed, case.errors()) == ("v1", 0.0, 1)

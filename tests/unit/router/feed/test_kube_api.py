@@ -120,7 +120,7 @@ def test_no_server_and_no_credentials(tmp_path):
 
 
 def test_a_list_is_read_in_pages_that_are_smaller_where_objects_are_large(tmp_path, monkeypatch):
-    monkeypatch.setattr(kube_api, "MAX_ANSWER", 3000)
+    monkeypatch.setattr(kube_api, "MAX_PAGE", 3000)
     monkeypatch.setattr(kube_api, "PAGE", 10)
 
     async def check(kube: FakeKube, api: KubeApi):
@@ -133,6 +133,7 @@ def test_a_list_is_read_in_pages_that_are_smaller_where_objects_are_large(tmp_pa
         monkeypatch.setattr(kube_api, "MAX_LIST", 8000)
         with pytest.raises(KubeError, match="the list is larger than 8000 bytes"):
             await api.list(PATH)
+        monkeypatch.setattr(kube_api, "MAX_PAGE", 100)
         monkeypatch.setattr(kube_api, "MAX_ANSWER", 100)
         with pytest.raises(KubeError, match="larger than 100 bytes"):
             await api.list(PATH)

@@ -153,8 +153,8 @@ def slots(count):
 def test_routes_beyond_what_a_router_serves_keep_what_was_served():
     routes = Routes()
     routes.list("chat", listed(route("a")))
-    change = routes.event("chat", event("MODIFIED", route("a", spec=slots(8193))))
-    assert "8193 slots, and a router serves 4096 and 8192" in change.problems[0]
+    change = routes.event("chat", event("MODIFIED", route("a", spec=slots(32_769))))
+    assert "32769 slots, and a router serves 16384 and 32768" in change.problems[0]
     assert names(routes) == ["chat/a"]
     # a namespace that is full takes no room of others, and has room again once its routes are gone
     change = routes.list("chat", listed(*(route(f"r{number}") for number in range(10))))

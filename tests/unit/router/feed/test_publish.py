@@ -1,14 +1,14 @@
 import asyncio
-import gc
+import sys
 from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 
-from promptgroup_contract.table import ModelAlias, RoutingTable, SlotState
+from promptgroup_contract.table import Engine, ModelAlias, RoutingTable, SlotState
+from promptgroup_router.base import steps
 from promptgroup_router.feed import publish, table_file
-from promptgroup_router.feed.publish import Publisher, in_slices
-from promptgroup_router.routing import state as state_module
+from promptgroup_router.feed.publish import Publisher
 from promptgroup_router.routing.state import RouterState
 from support.tables import group, revision, slot, table
 
@@ -124,7 +124,7 @@ def test_an_alias_that_another_group_keeps_is_logged_once(caplog):
 
 
 def test_a_large_table_is_installed_in_slices(tmp_path, monkeypatch):
-    monkeypatch.setattr(publish, "SLICE_SECONDS", 0.0)
+    monkeypatch.setattr(steps, "SLICE_SECONDS", 0.0)
     large = table(*(group(f"g{number}", revision(f"Prompt {number}. " * 9)) for number in range(50)))
     turns = 0
 
@@ -146,39 +146,6 @@ def test_a_large_table_is_installed_in_slices(tmp_path, monkeypatch):
     assert turns > 100
 
 
-@pytest.mark.interpreted
-def test_many_new_replicas_are_made_in_slices(monkeypatch):
-    made, case = [], Case()
-    prepare = case.state.balancer.prepare
-
-    def counted(view, now):
-        for step in prepare(view, now):
-            made.append(step)
-            yield step
-
-    monkeypatch.setattr(case.state.balancer, "prepare", counted)
-    asyncio.run(case.publisher.publish_in_slices(table(group("a", revision(slots=40))), "kubernetes"))
-    assert len(made) == 40
-    assert len(case.state.balancer.replicas) == 40
-
-
-def test_all_that_takes_long_of_a_large_group_is_done_in_slices_before_it_is_served(monkeypatch):
-    case = Case()
-    slots = tuple(slot(number) for number in range(300))
-    asyncio.run(case.publisher.publish_in_slices(table(group("a", revision(slots=slots)), version="v1"), "kubernetes"))
-
-    def never(*_):
-        raise AssertionError("it is done at once")
-
-    for name in ("build_index", "remapped_shares"):
-        monkeypatch.setattr(state_module, name, never)
-    away = (replace(slots[0], state=SlotState.ABSENT), *slots[1:])
-    changed = table(group("a", revision(slots=away)), version="v2")
-    asyncio.run(case.publisher.publish_in_slices(changed, "kubernetes"))
-    assert case.state.index.table == changed
-    assert 'keys_moved_ratio{group="chat/a"}' in case.state.exposition(1.0, 0)
-
-
 def test_everything_is_searched_for_garbage_once_in_a_while(monkeypatch):
     found, case = [], Case()
     monkeypatch.setattr(publish.gc, "collect", lambda: found.append(case.now))
@@ -188,47 +155,73 @@ def test_everything_is_searched_for_garbage_once_in_a_while(monkeypatch):
     assert found == [publish.COLLECT_SECONDS]
 
 
-def test_a_fault_within_a_slice_costs_its_group_alone(monkeypatch):
-    def fail(*_):
-        raise RuntimeError("a fault of the router")
-        yield
-
-    monkeypatch.setattr(state_module, "index_steps", fail)
+def test_a_fault_at_one_group_is_not_one_of_the_others_in_slices_too():
     case = Case()
-    asyncio.run(case.publisher.publish_in_slices(table(), "kubernetes"))
-    assert case.state.index.table == table()
+    asyncio.run(case.publisher.publish_in_slices(table(group("a"), BAD), "kubernetes"))
+    assert [each.label for each in case.state.index.groups] == ["chat/a"]
+    assert case.state.metrics.table_errors.values == {("kubernetes",): 1}
 
 
-def test_others_have_their_turn_between_slices(monkeypatch):
-    monkeypatch.setattr(publish, "SLICE_SECONDS", 0.0)
-    turns = []
-
-    def steps():
-        for _ in range(3):
-            yield
-        return len(turns)
-
-    async def check():
-        for number in range(9):
-            asyncio.get_running_loop().call_soon(turns.append, number)
-        return await in_slices(steps())
-
-    assert asyncio.run(check()) == 9
+def test_a_group_that_is_equal_stays_what_it_was():
+    case = Case()
+    case.publisher.publish(table(group("a"), group("b", revision("B"))), "file")
+    before = case.state.index
+    asyncio.run(case.publisher.publish_in_slices(table(group("a"), group("b", revision("C")), version="v2"), "file"))
+    assert case.state.index.names["a"] is before.names["a"]
+    assert case.state.index.names["b"] is not before.names["b"]
 
 
-class Row:
-    """Something that garbage collections visit."""
+def most_of_a_step(steps):
+    """Return the most instructions of the interpreter between two turns of others."""
+    counted = most = 0
+
+    def count(frame, event, _):
+        nonlocal counted
+        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        counted += event == "opcode"
+        return count
+
+    before = sys.gettrace()
+    sys.settrace(count)
+    try:
+        for _ in steps:
+            most, counted = max(most, counted), 0
+    finally:
+        sys.settrace(before)
+    return max(most, counted)
 
 
-@pytest.mark.parametrize("lasting", [True, False])
-def test_what_lasts_is_visited_by_no_collection(lasting):
-    made = []
+def served_by(count):
+    return [
+        group(f"g{number}", revision(f"Prompt {number}. ", 2, engine=Engine("one", kv_tokens=1000)))
+        for number in range(count)
+    ]
 
-    def steps():
-        for _ in range(3):
-            made.append(Row())
-            yield
 
-    asyncio.run(in_slices(steps(), lasting=lasting))
-    visited = {id(thing) for thing in gc.get_objects()}
-    assert [id(row) in visited for row in made] == [not lasting] * 3
+CHANGES = {
+    "the same again": lambda listed: [replace(each) for each in listed],
+    "a slot leaves": lambda listed: [
+        group("g0", revision("Prompt 0. ", (slot(0, SlotState.ABSENT), slot(1)), engine=Engine("one"))), *listed[1:]
+    ],
+    "a group comes": lambda listed: [*listed, group("more", revision("More."))],
+    "a group leaves": lambda listed: listed[1:],
+    "all leave": lambda _: [group("other", revision("Other."))],
+}  # fmt: skip
+STEP = 15_000
+"""Instructions of a step whatever the table has, such as the sorting of some values: half a millisecond."""
+OF_A_GROUP = 40
+"""Instructions that a step may have for each group: of ten thousand that is some milliseconds."""
+
+
+@pytest.mark.interpreted
+@pytest.mark.heavy
+@pytest.mark.parametrize("change", CHANGES)
+def test_no_step_of_a_change_does_more_than_a_little_for_each_group(change):
+    case, listed = Case(), served_by(300)
+    first = most_of_a_step(case.publisher.install_steps(RoutingTable(tuple(listed), "v1"), "kubernetes"))
+    then = most_of_a_step(
+        case.publisher.install_steps(RoutingTable(tuple(CHANGES[change](listed)), "v2"), "kubernetes")
+    )
+    assert max(first, then) < STEP + OF_A_GROUP * len(listed)
+    told = most_of_a_step(case.state.exposition_steps(1.0, 0))
+    assert told < STEP + OF_A_GROUP * len(listed)

@@ -1,10 +1,12 @@
 import json
 import stat
 
+import orjson
 import pytest
 
 from promptgroup_contract.encoding import encode_table
-from promptgroup_contract.table import Prompt, TableError
+from promptgroup_contract.table import Prompt, RoutingTable, TableError
+from promptgroup_router.base.steps import at_once
 from promptgroup_router.feed import table_file
 from support.tables import group, revision, table
 
@@ -61,3 +63,18 @@ def test_a_file_that_is_too_large_is_not_read(tmp_path, monkeypatch):
     path.write_bytes(b" " * (1 << 20) + b"{")
     with pytest.raises(TableError, match="larger than 1 MiB"):
         table_file.read(path)
+
+
+def test_a_large_file_is_cut_between_groups_and_is_the_same_table(monkeypatch):
+    served = table(*(group(f"g{number}", revision(f'A "prompt" [{number}], {{}}. ')) for number in range(20)))
+    content = orjson.dumps(encode_table(served), option=orjson.OPT_INDENT_2)
+    monkeypatch.setattr(table_file, "SMALL", 0)
+    known = {}
+    first = at_once(table_file.parse_steps(content, "file", known))
+    again = at_once(table_file.parse_steps(content, "file", known))
+    assert first == again == served
+    assert all(one is other for one, other in zip(first.groups, again.groups, strict=True))
+    for bad in (content[:-3], content.replace(b'"g3"', b'"g4"'), content.replace(b'"groups": [', b'"groups": [,')):
+        with pytest.raises(TableError):
+            at_once(table_file.parse_steps(bad, "file"))
+    assert table_file.parse(b'{"format": 1, "groups": [ ]}', "file") == RoutingTable()

@@ -16,7 +16,7 @@ from promptgroup_router.policy.expected_ttft import (
 )
 from promptgroup_router.policy.replica_load import ReplicaLoad
 from promptgroup_router.policy.session_locations import Placement, SessionLocations
-from promptgroup_router.rings.index import build_index
+from promptgroup_router.rings.building import build_index
 from support.tables import group, revision, slot, table
 
 ENGINE = Engine("one", kv_tokens=100_000, prefill_rate=10_000)

@@ -8,7 +8,7 @@ from promptgroup_router.policy.balancer import Balancer
 from promptgroup_router.policy.demand import Demand
 from promptgroup_router.policy.health import Health
 from promptgroup_router.policy.policies import LEAST_CAP, load_cap
-from promptgroup_router.rings.index import build_index
+from promptgroup_router.rings.building import build_index
 from support.tables import group, revision, table
 
 DEMAND = Demand(session=7, prefix=11)

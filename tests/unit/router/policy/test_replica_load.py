@@ -1,4 +1,6 @@
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from promptgroup_router.policy.costs import EngineCosts
 from promptgroup_router.policy.gossip import LoadReport
@@ -180,3 +182,26 @@ def test_what_waits_is_what_was_sent_and_has_no_first_token_yet():
     books.leave(given_up)
     books.leave(whole)
     assert (books.queue, books.export(0.2).waiting) == (0, 0)
+
+
+@given(
+    told=st.lists(
+        st.tuples(st.integers(0, 9), st.integers(0, 9), st.integers(0, 200_000), st.floats(0, 5), st.integers(0, 9)),
+        max_size=60,
+    )
+)
+def test_reports_of_many_peers_add_up_to_the_same_however_they_are_counted(told):
+    books = replica()
+    for number, (peer, in_flight, tokens, seconds, waiting) in enumerate(told):
+        load = LoadReport(7, in_flight, tokens, seconds, 0.1, number, unplaced=tokens, waiting=waiting, late=seconds)
+        books.merge(peer, load, 1.0)
+
+    def sums():
+        return (
+            books.peer_in_flight, books.peer_context, books.peer_unplaced, books.peer_waiting,
+            books.peer_late, pytest.approx(books.peer_pending), pytest.approx(books.peer_written),
+        )  # fmt: skip
+
+    counted = sums()
+    books.expire_peers(1.0)  # adds all of them up
+    assert sums() == counted

@@ -14,7 +14,7 @@ from promptgroup_router.callers.longest_answer import SAYING, longest_answer
 from promptgroup_router.features.cache_diagnosis import HEADER, question, without_question
 from promptgroup_router.policy.session_locations import SessionLocations
 from promptgroup_router.reading.digest import digest, from_digest
-from promptgroup_router.rings.index import build_index
+from promptgroup_router.rings.building import build_index
 from promptgroup_router.routing.near_miss import UnmatchedPrompt
 from promptgroup_router.routing.points import feature_of
 from promptgroup_router.routing.route import Route, route, written

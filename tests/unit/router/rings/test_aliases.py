@@ -2,7 +2,7 @@ import pytest
 
 from promptgroup_contract.table import ModelAlias
 from promptgroup_router.rings.aliases import NO_ALIASES
-from promptgroup_router.rings.index import build_index
+from promptgroup_router.rings.building import build_index
 from support.tables import group, revision, settled, table
 
 EARLY, CREATED, LATER = "2026-11-01T00:00:00Z", "2026-11-03T11:00:00Z", "2026-11-09T00:00:00Z"

@@ -1,14 +1,23 @@
+import itertools
+
 import pytest
 
 from promptgroup_contract.fingerprint import hash_prefix
 from promptgroup_contract.messages import canonical_messages
 from promptgroup_router.rings.claims import MOST_COUNTS, MOST_LENGTHS, Claim, Claims, common_length
 
+ages = itertools.count()
+
+
+def age():
+    """Return the age of a claim that is younger than all before it."""
+    return (False, ""), f"{next(ages):09}"
+
 
 def claim(name, text, namespace="a", tools="", *, read=True):
     size = len(text.encode())
     known = (text, tools) if read else (None, "")
-    return Claim(name, namespace, hash_prefix(tools, text.encode()), size, *known)
+    return Claim(name, namespace, hash_prefix(tools, text.encode()), size, *known, age=age())
 
 
 def test_the_longest_prefix_with_the_same_tools_is_found():
@@ -64,7 +73,7 @@ def said(count):
 
 def with_messages(name, count, namespace="a", text="You"):
     fingerprint = hash_prefix("", text.encode(), canonical_messages(said(count)))
-    return Claim(name, namespace, fingerprint, len(text), text, "", count)
+    return Claim(name, namespace, fingerprint, len(text), text, "", count, age())
 
 
 def starts(count):

@@ -5,7 +5,8 @@ import pytest
 from promptgroup_contract.access import ANYBODY
 from promptgroup_contract.caller_rules import CallerRules, EngineField
 from promptgroup_contract.table import Engine, SlotState
-from promptgroup_router.rings.index import LENDERS, build_index
+from promptgroup_router.rings.building import build_index
+from promptgroup_router.rings.index import LENDERS
 from support.keys import BY_KEY
 from support.tables import SYSTEM, group, revision, slot, table
 

@@ -1,7 +1,7 @@
 from dataclasses import replace
 
 from promptgroup_contract.table import Engine, SlotState
-from promptgroup_router.rings.index import build_index
+from promptgroup_router.rings.building import build_index
 from promptgroup_router.rings.renewal import renewed
 from promptgroup_router.routing.holder import only
 from support.tables import group, revision, slot, table
@@ -52,9 +52,3 @@ def test_lent_members_and_the_last_resort_are_brought_up_to_the_table_too():
     last = replace(CANDIDATES, last_resort=replace(CANDIDATES, ready=(), lent=CANDIDATES.ready))
     assert slots(renewed(last, view_of(READY, ABSENT)).last_resort) == [0]
     assert renewed(last, build_index(table(group("b")))).last_resort is None
-
-
-def test_what_was_renewed_is_of_the_table_in_use():
-    view = view_of(READY, ABSENT)
-    assert CANDIDATES.table is BEFORE.table
-    assert renewed(CANDIDATES, view).table is view.table

@@ -1,7 +1,7 @@
 import pytest
 
+from promptgroup_router.rings.building import build_index
 from promptgroup_router.rings.ids import member_hash
-from promptgroup_router.rings.index import build_index
 from promptgroup_router.routing.holder import find_holder, holds, lost, only
 from promptgroup_router.routing.response_id import ResponseId, process_hash
 from support.tables import table

@@ -7,7 +7,7 @@ from promptgroup_contract.fingerprint import canonical_tools
 from promptgroup_contract.table import ModelAlias
 from promptgroup_router.apis.request import ApiKind, parse
 from promptgroup_router.base.errors import ApiError
-from promptgroup_router.rings.index import build_index
+from promptgroup_router.rings.building import build_index
 from promptgroup_router.rings.names import NameConflict
 from promptgroup_router.routing.match import ByContent, ByName, NoMatch, match_group
 from support.tables import SYSTEM, group, revision, table

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from promptgroup_router.apis import request
 from promptgroup_router.apis.request import ApiKind
+from promptgroup_router.rings.building import build_index
 from promptgroup_router.rings.claims import common_length
-from promptgroup_router.rings.index import build_index
 from promptgroup_router.routing.near_miss import ENDING, REMEMBERED, NearMiss, NearMisses, find_near_miss
 from support.tables import group, revision, table
 
@@ -81,7 +81,7 @@ def test_of_groups_that_are_not_kept_nothing_is_told():
     found = NearMisses()
     for label in ("chat/support", "chat/poems"):
         found.add(NearMiss(label, 9))
-    found.keep({"chat/poems", "chat/new"})
+    found.keep({("chat/poems",), ("chat/new",)})
     assert found.medians() == {("chat/poems",): 9}
 
 

@@ -16,7 +16,7 @@ from promptgroup_router.apis.tokens import Tokens
 from promptgroup_router.base.errors import ApiError
 from promptgroup_router.policy.gossip import LAST_TURN
 from promptgroup_router.policy.session_locations import QUIET_SECONDS, Placement, SessionLocations
-from promptgroup_router.rings.index import build_index
+from promptgroup_router.rings.building import build_index
 from promptgroup_router.routing.match import MatchedBy
 from promptgroup_router.routing.near_miss import UnmatchedPrompt
 from promptgroup_router.routing.points import feature_of

@@ -1,0 +1,241 @@
+"""Makes what stands behind the name of a model, or behind an alias: declared prefixes, and the replicas for all else.
+
+What a model had before is taken where it is the same.
+"""
+
+from collections.abc import Generator, Iterable, Mapping, Sequence
+
+from promptgroup_contract.access import Access
+from promptgroup_contract.caller_rules import CallerRules
+from promptgroup_contract.fingerprint import Fingerprint
+from promptgroup_contract.table import LOAD_FACTOR_PERCENT, Policy, Sharing
+from promptgroup_router.base.steps import sorted_steps
+from promptgroup_router.rings.age import by_age
+from promptgroup_router.rings.aliases import Aliases
+from promptgroup_router.rings.claims import Claim, Claims
+from promptgroup_router.rings.index import (
+    Candidates,
+    ClaimConflict,
+    GroupEntry,
+    Member,
+    ModelEntry,
+    RevisionEntry,
+    RoutingIndex,
+    TenantEntry,
+    entry_age,
+    strictest,
+)
+from promptgroup_router.rings.names import NameKeepers
+from promptgroup_router.rings.ring import NO_SLOTS
+
+_Claimed = dict[tuple[str, Fingerprint], Claim[RevisionEntry]]
+"""Namespace and fingerprint → claim."""
+
+
+def model_steps(
+    model: str,
+    groups: Sequence[GroupEntry],
+    keepers: NameKeepers,
+    conflicts: list[ClaimConflict],
+    last: ModelEntry | None,
+) -> Generator[None, None, ModelEntry]:
+    """Return a model, made in steps of a group.
+
+    Args:
+        model: its name.
+        groups: those that serve it, the oldest first.
+        keepers: the groups that keep names.
+        conflicts: gets the prefixes that a group claims and an older one has.
+        last: the model in the index before.
+    """
+    nothing: Claims[RevisionEntry] = Claims(())
+    known = last.everybodys if last is not None else nothing
+    claims = yield from _claim_steps(groups, conflicts, known)
+    everybodys = yield from known.renewed(claims)
+    by_namespace: dict[str, list[GroupEntry]] = {}
+    for group in groups:
+        by_namespace.setdefault(group.group.namespace, []).append(group)
+    alone = len(by_namespace) == 1
+    own: dict[str, _Claimed] = {}
+    if not alone:
+        for key, claim in claims.items():
+            own.setdefault(claim.namespace, {})[key] = claim
+            yield
+    tenants: dict[str, TenantEntry] = {}
+    for namespace, theirs in by_namespace.items():
+        had = last.tenants.get(namespace) if last is not None else None
+        if alone:
+            mine = everybodys
+        else:
+            mine = yield from (had.claims if had is not None else nothing).renewed(own.get(namespace, {}))
+        pools = yield from _pool_steps(f"-/{model}" if alone else f"-/{namespace}/{model}", theirs, had)
+        same = had is not None and had.claims is mine and had.by_access == pools
+        tenants[namespace] = had if had is not None and same else TenantEntry(namespace, model, mine, pools)
+    keeper, named = keepers.first(model), keepers.named(model)
+    first = tenants.get(keeper.namespace) if keeper is not None else None
+    if first is None:
+        return ModelEntry(tenants, nothing, None, everybodys)
+    if named is None:
+        return ModelEntry(tenants, everybodys, first, everybodys)
+    kept: _Claimed = {}
+    limit = by_age(named)
+    for key, claim in claims.items():
+        if claim.namespace == first.namespace or claim.age < limit:
+            kept[key] = claim
+        yield
+    if len(kept) == len(claims):
+        return ModelEntry(tenants, everybodys, first, everybodys)
+    some = yield from (last.claims if last is not None else nothing).renewed(kept)
+    return ModelEntry(tenants, some, first, everybodys)
+
+
+def alias_steps(
+    name: str,
+    aliases: Aliases,
+    models: Mapping[str, ModelEntry],
+    by_model: Mapping[str, Sequence[GroupEntry]],
+    before: RoutingIndex | None,
+) -> Generator[None, None, ModelEntry]:
+    """Return what an alias stands for, besides the model of that name in other namespaces if there is one.
+
+    Its parts are those of the models themselves: sessions, limits and kept answers are the same under each name.
+    """
+    yield
+    nothing: Claims[RevisionEntry] = Claims(())
+    real, meanings = models.get(name), aliases.meanings[name]
+    tenants = dict(real.tenants) if real is not None else {}
+    tenants |= {namespace: models[item.model].tenants[namespace] for namespace, item in meanings.items()}
+    namespace = aliases.first.get(name)
+    if namespace is None:
+        claims, first = (real.claims, real.first) if real is not None else (nothing, None)
+        return ModelEntry(tenants, claims, first, nothing)
+    first = tenants[namespace]
+    if real is None:
+        return ModelEntry(tenants, first.claims, first, nothing)
+    # the alias came before each group of the model of this name, so no age is greater than that of the name
+    theirs = [item for item in by_model[first.model] if item.group.namespace == namespace]
+    oldest_first = yield from sorted_steps([*by_model[name], *theirs], entry_age)
+    last = before.models.get(name) if before is not None else None
+    known = last.claims if last is not None else nothing
+    claimed = yield from _claim_steps(oldest_first, [], known)
+    claims = yield from known.renewed(claimed)
+    return ModelEntry(tenants, claims, first, nothing)
+
+
+def _claim_steps(
+    groups: Iterable[GroupEntry], conflicts: list[ClaimConflict], known: Claims[RevisionEntry]
+) -> Generator[None, None, _Claimed]:
+    """Return the declared prefixes of groups, which come in the order in which they claim them."""
+    claims: _Claimed = {}
+    for group in groups:
+        for revision in group.revisions:
+            key = revision.group.namespace, revision.revision.fingerprint
+            if key in claims:
+                conflicts.append(ClaimConflict(group.label, claims[key].entry.label, revision.revision.fingerprint))
+            elif revision.revision.system_bytes or revision.revision.tools or revision.revision.messages:
+                before = known.declared.get(key)
+                claims[key] = before if before is not None and before.entry is revision else _claim(revision)
+        yield
+    return claims
+
+
+def _claim(entry: RevisionEntry) -> Claim[RevisionEntry]:
+    prompt = entry.preamble
+    return Claim(
+        entry=entry,
+        namespace=entry.group.namespace,
+        fingerprint=entry.revision.fingerprint,
+        system_bytes=entry.revision.system_bytes,
+        system=prompt.system if prompt is not None else None,
+        tools=prompt.canonical_tools if prompt is not None else "",
+        messages=entry.revision.messages,
+        age=entry_age(entry),
+    )
+
+
+_Pools = tuple[tuple[Access | None, Candidates], ...]
+
+
+def _pool_steps(label: str, groups: Sequence[GroupEntry], had: TenantEntry | None) -> Generator[None, None, _Pools]:
+    """Return, for each access, the replicas for requests that match no declared prefix; the same if nothing changed.
+
+    Args:
+        label: of the first pool.
+        groups: those of the model in a namespace, the oldest first.
+        had: their pools before.
+    """
+    by_access: dict[Access | None, list[GroupEntry]] = {}
+    admitting: list[GroupEntry] = []
+    last: Access | None = None
+    for group in groups:
+        access = group.group.access
+        if access is not last or not by_access:
+            last, admitting = access, by_access.setdefault(access, [])
+        admitting.append(group)
+        yield
+    candidateses = {candidates.id: candidates for _, candidates in had.by_access} if had is not None else {}
+    pools: list[tuple[Access | None, Candidates]] = []
+    for number, (access, theirs) in enumerate(by_access.items()):
+        name = f"{label}#{number}" if number else label
+        candidates = yield from _model_candidates(name, theirs, access, candidateses.get(name))
+        pools.append((access, candidates))
+    return tuple(pools)
+
+
+def _model_candidates(
+    label: str, groups: Sequence[GroupEntry], access: Access | None, candidates: Candidates | None
+) -> Generator[None, None, Candidates]:
+    lending: list[Member] = []
+    # a replica that lends nothing is still better than no answer
+    others: list[Member] = []
+    draining: list[Member] = []
+    rules: list[CallerRules] = []
+    sleepers: list[GroupEntry] = []
+    resumes: list[int] = []
+    for group in groups:
+        callers = group.group.callers
+        if not rules or callers is not rules[-1]:
+            rules.append(callers)
+        if group.group.sharing is Sharing.POOL:
+            resumes.append(group.group.max_resumes)
+            if group.group.sleep is not None:
+                sleepers.append(group)
+            for revision in group.revisions:
+                (lending if revision.revision.lends else others).extend(revision.candidates.ready)
+                draining += revision.candidates.draining
+        yield
+    # of several the oldest that a request wakes
+    asleep = next((item for item in sleepers if item.group.sleep and item.group.sleep.wake_timeout), None)
+    asleep = asleep or next(iter(sleepers), None)
+    made = Candidates(
+        id=label,
+        policy=Policy.EXPECTED_TTFT,
+        load_factor_percent=LOAD_FACTOR_PERCENT,
+        ring=NO_SLOTS,
+        ready=tuple(lending or others),
+        max_resumes=min(resumes, default=0),
+        draining=tuple(draining),
+        rules=_unmatched_rules(rules),
+        access=access,
+        sleep=asleep.group.sleep if asleep is not None else None,
+        sleeper=asleep.label if asleep is not None else "",
+    )
+    return candidates if candidates == made else made
+
+
+def _unmatched_rules(groups: Sequence[CallerRules]) -> CallerRules:
+    """Return the rules for requests that no group declares, from those of the groups whose engines serve them.
+
+    One group that isolates its callers, or hides something from them, is enough: their other prompts are cached by the
+    same engines. Where their engines take a salt on different APIs, such requests are served on none. No field of
+    engines and no further header passes: no group answers for their clients. The limits are those of the first group,
+    the oldest.
+    """
+    first = groups[0]
+    isolating = [group.salted for group in groups if group.salted is not None]
+    return CallerRules(
+        salted=frozenset.intersection(*isolating) if isolating else None,
+        cached_tokens=strictest(groups),
+        default=first.default,
+        named=first.named,
+    )

@@ -1,0 +1,23 @@
+from dataclasses import replace
+
+from promptgroup_router.base.steps import at_once
+from promptgroup_router.rings.building import build_index, index_steps
+from support.tables import group, revision, table
+
+
+def test_a_weight_moves_neither_claims_of_others_nor_the_replicas_for_all_else():
+    listed = [group("a"), group("b", revision("B"))]
+    before = build_index(table(*listed))
+    lighter = replace(listed[0], revisions=(replace(listed[0].revisions[0], weight=1),))
+    after = at_once(index_steps(table(lighter, listed[1], version="v2"), before))
+    one, other = (view.models["llama"].tenants["chat"] for view in (before, after))
+    assert one.candidates is other.candidates
+    assert one.claims.match("", "B") is other.claims.match("", "B")
+    assert other.claims.match("", "You are the support assistant of Example Ltd.").revision.weight == 1
+
+
+def test_a_second_namespace_gets_claims_of_its_own():
+    mine, theirs = group("a"), group("b", revision("B"), namespace="other", created="2027")
+    view = at_once(index_steps(table(mine, theirs), build_index(table(mine))))
+    assert view.models["llama"].tenants["other"].claims.match("", "B") is not None
+    assert view.models["llama"].tenants["chat"].claims.match("", "B") is None
