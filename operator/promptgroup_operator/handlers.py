@@ -21,18 +21,18 @@ from typing import Any
 import kopf
 
 from promptgroup_contract import names
+from promptgroup_operator.act.group_writer import GroupWriter
 from promptgroup_operator.base.errors import ClusterError
 from promptgroup_operator.base.settings import Settings
 from promptgroup_operator.engines.group_engines import GroupEngines
 from promptgroup_operator.kube.api_server import KubeClient, connect, watched
 from promptgroup_operator.kube.leader_election import LeaderElector, Term
-from promptgroup_operator.kube.read import ClusterReader
 from promptgroup_operator.kube.resync import Resync
 from promptgroup_operator.kube.session import KopfSession, Pauses
 from promptgroup_operator.kube.store import KINDS, Store
-from promptgroup_operator.kube.work_queue import WorkQueue
-from promptgroup_operator.kube.write import ClusterWriter
+from promptgroup_operator.observe.group_reader import GroupReader
 from promptgroup_operator.passes.reconcile import Reconciler
+from promptgroup_operator.passes.work_queue import WorkQueue
 from promptgroup_operator.telemetry import metrics_server
 from promptgroup_operator.telemetry.metrics import FAULT, REFUSED, OperatorMetrics
 from promptgroup_operator.telemetry.metrics_server import GroupCollector
@@ -88,10 +88,10 @@ class Operator:
         self.term = Term(until=float("-inf") if settings.lease else float("inf"))
         self.elector = _elector(settings, client, self.term) if settings.lease else None
         self.stores = stores = {kind: Store(kind, partial(self._changed, kind)) for kind in KINDS}
-        self.resync = Resync(client, self.queue, stores, settings.namespaces, settings.resync)
+        self.resync = Resync(client, self.queue.add, stores, settings.namespaces, settings.resync)
         self.session = KopfSession(api, watched(KINDS), client.count, self.resync.relisted)
-        reader = ClusterReader(client, stores)
-        writer = ClusterWriter(client, self.term, stores, reader.cache)
+        reader = GroupReader(client, stores)
+        writer = GroupWriter(client, self.term, stores, reader.unwatched.cache)
         self._spans = PassSpans(os.environ)
         self._reconciler = Reconciler(
             reader,
@@ -260,7 +260,7 @@ def configure(settings: kopf.OperatorSettings) -> None:
     settings.networking.request_timeout = LIST_SECONDS
     settings.networking.error_backoffs = Pauses()
     settings.queueing.idle_timeout = IDLE_SECONDS
-    settings.posting.enabled = False  # Events are counted and written by `kube.write`
+    settings.posting.enabled = False  # Events are counted and written by `act.group_writer`
     settings.scanning.disabled = True  # needs the right to list CRDs and namespaces
     # what a changed field would be recognised by: no handler asks, and each event would be copied for it
     settings.persistence.diffbase_storage = NoDiffBase()

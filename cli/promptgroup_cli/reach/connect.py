@@ -121,7 +121,7 @@ class ClusterConnection:
         return result
 
     def _router(self, pod: Manifest) -> Router:
-        from promptgroup_operator.kube.decode import admin_port  # noqa: PLC0415 - imports the models, as above
+        from promptgroup_operator.observe.decode import admin_port  # noqa: PLC0415 - imports the models, as above
 
         namespace, name = pod["metadata"]["namespace"], pod["metadata"]["name"]
         port = admin_port(pod)

@@ -14,13 +14,12 @@ import queue
 import random
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from promptgroup_operator.base.errors import ClusterError
 from promptgroup_operator.kube.api_server import KubeClient, collection_path, list_objects
 from promptgroup_operator.kube.store import KINDS, Listed, ObjectName, Store
-from promptgroup_operator.kube.work_queue import WorkQueue
 from promptgroup_operator.world.snapshot import Key, Manifest
 
 logger = logging.getLogger(__name__)
@@ -54,7 +53,7 @@ class Resync:
 
     Args:
         client: client of the API server.
-        groups: queue to which groups are added.
+        changed: called with each group, which gets a pass.
         stores: kind → store that its watch fills.
         namespaces: namespaces that are served; all of them if it is empty.
         seconds: time between two lists.
@@ -63,13 +62,13 @@ class Resync:
     def __init__(
         self,
         client: KubeClient,
-        groups: WorkQueue,
+        changed: Callable[[Key], None],
         stores: Mapping[str, Store],
         namespaces: Sequence[str],
         seconds: float,
     ) -> None:
         self._client = client
-        self._groups = groups
+        self._changed = changed
         self._stores = stores
         self._namespaces = namespaces or ("",)
         self._seconds = seconds
@@ -147,7 +146,7 @@ class Resync:
         places = [(kind, namespace) for kind in self._stores for namespace in self._namespaces]
         gaps = frozenset(gap for kind, namespace in places for gap in self._gaps_of(kind, self._list(kind, namespace)))
         for namespace, name in self._stores["PromptGroup"].versions():
-            self._groups.add(Key(namespace, name))
+            self._changed(Key(namespace, name))
         self.silent = tuple(sorted({gap.kind for gap in gaps & self._gaps}))
         self._gaps = gaps
         if self.silent:

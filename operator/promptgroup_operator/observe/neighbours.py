@@ -1,0 +1,95 @@
+"""See the other groups of a namespace: who may have the same prompt, whose aliases may collide, and who is whose guest.
+
+A group whose status tells no prompt yet is known by what its own latest pass has read.
+"""
+
+from collections.abc import Mapping
+
+from promptgroup_contract.fingerprint import Fingerprint
+from promptgroup_operator.kube.store import Store
+from promptgroup_operator.world.kept import host_of
+from promptgroup_operator.world.snapshot import GroupObject, Key, Manifest, OtherGroup, Sibling
+
+
+class Neighbours:
+    """All groups and their routes, as the stores have them. Safe to use from many threads."""
+
+    def __init__(self, stores: Mapping[str, Store]) -> None:
+        self._stores = stores
+        self._prompts: dict[Key, Fingerprint] = {}
+        """Group → fingerprint of the prompt that its latest pass read; empty if there was none to serve."""
+
+    def note_prompt(self, key: Key, fingerprint: Fingerprint) -> None:
+        """Note the prompt that a pass has read, before it looks at others: of two groups one sees the other."""
+        self._prompts[key] = fingerprint
+
+    def forget(self, key: Key) -> None:
+        """Drop a group that is gone."""
+        self._prompts.pop(key, None)
+
+    def has_group(self, key: Key) -> bool:
+        """Return True if there is a PromptGroup of this name."""
+        return self._stores["PromptGroup"].get(key.namespace, key.name) is not None
+
+    def routes(self, namespace: str) -> dict[Key, Manifest]:
+        """Return the PromptRoutes of a namespace whose groups exist."""
+        routes = self._stores["PromptRoute"].list_namespace(namespace)
+        keys = ((Key(namespace, route["metadata"]["name"]), route) for route in routes)
+        return {key: route for key, route in keys if self.has_group(key)}
+
+    def guest_routes(self, host: Key) -> list[Manifest]:
+        """Return the PromptRoutes of a group's guests."""
+        guests = self._stores["PromptGroup"].list_guests(host)
+        routes = (self._stores["PromptRoute"].get(guest.namespace, guest.name) for guest in guests)
+        return [route for route in routes if route is not None]
+
+    def siblings(self, group: GroupObject, fingerprint: Fingerprint) -> tuple[Sibling, ...]:
+        """Return the groups of the same model that have the prompt, or may have it: no pass has read theirs yet."""
+        namespace, model = group.key.namespace, group.spec.model
+        stored = self._stores["PromptGroup"]
+        # a guest may leave its model out, which is its host's
+        result = {
+            item["metadata"]["name"]: item
+            for name in (model, "")
+            for item in stored.list_with_prompt(namespace, name, fingerprint)
+        }
+        siblings = (
+            self._sibling(Key(namespace, name), item)
+            for name, item in result.items()
+            if name != group.key.name and self._model(item) == model and "deletionTimestamp" not in item["metadata"]
+        )
+        return tuple(sibling for sibling in siblings if not sibling.observed or sibling.fingerprint == fingerprint)
+
+    def others(self, group: GroupObject) -> tuple[OtherGroup, ...]:
+        """Return all other groups for one whose model has aliases; none for any other."""
+        if not group.spec.model_aliases:
+            return ()
+        return tuple(
+            OtherGroup(
+                name=item["metadata"]["name"],
+                created=item["metadata"]["creationTimestamp"],
+                model=self._model(item),
+                aliases=tuple(item["spec"].get("modelAliases", ())),
+            )
+            for item in self._stores["PromptGroup"].list_namespace(group.key.namespace)
+            if item["metadata"]["name"] != group.key.name and "deletionTimestamp" not in item["metadata"]
+        )
+
+    def _sibling(self, key: Key, manifest: Manifest) -> Sibling:
+        status, read = manifest.get("status", {}), self._prompts.get(key)
+        observed = status.get("observedGeneration", -1) >= 0
+        fingerprint = Fingerprint(status.get("fingerprint", ""))
+        return Sibling(
+            name=key.name,
+            created=manifest["metadata"]["creationTimestamp"],
+            fingerprint=fingerprint if observed or read is None else read,
+            observed=observed or read is not None,
+        )
+
+    def _model(self, group: Manifest) -> str:
+        """Return the model of a PromptGroup; of a guest that names none, its host's."""
+        model, name = group["spec"].get("model", ""), host_of(group)
+        if model or not name:
+            return str(model)
+        serving = self._stores["PromptGroup"].get(group["metadata"]["namespace"], name)
+        return str(serving["spec"].get("model", "")) if serving is not None else ""
