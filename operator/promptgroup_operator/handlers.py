@@ -25,11 +25,11 @@ from promptgroup_operator.act.group_writer import GroupWriter
 from promptgroup_operator.base.errors import ClusterError
 from promptgroup_operator.base.settings import Settings
 from promptgroup_operator.engines.group_engines import GroupEngines
-from promptgroup_operator.kube.api_server import KubeClient, connect, watched
+from promptgroup_operator.kube.api_server import KubeClient, collection_path, connect
 from promptgroup_operator.kube.leader_election import LeaderElector, Term
 from promptgroup_operator.kube.resync import Resync
 from promptgroup_operator.kube.session import KopfSession, Pauses
-from promptgroup_operator.kube.store import KINDS, Store
+from promptgroup_operator.kube.store import Store
 from promptgroup_operator.observe.group_reader import GroupReader
 from promptgroup_operator.passes.reconcile import Reconciler
 from promptgroup_operator.passes.work_queue import WorkQueue
@@ -37,7 +37,9 @@ from promptgroup_operator.telemetry import metrics_server
 from promptgroup_operator.telemetry.metrics import FAULT, REFUSED, OperatorMetrics
 from promptgroup_operator.telemetry.metrics_server import GroupCollector
 from promptgroup_operator.telemetry.pass_spans import PassSpans
+from promptgroup_operator.world import lookup
 from promptgroup_operator.world.kept import kept
+from promptgroup_operator.world.lookup import KINDS
 from promptgroup_operator.world.snapshot import Key
 
 logger = logging.getLogger(__name__)
@@ -89,7 +91,8 @@ class Operator:
         self.elector = _elector(settings, client, self.term) if settings.lease else None
         self.stores = stores = {kind: Store(kind, partial(self._changed, kind)) for kind in KINDS}
         self.resync = Resync(client, self.queue.add, stores, settings.namespaces, settings.resync)
-        self.session = KopfSession(api, watched(KINDS), client.count, self.resync.relisted)
+        watched = {collection_path(kind, ""): kind for kind in KINDS}
+        self.session = KopfSession(api, watched, client.count, self.resync.relisted)
         reader = GroupReader(client, stores)
         writer = GroupWriter(client, self.term, stores, reader.unwatched.cache)
         self._spans = PassSpans(os.environ)
@@ -121,8 +124,8 @@ class Operator:
         """Queue a group of which an object changed, and its guests if they see that object, too."""
         self.queue.add(key)
         if kind in SEEN_BY_GUESTS:
-            for guest in self.stores["PromptGroup"].list_guests(key):
-                self.queue.add(guest)
+            for guest in self.stores["PromptGroup"].list_at(lookup.guests(key)):
+                self.queue.add(Key(key.namespace, guest["metadata"]["name"]))
 
     def start(self) -> None:
         """Start the workers, which wait for the first lists, and the leader election."""

@@ -7,15 +7,15 @@ from pathlib import Path
 
 from hypothesis import example, given
 from hypothesis import strategies as st
-from promptgroup_operator.kube.read import ClusterReader
 from urllib3.util import parse_url
 
 from promptgroup_operator.base.errors import ClusterError, ImpossibleNameError, StoredSpecError
 from promptgroup_operator.kube.api_server import object_path
-from promptgroup_operator.kube.store import KINDS, Store
+from promptgroup_operator.kube.store import Store
 from promptgroup_operator.observe.group_reader import GroupReader
 from promptgroup_operator.observe.unwatched import UnwatchedObjects
 from promptgroup_operator.world.kept import kept
+from promptgroup_operator.world.lookup import KINDS
 from promptgroup_operator.world.snapshot import Key
 from promptgroup_router.access.keyring import SecretRef
 from promptgroup_router.feed.secret_feed import FolderSecrets, KubeSecrets, SecretError

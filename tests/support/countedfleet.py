@@ -9,7 +9,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from promptgroup_operator.kube.read import ClusterReader
 
 from promptgroup_operator.act.group_writer import GroupWriter
 from promptgroup_operator.base.errors import ClusterError, EngineError
@@ -18,13 +17,14 @@ from promptgroup_operator.base.timestamps import rfc3339
 from promptgroup_operator.engines.engine import EngineClient
 from promptgroup_operator.engines.group_engines import GroupEngines
 from promptgroup_operator.kube.leader_election import Term
-from promptgroup_operator.kube.store import KINDS, Store
+from promptgroup_operator.kube.store import Store
 from promptgroup_operator.observe.group_reader import GroupReader
 from promptgroup_operator.passes.reconcile import Reconciler
 from promptgroup_operator.passes.work_queue import WorkQueue
 from promptgroup_operator.telemetry.metrics import OperatorMetrics
 from promptgroup_operator.telemetry.pass_spans import PassSpans
 from promptgroup_operator.world.kept import kept
+from promptgroup_operator.world.lookup import KINDS
 from promptgroup_operator.world.snapshot import Key, Reading
 from promptgroup_operator.world.warming import Outcome, WarmReason, Warmup
 from support.builders import CREATED

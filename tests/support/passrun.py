@@ -7,9 +7,10 @@ from promptgroup_contract import names
 from promptgroup_contract.fingerprint import fingerprint
 from promptgroup_contract.table import PromptRef
 from promptgroup_operator.base.errors import ClusterError, EngineError
-from promptgroup_operator.kube.store import KINDS, Store
+from promptgroup_operator.kube.store import Store
 from promptgroup_operator.plan import desired
 from promptgroup_operator.world.kept import kept
+from promptgroup_operator.world.lookup import KINDS
 from promptgroup_operator.world.snapshot import Key
 from promptgroup_operator.world.warming import Outcome, WarmReason
 from support.builders import CREATED, FINGERPRINT, NOW, SETTINGS, TEXT

@@ -84,7 +84,7 @@ class GroupReader:
         live: Live = {
             (kind, item["metadata"]["name"]): item
             for kind in ("PodDisruptionBudget", "PromptRoute")
-            for item in self._stores[kind].list_group(key)
+            for item in self._stores[kind].list_at(key)
         }
         text, fingerprint = self._text(group)
         route = live.get(("PromptRoute", key.name))
@@ -161,7 +161,7 @@ class GroupReader:
 
     def _pods(self, key: Key, port: int, room: guest_room.PromptRoom) -> list[Pod]:
         """Return the pods of a group, with the tokens of all prompts that are kept warm on them."""
-        pods = [pod_of(item, port) for item in self._stores["Pod"].list_group(key)]
+        pods = [pod_of(item, port) for item in self._stores["Pod"].list_at(key)]
         return [replace(pod, crowd=room.by_pod.get(pod.name, 0)) for pod in pods] if room.by_pod else pods
 
     def _text(self, group: GroupObject) -> tuple[PromptText | Problem, Fingerprint]:

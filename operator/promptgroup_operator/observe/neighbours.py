@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from promptgroup_contract.fingerprint import Fingerprint
 from promptgroup_operator.kube.store import Store
+from promptgroup_operator.world import lookup
 from promptgroup_operator.world.kept import host_of
 from promptgroup_operator.world.snapshot import GroupObject, Key, Manifest, OtherGroup, Sibling
 
@@ -33,14 +34,14 @@ class Neighbours:
 
     def routes(self, namespace: str) -> dict[Key, Manifest]:
         """Return the PromptRoutes of a namespace whose groups exist."""
-        routes = self._stores["PromptRoute"].list_namespace(namespace)
+        routes = self._stores["PromptRoute"].list_at(namespace)
         keys = ((Key(namespace, route["metadata"]["name"]), route) for route in routes)
         return {key: route for key, route in keys if self.has_group(key)}
 
     def guest_routes(self, host: Key) -> list[Manifest]:
         """Return the PromptRoutes of a group's guests."""
-        guests = self._stores["PromptGroup"].list_guests(host)
-        routes = (self._stores["PromptRoute"].get(guest.namespace, guest.name) for guest in guests)
+        guests = self._stores["PromptGroup"].list_at(lookup.guests(host))
+        routes = (self._stores["PromptRoute"].get(host.namespace, guest["metadata"]["name"]) for guest in guests)
         return [route for route in routes if route is not None]
 
     def siblings(self, group: GroupObject, fingerprint: Fingerprint) -> tuple[Sibling, ...]:
@@ -51,7 +52,8 @@ class Neighbours:
         result = {
             item["metadata"]["name"]: item
             for name in (model, "")
-            for item in stored.list_with_prompt(namespace, name, fingerprint)
+            for place in lookup.prompts(namespace, name, fingerprint)
+            for item in stored.list_at(place)
         }
         siblings = (
             self._sibling(Key(namespace, name), item)
@@ -71,7 +73,7 @@ class Neighbours:
                 model=self._model(item),
                 aliases=tuple(item["spec"].get("modelAliases", ())),
             )
-            for item in self._stores["PromptGroup"].list_namespace(group.key.namespace)
+            for item in self._stores["PromptGroup"].list_at(group.key.namespace)
             if item["metadata"]["name"] != group.key.name and "deletionTimestamp" not in item["metadata"]
         )
 

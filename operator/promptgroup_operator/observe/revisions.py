@@ -47,7 +47,7 @@ class Revisions:
         """
         labelled = [
             self._with_template(group.key, item) if validate.is_owned(group, item) else item
-            for item in self._stores["Deployment"].list_group(group.key)
+            for item in self._stores["Deployment"].list_at(group.key)
         ]
         value = [item for item in labelled if item is not None]
         result = (Fingerprint(revision.get("fingerprint", "")) for revision in group.status.get("revisions", []))
@@ -86,7 +86,7 @@ class Revisions:
         try:
             return self._unwatched.get(group.key, "Deployment", name, seconds=0)
         except UnreadError:
-            pods = (pod_of(item, group.spec.engine.port) for item in self._stores["Pod"].list_group(group.key))
+            pods = (pod_of(item, group.spec.engine.port) for item in self._stores["Pod"].list_at(group.key))
             if any(pod.fingerprint == fingerprint for pod in pods):
                 raise
             return None  # it has no pods

@@ -3,7 +3,8 @@
 import pytest
 
 from promptgroup_operator.kube.leader_election import Term
-from promptgroup_operator.kube.store import KINDS, Store
+from promptgroup_operator.kube.store import Store
+from promptgroup_operator.world.lookup import KINDS
 from support.writtenkube import Cluster, Server, deliver, promptgroup
 
 

@@ -17,7 +17,7 @@ def test_a_pods_proof_and_its_condition_are_one_write(cluster, server, stores):
     change = ConditionChange("p", "uid", Outcome(WarmReason.PROVEN, "in cache", Measured(prefix_tokens=96)))
     cluster.set_condition("chat", change, warm=True, now=NOW, container="containerd://1")
     assert server.version == before + 1
-    (found,) = stores["Pod"].list_group(KEY)
+    (found,) = stores["Pod"].list_at(KEY)
     assert found["metadata"]["annotations"]["promptgroup.dev/warmed-container"] == "containerd://1"
     assert found["status"]["conditions"][0]["status"] == "True"
 
@@ -28,7 +28,7 @@ def test_a_second_warm_up_of_a_container_keeps_what_the_first_measured(cluster, 
     for container, found in (("containerd://1", Measured(400_000, 9_800, 96)), (again, Measured(400_000, 0, 96))):
         change = ConditionChange("p", "uid", Outcome(WarmReason.PROVEN, "in cache", found))
         cluster.set_condition("chat", change, warm=True, now=NOW, container=container)
-    (kept,) = stores["Pod"].list_group(KEY)
+    (kept,) = stores["Pod"].list_at(KEY)
     assert decode(kept["metadata"]["annotations"]["promptgroup.dev/engine"]) == Measured(400_000, rate, 96)
 
 
@@ -37,7 +37,7 @@ def test_of_a_warm_up_that_recorded_nothing_nothing_is_known(cluster, server, st
     for found in (Measured(), Measured(400_000, 9_800, 96)):
         change = ConditionChange("p", "uid", Outcome(WarmReason.PROVEN, "in cache", found))
         cluster.set_condition("chat", change, warm=True, now=NOW, container="containerd://1")
-        (kept,) = stores["Pod"].list_group(KEY)
+        (kept,) = stores["Pod"].list_at(KEY)
         kept["metadata"]["annotations"].pop("promptgroup.dev/engine", None)
     assert cluster._measured("chat", "p", "containerd://1") == Measured()
 
@@ -48,7 +48,7 @@ def test_a_pods_slot_and_its_shut_gate_are_one_write(cluster, server, stores):
     change = ConditionChange("p", "uid", Outcome(WarmReason.STARTING, "waits"))
     cluster.update_pod("chat", PodUpdate("p", "uid", 1, None), change, NOW)
     assert server.version == before + 1
-    assert stores["Pod"].list_group(KEY)[0]["status"]["conditions"][0]["reason"] == "WaitingForContainers"
+    assert stores["Pod"].list_at(KEY)[0]["status"]["conditions"][0]["reason"] == "WaitingForContainers"
 
 
 def test_a_pod_that_is_gone_when_it_is_marked_is_no_error(cluster, server, stores, monkeypatch):
@@ -57,7 +57,7 @@ def test_a_pod_that_is_gone_when_it_is_marked_is_no_error(cluster, server, store
 
     monkeypatch.setattr(server, "request", refuse)
     cluster.update_pod("chat", PodUpdate("p", "uid", 1, None), None, NOW)
-    assert stores["Pod"].list_group(KEY) == []
+    assert stores["Pod"].list_at(KEY) == []
 
 
 def test_an_event_that_is_repeated_is_counted(server, stores):

@@ -4,8 +4,9 @@ import pytest
 
 from promptgroup_operator.base.errors import ClusterError
 from promptgroup_operator.kube.resync import Resync
-from promptgroup_operator.kube.store import KINDS, Store
+from promptgroup_operator.kube.store import Store
 from promptgroup_operator.passes.work_queue import WorkQueue
+from promptgroup_operator.world.lookup import KINDS
 from promptgroup_operator.world.snapshot import Key
 from support.stores import with_uid
 

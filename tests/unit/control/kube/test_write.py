@@ -16,7 +16,7 @@ def test_what_was_written_is_seen_before_any_watch_tells(cluster, server, stores
     cluster.update_pod("chat", PodUpdate("p", "uid", 1, None), None, NOW)
     cluster.write_status(KEY, {"warm": "1/2"})
     assert cluster.observe(KEY).group.status == {"warm": "1/2"}
-    (found,) = stores["Pod"].list_group(KEY)
+    (found,) = stores["Pod"].list_at(KEY)
     assert found["metadata"]["labels"]["promptgroup.dev/slot"] == "1"
 
 

@@ -1,9 +1,10 @@
 import pytest
 
 from promptgroup_operator.base.errors import ClusterError, StoredSpecError
-from promptgroup_operator.kube.store import KINDS, Store
+from promptgroup_operator.kube.store import Store
 from promptgroup_operator.observe.group_reader import GroupReader
 from promptgroup_operator.world.kept import WHOLE_CHARACTERS, kept
+from promptgroup_operator.world.lookup import KINDS
 from promptgroup_operator.world.snapshot import Key
 from support.builders import CREATED, TEXT
 from support.stores import show

@@ -3,11 +3,12 @@ import pytest
 from promptgroup_contract import names
 from promptgroup_contract.table import SYSTEM_KEY
 from promptgroup_operator.base.errors import ClusterError
-from promptgroup_operator.kube.store import KINDS, Store
+from promptgroup_operator.kube.store import Store
 from promptgroup_operator.observe.group_reader import GroupReader
 from promptgroup_operator.plan import plan
 from promptgroup_operator.world.effects import Deletion
 from promptgroup_operator.world.kept import SHORTENED, WHOLE_CHARACTERS, kept
+from promptgroup_operator.world.lookup import KINDS
 from support.builders import CREATED, NOW, world
 from support.stores import show, with_uid
 from support.writtenkube import KEY, create
