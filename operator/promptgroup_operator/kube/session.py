@@ -68,20 +68,18 @@ class KopfSession:
 
     def login(self) -> kopf.AiohttpSession:
         """Return a new session for Kopf, which closes it. Call it in the event loop."""
-        configuration = self._configuration
+        config = self._configuration
         tls = kopf.ConnectionInfo(
-            server=configuration.host,
-            ca_path=configuration.ssl_ca_cert,
-            insecure=not configuration.verify_ssl,
-            certificate_path=configuration.cert_file,
-            private_key_path=configuration.key_file,
+            server=config.host,
+            ca_path=config.ssl_ca_cert,
+            insecure=not config.verify_ssl,
+            certificate_path=config.cert_file,
+            private_key_path=config.key_file,
         ).as_ssl_context()
         tls.verify_flags &= ~ssl.VERIFY_X509_STRICT  # clusters' own authorities need not have every extension
         connector = aiohttp.TCPConnector(limit=0, ssl=tls)
-        session = aiohttp.ClientSession(
-            connector=connector, proxy=configuration.proxy or None, middlewares=(self._send,)
-        )
-        return kopf.AiohttpSession(aiohttp_session=session, server=configuration.host)
+        session = aiohttp.ClientSession(connector=connector, proxy=config.proxy or None, middlewares=(self._send,))
+        return kopf.AiohttpSession(aiohttp_session=session, server=config.host)
 
     async def _send(self, request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
         """Send one request of Kopf's.
@@ -141,8 +139,8 @@ class KopfSession:
             desired = {watched.split("/")[2] for watched in self._kinds if watched.startswith("/apis/")}
         else:
             desired = {watched.rpartition("/")[2] for watched in self._kinds if watched.rpartition("/")[0] == path}
-        result = await response.json() if desired else {}
-        served = {group["name"] for group in result.get("groups") or result.get("resources") or ()}
+        answer = await response.json() if desired else {}
+        served = {entry["name"] for entry in answer.get("groups") or answer.get("resources") or ()}
         if missing := desired - served:
             unserved = ", ".join(sorted(missing))
             raise aiohttp.ClientConnectionError(f"the API server does not serve {unserved}: apply PromptGroup's CRDs")

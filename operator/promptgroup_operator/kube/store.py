@@ -79,7 +79,7 @@ class Store:
     def list_at(self, place: Hashable) -> list[Manifest]:
         """Return the objects of a group, of a namespace, or of another place of `world.lookup`, by name."""
         with self._lock:
-            return [result for _, result in sorted(self._index.get(place, {}).items())]
+            return [manifest for _, manifest in sorted(self._index.get(place, {}).items())]
 
     def list_all(self) -> list[Manifest]:
         """Return every object."""
@@ -89,7 +89,7 @@ class Store:
     def versions(self) -> dict[ObjectName, int]:
         """Return the resourceVersion of every object."""
         with self._lock:
-            return {name: _version(item) for name, item in self._objects.items()}
+            return {name: _version(manifest) for name, manifest in self._objects.items()}
 
     def knows(self, manifest: Manifest) -> bool:
         """Return True if an object is kept in this version, or in a newer one."""

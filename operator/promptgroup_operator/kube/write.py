@@ -92,11 +92,11 @@ class ClusterWriter:
         """Return a Deployment as it is now, if nothing of it has changed but its status; None otherwise."""
         metadata = seen["metadata"]
         try:
-            request = self._client.request("GET", object_path("Deployment", metadata["namespace"], metadata["name"]))
+            standing = self._client.request("GET", object_path("Deployment", metadata["namespace"], metadata["name"]))
         except ClusterError:
             return None
-        current = kept(request, "Deployment")
-        before, now = ({**item["metadata"], "resourceVersion": ""} for item in (seen, current))
+        current = kept(standing, "Deployment")
+        before, now = ({**deployment["metadata"], "resourceVersion": ""} for deployment in (seen, current))
         return current if before == now else None
 
     def create(self, manifest: Manifest) -> None:

@@ -167,12 +167,12 @@ class GetCache:
         if not failed:
             return ""
         more = f"; {len(failed) - 1} more objects cannot be read" if len(failed) > 1 else ""
-        return f"{max(failed, key=lambda item: item.error.is_refusal).error}{more}"
+        return f"{max(failed, key=lambda failure: failure.error.is_refusal).error}{more}"
 
     def due(self, key: Key) -> timedelta:
         """Return the time until the next of the failed reads is tried again; without end if none failed."""
         with self._lock:
-            times = [item.not_before for item in self._groups[key].failed.values()] if key in self._groups else []
+            times = [failure.not_before for failure in self._groups[key].failed.values()] if key in self._groups else []
         return timedelta(seconds=max(0.0, min(times) - self._clock())) if times else timedelta.max
 
     def record_write(self, kind: str, answer: Manifest) -> None:

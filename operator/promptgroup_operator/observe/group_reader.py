@@ -69,10 +69,10 @@ class GroupReader:
         self.unwatched.cache.begin_pass(key, raw[WRITTEN])
         try:
             if SHORTENED in raw:
-                result = self.unwatched.get(key, "PromptGroup", key.name)
-                if result is None:
+                copy = self.unwatched.get(key, "PromptGroup", key.name)
+                if copy is None:
                     return None
-                raw = {**result, "status": raw.get("status", {})}  # the copy's status may be older
+                raw = {**copy, "status": raw.get("status", {})}  # the copy's status may be older
             group = _group(key, raw)
             host = group.spec.engine_from
             return self._observe(group) if host is None else self._observe_guest(group, host.prompt_group)
@@ -82,9 +82,9 @@ class GroupReader:
     def _observe(self, group: GroupObject) -> ClusterState:
         key = group.key
         live: Live = {
-            (kind, item["metadata"]["name"]): item
+            (kind, manifest["metadata"]["name"]): manifest
             for kind in ("PodDisruptionBudget", "PromptRoute")
-            for item in self._stores[kind].list_at(key)
+            for manifest in self._stores[kind].list_at(key)
         }
         text, fingerprint = self._text(group)
         route = live.get(("PromptRoute", key.name))
@@ -161,7 +161,7 @@ class GroupReader:
 
     def _pods(self, key: Key, port: int, room: guest_room.PromptRoom) -> list[Pod]:
         """Return the pods of a group, with the tokens of all prompts that are kept warm on them."""
-        pods = [pod_of(item, port) for item in self._stores["Pod"].list_at(key)]
+        pods = [pod_of(pod, port) for pod in self._stores["Pod"].list_at(key)]
         return [replace(pod, crowd=room.by_pod.get(pod.name, 0)) for pod in pods] if room.by_pod else pods
 
     def _text(self, group: GroupObject) -> tuple[PromptText | Problem, Fingerprint]:

@@ -49,18 +49,18 @@ class Neighbours:
         namespace, model = group.key.namespace, group.spec.model
         stored = self._stores["PromptGroup"]
         # a guest may leave its model out, which is its host's
-        result = {
-            item["metadata"]["name"]: item
+        manifests = {
+            other["metadata"]["name"]: other
             for name in (model, "")
             for place in lookup.prompts(namespace, name, fingerprint)
-            for item in stored.list_at(place)
+            for other in stored.list_at(place)
         }
         siblings = (
-            self._sibling(Key(namespace, name), item)
-            for name, item in result.items()
-            if name != group.key.name and self._model(item) == model and "deletionTimestamp" not in item["metadata"]
+            self._sibling(Key(namespace, name), other)
+            for name, other in manifests.items()
+            if name != group.key.name and self._model(other) == model and "deletionTimestamp" not in other["metadata"]
         )
-        return tuple(sibling for sibling in siblings if not sibling.observed or sibling.fingerprint == fingerprint)
+        return tuple(other for other in siblings if not other.observed or other.fingerprint == fingerprint)
 
     def others(self, group: GroupObject) -> tuple[OtherGroup, ...]:
         """Return all other groups for one whose model has aliases; none for any other."""
@@ -68,23 +68,23 @@ class Neighbours:
             return ()
         return tuple(
             OtherGroup(
-                name=item["metadata"]["name"],
-                created=item["metadata"]["creationTimestamp"],
-                model=self._model(item),
-                aliases=tuple(item["spec"].get("modelAliases", ())),
+                name=other["metadata"]["name"],
+                created=other["metadata"]["creationTimestamp"],
+                model=self._model(other),
+                aliases=tuple(other["spec"].get("modelAliases", ())),
             )
-            for item in self._stores["PromptGroup"].list_at(group.key.namespace)
-            if item["metadata"]["name"] != group.key.name and "deletionTimestamp" not in item["metadata"]
+            for other in self._stores["PromptGroup"].list_at(group.key.namespace)
+            if other["metadata"]["name"] != group.key.name and "deletionTimestamp" not in other["metadata"]
         )
 
-    def _sibling(self, key: Key, manifest: Manifest) -> Sibling:
-        status, read = manifest.get("status", {}), self._prompts.get(key)
+    def _sibling(self, key: Key, group: Manifest) -> Sibling:
+        status, read = group.get("status", {}), self._prompts.get(key)
         observed = status.get("observedGeneration", -1) >= 0
-        fingerprint = Fingerprint(status.get("fingerprint", ""))
+        reported = Fingerprint(status.get("fingerprint", ""))
         return Sibling(
             name=key.name,
-            created=manifest["metadata"]["creationTimestamp"],
-            fingerprint=fingerprint if observed or read is None else read,
+            created=group["metadata"]["creationTimestamp"],
+            fingerprint=reported if observed or read is None else read,
             observed=observed or read is not None,
         )
 

@@ -46,17 +46,18 @@ class Revisions:
             fingerprints: revisions that its spec and its route name; its status names more.
         """
         labelled = [
-            self._with_template(group.key, item) if validate.is_owned(group, item) else item
-            for item in self._stores["Deployment"].list_at(group.key)
+            self._with_template(group.key, deployment) if validate.is_owned(group, deployment) else deployment
+            for deployment in self._stores["Deployment"].list_at(group.key)
         ]
-        value = [item for item in labelled if item is not None]
-        result = (Fingerprint(revision.get("fingerprint", "")) for revision in group.status.get("revisions", []))
-        missing = {desired.name(group, item): item for item in {*result, *fingerprints} if item}
-        for name in sorted(missing.keys() - {item["metadata"]["name"] for item in value}):
-            deployment = self._unlabelled(group, name, missing[name])
-            if deployment is not None:
-                value.append(deployment)
-        return value
+        deployments = [deployment for deployment in labelled if deployment is not None]
+        reported = (Fingerprint(revision.get("fingerprint", "")) for revision in group.status.get("revisions", []))
+        names = {
+            desired.name(group, fingerprint): fingerprint for fingerprint in {*reported, *fingerprints} if fingerprint
+        }
+        for name in sorted(names.keys() - {deployment["metadata"]["name"] for deployment in deployments}):
+            unlabelled = self._unlabelled(group, name, names[name])
+            deployments += [unlabelled] if unlabelled is not None else []
+        return deployments
 
     def of(
         self, group: GroupObject, deployments: Sequence[Manifest], pods: Sequence[Pod], standing: Standing, live: Live
@@ -86,7 +87,7 @@ class Revisions:
         try:
             return self._unwatched.get(group.key, "Deployment", name, seconds=0)
         except UnreadError:
-            pods = (pod_of(item, group.spec.engine.port) for item in self._stores["Pod"].list_at(group.key))
+            pods = (pod_of(pod, group.spec.engine.port) for pod in self._stores["Pod"].list_at(group.key))
             if any(pod.fingerprint == fingerprint for pod in pods):
                 raise
             return None  # it has no pods
@@ -117,9 +118,9 @@ class Revisions:
         warm = [pod for pod in revision.pods if pod.is_warm]
         if not warm or not warm[0].replica_set or any(pod.settings == settings for pod in warm):
             return None
-        manifest = self._unwatched.if_known(key, "ReplicaSet", warm[0].replica_set)
-        if manifest is None:
+        replica_set = self._unwatched.if_known(key, "ReplicaSet", warm[0].replica_set)
+        if replica_set is None:
             return None
-        template = manifest["spec"]["template"]
+        template = replica_set["spec"]["template"]
         labels = {name: value for name, value in template["metadata"]["labels"].items() if name != _TEMPLATE_HASH}
         return {**template, "metadata": {**template["metadata"], "labels": labels}}

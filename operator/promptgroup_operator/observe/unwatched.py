@@ -63,8 +63,8 @@ class UnwatchedObjects:
             UnreadError: it cannot be read, and never was.
             ClusterError: the API server does not answer.
         """
-        result = self.get(key, kind, name, REFERENCED_SECONDS)
-        return texts(result) if result is not None else None
+        manifest = self.get(key, kind, name, REFERENCED_SECONDS)
+        return texts(manifest) if manifest is not None else None
 
     def problem(self, key: Key) -> Problem | None:
         """Return what this pass could not read of a group, in the API server's words; None if it read all."""
@@ -86,15 +86,15 @@ class UnwatchedObjects:
             ClusterError: the API server did not answer or refused.
         """
         query = {"labelSelector": f"{LABEL_NAME} in ({names.ROUTER},{names.PICKER})"}
-        result, _ = list_objects(self._client, collection_path("Pod", namespace), query, router_of)
-        return dict(router for router in result if router is not None)
+        routers, _ = list_objects(self._client, collection_path("Pod", namespace), query, router_of)
+        return dict(router for router in routers if router is not None)
 
     def _read(self, kind: str, namespace: str, name: str) -> Manifest | None:
         if kind == "PromptGroup":
             # as one of a list, which the watch needs the right to anyway
             query = {"fieldSelector": f"metadata.name={name}"}
-            result, _ = list_objects(self._client, collection_path(kind, namespace), query)
-            return whole(result[0], kind) if result else None
+            groups, _ = list_objects(self._client, collection_path(kind, namespace), query)
+            return whole(groups[0], kind) if groups else None
         try:
             return whole(self._client.request("GET", object_path(kind, namespace, name)), kind)
         except ClusterError as error:
@@ -105,12 +105,12 @@ class UnwatchedObjects:
             raise
 
 
-def texts(result: Mapping[str, Any]) -> Texts:
+def texts(manifest: Mapping[str, Any]) -> Texts:
     """Return the data of a ConfigMap or Secret as text, with the keys whose values are none."""
-    if result["kind"] == "ConfigMap":
-        return Texts(result.get("data") or {}, dict.fromkeys(result.get("binaryData") or {}, BINARY))
+    if manifest["kind"] == "ConfigMap":
+        return Texts(manifest.get("data") or {}, dict.fromkeys(manifest.get("binaryData") or {}, BINARY))
     decoded, unreadable = {}, {}
-    for key, value in (result.get("data") or {}).items():
+    for key, value in (manifest.get("data") or {}).items():
         try:
             decoded[key] = base64.b64decode(value).decode()
         except ValueError:

@@ -107,8 +107,8 @@ class Observer:
     def snapshot(self, readings: Readings, now: datetime) -> World:
         """Return the world that a pass decides on: what was read now, and what the memories say. Changes neither."""
         state, key = readings.state, readings.state.group.key
-        result = self._engine_history.found(readings.containers)
-        hit_rate, tier_hit_rate = result.rates
+        history = self._engine_history.found(readings.containers)
+        hit_rate, tier_hit_rate = history.rates
         return World(
             group=state.group,
             prompt=state.prompt,
@@ -124,7 +124,7 @@ class Observer:
             pool=self._lending.others(state.group, now) if _may_borrow(state) else (),
             hit_rate=hit_rate,
             tier_hit_rate=tier_hit_rate,
-            tier_hit_rates=result.rates_by_source,
+            tier_hit_rates=history.rates_by_source,
             pool_answers=readings.pool,
             unread=readings.unread,
             first_seen=self._first_seen.get(key),

@@ -52,8 +52,8 @@ class Outcomes:
         self._counter.labels(outcome.reason).inc()
         logger.info("pod %s/%s: %s: %s", key.namespace, job.pod, outcome.reason, outcome.message)
         if job.shared:
-            result = job.container_id, job.prompt.fingerprint
-            self._guest_proofs.put(key, *result, outcome, serves=serves, now=datetime.now(UTC))
+            subject = job.container_id, job.prompt.fingerprint
+            self._guest_proofs.put(key, *subject, outcome, serves=serves, now=datetime.now(UTC))
             self._queue.add(key, ahead=True)
             return
         change = ConditionChange(job.pod, job.uid, outcome)
@@ -70,9 +70,9 @@ class Outcomes:
         """Write the outcome of a refresh into the pod's condition, which stays True, and queue a pass of the group."""
         logger.info("pod %s/%s: %s: %s", key.namespace, refresh.pod, outcome.reason, outcome.message)
         if refresh.shared:
-            result = refresh.container_id, refresh.fingerprint
+            subject = refresh.container_id, refresh.fingerprint
             since = refresh.said.since or datetime.now(UTC)
-            self._guest_proofs.put(key, *result, outcome, serves=True, now=since)
+            self._guest_proofs.put(key, *subject, outcome, serves=True, now=since)
             self._queue.add(key)
             return
         change = ConditionChange(refresh.pod, refresh.uid, outcome)

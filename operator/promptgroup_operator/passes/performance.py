@@ -106,7 +106,7 @@ class Performer:
             with_mark = changes.get(mark.uid)
             write = partial(self._writer.update_pod, space, mark, with_mark, now)
             writes.attempt(f"Pod {mark.pod}", (mark, with_mark), write)
-        routes = [item for item in (todo.route, world.live.get(("PromptRoute", key.name))) if item is not None]
+        routes = [route for route in (todo.route, world.live.get(("PromptRoute", key.name))) if route is not None]
         writes.attempt("Role", None, lambda: self._grants.put(key, routes))
         if todo.route is not None and plan.route_unwritten(world, todo):
             self._apply(world, todo.route, writes)
@@ -120,8 +120,8 @@ class Performer:
             self._create_peers_key(space)
         self._apply_pool(world, todo, writes)
         problem = writes.problem()
-        result = plan.with_failed_writes(world, problem, now) if problem is not None else todo
-        self._write_status(world, result, writes, now)
+        reported = plan.with_failed_writes(world, problem, now) if problem is not None else todo
+        self._write_status(world, reported, writes, now)
         return todo
 
     def _close_gates(
@@ -129,7 +129,7 @@ class Performer:
     ) -> None:
         """Write the changes of conditions that come with no update of their pod, and take them out of `changes`."""
         updated = {mark.uid for mark in todo.pod_updates}
-        for change in [item for item in changes.values() if item.uid not in updated]:
+        for change in [change for change in changes.values() if change.uid not in updated]:
             write = partial(self._writer.set_condition, namespace, change, warm=change.outcome.warm, now=now)
             writes.attempt(f"Pod {change.pod}", change, write)
             del changes[change.uid]

@@ -197,10 +197,10 @@ class ReadingsReader:
         dialect = DIALECTS[state.group.spec.engine.type]
         key = state.group.key
         seconds = READ_WARM_SECONDS if _is_awaited(state, now) else READ_SECONDS
-        result = self._pool.map(key.namespace, lambda pod: self._reading(key, pod, dialect), due, seconds)
+        readings = self._pool.map(key.namespace, lambda pod: self._reading(key, pod, dialect), due, seconds)
         return {
             pod.container_id: (pod.fingerprint, reading)
-            for pod, reading in zip(due, result, strict=True)
+            for pod, reading in zip(due, readings, strict=True)
             if reading is not None
         }
 
@@ -233,15 +233,15 @@ class ReadingsReader:
         if not isinstance(text, PromptText):
             return {}
         name = desired.name(state.group, text.fingerprint)
-        result = {}
+        collisions = {}
         budget = () if state.host is not None else ("PodDisruptionBudget",)
         for kind in (*budget, "Secret" if text.secret else "ConfigMap"):
             if (kind, name) not in state.live:
                 # what cannot be read is applied without force, which takes nothing over
                 raw = self._unwatched.if_known(state.group.key, kind, name, seconds=0)
                 if raw is not None:
-                    result[kind, name] = raw
-        return result
+                    collisions[kind, name] = raw
+        return collisions
 
     def observes(self, state: ClusterState) -> bool:
         """Return True if the load of a group is wanted; a guest's is its host's."""

@@ -144,12 +144,12 @@ class Reconciler:
         """Write into the status what cannot be read of the group; all that serves is left as it is."""
         lasts = not isinstance(error, UnreadGroupError)
         words = str(error)
-        unreadable = (
+        written = (
             status.unreadable(error.status, error.generation, words, now)
             if lasts
             else status.unread(error.status, words, now)
         )
-        if unreadable != error.status:
+        if written != error.status:
             logger.warning("%s/%s: the group cannot be read: %s", key.namespace, key.name, words)
-            self._writer.write_status(key, unreadable)
+            self._writer.write_status(key, written)
         return plan.SETTLED if lasts else plan.WAITING

@@ -38,11 +38,11 @@ def guests(host: Key) -> Hashable:
 
 def places(kind: str, key: Key, manifest: Manifest) -> list[Hashable]:
     """Return where an object of a group is found: by the group and by the namespace; and as above."""
-    hashables: list[Hashable] = [key, key.namespace]
+    at: list[Hashable] = [key, key.namespace]
     if kind == "PromptGroup":
         status, model = manifest.get("status", {}), manifest.get("spec", {}).get("model")
         observed = status.get("observedGeneration", -1) >= 0
-        hashables += prompts(key.namespace, model, status.get("fingerprint", "") if observed else _UNOBSERVED)[:1]
+        at += prompts(key.namespace, model, status.get("fingerprint", "") if observed else _UNOBSERVED)[:1]
         if host := host_of(manifest):
-            hashables.append(guests(Key(key.namespace, host)))
-    return hashables
+            at.append(guests(Key(key.namespace, host)))
+    return at
