@@ -191,10 +191,11 @@ class GetCache:
             self._remove(name)
             self._copies[name] = copy
             self._size += len(copy.found)
-            for known, least_used in list(self._copies.items()):
+            while self._copies:
+                oldest, least_used = next(iter(self._copies.items()))
                 if self._size <= MAX_BYTES and now - least_used.used <= KEPT_SECONDS:
                     break
-                self._remove(known)
+                self._remove(oldest)
 
     def _remove(self, name: tuple[str, str, str]) -> None:
         """Drop a copy; the lock is held."""
