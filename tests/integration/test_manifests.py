@@ -18,7 +18,7 @@ from promptgroup_contract.table import PromptRef
 from promptgroup_local import lab
 from promptgroup_local.cluster.local import LocalCluster
 from promptgroup_local.kubectl import Kubectl, KubectlError
-from promptgroup_operator.kube.decode import group_of
+from promptgroup_operator.observe.decode import group_of
 from promptgroup_operator.plan import desired
 from promptgroup_operator.world.snapshot import Key
 from support.operators import SYSTEM

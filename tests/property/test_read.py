@@ -11,9 +11,11 @@ from urllib3.util import parse_url
 
 from promptgroup_operator.base.errors import ClusterError, ImpossibleNameError, StoredSpecError
 from promptgroup_operator.kube.api_server import object_path
-from promptgroup_operator.kube.read import ClusterReader
-from promptgroup_operator.kube.store import KINDS, Store
+from promptgroup_operator.kube.store import Store
+from promptgroup_operator.observe.group_reader import GroupReader
+from promptgroup_operator.observe.unwatched import UnwatchedObjects
 from promptgroup_operator.world.kept import kept
+from promptgroup_operator.world.lookup import KINDS
 from promptgroup_operator.world.snapshot import Key
 from promptgroup_router.access.keyring import SecretRef
 from promptgroup_router.feed.secret_feed import FolderSecrets, KubeSecrets, SecretError
@@ -56,7 +58,7 @@ def observed(spec):
     show(stores["PromptGroup"], [kept(stored, "PromptGroup")], "1")
     api = Api()
     with contextlib.suppress(StoredSpecError):
-        ClusterReader(api, stores).observe(KEY)
+        GroupReader(api, stores).observe(KEY)
     return api.paths
 
 
@@ -99,7 +101,7 @@ def test_the_path_of_an_object_leads_to_that_object_and_to_no_other(namespace, n
 @example(WAY_OUT)
 def test_what_a_pod_or_a_deployment_refers_to_is_read_in_its_namespace(name):
     api = Api()
-    assert ClusterReader(api, {}).values(KEY, "Secret", name) is None
+    assert UnwatchedObjects(api).values(KEY, "Secret", name) is None
     assert all(path == f"{HOME}secrets/{name}" for path in api.paths)
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from promptgroup_operator.kube.work_queue import AHEAD, WorkQueue
+from promptgroup_operator.passes.work_queue import AHEAD, WorkQueue
 from promptgroup_operator.world.snapshot import Key
 from support.examples import examples
 

@@ -10,20 +10,21 @@ from typing import Any
 
 import pytest
 
+from promptgroup_operator.act.group_writer import GroupWriter
 from promptgroup_operator.base.errors import ClusterError, EngineError
 from promptgroup_operator.base.settings import Settings
 from promptgroup_operator.base.timestamps import rfc3339
 from promptgroup_operator.engines.engine import EngineClient
 from promptgroup_operator.engines.group_engines import GroupEngines
 from promptgroup_operator.kube.leader_election import Term
-from promptgroup_operator.kube.read import ClusterReader
-from promptgroup_operator.kube.store import KINDS, Store
-from promptgroup_operator.kube.work_queue import WorkQueue
-from promptgroup_operator.kube.write import ClusterWriter
+from promptgroup_operator.kube.store import Store
+from promptgroup_operator.observe.group_reader import GroupReader
 from promptgroup_operator.passes.reconcile import Reconciler
+from promptgroup_operator.passes.work_queue import WorkQueue
 from promptgroup_operator.telemetry.metrics import OperatorMetrics
 from promptgroup_operator.telemetry.pass_spans import PassSpans
 from promptgroup_operator.world.kept import kept
+from promptgroup_operator.world.lookup import KINDS
 from promptgroup_operator.world.snapshot import Key, Reading
 from promptgroup_operator.world.warming import Outcome, WarmReason, Warmup
 from support.builders import CREATED
@@ -60,8 +61,8 @@ class CountedFleet:
         self.queue = WorkQueue(lambda: self.now, workers=8)
         self.queue._condition.wait = lambda _=None: setattr(self.queue, "_closed", True)  # type: ignore[method-assign]
         self.stores = {kind: Store(kind, self.queue.add) for kind in KINDS}
-        reader = ClusterReader(self, self.stores, lambda: self.now)  # type: ignore[arg-type]
-        writer = ClusterWriter(self, Term(until=float("inf")), self.stores, reader.cache)  # type: ignore[arg-type]
+        reader = GroupReader(self, self.stores, lambda: self.now)  # type: ignore[arg-type]
+        writer = GroupWriter(self, Term(until=float("inf")), self.stores, reader.unwatched.cache)  # type: ignore[arg-type]
         self.engines = GroupEngines()
         self.reconciler = Reconciler(
             reader,
@@ -73,7 +74,7 @@ class CountedFleet:
             spans=PassSpans({}),
         )
         self.reconciler._warmups.close()
-        self.warmups = self.reconciler._warmups = Warmups()  # type: ignore[assignment]
+        self.warmups = self.reconciler._performer._warmups = Warmups()  # type: ignore[assignment]
 
     def close(self) -> None:
         self.reconciler.close()
@@ -115,7 +116,7 @@ class CountedFleet:
 
     def warm(self, key: Key, job: Warmup) -> None:
         """End one warm-up; the kubelet sees the gate open."""
-        self.reconciler._report_warmup(key, job, Outcome(WarmReason.PROVEN, "in cache"))
+        self.reconciler._outcomes.report_warmup(key, job, Outcome(WarmReason.PROVEN, "in cache"))
         pod = self.objects["Pod", job.pod]
         ready = {"type": "Ready", "status": "True", "lastTransitionTime": CREATED}
         self.put({**pod, "status": {**pod["status"], "conditions": [*pod["status"]["conditions"], ready]}})

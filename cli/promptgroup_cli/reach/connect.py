@@ -54,11 +54,10 @@ class ClusterConnection:
 
         from promptgroup_operator.kube import api_server  # noqa: PLC0415
 
-        named = api_server.KubeconfigChoice(choice.kubeconfig, choice.context)
         with _library_errors() as library_errors:
             try:
-                api = api_server.connect(settings, named)
-                self.namespace = choice.namespace or default_namespace(settings, *named)
+                api = api_server.connect(settings, choice.kubeconfig, choice.context)
+                self.namespace = choice.namespace or default_namespace(settings, choice.kubeconfig, choice.context)
             except ClusterError as error:
                 raise InputError(str(error)) from None
             except Exception as error:  # noqa: BLE001 - the client raises whatever it meets in a file that is none
@@ -80,7 +79,7 @@ class ClusterConnection:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._server.close()
+        self._server.api.rest_client.pool_manager.clear()
 
     def list(self, kind: str, namespace: str, *, labels: str = "", fields: str = "", name: str = "") -> list[Manifest]:
         """Return the objects of a kind.
@@ -125,7 +124,7 @@ class ClusterConnection:
         return result
 
     def _router(self, pod: Manifest) -> Router:
-        from promptgroup_operator.kube.decode import admin_port  # noqa: PLC0415 - imports the models, as above
+        from promptgroup_operator.observe.decode import admin_port  # noqa: PLC0415 - imports the models, as above
 
         namespace, name = pod["metadata"]["namespace"], pod["metadata"]["name"]
         port = admin_port(pod)

@@ -10,7 +10,7 @@ from promptgroup_contract.fingerprint import Fingerprint
 from promptgroup_operator.base.timestamps import parse_time
 from promptgroup_operator.guests import record
 from promptgroup_operator.guests.record import Proof
-from promptgroup_operator.kube.decode import pod_of
+from promptgroup_operator.observe.decode import pod_of
 from promptgroup_operator.plan.status import why_cold
 from promptgroup_operator.world.snapshot import Key, Manifest, Pod
 

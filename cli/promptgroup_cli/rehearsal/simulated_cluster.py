@@ -16,7 +16,7 @@ from promptgroup_contract import names
 from promptgroup_contract.fingerprint import Fingerprint, short
 from promptgroup_operator.base import timestamps
 from promptgroup_operator.engines.drain_hook import ROUTED_SECONDS
-from promptgroup_operator.kube import decode
+from promptgroup_operator.observe import decode
 from promptgroup_operator.plan import prompt_route
 from promptgroup_operator.plan.plan import Plan, route_unwritten, unwritten
 from promptgroup_operator.world.effects import PodUpdate

@@ -6,11 +6,11 @@ parsed by `json` alone, since the library's `ResourceInstance` takes five times 
 ClusterError here and nowhere else.
 """
 
+import contextlib
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 from urllib.parse import quote
 
 import urllib3
@@ -51,26 +51,8 @@ _KINDS = {
 """Kind → path of its API group and version, and plural. No discovery: it would ask at every start, and the library
 keeps what it learned in a file that everybody on the machine may write."""
 
-_BROKEN_CONFIG = (
-    config.ConfigException,
-    yaml.YAMLError,
-    OSError,
-    ValueError,
-    TypeError,
-    KeyError,
-    AttributeError,
-    IndexError,
-)
+_BROKEN_CONFIG = (config.ConfigException, yaml.YAMLError, OSError, ValueError, TypeError, LookupError, AttributeError)
 """The errors of the client library for a kubeconfig that is missing, no YAML, a list, a text, or a directory."""
-
-
-def watched(kinds: Iterable[str]) -> dict[str, dict[str, str]]:
-    """Return the path of each API group and version that has some of the kinds → plural → kind."""
-    by_version: dict[str, dict[str, str]] = {}
-    for kind in kinds:
-        version, plural = _KINDS[kind]
-        by_version.setdefault(version, {})[plural] = kind
-    return by_version
 
 
 def collection_path(kind: str, namespace: str) -> str:
@@ -99,24 +81,13 @@ def _segment(kind: str, name: str) -> str:
     return quote(name, safe="")
 
 
-class KubeconfigChoice(NamedTuple):
-    """A kubeconfig and a context of it that somebody named; what is empty is left to the environment and the file."""
+def connect(settings: Settings, file: str = "", context: str = "") -> client.ApiClient:
+    """Return a client for the cluster of a kubeconfig, or else of the pod's service account.
 
-    file: str = ""
-    context: str = ""
-
-    @property
-    def path(self) -> str | None:
-        """The kubeconfigs that are named, by a person or by the environment."""
-        return self.file or os.environ.get("KUBECONFIG") or None
-
-
-AMBIENT = KubeconfigChoice()
-"""Nothing is named: the environment and the files decide."""
-
-
-def connect(settings: Settings, named: KubeconfigChoice = AMBIENT) -> client.ApiClient:
-    """Return a client for the cluster of the kubeconfig, or else of the pod's service account.
+    Args:
+        settings: of the process.
+        file: the kubeconfig; empty for what the environment names.
+        context: one of its contexts; empty for its current one.
 
     Raises:
         ClusterError: there is neither, or the kubeconfig cannot be used; the message is one line.
@@ -124,20 +95,18 @@ def connect(settings: Settings, named: KubeconfigChoice = AMBIENT) -> client.Api
     configuration: Any = client.Configuration()
     configuration.retries = False
     configuration.connection_pool_maxsize = settings.workers + settings.warmups
-    folder, chosen = settings.service_account_dir, named.path
-    in_pod = not chosen and not named.context and (folder / "token").exists()
+    folder, file = settings.service_account_dir, file or os.environ.get("KUBECONFIG", "")
+    in_pod = not file and not context and (folder / "token").exists()
     try:
         if in_pod:
             InClusterConfigLoader(str(folder / "token"), str(folder / "ca.crt")).load_and_set(configuration)
         else:
-            config.load_kube_config(chosen, named.context or None, client_configuration=configuration)
+            config.load_kube_config(file or None, context or None, client_configuration=configuration)
     except _BROKEN_CONFIG as error:
-        subject = f"service account in {folder}" if in_pod else f"kubeconfig {chosen or '~/.kube/config'}"
-        out = "mount its token, or" if in_pod else "correct it,"
-        other = "to a kubeconfig" if in_pod else "to another one, or run inside a pod"
-        raise ClusterError(
-            f"no cluster: {subject} cannot be used: {_why(error)}: {out} set KUBECONFIG {other}"
-        ) from error
+        subject = f"service account in {folder}" if in_pod else f"kubeconfig {file or '~/.kube/config'}"
+        mend = "correct it, set KUBECONFIG to another one, or run inside a pod"
+        out = "mount its token, or set KUBECONFIG to a kubeconfig" if in_pod else mend
+        raise ClusterError(f"no cluster: {subject} cannot be used: {_why(error)}: {out}") from error
     api = client.ApiClient(configuration)
     # clusters' own authorities need not have all extensions that Python 3.13 asks for
     deadline.keep(api.rest_client.pool_manager)
@@ -198,8 +167,9 @@ class KubeClient:
         Raises:
             ClusterError: there was no answer in time, a refusal, or an answer that is not a JSON object.
         """
+        subject, code = f"{method} {path}", NO_ANSWER
         try:
-            with cluster_errors(f"{method} {path}"):
+            with cluster_errors(subject):
                 response = self._client.request(
                     method,
                     path,
@@ -210,22 +180,17 @@ class KubeClient:
                     _request_timeout=REQUEST_SECONDS if limit is None else min(limit, REQUEST_SECONDS),
                     serialize=False,
                 )
-                data = response.data
+                data, code = response.data, str(response.status)
         except ClusterError as error:
-            self.count(method, NO_ANSWER if error.status is None else str(error.status))
+            code = NO_ANSWER if error.status is None else str(error.status)
             raise
-        self.count(method, str(response.status))
-        try:
+        finally:
+            self.count(method, code)
+        with contextlib.suppress(ValueError):
             answer = nesting.parse(data)
-        except ValueError:
-            answer = None
-        if not isinstance(answer, dict):
-            raise ClusterError(f"{method} {path}: the answer is not a JSON object; a proxy may have answered")
-        return answer
-
-    def close(self) -> None:
-        """Close the connections."""
-        self.api.close()
+            if isinstance(answer, dict):
+                return answer
+        raise ClusterError(f"{subject}: the answer is not a JSON object; a proxy may have answered")
 
     def count(self, verb: str, code: str) -> None:
         """Count a request of this process by its HTTP status or NO_ANSWER, and note whether the server answers."""
@@ -247,12 +212,7 @@ def list_objects(
 ) -> tuple[list[Any], str]:
     """List a collection in pages of PAGE objects (limit and continue), so that no answer grows with the cluster.
 
-    Args:
-        kube: client of the API server.
-        path: path of the collection.
-        query: query parameters.
-        keep: returns the part of an object that is kept, before the next page is read.
-        accept: accepted content type of the answers.
+    What `keep` returns of an object is kept of it before the next page is read.
 
     Returns:
         The objects, or what is kept of them, and the resourceVersion of the list.
@@ -274,13 +234,9 @@ def list_objects(
         page["continue"] = following
 
 
-@contextmanager
+@contextlib.contextmanager
 def cluster_errors(subject: str) -> Iterator[None]:
-    """Raise the errors of the client library as ClusterError.
-
-    Args:
-        subject: method and path of the request.
-    """
+    """Raise the errors of the client library for a request, named by method and path, as ClusterError."""
     try:
         yield
     except client.ApiException as error:

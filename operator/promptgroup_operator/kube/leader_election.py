@@ -10,12 +10,13 @@ import random
 import threading
 from collections.abc import Callable
 from datetime import UTC, datetime
+from http import HTTPStatus
 from time import monotonic
 
 from promptgroup_operator.base.errors import ClusterError, NotLeadingError
 from promptgroup_operator.kube import lease
 from promptgroup_operator.kube.api_server import KubeClient, collection_path, object_path
-from promptgroup_operator.kube.lease import LeaseAction, LeaseObservation, LeaseRecord
+from promptgroup_operator.kube.lease import LeaseRecord
 
 logger = logging.getLogger(__name__)
 
@@ -100,19 +101,17 @@ class LeaderElector:
         self._identity = identity
         self._term = term
         self._clock = clock
-        self._known: LeaseObservation | None = None
+        self._record: LeaseRecord | None = None
+        self._since = 0.0
+        """Time at which the record was first seen."""
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="lease", daemon=True)
 
     @property
     def holder(self) -> str:
         """Return the holder of the lease as last seen; empty if nobody holds it."""
-        lease_observation = self._known
-        return (
-            lease_observation.record.holder
-            if lease_observation is not None and lease_observation.record is not None
-            else ""
-        )
+        record = self._record
+        return record.holder if record is not None else ""
 
     def start(self) -> None:
         """Start to read and renew the lease."""
@@ -125,15 +124,11 @@ class LeaderElector:
         """
         self._stopping.set()
         self._thread.join(timeout=lease.REQUEST + 1)
-        lease_observation = self._known
-        if (
-            lease_observation is None
-            or lease_observation.record is None
-            or lease_observation.record.holder != self._identity
-        ):
+        record = self._record
+        if record is None or record.holder != self._identity:
             return
         try:
-            self._write(lease.released_record(lease_observation.record, datetime.now(UTC)))
+            self._write(lease.released_record(record, datetime.now(UTC)))
         except ClusterError as error:
             logger.warning("the lease is not released; others wait until it expires: %s", error)
 
@@ -154,41 +149,36 @@ class LeaderElector:
         mine = self.holder == self._identity
         if not mine:
             self._look()
-        lease_observation = self._known
-        assert lease_observation is not None  # noqa: S101 - read above, or held
-        if lease.decide(self._identity, lease_observation, self._clock()) is LeaseAction.WAIT:
-            return
         sent = self._clock()
+        if not lease.is_free(self._identity, self._record, sent - self._since):
+            return
         try:
-            written = self._write(lease.renewed_record(self._identity, lease_observation.record, datetime.now(UTC)))
+            written = self._write(lease.renewed_record(self._identity, self._record, datetime.now(UTC)))
         except ClusterError as error:
-            if error.status not in (404, 409):
+            if error.status not in (HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT):
                 raise
             self._look()  # written since it was read: by another, or by a renewal of ours whose answer was lost
             if mine and self.holder != self._identity:
                 self._term.end()
                 logger.warning("no longer the leader: %r holds lease %s/%s", self.holder, self._namespace, self._name)
             return
-        self._known = LeaseObservation(written, sent)
+        self._record, self._since = written, sent
         self._term.extend(sent + lease.RENEW_DEADLINE)
         if not mine:
             logger.info("leader: %s holds lease %s/%s", self._identity, self._namespace, self._name)
 
     def _look(self) -> None:
-        self._known = lease.observe(self._known, self._read(), self._clock())
-
-    def _read(self) -> LeaseRecord | None:
+        path, record = object_path("Lease", self._namespace, self._name), None
         try:
-            path = object_path("Lease", self._namespace, self._name)
-            return lease.decode(self._server.request("GET", path, limit=lease.REQUEST))
+            record = lease.decode(self._server.request("GET", path, limit=lease.REQUEST))
         except ClusterError as error:
-            if error.status == 404:
-                return None
-            raise
+            if error.status != HTTPStatus.NOT_FOUND:
+                raise
+        if record != self._record:
+            self._record, self._since = record, self._clock()
 
     def _write(self, record: LeaseRecord) -> LeaseRecord:
         body = lease.encode(record, self._namespace, self._name)
         path = collection_path("Lease", self._namespace)
-        method = "PUT" if record.version else "POST"
-        url = f"{path}/{self._name}" if record.version else path
-        return lease.decode(self._server.request(method, url, body, "application/json", limit=lease.REQUEST))
+        method, path = ("PUT", f"{path}/{self._name}") if record.version else ("POST", path)
+        return lease.decode(self._server.request(method, path, body, "application/json", limit=lease.REQUEST))

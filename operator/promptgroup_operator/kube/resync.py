@@ -14,13 +14,12 @@ import queue
 import random
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 
 from promptgroup_operator.base.errors import ClusterError
 from promptgroup_operator.kube.api_server import KubeClient, collection_path, list_objects
-from promptgroup_operator.kube.store import KINDS, Listed, ObjectName, Store
-from promptgroup_operator.kube.work_queue import WorkQueue
+from promptgroup_operator.kube.store import Listed, ObjectName, Store
+from promptgroup_operator.world.lookup import KINDS
 from promptgroup_operator.world.snapshot import Key, Manifest
 
 logger = logging.getLogger(__name__)
@@ -30,8 +29,6 @@ JITTER = 0.2
 RETRY_SECONDS = 5.0
 """Pause after a list that failed: what it would have shown to be gone must not stay for an interval."""
 
-NOTHING = ("", "")
-"""Place of the queue of lists that is none: it wakes the thread."""
 POLL_SECONDS = 0.02
 """Time between two looks at a store that fills."""
 
@@ -39,22 +36,12 @@ METADATA_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v
 """The server leaves out spec and status (KEP-2334)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Gap:
-    """An object whose latest version the watch did not deliver."""
-
-    kind: str
-    name: ObjectName
-    delivered: int | None
-    """resourceVersion that was delivered last; None if none was."""
-
-
 class Resync:
     """Runs beside the watches, on the leader and on standbys.
 
     Args:
         client: client of the API server.
-        groups: queue to which groups are added.
+        changed: called with each group, which gets a pass.
         stores: kind → store that its watch fills.
         namespaces: namespaces that are served; all of them if it is empty.
         seconds: time between two lists.
@@ -63,22 +50,23 @@ class Resync:
     def __init__(
         self,
         client: KubeClient,
-        groups: WorkQueue,
+        changed: Callable[[Key], None],
         stores: Mapping[str, Store],
         namespaces: Sequence[str],
         seconds: float,
     ) -> None:
         self._client = client
-        self._groups = groups
+        self._changed = changed
         self._stores = stores
-        self._namespaces = namespaces or ("",)
         self._seconds = seconds
-        self._gaps: frozenset[Gap] = frozenset()
-        self._relisted: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
+        self._gaps = set[tuple[str, ObjectName, int | None]]()
+        """Kind and name of objects whose latest version no watch has delivered, and the version that was delivered."""
+        self._relisted: queue.SimpleQueue[tuple[str, str] | None] = queue.SimpleQueue()
         """Kinds and namespaces that Kopf has listed."""
         self.silent: tuple[str, ...] = ()
         """Kinds whose watch missed something at the last two lists."""
-        self._unfilled = {(kind, namespace) for kind in stores for namespace in self._namespaces}
+        self._places = [(kind, namespace) for kind in stores for namespace in namespaces or ("",)]
+        self._unfilled = set(self._places)
         """Kinds and namespaces whose objects of the start have not all been handled yet."""
         self._filled = threading.Event()
         self._stopped = False
@@ -91,7 +79,7 @@ class Resync:
     def stop(self) -> None:
         """Stop listing."""
         self._stopped = True
-        self._relisted.put(NOTHING)
+        self._relisted.put(None)  # which wakes the thread
         self._filled.set()
 
     def relisted(self, kind: str, namespace: str) -> None:
@@ -105,18 +93,18 @@ class Resync:
 
     def _run(self) -> None:
         due = self._next()
-        followed: dict[tuple[str, str], None] = {}
-        """Kinds and namespaces that Kopf has listed, and this process has not since; a set that keeps their order."""
+        behind: list[tuple[str, str]] = []
+        """Kinds and namespaces that Kopf has listed, and this process has not since."""
         while True:
             with contextlib.suppress(queue.Empty):
-                followed[self._relisted.get(timeout=max(0.0, due - time.monotonic()))] = None
+                place = self._relisted.get(timeout=max(0.0, due - time.monotonic()))
+                behind += [place] if place is not None and place not in behind else []
             if self._stopped:
                 return
             try:
-                while followed:
-                    kind, namespace = next(iter(followed))
-                    self._after_list(kind, namespace)
-                    del followed[kind, namespace]
+                while behind:
+                    self._after_list(*behind[0])
+                    del behind[0]
                 if time.monotonic() >= due:
                     due = self._next()
                     self.step()
@@ -144,20 +132,16 @@ class Resync:
         Raises:
             ClusterError: the API server did not answer or refused; the findings about the watches stay as they are.
         """
-        places = [(kind, namespace) for kind in self._stores for namespace in self._namespaces]
-        gaps = frozenset(gap for kind, namespace in places for gap in self._gaps_of(kind, self._list(kind, namespace)))
+        gaps = set[tuple[str, ObjectName, int | None]]()
+        for kind, namespace in self._places:
+            listed, delivered = self._list(kind, namespace), self._stores[kind].versions()
+            gaps |= {(kind, name, delivered.get(name)) for name, (_, at) in listed.items() if delivered.get(name) != at}
         for namespace, name in self._stores["PromptGroup"].versions():
-            self._groups.add(Key(namespace, name))
-        self.silent = tuple(sorted({gap.kind for gap in gaps & self._gaps}))
+            self._changed(Key(namespace, name))
+        self.silent = tuple(sorted({kind for kind, _, _ in gaps & self._gaps}))
         self._gaps = gaps
         if self.silent:
             logger.error("watches deliver no events: %s", ", ".join(self.silent))
-
-    def _gaps_of(self, kind: str, listed: Mapping[ObjectName, Listed]) -> Iterator[Gap]:
-        delivered = self._stores[kind].versions()
-        for name, (_, version) in listed.items():
-            if delivered.get(name) != version:
-                yield Gap(kind, name, delivered.get(name))
 
     def _list(self, kind: str, namespace: str) -> dict[ObjectName, Listed]:
         """Return the objects of a kind in a namespace, or in all, and drop from the store what is gone.

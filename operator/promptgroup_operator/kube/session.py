@@ -11,6 +11,7 @@ import random
 import ssl
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from http import HTTPStatus
 from typing import Any, cast
 from urllib.parse import urlsplit
 
@@ -28,8 +29,6 @@ PAUSES = (0.2, 0.4, 0.8, 1.6)
 WATCH_SECONDS_APART = 1.0
 """Least time between two beginnings of one watch. Nothing is lost meanwhile, since a watch continues from a version."""
 
-OK, UNAUTHORIZED, NOT_FOUND, GONE = 200, 401, 404, 410
-
 
 class Pauses:
     """Seconds between the tries of a request of Kopf's, without an end: an outage does not end the operator."""
@@ -46,7 +45,7 @@ class KopfSession:
 
     Args:
         api: connection of the Kubernetes client, whose configuration is used.
-        kinds: path of an API group and version on the server → plural → kind, for all that is watched.
+        kinds: path of a collection on the server → kind, for all that is watched.
         count: called with the verb and the status of each request, or NO_ANSWER.
         relisted: called with a kind and a namespace, empty for all, when a list of them has been read.
     """
@@ -54,7 +53,7 @@ class KopfSession:
     def __init__(
         self,
         api: client.ApiClient,
-        kinds: Mapping[str, Mapping[str, str]],
+        kinds: Mapping[str, str],
         count: Callable[[str, str], None],
         relisted: Callable[[str, str], None],
     ) -> None:
@@ -69,23 +68,18 @@ class KopfSession:
 
     def login(self) -> kopf.AiohttpSession:
         """Return a new session for Kopf, which closes it. Call it in the event loop."""
-        connector = aiohttp.TCPConnector(limit=0, ssl=self._tls())
-        session = aiohttp.ClientSession(
-            connector=connector, proxy=self._configuration.proxy or None, middlewares=(self._send,)
-        )
-        return kopf.AiohttpSession(aiohttp_session=session, server=self._configuration.host)
-
-    def _tls(self) -> ssl.SSLContext:
-        """Return what the Kubernetes client verifies the server with, and proves itself by."""
-        configuration = self._configuration
-        context = ssl.create_default_context(cafile=configuration.ssl_ca_cert)
-        context.verify_flags &= ~ssl.VERIFY_X509_STRICT  # clusters' own authorities need not have every extension
-        if configuration.cert_file:
-            context.load_cert_chain(configuration.cert_file, configuration.key_file)
-        if not configuration.verify_ssl:
-            context.check_hostname = False
-            context.verify_mode = ssl.CERT_NONE
-        return context
+        config = self._configuration
+        tls = kopf.ConnectionInfo(
+            server=config.host,
+            ca_path=config.ssl_ca_cert,
+            insecure=not config.verify_ssl,
+            certificate_path=config.cert_file,
+            private_key_path=config.key_file,
+        ).as_ssl_context()
+        tls.verify_flags &= ~ssl.VERIFY_X509_STRICT  # clusters' own authorities need not have every extension
+        connector = aiohttp.TCPConnector(limit=0, ssl=tls)
+        session = aiohttp.ClientSession(connector=connector, proxy=config.proxy or None, middlewares=(self._send,))
+        return kopf.AiohttpSession(aiohttp_session=session, server=config.host)
 
     async def _send(self, request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
         """Send one request of Kopf's.
@@ -94,8 +88,8 @@ class KopfSession:
             aiohttp.ClientConnectionError: Kopf tries again after a pause.
             aiohttp.ClientPayloadError: Kopf begins anew with a list.
         """
-        path = request.url.path.removeprefix(self._base)
-        watches = "watch" in request.url.query
+        path, watches = request.url.path.removeprefix(self._base), "watch" in request.url.query
+        kind, namespace = self._collection(path)
         if watches:
             await self._wait_for_turn(path)
         await asyncio.to_thread(self._authorize, request, path)  # a plugin may be run for the token
@@ -106,17 +100,17 @@ class KopfSession:
             self._count(verb, NO_ANSWER)
             raise
         self._count(verb, str(response.status))
-        if response.status == OK and not watches:
+        why = f"{verb} {path}: {response.status} {response.reason}"
+        if response.status == HTTPStatus.UNAUTHORIZED or (response.status == HTTPStatus.NOT_FOUND and kind):
+            response.close()
+            raise aiohttp.ClientConnectionError(why)
+        if response.status == HTTPStatus.GONE and kind and not watches:  # the rest of the list
+            response.close()
+            raise aiohttp.ClientPayloadError(why)
+        if response.status == HTTPStatus.OK and not watches:
             await self._check_discovery(path, response)
-        kind = self._kind(path)
-        if response.status == UNAUTHORIZED or (response.status == NOT_FOUND and kind):
-            response.close()
-            raise aiohttp.ClientConnectionError(f"{verb} {path}: {response.status} {response.reason}")
-        if kind and not watches and "continue" not in request.url.query and response.status == OK:
-            self._relisted(kind, _namespace(path))
-        if kind and not watches and response.status == GONE:
-            response.close()
-            raise aiohttp.ClientPayloadError(f"{verb} {path}: the rest of the list is gone")
+            if kind and "continue" not in request.url.query:
+                self._relisted(kind, namespace)
         if kind == "PromptGroup":  # nothing else that is watched has free-form fields of its own
             response.content = cast("aiohttp.StreamReader", _ShallowContent(response.content))
         return response
@@ -142,23 +136,20 @@ class KopfSession:
             aiohttp.ClientConnectionError: something is missing.
         """
         if path == "/apis":
-            served = {f"/apis/{group['name']}" for group in (await response.json())["groups"]}
-            desired = {version.rpartition("/")[0] for version in self._kinds if version.startswith("/apis/")}
-        elif path in self._kinds:
-            served = {resource["name"] for resource in (await response.json())["resources"]}
-            desired = set(self._kinds[path])
+            desired = {watched.split("/")[2] for watched in self._kinds if watched.startswith("/apis/")}
         else:
-            return
+            desired = {watched.rpartition("/")[2] for watched in self._kinds if watched.rpartition("/")[0] == path}
+        answer = await response.json() if desired else {}
+        served = {entry["name"] for entry in answer.get("groups") or answer.get("resources") or ()}
         if missing := desired - served:
-            unserved = ", ".join(sorted(name.removeprefix("/apis/") for name in missing))
-            raise aiohttp.ClientConnectionError(
-                f"the API server does not serve {unserved}: apply the CRDs of PromptGroup"
-            )
+            unserved = ", ".join(sorted(missing))
+            raise aiohttp.ClientConnectionError(f"the API server does not serve {unserved}: apply PromptGroup's CRDs")
 
-    def _kind(self, path: str) -> str:
-        """Return the kind whose collection has the path; empty if none has."""
-        version, _, plural = path.rpartition("/")
-        return self._kinds.get(version.partition("/namespaces/")[0], {}).get(plural, "")
+    def _collection(self, path: str) -> tuple[str, str]:
+        """Return the kind whose collection has the path, empty if none has, and its namespace, empty for all."""
+        prefix, within, rest = path.partition("/namespaces/")
+        namespace, _, plural = rest.partition("/")
+        return self._kinds.get(f"{prefix}/{plural}" if within else path, ""), namespace
 
 
 class _ShallowContent:
@@ -186,8 +177,3 @@ class _ShallowContent:
             for line in lines:
                 yield nesting.shallow(line) + b"\n"
         yield rest
-
-
-def _namespace(path: str) -> str:
-    """Return the namespace of a collection; empty for all."""
-    return path.partition("/namespaces/")[2].partition("/")[0]

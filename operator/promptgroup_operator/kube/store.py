@@ -5,7 +5,7 @@ answers are stored as well. Within a resource, resourceVersions are whole number
 newest known version of an object is kept, and nothing from before its deletion brings it back, be it an event or the
 late answer to a write. An object that loses the label is deleted for a watch, and may come back with its uid.
 
-What is kept of an object is decided elsewhere (`world.kept`).
+What is kept of an object, and by what it is looked up, is decided elsewhere (`world.kept`, `world.lookup`).
 """
 
 import threading
@@ -13,8 +13,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from typing import TypeAlias
 
-from promptgroup_contract import names
-from promptgroup_operator.world.kept import host_of
+from promptgroup_operator.world.lookup import group_of, places
 from promptgroup_operator.world.snapshot import Key, Manifest
 
 ObjectName: TypeAlias = tuple[str, str]
@@ -23,18 +22,6 @@ ObjectName: TypeAlias = tuple[str, str]
 Listed: TypeAlias = tuple[str, int]
 """uid and resourceVersion of an object, as a list shows it."""
 
-KINDS: Mapping[str, str] = {
-    "PromptGroup": "",
-    "PromptRoute": "",
-    "Deployment": names.LABEL_GROUP,
-    "PodDisruptionBudget": names.LABEL_GROUP,
-    "Pod": names.LABEL_GROUP,
-}
-"""Watched kind → label selector. The server applies it, so no foreign pod is ever listed."""
-UNOBSERVED = "-"
-"""In place of a fingerprint: no pass has written the group's status yet."""
-GUESTS = "guests of"
-"""The beginning of what guests are looked up by; no namespace has this name."""
 DELETED = 10_000
 """Deleted objects of a kind whose last versions are remembered."""
 
@@ -52,12 +39,10 @@ class Store:
         self._changed = changed
         self._objects: dict[ObjectName, Manifest] = {}
         self._index: dict[Hashable, dict[ObjectName, Manifest]] = {}
-        """Group, namespace, prompt or host (`_looked_up_by`) → its objects: a pass looks at no other group's."""
+        """Place (`world.lookup`) → its objects."""
         self._deleted: OrderedDict[str, int] = OrderedDict()
         """uid of an object that is gone → resourceVersion of its deletion or later; the latest last."""
         self._lock = threading.Lock()
-
-    # --- written by watches and by this process ------------------------------------------------------------------
 
     def put(self, manifest: Manifest) -> None:
         """Store an object as an event, a list or the answer to a write shows it."""
@@ -86,33 +71,15 @@ class Store:
                     touched |= self._delete(name, known["metadata"]["uid"], version)
         self._notify(touched)
 
-    # --- read by passes ------------------------------------------------------------------------------------------
-
     def get(self, namespace: str, name: str) -> Manifest | None:
         """Return an object; None if there is none."""
         with self._lock:
             return self._objects.get((namespace, name))
 
-    def list_group(self, key: Key) -> list[Manifest]:
-        """Return the objects of a group, by name."""
+    def list_at(self, place: Hashable) -> list[Manifest]:
+        """Return the objects of a group, of a namespace, or of another place of `world.lookup`, by name."""
         with self._lock:
-            return [item for _, item in sorted(self._index.get(key, {}).items())]
-
-    def list_namespace(self, namespace: str) -> list[Manifest]:
-        """Return the objects of a namespace."""
-        with self._lock:
-            return list(self._index.get(namespace, {}).values())
-
-    def list_with_prompt(self, namespace: str, model: str, fingerprint: str) -> list[Manifest]:
-        """Return the PromptGroups of a namespace and a model whose status reports a prompt, or that have none yet."""
-        with self._lock:
-            result = (self._index.get((namespace, model, prompt), {}) for prompt in (fingerprint, UNOBSERVED))
-            return [item for group in result for item in group.values()]
-
-    def list_guests(self, host: Key) -> list[Key]:
-        """Return the PromptGroups that are guests of a group, by name."""
-        with self._lock:
-            return [Key(*name) for name in sorted(self._index.get((GUESTS, host.namespace, host.name), {}))]
+            return [manifest for _, manifest in sorted(self._index.get(place, {}).items())]
 
     def list_all(self) -> list[Manifest]:
         """Return every object."""
@@ -122,7 +89,7 @@ class Store:
     def versions(self) -> dict[ObjectName, int]:
         """Return the resourceVersion of every object."""
         with self._lock:
-            return {name: _version(item) for name, item in self._objects.items()}
+            return {name: _version(manifest) for name, manifest in self._objects.items()}
 
     def knows(self, manifest: Manifest) -> bool:
         """Return True if an object is kept in this version, or in a newer one."""
@@ -138,11 +105,9 @@ class Store:
                 for name, (uid, version) in listed.items()
             )
 
-    # --- inside --------------------------------------------------------------------------------------------------
-
     def _put(self, fresh: Manifest) -> set[Key]:
         """Keep the object unless a version as new is known, and return the groups that this changes."""
-        name, key, version = _name(fresh), _group(self._kind, fresh), _version(fresh)
+        name, key, version = _name(fresh), group_of(self._kind, fresh), _version(fresh)
         item = self._objects.get(name)
         newest = self._deleted.get(fresh["metadata"]["uid"], -1) if item is None else _version(item)
         if version <= newest:
@@ -151,7 +116,7 @@ class Store:
         if key is None:
             return touched  # its label was removed
         self._objects[name] = fresh
-        for place in _looked_up_by(self._kind, key, fresh):
+        for place in places(self._kind, key, fresh):
             self._index.setdefault(place, {})[name] = fresh
         return touched | {key}
 
@@ -167,9 +132,9 @@ class Store:
 
     def _drop(self, name: ObjectName) -> Key:
         item = self._objects.pop(name)
-        key = _group(self._kind, item)
+        key = group_of(self._kind, item)
         assert key is not None  # noqa: S101 - what has none is not kept
-        for place in _looked_up_by(self._kind, key, item):
+        for place in places(self._kind, key, item):
             members = self._index[place]
             del members[name]
             if not members:
@@ -188,23 +153,3 @@ def _name(manifest: Manifest) -> ObjectName:
 
 def _version(manifest: Manifest) -> int:
     return int(manifest["metadata"]["resourceVersion"])
-
-
-def _group(kind: str, manifest: Manifest) -> Key | None:
-    """Return the group that an object belongs to: a PromptGroup's and a PromptRoute's by name, any other's by label."""
-    metadata = manifest["metadata"]
-    name = metadata.get("labels", {}).get(KINDS[kind]) if KINDS[kind] else metadata["name"]
-    return Key(metadata["namespace"], name) if name else None
-
-
-def _looked_up_by(kind: str, key: Key, manifest: Manifest) -> list[Hashable]:
-    """Return what an object is looked up by: its group and its namespace; a PromptGroup by prompt and by host, too."""
-    places: list[Hashable] = [key, key.namespace]
-    if kind == "PromptGroup":
-        status = manifest.get("status", {})
-        observed = status.get("observedGeneration", -1) >= 0
-        fingerprint = status.get("fingerprint", "") if observed else UNOBSERVED
-        places.append((key.namespace, manifest.get("spec", {}).get("model"), fingerprint))
-        if host := host_of(manifest):
-            places.append((GUESTS, key.namespace, host))
-    return places

@@ -13,7 +13,7 @@ from promptgroup_contract.messages import read_messages
 from promptgroup_contract.wire import UnfitError, codec_of
 from promptgroup_operator.api.access import to_contract
 from promptgroup_operator.api.limits import LimitsSpec, caller_limits
-from promptgroup_operator.api.prompt_group import EngineType, PromptGroupSpec
+from promptgroup_operator.api.prompt_group import PromptGroupSpec
 from promptgroup_operator.api.responses import caching_of
 from promptgroup_operator.base import durations
 from promptgroup_operator.base.timestamps import rfc3339
@@ -113,7 +113,7 @@ def route(
         callers=caller_rules(group.spec),
         responses=caching_of(group.spec.responses),
         revisions=tuple(routed),
-        max_resumes=routing.resume.max if group.spec.engine.type is EngineType.VLLM else 0,
+        max_resumes=routing.resume.max if DIALECTS[group.spec.engine.type].resumes else 0,
         aliases=_aliases(group.spec, standing, now),
         sleep=sleep,
     )

@@ -63,6 +63,8 @@ class Dialect:
     """Key of that object that is true when it is off."""
     reset: str = ""
     """Path that empties the prefix cache of an idle engine; vLLM has it with VLLM_SERVER_DEV_MODE=1 alone."""
+    resumes: bool = False
+    """True if it tells the ids of tokens, and goes on with an answer whose ids it is given."""
     omits_zero: bool = False
     """True if usage omits the number of cached tokens where it is zero."""
     env: Mapping[str, str] = field(default_factory=dict)

@@ -234,6 +234,7 @@ VLLM = Dialect(
     metrics=METRICS,
     batch_flag="--max-num-batched-tokens",
     caching_off=_CACHING_OFF,
+    resumes=True,
     reset="/reset_prefix_cache",
     key_env="VLLM_API_KEY",
     tls_args=TLS_ARGS,

@@ -12,8 +12,8 @@ from promptgroup_operator.base.errors import ClusterError, ImpossibleNameError
 from promptgroup_operator.base.settings import Settings
 from promptgroup_operator.kube import api_server
 from promptgroup_operator.kube.api_server import KubeClient, collection_path, object_path
-from promptgroup_operator.kube.store import KINDS
 from promptgroup_operator.plan import router_secrets
+from promptgroup_operator.world.lookup import KINDS
 from support.rawobjects import kubeconfig
 from support.scriptedkube import Answer, refusal, scripted_kube
 from support.yamlfiles import document
@@ -168,10 +168,10 @@ def test_every_kind_that_is_read_or_written_has_a_path():
 
 def test_a_kubeconfig_and_a_context_of_it_can_be_named(kube, tmp_path, monkeypatch):
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
-    named = api_server.KubeconfigChoice(str(kubeconfig(kube, tmp_path, "sales")), "x")
-    assert api_server.connect(Settings(), named).configuration.host == f"https://127.0.0.1:{kube.port}"
+    file = str(kubeconfig(kube, tmp_path, "sales"))
+    assert api_server.connect(Settings(), file, "x").configuration.host == f"https://127.0.0.1:{kube.port}"
     with pytest.raises(ClusterError, match="cannot be used"):
-        api_server.connect(Settings(), named._replace(context="y"))
+        api_server.connect(Settings(), file, "y")
 
 
 def test_a_replaced_token_is_used_within_a_minute(kube, server, monkeypatch):

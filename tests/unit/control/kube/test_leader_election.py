@@ -109,6 +109,19 @@ def test_the_other_takes_it_when_it_was_not_renewed_for_its_duration(two, clock)
     assert not first_term.is_leader
 
 
+def test_a_renewal_by_the_other_is_waited_for_anew(two, clock):
+    first, _, second, second_term = two
+    clock.now += DURATION - 1
+    first.step()
+    second.step()
+    clock.now += DURATION - 1
+    second.step()
+    assert not second_term.is_leader
+    clock.now += 1
+    second.step()
+    assert second_term.is_leader
+
+
 def test_there_is_never_a_moment_in_which_both_may_write(two, clock, server):
     """The leader is cut off at any moment after a renewal; the other looks every 0.1 s."""
     first, first_term, second, second_term = two

@@ -4,8 +4,9 @@ import pytest
 
 from promptgroup_operator.base.errors import ClusterError
 from promptgroup_operator.kube.resync import Resync
-from promptgroup_operator.kube.store import KINDS, Store
-from promptgroup_operator.kube.work_queue import WorkQueue
+from promptgroup_operator.kube.store import Store
+from promptgroup_operator.passes.work_queue import WorkQueue
+from promptgroup_operator.world.lookup import KINDS
 from promptgroup_operator.world.snapshot import Key
 from support.stores import with_uid
 
@@ -54,7 +55,7 @@ def meta(name, version, namespace="chat"):
 
 
 def test_lists_come_again_also_after_an_error_until_it_is_stopped(server, queue, stores, monkeypatch):
-    resync, steps = Resync(server, queue, stores, (), 0.001), []
+    resync, steps = Resync(server, queue.add, stores, (), 0.001), []
     ended = threading.Event()
 
     def step():
@@ -74,12 +75,12 @@ def test_lists_come_again_also_after_an_error_until_it_is_stopped(server, queue,
 def test_every_group_gets_a_pass(server, queue, stores):
     server.lists[GROUPS.format("")] = [meta("one", "1")]
     deliver(stores, "PromptGroup", "ADDED", meta("one", "1"))
-    Resync(server, queue, stores, (), 300).step()
+    Resync(server, queue.add, stores, (), 300).step()
     assert queue.take() == Key("chat", "one")
 
 
 def test_what_is_not_ours_is_not_listed(server, queue, stores):
-    Resync(server, queue, stores, (), 300).step()
+    Resync(server, queue.add, stores, (), 300).step()
     assert {path.rpartition("/")[2]: selector for path, selector in server.asked} == {
         "promptgroups": None,
         "promptroutes": None,
@@ -90,12 +91,12 @@ def test_what_is_not_ours_is_not_listed(server, queue, stores):
 
 
 def test_of_the_namespaces_that_are_served_only(server, queue, stores):
-    Resync(server, queue, stores, ("a", "b"), 300).step()
+    Resync(server, queue.add, stores, ("a", "b"), 300).step()
     assert {path.split("/namespaces/")[1].split("/")[0] for path, _ in server.asked} == {"a", "b"}
 
 
 def test_a_watch_that_tells_is_not_silent(server, queue, stores):
-    resync = Resync(server, queue, stores, (), 300)
+    resync = Resync(server, queue.add, stores, (), 300)
     for version in ("1", "2", "3"):
         resync.step()
         server.lists[GROUPS.format("")] = [meta("one", version)]
@@ -104,7 +105,7 @@ def test_a_watch_that_tells_is_not_silent(server, queue, stores):
 
 
 def test_a_watch_that_misses_a_change_is_silent_until_it_tells_again(server, queue, stores):
-    resync = Resync(server, queue, stores, (), 300)
+    resync = Resync(server, queue.add, stores, (), 300)
     deliver(stores, "PromptGroup", "ADDED", meta("one", "1"))
     server.lists[GROUPS.format("")] = [meta("one", "2")]
     resync.step()
@@ -117,7 +118,7 @@ def test_a_watch_that_misses_a_change_is_silent_until_it_tells_again(server, que
 
 
 def test_what_no_list_shows_is_gone(server, queue, stores):
-    resync = Resync(server, queue, stores, (), 300)
+    resync = Resync(server, queue.add, stores, (), 300)
     deliver(stores, "Pod", "ADDED", meta("missed", "1"))
     deliver(stores, "Pod", "ADDED", meta("newer", "10"))
     resync.step()
@@ -131,7 +132,7 @@ PODS = "/api/v1/pods"
 
 @pytest.fixture
 def resync(server, queue, stores):
-    resync = Resync(server, queue, stores, (), 300)
+    resync = Resync(server, queue.add, stores, (), 300)
     resync.start()
     yield resync
     resync.stop()
@@ -168,13 +169,13 @@ def test_passes_wait_until_the_stores_have_what_was_there_at_the_start(server, s
 
 
 def test_nobody_waits_for_stores_of_a_process_that_ends(server, queue, stores):
-    resync = Resync(server, queue, stores, (), 300)
+    resync = Resync(server, queue.add, stores, (), 300)
     resync.stop()
     assert not resync.wait_until_filled()
 
 
 def test_an_outage_says_nothing_about_watches(server, queue, stores):
-    resync = Resync(server, queue, stores, (), 300)
+    resync = Resync(server, queue.add, stores, (), 300)
     server.lists[GROUPS.format("")] = [meta("one", "1")]
     resync.step()
     server.down = True
@@ -197,7 +198,7 @@ def test_the_start_is_complete_though_the_list_behind_kopfs_is_refused_at_first(
         return plain(*arguments, **options)
 
     monkeypatch.setattr(server, "request", request)
-    resync = Resync(server, queue, stores, (), 300)
+    resync = Resync(server, queue.add, stores, (), 300)
     resync.start()
     for kind in KINDS:
         resync.relisted(kind, "")

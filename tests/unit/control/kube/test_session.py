@@ -6,7 +6,7 @@ import pytest
 
 from promptgroup_operator.base.errors import StoredSpecError
 from promptgroup_operator.kube import session
-from promptgroup_operator.kube.read import ClusterReader
+from promptgroup_operator.observe.group_reader import GroupReader
 from promptgroup_operator.world.snapshot import Key
 from support.kopfrun import until, watching
 from support.rawobjects import kubeconfig
@@ -126,7 +126,7 @@ def test_a_group_that_nests_too_deeply_keeps_no_other_from_being_read(server, de
     server.faults.append(listed)
     with watching() as operator:
         until(lambda: names(operator, "PromptGroup") == ["evil", "plain"])
-        reader = ClusterReader(None, operator.stores)
+        reader = GroupReader(None, operator.stores)
         assert reader._stores["PromptGroup"].get("chat", "plain")["spec"]["prompt"]["system"] == "plain"
         with pytest.raises(StoredSpecError, match=r"spec\.engine\.template: .*more than 64 levels deep"):
             reader.observe(Key("chat", "evil"))

@@ -1,6 +1,7 @@
 import pytest
 
-from promptgroup_operator.kube.store import KINDS, Store
+from promptgroup_operator.kube.store import Store
+from promptgroup_operator.world.lookup import KINDS
 from promptgroup_operator.world.snapshot import Key
 
 SUPPORT = Key("chat", "support")
@@ -22,7 +23,7 @@ def store(told):
 
 
 def names(store, key=SUPPORT):
-    return [each["metadata"]["name"] for each in store.list_group(key)]
+    return [each["metadata"]["name"] for each in store.list_at(key)]
 
 
 def put(store, *found):
@@ -32,7 +33,7 @@ def put(store, *found):
 
 def test_what_is_put_is_what_passes_read(store):
     put(store, pod("a", 1), pod("b", 2, group="other"), pod("c", 6), pod("a", 7, phase="Running"))
-    assert [each["status"] for each in store.list_group(SUPPORT)] == [{"phase": "Running"}, {}]
+    assert [each["status"] for each in store.list_at(SUPPORT)] == [{"phase": "Running"}, {}]
     store.delete(pod("a", 8))
     assert names(store) == ["c"]
     assert names(store, Key("chat", "other")) == ["b"]
@@ -138,7 +139,7 @@ def test_an_object_belongs_to_the_group_of_its_label_or_of_its_name(kind):
 
 def test_a_namespaces_objects(store):
     put(store, pod("a", 1), pod("b", 2, namespace="else"))
-    assert [each["metadata"]["name"] for each in store.list_namespace("chat")] == ["a"]
+    assert [each["metadata"]["name"] for each in store.list_at("chat")] == ["a"]
 
 
 def test_all_is_every_object_of_every_namespace(store):
@@ -146,43 +147,7 @@ def test_all_is_every_object_of_every_namespace(store):
     assert [each["metadata"]["name"] for each in store.list_all()] == ["a", "b"]
 
 
-def promptgroup(name, version, model="llama", **status):
-    metadata = {"namespace": "chat", "name": name, "uid": name, "resourceVersion": str(version)}
-    return {"kind": "PromptGroup", "metadata": metadata, "spec": {"model": model}, "status": status}
-
-
-def test_groups_are_found_by_model_and_prompt_and_those_that_no_pass_has_seen_with_any():
-    store = Store("PromptGroup", lambda _: None)
-    found = lambda prompt: {each["metadata"]["name"] for each in store.list_with_prompt("chat", "llama", prompt)}  # noqa: E731
-    put(store, promptgroup("a", 1), promptgroup("b", 2, observedGeneration=1, fingerprint="f"))
-    put(store, promptgroup("c", 3, observedGeneration=1, fingerprint="g"), promptgroup("d", 4, model="qwen"))
-    assert (found("f"), found("g"), found("h")) == ({"a", "b"}, {"a", "c"}, {"a"})
-    put(store, promptgroup("a", 5, observedGeneration=1, fingerprint="g"), promptgroup("b", 6, model="qwen"))
-    assert (found("f"), found("g")) == (set(), {"a", "c"})
-    store.delete(promptgroup("c", 7))
-    assert found("g") == {"a"}
-    assert {each["metadata"]["name"] for each in store.list_namespace("chat")} == {"a", "b", "d"}
-
-
 def test_a_version_that_is_kept_or_older_is_known(store):
     put(store, pod("a", 7))
     assert [store.knows(pod("a", version)) for version in (6, 7, 8)] == [True, True, False]
     assert not store.knows(pod("b", 1))
-
-
-def test_guests_are_looked_up_by_their_host():
-    store = Store("PromptGroup", lambda _: None)
-    host = Key("chat", "pool")
-    for version, (namespace, name, serving) in enumerate(
-        [("chat", "b", "pool"), ("chat", "a", "pool"), ("chat", "pool", ""), ("other", "c", "pool")], 1
-    ):
-        spec = {"engineFrom": {"promptGroup": serving}} if serving else {"engine": {}}
-        metadata = {"namespace": namespace, "name": name, "uid": f"{namespace}-{name}", "resourceVersion": str(version)}
-        store.put({"metadata": metadata, "spec": spec})
-    assert store.list_guests(host) == [Key("chat", "a"), Key("chat", "b")]
-    moved = {"namespace": "chat", "name": "a", "uid": "chat-a", "resourceVersion": "9"}
-    store.put({"metadata": moved, "spec": {"engineFrom": {"promptGroup": "larger"}}})
-    assert store.list_guests(host) == [Key("chat", "b")]
-    store.delete({"metadata": {"namespace": "chat", "name": "b", "uid": "chat-b", "resourceVersion": "10"}})
-    assert store.list_guests(host) == []
-    assert store.list_guests(Key("chat", "larger")) == [Key("chat", "a")]

@@ -5,8 +5,9 @@ from contextlib import closing
 
 import pytest
 
-from promptgroup_operator.kube import work_queue
+from promptgroup_operator.base.backoff import LAST_RETRY
 from promptgroup_operator.kube.store import Store
+from promptgroup_operator.passes import work_queue
 from promptgroup_operator.world.snapshot import Key
 from support.countedfleet import SPACE, CountedFleet
 
@@ -99,7 +100,7 @@ def test_a_pass_looks_at_no_more_objects_among_many_groups_than_among_few(fleet_
 
         return found
 
-    for method in ("list_group", "list_namespace", "list_with_prompt", "list_all"):
+    for method in ("list_at", "list_all"):
         monkeypatch.setattr(Store, method, counting(getattr(Store, method)))
     looked = {}
     for groups in (20, 100):
@@ -127,11 +128,11 @@ def test_a_turn_of_the_queue_costs_as_much_among_many_keys_as_among_few(monkeypa
         now = [0.0]
         queue = Counting(lambda now=now: now[0], workers=8)
         for number in range(groups):
-            queue.add(Key(SPACE, f"g{number}"), work_queue.LAST_RETRY)
+            queue.add(Key(SPACE, f"g{number}"), LAST_RETRY)
         now[0] = 60.0
-        queue.done(queue.take(), work_queue.LAST_RETRY)
+        queue.done(queue.take(), LAST_RETRY)
         asked.clear()
         for _ in range(10):
-            queue.done(queue.take(), work_queue.LAST_RETRY)
+            queue.done(queue.take(), LAST_RETRY)
         costs[groups] = len(asked)
     assert costs[2000] == costs[20]

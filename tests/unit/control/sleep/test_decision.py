@@ -9,7 +9,7 @@ from promptgroup_contract.table import Sleep
 from promptgroup_operator.api.prompt_group import SizingSpec
 from promptgroup_operator.base.timestamps import rfc3339
 from promptgroup_operator.sizing.recommend import SizingDecision
-from promptgroup_operator.sleep.decision import WATCH, SleepDecision, Seen, decide, sized
+from promptgroup_operator.sleep.decision import WATCH, Seen, SleepDecision, decide, sized
 from promptgroup_operator.sleep.route_sleep import AWAKE
 from promptgroup_operator.world.samples import Calls
 from support.loads import load

@@ -5,7 +5,7 @@ import pytest
 
 from promptgroup_contract import names
 from promptgroup_contract.table import PromptRef
-from promptgroup_operator.kube.decode import pod_of
+from promptgroup_operator.observe.decode import pod_of
 from promptgroup_operator.plan import desired, diff
 from promptgroup_operator.world.kept import (
     DIGEST,

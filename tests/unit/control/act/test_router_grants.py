@@ -1,7 +1,7 @@
 import pytest
 
+from promptgroup_operator.act.router_grants import RECHECK_SECONDS, RouterGrants
 from promptgroup_operator.base.errors import ClusterError
-from promptgroup_operator.passes.router_grants import RECHECK_SECONDS, RouterGrants
 from promptgroup_operator.plan.router_secrets import ROLES
 from promptgroup_operator.world.snapshot import Key
 

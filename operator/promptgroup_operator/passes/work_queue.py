@@ -13,44 +13,18 @@ the heap, however many groups there are.
 """
 
 import heapq
-import random
 import threading
 from collections import Counter
 from collections.abc import Callable
 from datetime import timedelta
 from time import monotonic
 
-from promptgroup_operator.base.errors import ClusterError
+from promptgroup_operator.base.backoff import backoff
 from promptgroup_operator.base.fair_pool import SlowNamespaces, may_begin, may_begin_first
 from promptgroup_operator.world.snapshot import Key
 
-FIRST_RETRY = timedelta(milliseconds=200)
-LAST_RETRY = timedelta(seconds=30)
-"""Back-off of a key whose pass failed: short at first (a conflict), long later (a server that is down)."""
 AHEAD = 1e6
 """Seconds by which a key that goes ahead of the others counts as due before: more than any key waits."""
-
-
-def backoff(failures: int, jitter: float) -> timedelta:
-    """Return the time until the next try after so many failures in a row.
-
-    Args:
-        failures: 1 or more.
-        jitter: 0 to 1; it spreads the keys, so that a server that recovers is not asked for all at once.
-    """
-    return min(LAST_RETRY, FIRST_RETRY * float(2 ** min(failures - 1, 16))) * (0.5 + jitter / 2)
-
-
-def retry_seconds(error: ClusterError, tries: int, took: float) -> float:
-    """Return the seconds until an object is read or written again that could not be, so many times in a row.
-
-    Args:
-        error: the API server's answer to the last try; what it says of the time counts.
-        tries: 1 or more.
-        took: seconds of the last try. One that takes all of its time must not take all of the passes' time.
-    """
-    jitter = random.random()  # noqa: S311 - spreads load, guards nothing
-    return max(error.retry_after or 0.0, backoff(tries, jitter).total_seconds(), 2 * took)
 
 
 class WorkQueue:
@@ -204,7 +178,7 @@ class WorkQueue:
         """
         with self._condition:
             self._failures[key] = failures = self._failures.get(key, 0) + 1
-            after = max(retry_after, backoff(failures, random.random()))  # noqa: S311 - spreads load, guards nothing
+            after = max(retry_after, backoff(failures))
             now = self._clock()
             self._due[key] = now + after.total_seconds()
             if self._running.get(key, (now, False))[1]:

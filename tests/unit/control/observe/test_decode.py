@@ -4,7 +4,7 @@ import pytest
 
 from promptgroup_contract import names
 from promptgroup_contract.table import PromptRef
-from promptgroup_operator.kube.decode import (
+from promptgroup_operator.observe.decode import (
     MAX_REPLICAS,
     MAX_SLOT,
     failure_of,

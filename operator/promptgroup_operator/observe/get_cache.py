@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from time import monotonic
 
+from promptgroup_operator.base.backoff import retry_seconds
 from promptgroup_operator.base.errors import ClusterError, UnreadError
-from promptgroup_operator.kube.work_queue import retry_seconds
 from promptgroup_operator.world.snapshot import Key, Manifest
 
 logger = logging.getLogger(__name__)
@@ -25,9 +25,7 @@ Read = Callable[[str, str, str], Manifest | None]
 """Kind, namespace, name → the object; None if there is none."""
 
 KEPT_SECONDS = 3600.0
-"""Age beyond which a copy is dropped: it belongs to a group that is gone."""
-SWEEP_SECONDS = 60.0
-"""Time between two looks for such copies, among all of them."""
+"""Time after which a copy that nobody has asked for is dropped: it belongs to a group that is gone."""
 MAX_BYTES = 64 << 20
 """Most bytes of all copies: seventy prompts of the largest size, or thousands of common ones. Beyond it the copies that
 were used least recently are dropped, and read again when they are needed."""
@@ -36,12 +34,14 @@ SLOWEST = 4
 `api_server.REQUEST_SECONDS`, and a pass must end within handlers.STUCK."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Copy:
     found: bytes
     """The object as JSON."""
     read: float
     """Time at which it was requested."""
+    used: float
+    """Time at which it was asked for last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,6 @@ class GetCache:
         self._copies: OrderedDict[tuple[str, str, str], _Copy] = OrderedDict()
         """The copy that was used least recently comes first."""
         self._size = 0
-        self._swept = clock()
         self._groups: dict[Key, _Group] = {}
         self._lock = threading.Lock()
 
@@ -97,7 +96,7 @@ class GetCache:
                 group.written, group.since = written, self._clock()
             group.known, group.failed, group.unanswered = group.failed, {}, 0
 
-    def forget_group(self, key: Key) -> None:
+    def forget(self, key: Key) -> None:
         """Drop a group that is gone."""
         with self._lock:
             self._groups.pop(key, None)
@@ -115,6 +114,7 @@ class GetCache:
         with self._lock:
             copy = self._copies.get((kind, key.namespace, name))
             if copy is not None:
+                copy.used = now
                 self._copies.move_to_end((kind, key.namespace, name))
             group = self._groups.get(key) or _Group(since=now)
         manifest: Manifest | None = json.loads(copy.found) if copy is not None else None
@@ -167,12 +167,12 @@ class GetCache:
         if not failed:
             return ""
         more = f"; {len(failed) - 1} more objects cannot be read" if len(failed) > 1 else ""
-        return f"{max(failed, key=lambda item: item.error.is_refusal).error}{more}"
+        return f"{max(failed, key=lambda failure: failure.error.is_refusal).error}{more}"
 
     def due(self, key: Key) -> timedelta:
         """Return the time until the next of the failed reads is tried again; without end if none failed."""
         with self._lock:
-            times = [item.not_before for item in self._groups[key].failed.values()] if key in self._groups else []
+            times = [failure.not_before for failure in self._groups[key].failed.values()] if key in self._groups else []
         return timedelta(seconds=max(0.0, min(times) - self._clock())) if times else timedelta.max
 
     def record_write(self, kind: str, answer: Manifest) -> None:
@@ -185,24 +185,17 @@ class GetCache:
             self._remove((kind, namespace, name))
 
     def _keep(self, kind: str, manifest: Manifest, now: float) -> None:
-        metadata, copy = manifest["metadata"], _Copy(json.dumps(manifest, separators=(",", ":")).encode(), now)
+        metadata, copy = manifest["metadata"], _Copy(json.dumps(manifest, separators=(",", ":")).encode(), now, now)
         with self._lock:
-            if now - self._swept >= SWEEP_SECONDS:
-                self._sweep(now)
             name = kind, metadata["namespace"], metadata["name"]
             self._remove(name)
             self._copies[name] = copy
             self._size += len(copy.found)
-            while self._size > MAX_BYTES:
-                self._remove(next(iter(self._copies)))
-
-    def _sweep(self, now: float) -> None:
-        """Drop what is too old, unless it stands for what cannot be read now; the lock is held."""
-        self._swept = now
-        needed = {(of, key.namespace, name) for key, group in self._groups.items() for of, name in group.failed}
-        for known, copy in list(self._copies.items()):
-            if now - copy.read > KEPT_SECONDS and known not in needed:
-                self._remove(known)
+            while self._copies:
+                oldest, least_used = next(iter(self._copies.items()))
+                if self._size <= MAX_BYTES and now - least_used.used <= KEPT_SECONDS:
+                    break
+                self._remove(oldest)
 
     def _remove(self, name: tuple[str, str, str]) -> None:
         """Drop a copy; the lock is held."""

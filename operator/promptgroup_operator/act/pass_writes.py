@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from datetime import timedelta
 from time import monotonic
 
+from promptgroup_operator.base.backoff import retry_seconds
 from promptgroup_operator.base.errors import ClusterError, NotLeadingError
 from promptgroup_operator.base.withheld import withheld
-from promptgroup_operator.kube.work_queue import retry_seconds
 from promptgroup_operator.plan import status
 from promptgroup_operator.world.snapshot import Key, Problem
 
@@ -135,11 +135,11 @@ class PassWrites:
 
     def problem(self) -> Problem | None:
         """Return what is unwritten, in the API server's words; None if nothing is."""
-        failed_writes = [failed_write for failed_write in self.failed.values() if failed_write not in self._forgiven]
-        if not failed_writes:
+        result = [item for item in self.failed.values() if item not in self._forgiven]
+        if not result:
             return None
-        first = max(failed_writes, key=lambda item: item.error.is_refusal)
-        more = f"; {len(failed_writes) - 1} more writes fail" if len(failed_writes) > 1 else ""
+        first = max(result, key=lambda item: item.error.is_refusal)
+        more = f"; {len(result) - 1} more writes fail" if len(result) > 1 else ""
         reason = status.REFUSED if first.error.is_refusal else status.FAILED
         return Problem(reason, f"{first.words}{more}")
 

@@ -5,9 +5,9 @@ from datetime import timedelta
 import pytest
 
 from promptgroup_operator.base.errors import ClusterError, UnreadError
-from promptgroup_operator.kube import get_cache
 from promptgroup_operator.kube.api_server import REQUEST_SECONDS
-from promptgroup_operator.kube.get_cache import KEPT_SECONDS, GetCache
+from promptgroup_operator.observe import get_cache
+from promptgroup_operator.observe.get_cache import KEPT_SECONDS, GetCache
 from promptgroup_operator.world.snapshot import Key
 
 KEY = Key("chat", "support")
@@ -162,7 +162,7 @@ def test_groups_of_a_namespace_share_a_copy(copies, server):
 
 def test_a_group_that_went_and_came_again_is_another(copies, server):
     get(copies)
-    copies.forget_group(KEY)
+    copies.forget(KEY)
     server.now += 1
     copies.begin_pass(KEY, "as it was")
     get(copies)

@@ -1,8 +1,8 @@
 import pytest
 
+from promptgroup_operator.act.pass_writes import CONFLICTS, SLOWEST, FailedWrite, FailedWrites, PassWrites
 from promptgroup_operator.base.errors import ClusterError, NotLeadingError
 from promptgroup_operator.kube.api_server import REQUEST_SECONDS
-from promptgroup_operator.passes.pass_writes import CONFLICTS, SLOWEST, FailedWrite, FailedWrites, PassWrites
 from promptgroup_operator.world.snapshot import Key
 
 KEY = Key("chat", "support")

@@ -6,6 +6,7 @@ Does no I/O and reads no clock. Losing its memory costs a repeated event.
 from collections import OrderedDict
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import TypeVar
 
 from promptgroup_operator.world.effects import Event
 
@@ -18,6 +19,9 @@ REFILL = timedelta(minutes=5)
 REMEMBERED = 4096
 """Groups and events that are remembered; the oldest are forgotten first, as in client-go's cache."""
 
+K = TypeVar("K")
+V = TypeVar("V")
+
 
 @dataclass(frozen=True, slots=True)
 class Counted:
@@ -27,25 +31,14 @@ class Counted:
     first: datetime
 
 
-@dataclass(slots=True)
-class _Seen:
-    count: int
-    first: datetime
-    created: datetime
-
-
-@dataclass(slots=True)
-class _Budget:
-    tokens: float
-    at: datetime
-
-
 class EventAggregator:
     """Decides which events are created. Not thread-safe."""
 
     def __init__(self) -> None:
-        self._seen: OrderedDict[tuple[str, str, str, str], _Seen] = OrderedDict()
-        self._budgets: OrderedDict[str, _Budget] = OrderedDict()
+        self._seen: OrderedDict[tuple[str, Event], tuple[Counted, datetime]] = OrderedDict()
+        """uid and event → its count, and when it was created last."""
+        self._budgets: OrderedDict[str, tuple[float, datetime]] = OrderedDict()
+        """uid → events that may be created, as of a time."""
 
     def add(self, uid: str, event: Event, now: datetime) -> Counted | None:
         """Return how often the event happened, if it is to be created now; None if it is only counted.
@@ -55,25 +48,22 @@ class EventAggregator:
             event: the event.
             now: the time.
         """
-        key = uid, event.type, event.reason, event.message
-        seen = self._seen.pop(key, None) or _Seen(0, now, now - REPEATED)
-        self._seen[key] = seen
-        while len(self._seen) > REMEMBERED:
-            self._seen.popitem(last=False)
-        seen.count += 1
-        if now - seen.created < REPEATED or not self._spend(uid, now):
-            return None
-        seen.created = now
-        return Counted(seen.count, seen.first)
+        before, created = self._seen.get((uid, event), (Counted(0, now), now - REPEATED))
+        counted = Counted(before.count + 1, before.first)
+        due = now - created >= REPEATED and self._spend(uid, now)
+        _remember(self._seen, (uid, event), (counted, now if due else created))
+        return counted if due else None
 
     def _spend(self, uid: str, now: datetime) -> bool:
-        budget = self._budgets.pop(uid, None) or _Budget(BURST, now)
-        self._budgets[uid] = budget
-        while len(self._budgets) > REMEMBERED:
-            self._budgets.popitem(last=False)
-        budget.tokens = min(float(BURST), budget.tokens + (now - budget.at) / REFILL)
-        budget.at = now
-        if budget.tokens < 1:
-            return False
-        budget.tokens -= 1
-        return True
+        tokens, at = self._budgets.get(uid, (float(BURST), now))
+        tokens = min(float(BURST), tokens + (now - at) / REFILL)
+        enough = tokens >= 1
+        _remember(self._budgets, uid, (tokens - enough, now))
+        return enough
+
+
+def _remember(memory: OrderedDict[K, V], key: K, value: V) -> None:
+    memory[key] = value
+    memory.move_to_end(key)
+    if len(memory) > REMEMBERED:
+        memory.popitem(last=False)

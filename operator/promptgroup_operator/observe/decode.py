@@ -249,9 +249,9 @@ def _crash(metadata: Mapping[str, Any], container: Mapping[str, Any]) -> str:
     why = f" ({reason})" if reason not in ("", "Error") else ""
     lines = [line for line in str(last.get("message", "")).splitlines() if line.strip()]
     line = "".join(letter for letter in lines[-1].strip() if letter.isprintable())[:LAST_LINE] if lines else ""
-    text = f"; its last line: {line}" if line else ""
+    result = f"; its last line: {line}" if line else ""
     pod, space, name = metadata["name"], metadata.get("namespace", ""), container["name"]
     return (
-        f"pod {pod}: container {name}: CrashLoopBackOff: exit code {last.get('exitCode', '?')}{why}{text}; "
+        f"pod {pod}: container {name}: CrashLoopBackOff: exit code {last.get('exitCode', '?')}{why}{result}; "
         f"see `kubectl logs {pod} -n {space} -c {name} --previous`"
     )

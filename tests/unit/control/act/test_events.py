@@ -1,6 +1,6 @@
 from datetime import timedelta
 
-from promptgroup_operator.kube.events import BURST, REFILL, REMEMBERED, REPEATED, Counted, EventAggregator
+from promptgroup_operator.act.events import BURST, REFILL, REMEMBERED, REPEATED, Counted, EventAggregator
 from promptgroup_operator.world.effects import Event
 from support.builders import NOW
 

@@ -3,7 +3,8 @@ from datetime import timedelta
 
 import pytest
 
-from promptgroup_operator.kube.work_queue import FIRST_RETRY, LAST_RETRY, WorkQueue, backoff
+from promptgroup_operator.base.backoff import FIRST_RETRY, LAST_RETRY
+from promptgroup_operator.passes.work_queue import WorkQueue
 from promptgroup_operator.world.snapshot import Key
 
 A, B = Key("chat", "a"), Key("chat", "b")
@@ -228,21 +229,6 @@ def test_adding_wakes_one_who_waits_for_a_later_key():
     waiter.join(timeout=5)
     assert taken == [B]
     queue.close()
-
-
-@pytest.mark.parametrize(
-    ("failures", "jitter", "expected"),
-    [
-        (1, 1.0, FIRST_RETRY),
-        (1, 0.0, FIRST_RETRY / 2),
-        (2, 1.0, FIRST_RETRY * 2),
-        (5, 0.5, FIRST_RETRY * 12),
-        (100, 1.0, LAST_RETRY),
-        (100, 0.0, LAST_RETRY / 2),
-    ],
-)
-def test_backoff(failures, jitter, expected):
-    assert backoff(failures, jitter) == expected
 
 
 def test_passes_of_one_namespace_leave_workers_for_all_others():

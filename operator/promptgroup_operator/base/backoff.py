@@ -1,0 +1,30 @@
+"""Decides when what has failed is tried again."""
+
+import random
+from datetime import timedelta
+
+from promptgroup_operator.base.errors import ClusterError
+
+FIRST_RETRY = timedelta(milliseconds=200)
+LAST_RETRY = timedelta(seconds=30)
+"""Back-off after failures: short at first (a conflict), long later (a server that is down)."""
+
+
+def backoff(failures: int) -> timedelta:
+    """Return the time until the next try after so many failures in a row, 1 or more.
+
+    It is spread at random over its upper half, so that a server that recovers is not asked for all at once.
+    """
+    whole = min(LAST_RETRY, FIRST_RETRY * float(2 ** min(failures - 1, 16)))
+    return whole * (0.5 + random.random() / 2)  # noqa: S311 - spreads load, guards nothing
+
+
+def retry_seconds(error: ClusterError, tries: int, took: float) -> float:
+    """Return the seconds until an object is read or written again that could not be, so many times in a row.
+
+    Args:
+        error: the API server's answer to the last try; what it says of the time counts.
+        tries: 1 or more.
+        took: seconds of the last try. One that takes all of its time must not take all of the passes' time.
+    """
+    return max(error.retry_after or 0.0, backoff(tries).total_seconds(), 2 * took)

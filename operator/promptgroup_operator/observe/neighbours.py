@@ -1,0 +1,101 @@
+"""See the other groups of a namespace: who may have the same prompt, whose aliases may collide, and who is whose guest.
+
+A group whose status tells no prompt yet is known by what its own latest pass has read.
+"""
+
+from collections.abc import Mapping
+
+from promptgroup_contract.fingerprint import Fingerprint
+from promptgroup_operator.kube.store import Store
+from promptgroup_operator.world import lookup
+from promptgroup_operator.world.kept import host_of
+from promptgroup_operator.world.snapshot import GroupObject, Key, Manifest, OtherGroup, Sibling
+
+
+class Neighbours:
+    """All groups and their routes, as the stores have them. Safe to use from many threads."""
+
+    def __init__(self, stores: Mapping[str, Store]) -> None:
+        self._stores = stores
+        self._prompts: dict[Key, Fingerprint] = {}
+        """Group → fingerprint of the prompt that its latest pass read; empty if there was none to serve."""
+
+    def note_prompt(self, key: Key, fingerprint: Fingerprint) -> None:
+        """Note the prompt that a pass has read, before it looks at others: of two groups one sees the other."""
+        self._prompts[key] = fingerprint
+
+    def forget(self, key: Key) -> None:
+        """Drop a group that is gone."""
+        self._prompts.pop(key, None)
+
+    def has_group(self, key: Key) -> bool:
+        """Return True if there is a PromptGroup of this name."""
+        return self._stores["PromptGroup"].get(key.namespace, key.name) is not None
+
+    def routes(self, namespace: str) -> dict[Key, Manifest]:
+        """Return the PromptRoutes of a namespace whose groups exist."""
+        routes = self._stores["PromptRoute"].list_at(namespace)
+        keys = ((Key(namespace, route["metadata"]["name"]), route) for route in routes)
+        return {key: route for key, route in keys if self.has_group(key)}
+
+    def guests(self, host: Key) -> list[Key]:
+        """Return the guests of a group."""
+        guests = self._stores["PromptGroup"].list_at(lookup.guests(host))
+        return [Key(host.namespace, guest["metadata"]["name"]) for guest in guests]
+
+    def guest_routes(self, host: Key) -> list[Manifest]:
+        """Return the PromptRoutes of a group's guests."""
+        routes = (self._stores["PromptRoute"].get(guest.namespace, guest.name) for guest in self.guests(host))
+        return [route for route in routes if route is not None]
+
+    def siblings(self, group: GroupObject, fingerprint: Fingerprint) -> tuple[Sibling, ...]:
+        """Return the groups of the same model that have the prompt, or may have it: no pass has read theirs yet."""
+        namespace, model = group.key.namespace, group.spec.model
+        stored = self._stores["PromptGroup"]
+        # a guest may leave its model out, which is its host's
+        manifests = {
+            other["metadata"]["name"]: other
+            for name in (model, "")
+            for place in lookup.prompts(namespace, name, fingerprint)
+            for other in stored.list_at(place)
+        }
+        siblings = (
+            self._sibling(Key(namespace, name), other)
+            for name, other in manifests.items()
+            if name != group.key.name and self._model(other) == model and "deletionTimestamp" not in other["metadata"]
+        )
+        return tuple(other for other in siblings if not other.observed or other.fingerprint == fingerprint)
+
+    def others(self, group: GroupObject) -> tuple[OtherGroup, ...]:
+        """Return all other groups for one whose model has aliases; none for any other."""
+        if not group.spec.model_aliases:
+            return ()
+        return tuple(
+            OtherGroup(
+                name=other["metadata"]["name"],
+                created=other["metadata"]["creationTimestamp"],
+                model=self._model(other),
+                aliases=tuple(other["spec"].get("modelAliases", ())),
+            )
+            for other in self._stores["PromptGroup"].list_at(group.key.namespace)
+            if other["metadata"]["name"] != group.key.name and "deletionTimestamp" not in other["metadata"]
+        )
+
+    def _sibling(self, key: Key, group: Manifest) -> Sibling:
+        status, read = group.get("status", {}), self._prompts.get(key)
+        observed = status.get("observedGeneration", -1) >= 0
+        reported = Fingerprint(status.get("fingerprint", ""))
+        return Sibling(
+            name=key.name,
+            created=group["metadata"]["creationTimestamp"],
+            fingerprint=reported if observed or read is None else read,
+            observed=observed or read is not None,
+        )
+
+    def _model(self, group: Manifest) -> str:
+        """Return the model of a PromptGroup; of a guest that names none, its host's."""
+        model, name = group["spec"].get("model", ""), host_of(group)
+        if model or not name:
+            return str(model)
+        serving = self._stores["PromptGroup"].get(group["metadata"]["namespace"], name)
+        return str(serving["spec"].get("model", "")) if serving is not None else ""

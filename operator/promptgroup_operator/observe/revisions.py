@@ -1,0 +1,126 @@
+"""Read the revisions of a group that has engines: each is a Deployment, its pods, and the object with its prompt."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+
+from promptgroup_contract.fingerprint import Fingerprint
+from promptgroup_contract.table import MESSAGES_KEY, SYSTEM_KEY, TOOLS_KEY, Prompt, PromptRef, SlotState
+from promptgroup_operator.base.errors import UnreadError
+from promptgroup_operator.kube.store import Store
+from promptgroup_operator.observe.decode import fingerprint_of, pod_of, prompt_ref, revision_of
+from promptgroup_operator.observe.get_cache import KEPT_SECONDS
+from promptgroup_operator.observe.unwatched import UnwatchedObjects, texts
+from promptgroup_operator.plan import desired, validate
+from promptgroup_operator.world.kept import DIGEST, SHORTENED, digest, with_template
+from promptgroup_operator.world.snapshot import GroupObject, Key, Manifest, Pod, RevisionState
+
+_TEMPLATE_HASH = "pod-template-hash"
+"""Label that Kubernetes adds to the template of a ReplicaSet."""
+
+Standing = Mapping[Fingerprint, tuple[int, Mapping[int, SlotState]]]
+"""Revision → its weight and slots, by the PromptRoute."""
+Live = dict[tuple[str, str], Manifest]
+"""(kind, name) → object of the group."""
+
+
+class Revisions:
+    """The revisions of all groups. Safe to use from many threads.
+
+    Args:
+        stores: kind → store.
+        unwatched: reads what the stores do not have.
+    """
+
+    def __init__(self, stores: Mapping[str, Store], unwatched: UnwatchedObjects) -> None:
+        self._stores = stores
+        self._unwatched = unwatched
+
+    def deployments(self, group: GroupObject, fingerprints: Collection[Fingerprint]) -> list[Manifest]:
+        """Return the Deployments of a group, its own ones with their templates.
+
+        One whose label somebody removed must not seem to be gone, with all that it serves: no watch shows it, so it is
+        looked for by the names of all revisions that are known, and the pass restores the label.
+
+        Args:
+            group: the group.
+            fingerprints: revisions that its spec and its route name; its status names more.
+        """
+        labelled = [
+            self._with_template(group.key, deployment) if validate.is_owned(group, deployment) else deployment
+            for deployment in self._stores["Deployment"].list_at(group.key)
+        ]
+        deployments = [deployment for deployment in labelled if deployment is not None]
+        reported = (Fingerprint(revision.get("fingerprint", "")) for revision in group.status.get("revisions", []))
+        names = {
+            desired.name(group, fingerprint): fingerprint for fingerprint in {*reported, *fingerprints} if fingerprint
+        }
+        for name in sorted(names.keys() - {deployment["metadata"]["name"] for deployment in deployments}):
+            unlabelled = self._unlabelled(group, name, names[name])
+            deployments += [unlabelled] if unlabelled is not None else []
+        return deployments
+
+    def of(
+        self, group: GroupObject, deployments: Sequence[Manifest], pods: Sequence[Pod], standing: Standing, live: Live
+    ) -> tuple[RevisionState, ...]:
+        """Decode the revisions that Deployments run, and add the objects that hold their prompts to `live`."""
+        return tuple(
+            self._revision(group, deployment, pods, standing, live)
+            for deployment in deployments
+            if "deletionTimestamp" not in deployment["metadata"]
+            and validate.is_owned(group, deployment)
+            and fingerprint_of(deployment)
+        )
+
+    def prompt(self, group: GroupObject, source: PromptRef, fingerprint: Fingerprint, live: Live) -> Prompt | None:
+        """Return the prompt of a revision, and add the object that holds it to `live`; None if there is none."""
+        holder = self._unwatched.if_known(group.key, source.kind, source.name)
+        if holder is None:
+            return None
+        live[source.kind, source.name] = holder
+        data = texts(holder)
+        others = (data.get(key, "") for key in (TOOLS_KEY, MESSAGES_KEY))
+        text = Prompt(data[SYSTEM_KEY], *others) if SYSTEM_KEY in data else None
+        # whoever wrote another one: replicas would be proven warm for it
+        return text if text is not None and text.fingerprint == fingerprint else None
+
+    def _unlabelled(self, group: GroupObject, name: str, fingerprint: Fingerprint) -> Manifest | None:
+        try:
+            return self._unwatched.get(group.key, "Deployment", name, seconds=0)
+        except UnreadError:
+            pods = (pod_of(pod, group.spec.engine.port) for pod in self._stores["Pod"].list_at(group.key))
+            if any(pod.fingerprint == fingerprint for pod in pods):
+                raise
+            return None  # it has no pods
+
+    def _with_template(self, key: Key, deployment: Manifest) -> Manifest | None:
+        """Return a Deployment as it stands; None if it is gone. A template that is not kept is read unless known."""
+        if SHORTENED not in deployment:
+            return with_template(deployment)
+        for seconds in (KEPT_SECONDS, 0.0):
+            copy = self._unwatched.get(key, "Deployment", deployment["metadata"]["name"], seconds)
+            if copy is None:
+                return None
+            if digest(copy["spec"].get("template")) == deployment[DIGEST]:
+                return with_template(deployment, copy["spec"]["template"])
+        return copy  # the watch will tell of it
+
+    def _revision(
+        self, group: GroupObject, deployment: Manifest, pods: Sequence[Pod], standing: Standing, live: Live
+    ) -> RevisionState:
+        text = self.prompt(group, prompt_ref(deployment), fingerprint_of(deployment), live)
+        revision = revision_of(deployment, text, pods, standing)
+        return replace(
+            revision, warm_template=self._warm_template(group.key, revision, desired.settings_of(deployment))
+        )
+
+    def _warm_template(self, key: Key, revision: RevisionState, settings: str) -> Manifest | None:
+        """Return the pod template of a revision's warm replicas, where its Deployment's never became warm."""
+        warm = [pod for pod in revision.pods if pod.is_warm]
+        if not warm or not warm[0].replica_set or any(pod.settings == settings for pod in warm):
+            return None
+        replica_set = self._unwatched.if_known(key, "ReplicaSet", warm[0].replica_set)
+        if replica_set is None:
+            return None
+        template = replica_set["spec"]["template"]
+        labels = {name: value for name, value in template["metadata"]["labels"].items() if name != _TEMPLATE_HASH}
+        return {**template, "metadata": {**template["metadata"], "labels": labels}}

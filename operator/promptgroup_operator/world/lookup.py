@@ -1,0 +1,48 @@
+"""Decides by what an object that is watched is looked up, so that a pass looks at no other group's."""
+
+from collections.abc import Hashable, Mapping
+
+from promptgroup_contract import names
+from promptgroup_operator.world.kept import host_of
+from promptgroup_operator.world.snapshot import Key, Manifest
+
+KINDS: Mapping[str, str] = {
+    "PromptGroup": "",
+    "PromptRoute": "",
+    "Deployment": names.LABEL_GROUP,
+    "PodDisruptionBudget": names.LABEL_GROUP,
+    "Pod": names.LABEL_GROUP,
+}
+"""Watched kind → label selector, whose value is the group. The server applies it, so no foreign pod is ever listed."""
+
+_UNOBSERVED = "-"
+"""In place of a fingerprint: no pass has written the group's status yet."""
+
+
+def group_of(kind: str, manifest: Manifest) -> Key | None:
+    """Return the group that an object belongs to: a PromptGroup's and a PromptRoute's by name, any other's by label."""
+    metadata, label = manifest["metadata"], KINDS[kind]
+    name = metadata.get("labels", {}).get(label) if label else metadata["name"]
+    return Key(metadata["namespace"], name) if name else None
+
+
+def prompts(namespace: str, model: str, fingerprint: str) -> list[Hashable]:
+    """Return where PromptGroups are found of a model whose status reports a prompt, or that have no status yet."""
+    return [("prompt", namespace, model, fingerprint), ("prompt", namespace, model, _UNOBSERVED)]
+
+
+def guests(host: Key) -> Hashable:
+    """Return where the PromptGroups are found that are guests of a group."""
+    return "guests", host
+
+
+def places(kind: str, key: Key, manifest: Manifest) -> list[Hashable]:
+    """Return where an object of a group is found: by the group and by the namespace; and as above."""
+    at: list[Hashable] = [key, key.namespace]
+    if kind == "PromptGroup":
+        status, model = manifest.get("status", {}), manifest.get("spec", {}).get("model")
+        observed = status.get("observedGeneration", -1) >= 0
+        at += prompts(key.namespace, model, status.get("fingerprint", "") if observed else _UNOBSERVED)[:1]
+        if host := host_of(manifest):
+            at.append(guests(Key(key.namespace, host)))
+    return at
