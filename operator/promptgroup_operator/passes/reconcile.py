@@ -320,8 +320,11 @@ class Reconciler:
     def snapshot(self, readings: Readings, now: datetime) -> World:
         """Return the world that a pass decides on: what was read now, and what the memories say. Changes neither."""
         state, key = readings.state, readings.state.group.key
-        found_tokens = self._engine_history.found(readings.containers)
-        hit_rate, tier_hit_rate = found_tokens.rates
+        load = self._load(state, now)
+        result = self._engine_history.found(readings.containers if state.host is None else ())
+        hit_rate, tier_hit_rate = result.rates
+        if state.host is not None and load is not None and load.clients is not None:  # engines count all prompts
+            hit_rate = load.clients.hit_rate
         return World(
             group=state.group,
             prompt=readings.text,
@@ -333,11 +336,11 @@ class Reconciler:
             others=state.others,
             live={**state.live, **readings.name_collisions},
             traffic=self._router_history.traffic(key, now) if readings.released else None,
-            load=self._load(state, now),
+            load=load,
             pool=self._lending.others(state.group, now) if _may_borrow(state) else (),
             hit_rate=hit_rate,
             tier_hit_rate=tier_hit_rate,
-            tier_hit_rates=found_tokens.rates_by_source,
+            tier_hit_rates=result.rates_by_source,
             pool_answers=readings.pool,
             unread=self._reader.problem(key),
             first_seen=self._first_seen.get(key),
@@ -452,12 +455,14 @@ class Reconciler:
         if serving is None or not serving.ready:
             return None
         metric_names = DIALECTS[state.group.spec.engine.type].metrics
-        subject = replace(load_subject(state.group.key, serving, metric_names), guests=state.guests)
+        is_guest = state.host is not None
+        subject = load_subject(state.group.key, serving, metric_names)
+        subject = replace(subject, guests=state.guests, is_guest=is_guest)
         load = self._source.load(subject, now)
         return replace(load, tiers=tiers.reach(state.group.spec))
 
     def _observes(self, state: ClusterState) -> bool:
-        return state.host is None and (self._observes_all or state.group.spec.sizing is not None)
+        return self._observes_all or state.group.spec.sizing is not None
 
     def _with_readings(
         self,

@@ -248,7 +248,7 @@ def _plan(world: World, target: Fingerprint, text: PromptText | None, problem: P
         size=size,
         requeue_after=min(
             _requeue_after(world, steps, assigned, stage.waits or problem or _absent(world), now),
-            size.requeue_after or SETTLED,
+            (size.requeue_after if world.host is None else None) or SETTLED,
         ),
     )
 
@@ -291,7 +291,8 @@ def _diagnosis(world: World, size: SizingDecision) -> Diagnosis | None:
         return diagnosis.UNCACHED
     if world.load is None and world.group.spec.sizing is None:
         return None
-    return diagnosis.diagnose(world.load, size.wave, group_status.last_reason(world.group, "CacheEffective"))
+    before = group_status.last_reason(world.group, "CacheEffective")
+    return diagnosis.diagnose(world.load, size.wave, before, group_status.prompts_take(world))
 
 
 def _tier_use(world: World) -> Diagnosis | None:
@@ -496,11 +497,13 @@ def _deletions(
 
 
 def _warmups(world: World, steps: Mapping[Fingerprint, RevisionStep]) -> list[Warmup]:
+    clients = world.load.clients if world.load is not None and world.host is not None else None
+    traffic = clients.requests if clients is not None else 0.0
     return [
         job
         for revision in world.revisions
         if revision.prompt is not None and steps[revision.fingerprint].replicas > 0
-        for job in warmup.warmups(revision.pods, revision.prompt, world.group.spec)
+        for job in warmup.warmups(revision.pods, revision.prompt, world.group.spec, traffic)
     ]
 
 
