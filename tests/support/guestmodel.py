@@ -8,12 +8,13 @@ from typing import Any
 from promptgroup_contract.fingerprint import Fingerprint
 from promptgroup_contract.table import Prompt, PromptRef
 from promptgroup_operator.api.prompt_group import PromptGroupSpec, parse_spec
-from promptgroup_operator.guests import host, record
+from promptgroup_operator.guests import copies, host, record
 from promptgroup_operator.guests import revisions as guest_revisions
 from promptgroup_operator.guests.record import Proof
 from promptgroup_operator.plan import desired, plan, prompt_route
 from promptgroup_operator.plan.plan import Plan
 from promptgroup_operator.world.engine_facts import Measured
+from promptgroup_operator.world.load import GroupLoad
 from promptgroup_operator.world.samples import Traffic
 from promptgroup_operator.world.snapshot import (
     ContainerId,
@@ -45,6 +46,9 @@ class GuestModel:
     name: str = "support"
     now: datetime = builders.NOW
     traffic: Traffic | None = None
+    load: GroupLoad | None = None
+    share: float | None = None
+    """Share of the host's work that the guest brings."""
     refused: frozenset[str] = frozenset()
     """Pods whose warm-up fails."""
     status: Mapping[str, Any] = field(default_factory=dict)
@@ -80,12 +84,13 @@ class GuestModel:
             for each in record.decode(self.route)
         ]
         return World(
-            group,
+            copies.placed(group, serving, found, self.share),
             self.text,
             guest_revisions.with_outcomes(found, self.proofs, serving.leaving),
             (),
             dict(self.live),
             traffic=self.traffic,
+            load=self.load,
             host=serving,
         )
 

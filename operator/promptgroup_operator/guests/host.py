@@ -85,7 +85,8 @@ def served(guest: PromptGroupSpec, host: PromptGroupSpec | None, replicas: int, 
         replicas: those of the host that may serve it.
         model: the model that it served before, for a host that is gone.
     """
-    requested = guest.placement.replicas if guest.placement is not None else None
+    placement = guest.placement
+    requested = (placement.replicas or placement.max_replicas) if placement is not None else None
     filled = {
         "model": guest.model or (host.model if host is not None else model),
         "replicas": replicas if requested is None else min(requested, replicas),

@@ -19,6 +19,7 @@ from promptgroup_operator.engines.dialects.dialect import Dialect
 from promptgroup_operator.engines.dialects.registry import DIALECTS
 from promptgroup_operator.engines.group_engines import GroupEngines
 from promptgroup_operator.engines.pool_monitor import PoolMonitor
+from promptgroup_operator.guests import copies
 from promptgroup_operator.guests.revisions import with_outcomes
 from promptgroup_operator.kube.read import ClusterReader, ClusterState
 from promptgroup_operator.kube.work_queue import WorkQueue
@@ -43,11 +44,12 @@ from promptgroup_operator.telemetry.collector import PassSummary, summarize
 from promptgroup_operator.telemetry.metrics import REFUSED, OperatorMetrics
 from promptgroup_operator.telemetry.pass_spans import PassSpans
 from promptgroup_operator.world.effects import ConditionChange
-from promptgroup_operator.world.load import PERIOD, GroupLoad
+from promptgroup_operator.world.load import PERIOD, ClientLoad, GroupLoad
 from promptgroup_operator.world.sizing_history import NEW
 from promptgroup_operator.world.snapshot import (
     NO_CONTAINER,
     ContainerId,
+    GroupObject,
     Key,
     Manifest,
     Pod,
@@ -161,6 +163,8 @@ class Reconciler:
             engines, self._report_refresh, self._spend, metrics.refreshes, self._engine_history.own_queries
         )
         self._guest_proofs = GuestProofs()
+        self._host_clients: dict[Key, ClientLoad] = {}
+        """Host → what its own clients and those of its guests had, as its latest pass saw it."""
         self._router_scraper = RouterScraper(
             reader.list_routers,
             lambda address, limit: engines.plain.text(address, limit=limit),
@@ -218,6 +222,7 @@ class Reconciler:
             self._failed_writes.forget(key)
             self._unsaid.pop(key, None)
             self._guest_proofs.forget(key)
+            self._host_clients.pop(key, None)
             self._first_seen.pop(key, None)
             self._engines.authorize(key, {})
             self._summaries.pop(key, None)
@@ -326,7 +331,7 @@ class Reconciler:
         if state.host is not None and load is not None and load.clients is not None:  # engines count all prompts
             hit_rate = load.clients.hit_rate
         return World(
-            group=state.group,
+            group=self._with_copies(state, load),
             prompt=readings.text,
             revisions=tuple(
                 self._with_readings(key, revision, readings.engines, now, shared=state.host is not None)
@@ -352,6 +357,16 @@ class Reconciler:
             guests_routed=state.guests_routed,
             sizing=self._summaries[key].size.history if key in self._summaries else NEW,
         )
+
+    def _with_copies(self, state: ClusterState, load: GroupLoad | None) -> GroupObject:
+        """Return the group; of a guest whose placement has bounds with the replicas that its load asks for."""
+        key, clients = state.group.key, load.clients if load is not None else None
+        if state.host is None:
+            if state.guests and clients is not None:
+                self._host_clients[key] = clients
+            return state.group
+        share = copies.share(clients, self._host_clients.get(Key(key.namespace, state.host.name)))
+        return copies.placed(state.group, state.host, state.revisions, share)
 
     def _with_refusal(self, key: Key, pools: SeenPools) -> SeenPools:
         return replace(pools, problem=pools.problem or self._pool_refusals.get(key))

@@ -248,9 +248,15 @@ def _plan(world: World, target: Fingerprint, text: PromptText | None, problem: P
         size=size,
         requeue_after=min(
             _requeue_after(world, steps, assigned, stage.waits or problem or _absent(world), now),
-            (size.requeue_after if world.host is None else None) or SETTLED,
+            (size.requeue_after if _follows_load(world) else None) or SETTLED,
         ),
     )
+
+
+def _follows_load(world: World) -> bool:
+    """Return True if the next reading of the load may change something: of most guests it changes what is told."""
+    placement = world.group.spec.placement
+    return world.host is None or (placement is not None and placement.has_bounds)
 
 
 def _serving(steps: Mapping[Fingerprint, RevisionStep], target: Fingerprint) -> Fingerprint:
@@ -282,7 +288,11 @@ def _size(world: World, target: Fingerprint, before: int | None, now: datetime) 
         releasing=sum(revision.alive > 0 for revision in world.revisions) > 1,
         others=world.pool,
     )
-    return recommend.replicas(world.group.spec, seen, world.sizing, now)
+    size = recommend.replicas(world.group.spec, seen, world.sizing, now)
+    if world.host is None:
+        return size
+    where = f"{size.value} of {len(world.host.pods)} replicas of PromptGroup {world.host.name}"
+    return replace(size, message=f"the prompt is kept warm on {where}, whose number is decided there")
 
 
 def _diagnosis(world: World, size: SizingDecision) -> Diagnosis | None:
