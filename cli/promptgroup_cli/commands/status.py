@@ -135,7 +135,10 @@ def _brief(statement: Statement) -> str:
 
 def _one(group: GroupStatus) -> Iterator[str]:
     aliases = f", also {', '.join(group.aliases)}" if group.aliases else ""
-    yield from fact("Group", f"{group.key.namespace}/{group.key.name} (model {group.model}{aliases}){_served(group)}")
+    yield from fact(
+        "Group",
+        f"{group.key.namespace}/{group.key.name} (model {group.model}{aliases}){_hosted(group)}{_served(group)}",
+    )
     held = [statement for statement in group.said if statement.holds]
     if not held:
         yield from fact("Ready" if group.ready else "Not ready", "yes" if group.ready else "the reason is not known")
@@ -163,6 +166,10 @@ def _one(group: GroupStatus) -> Iterator[str]:
         yield ""
         heads = ("REVISION", "SLOT", "POD", "STATE", "PREFIX WARM", "REASON")
         yield from columns([heads, *(_slot(revision, slot) for revision, slot in slots)])
+
+
+def _hosted(group: GroupStatus) -> str:
+    return f", a guest on replicas of PromptGroup {group.host}" if group.host else ""
 
 
 def _served(group: GroupStatus) -> str:
@@ -200,6 +207,7 @@ def _group(group: GroupStatus) -> dict[str, Any]:
         "name": group.key.name,
         "model": group.model,
         "modelAliases": list(group.aliases),
+        "engineFrom": group.host or None,
         "ready": group.ready,
         "revision": group.revision or None,
         "warm": group.warm or None,

@@ -112,7 +112,8 @@ def _states(cluster: ClusterConnection) -> dict[str, TopState]:
         group_status(prompt_group, None, ()) for prompt_group in cluster.list("PromptGroup", cluster.namespace)
     ]
     return {
-        f"{status.key.namespace}/{status.key.name}": TopState(status.ready, status.warm) for status in group_statuses
+        f"{status.key.namespace}/{status.key.name}": TopState(status.ready, status.warm, status.host)
+        for status in group_statuses
     }
 
 
@@ -129,6 +130,8 @@ class TopState:
 
     ready: bool
     warm: str
+    host: str = ""
+    """The group whose replicas serve it; empty for one with an engine of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +169,11 @@ def _lines(frame: TopFrame) -> Iterator[str]:
     routers = "1 router" if frame.routers == 1 else f"{frame.routers} routers"
     yield f"{rfc3339(frame.now)}, the last {frame.seconds:.0f} s, {routers}{silent}"
     yield ""
-    yield from columns([_HEADS, *(_row(*group) for group in frame.groups)])
+    rows = [_HEADS, *(_row(*group) for group in frame.groups)]
+    hosts = [state.host if state is not None else "" for _, state, _ in frame.groups]
+    if any(hosts):
+        rows = [(*row, host) for row, host in zip(rows, ("REPLICAS OF", *(host or "-" for host in hosts)), strict=True)]
+    yield from columns(rows)
     replicas = [replica for _, _, rates in frame.groups for replica in rates.replicas]
     if replicas:
         yield ""
@@ -210,6 +217,7 @@ def _group(name: str, state: TopState | None, rates: TopRates) -> dict[str, Any]
         "group": name,
         "ready": state.ready if state is not None else None,
         "warm": (state.warm or None) if state is not None else None,
+        "engineFrom": (state.host or None) if state is not None else None,
         "requestsPerSecond": round(rates.requests, 3),
         "hitRate": round(rates.hit_rate, 4) if rates.hit_rate is not None else None,
         "ttftP50": round(rates.median, 4) if rates.median is not None else None,

@@ -77,7 +77,7 @@ def view(frame: DashboardFrame, chosen: str) -> Document:
             "problems": [*_problems(reading), *([frame.past.problem] if frame.past and frame.past.problem else [])],
             "groups": rows,
             "withoutGroup": _figures(rest) if rest is not None and rest.requests else None,
-            "group": _detail(detailed, groups[detailed], frame) if detailed else None,
+            "group": _detail(detailed, groups[detailed], frame, rows) if detailed else None,
             "unmatched": unmatched(reading),
         }
     )
@@ -129,6 +129,7 @@ def _row(label: str, status: GroupStatus | None, frame: DashboardFrame) -> Docum
         "label": label,
         "name": label.partition("/")[2],
         **_state(status),
+        "host": (status.host or None) if status is not None else None,
         "warm": (status.warm or None) if status is not None else None,
         "trend": [point.rates.hit_rate for point in _thinned(points, TREND)],
         **_figures(now if now is not None else TopRates()),
@@ -175,7 +176,7 @@ def _thinned(points: Sequence[TimePoint], most: int) -> Sequence[TimePoint]:
 # --- one group -----------------------------------------------------------------------------------------------
 
 
-def _detail(label: str, status: GroupStatus | None, frame: DashboardFrame) -> Document:
+def _detail(label: str, status: GroupStatus | None, frame: DashboardFrame, rows: Sequence[Document]) -> Document:
     reading, cluster = frame.reading, frame.reading.cluster
     now = frame.history.latest(label, reading.clock) or TopRates()
     replicas = {(replica.revision, replica.slot): replica for replica in now.replicas}
@@ -189,6 +190,8 @@ def _detail(label: str, status: GroupStatus | None, frame: DashboardFrame) -> Do
         "label": label,
         "model": status.model if status is not None else str(route["spec"]["model"]) if route is not None else "",
         "aliases": _aliases(status, route),
+        "host": (status.host or None) if status is not None else None,
+        "guests": sorted(other["name"] for other in rows if other["host"] == label.partition("/")[2]),
         **_state(status),
         **_figures(now),
         "revisions": [

@@ -18,7 +18,7 @@ from promptgroup_cli.forecast.measured import Between, span
 from promptgroup_cli.forecast.preview import TiersOf, least_replicas
 from promptgroup_cli.forecast.reuse import ReuseCurve
 from promptgroup_cli.forecast.tiers import KINDS, PoolVerdict, Tier, TierForecast, TierRow
-from promptgroup_operator.sizing.limits import Limit
+from promptgroup_operator.sizing.limits import PROMPTS, Limit
 
 PREFILL, TIER = "prefill", "tier"
 MOST = 512
@@ -45,6 +45,27 @@ class MeasuredFigure:
 
 
 @dataclass(frozen=True, slots=True)
+class PromptsFit:
+    """The prompts that a replica keeps warm, against its KV cache."""
+
+    count: int
+    tokens: int
+    """Tokens of all of them."""
+    kv_tokens: int
+    """KV cache of the replica."""
+
+    @property
+    def share(self) -> float:
+        """Share of the KV cache that they take."""
+        return self.tokens / self.kv_tokens
+
+    @property
+    def fits(self) -> bool:
+        """True if the condition PromptsFit of the groups would be True."""
+        return self.share <= PROMPTS
+
+
+@dataclass(frozen=True, slots=True)
 class SizeQuestion:
     """A load to size for, and the engine that serves it."""
 
@@ -67,6 +88,8 @@ class SizeQuestion:
     """Price of a GPU for an hour; None when none was given."""
     measured: tuple[MeasuredFigure, ...] = ()
     """Figures of the question that were measured."""
+    prompts: PromptsFit | None = None
+    """The prompts of all groups on a replica; its `kv_tokens` are without those of others. None if nobody says."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,7 +55,9 @@ function showGroups(view) {
 
 function showTitle(group) {
   say(byId("group-title"), group.label);
-  say(byId("group-model"), [group.model, ...group.aliases].join(", also "));
+  const host = group.host ? [`on replicas of ${group.host}`] : [];
+  const guests = group.guests.length ? [`serves ${group.guests.join(", ")}`] : [];
+  say(byId("group-model"), [[group.model, ...group.aliases].join(", also "), ...host, ...guests].join("; "));
   show(byId("group-state"), [group.state, group.reason], () =>
     [pill(group.state), group.reason ? make("span", { class: "soft" }, ` ${group.reason}`) : null].filter(Boolean));
   const figures = [["Found in cache", percent(group.hitRate)], ["First token, median", seconds(group.ttftP50)],
