@@ -141,7 +141,12 @@ def _keep(made: KeptPodParts, name: str, value: Any) -> None:
     if name == "volumes" and any("persistentVolumeClaim" in item for item in mappings(value)):
         why = "both Deployments mount the claims meanwhile: pods on several nodes need ReadWriteMany"
     if name == "volumes" and any("hostPath" in item for item in mappings(value)):
-        why = "hostPath: the restricted Pod Security Standard refuses it, and each node needs the folder"
+        why = (
+            "hostPath: the restricted Pod Security Standard refuses it, the namespace needs the annotation "
+            "promptgroup.dev/allowed-host-access, and each node the folder"
+        )
+    if name == "serviceAccountName":
+        why = "the namespace needs the annotation promptgroup.dev/allowed-service-accounts"
     if name in ("affinity", "topologySpreadConstraints") and "labelSelector" in str(value):
         why = "its selectors name labels that the new pods have not: write promptgroup.dev/group there"
     made.spec[name] = value
