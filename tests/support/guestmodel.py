@@ -66,7 +66,8 @@ class GuestModel:
     def world(self) -> World:
         """The world of a pass."""
         problem = host.problem("pool", self.spec, self.host_spec)
-        serving = host.replicas("pool", self.pods if problem is None else (), {}, problem)
+        gateway = self.host_spec.gateway if self.host_spec is not None else None
+        serving = host.replicas("pool", self.pods if problem is None else (), {}, problem, gateway)
         spec = host.served(self.spec, self.host_spec if problem is None else None, len(serving.pods), "llama")
         group = GroupObject(Key("chat", self.name), f"uid-{self.name}", 1, builders.CREATED, spec, self.status)
         self.texts[self.text.fingerprint] = self.text.prompt

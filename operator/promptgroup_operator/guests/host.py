@@ -9,6 +9,7 @@ Does no I/O and reads no clock.
 from collections.abc import Iterable, Mapping
 
 from promptgroup_contract.table import Sharing, SlotState
+from promptgroup_operator.api.gateway import GatewaySpec
 from promptgroup_operator.api.prompt_group import PromptGroupSpec
 from promptgroup_operator.world.snapshot import Host, Pod, Problem
 
@@ -55,7 +56,13 @@ def without_replicas(name: str) -> Problem:
     )
 
 
-def replicas(name: str, pods: Iterable[Pod], listed: Mapping[str, SlotState], problem: Problem | None = None) -> Host:
+def replicas(
+    name: str,
+    pods: Iterable[Pod],
+    listed: Mapping[str, SlotState],
+    problem: Problem | None = None,
+    gateway: GatewaySpec | None = None,
+) -> Host:
     """Return the host with its replicas: those on which prompts of guests may be kept warm, and those that leave.
 
     Args:
@@ -63,6 +70,7 @@ def replicas(name: str, pods: Iterable[Pod], listed: Mapping[str, SlotState], pr
         pods: its pods, of all of its revisions.
         listed: pod → state of its slot in the host's PromptRoute. One that drains there is about to go.
         problem: the reason why it can serve no guest.
+        gateway: the gateway that its replicas are behind.
     """
     stay: list[Pod] = []
     leave: list[Pod] = []
@@ -71,7 +79,8 @@ def replicas(name: str, pods: Iterable[Pod], listed: Mapping[str, SlotState], pr
         (leave if leaves else stay).append(pod)
     if problem is None and not stay:
         problem = without_replicas(name)
-    return Host(name, tuple(stay), tuple(leave), problem)
+    mode = gateway.failure_mode if gateway is not None else None
+    return Host(name, tuple(stay), tuple(leave), problem, mode)
 
 
 def served(guest: PromptGroupSpec, host: PromptGroupSpec | None, replicas: int, model: str) -> PromptGroupSpec:

@@ -197,7 +197,7 @@ class ClusterReader:
         pods = self._stores["Pod"].list_group(serving) if spec is not None else []
         port = (spec or group.spec).engine.port
         seen = _crowded([pod_of(pod, port) for pod in pods], room)
-        host = guest_host.replicas(name, seen, listed, problem)
+        host = guest_host.replicas(name, seen, listed, problem, spec.gateway if spec is not None else None)
         model = route.get("spec", {}).get("model", "") if route is not None else ""
         group = replace(group, spec=guest_host.served(group.spec, spec, len(host.pods), model))
         standing, holding = prompt_route.standing(route), guest_revisions.holders(route)

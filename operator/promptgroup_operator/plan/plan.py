@@ -176,7 +176,7 @@ def _plan(world: World, target: Fingerprint, text: PromptText | None, problem: P
     group = world.group
     pool = _pool(world)
     routed = prompt_route.sends_to(_live_route(world)) | world.guests_routed
-    if pool.member_of:
+    if pool.member_of or (world.host is not None and world.host.gateway is not None):
         world = replace(
             world, revisions=settling.mark(world.revisions, routed, prompt_route.leads_to(_live_route(world)), now)
         )
@@ -220,7 +220,7 @@ def _plan(world: World, target: Fingerprint, text: PromptText | None, problem: P
         if problem is None
         else group_status.rejected(world, problem, group_status.prefix_warm(world, steps[serving], size, ready))
     )
-    conditions += group_status.gateway(pool.verdict, router_features.decide(group.spec))
+    conditions += group_status.gateway(pool.verdict, router_features.decide(group.spec, world.host))
     keeps = problem is not None and (problem.reason in TEMPLATE_PROBLEMS or desired.template_problem(group) is not None)
     if world.host is not None:  # the pods are the host's to mark
         pod_updates, changes = [], []
@@ -306,8 +306,11 @@ def _diagnosis(world: World, size: SizingDecision) -> Diagnosis | None:
 
 
 def _tier_use(world: World) -> Diagnosis | None:
-    """Return what a KV tier does or would do for the group: nothing is evicted where nothing is cached."""
-    if world.group.spec.caches_nothing:
+    """Return what a KV tier does or would do for the group: nothing is evicted where nothing is cached.
+
+    Engines count what tiers bring for all prompts together, so that the host alone tells of it.
+    """
+    if world.group.spec.caches_nothing or world.host is not None:
         return None
     return tier_use(world.load, group_status.last_reason(world.group, "CacheTierUseful"))
 

@@ -7,6 +7,7 @@ from typing import Any, Final, NamedTuple, NewType
 
 from promptgroup_contract.fingerprint import Fingerprint, ShortFingerprint
 from promptgroup_contract.table import Prompt, PromptRef, SlotState
+from promptgroup_operator.api.gateway import FailureMode
 from promptgroup_operator.api.prompt_group import PromptGroupSpec
 from promptgroup_operator.world.engine_facts import UNKNOWN, Measured
 from promptgroup_operator.world.load import GroupLoad, PoolMember
@@ -348,6 +349,8 @@ class Host:
     """Its replicas that terminate or drain."""
     problem: Problem | None = None
     """The reason why it can serve no guest."""
+    gateway: FailureMode | None = None
+    """What gateways do while no picker answers; None where its replicas are behind none."""
 
 
 class GuestSubject(NamedTuple):
