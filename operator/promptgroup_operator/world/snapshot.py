@@ -350,7 +350,7 @@ class Host:
     problem: Problem | None = None
     """The reason why it can serve no guest."""
     gateway: FailureMode | None = None
-    """What gateways do while no picker answers; None where its replicas are behind none."""
+    """The rule for gateways while no picker answers; None where its replicas are behind none."""
 
 
 class GuestSubject(NamedTuple):
