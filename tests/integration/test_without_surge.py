@@ -13,7 +13,7 @@ from promptgroup_local.load.client import Target
 from promptgroup_local.load.workload import Task
 from support.groups import PROMPTS, group
 from support.life import cold, unharmed
-from support.load import Load, endless
+from support.load import Load, Seen, endless
 from support.routed import routed
 
 pytestmark = pytest.mark.integration
@@ -35,16 +35,15 @@ def kube(cluster: LocalCluster) -> Iterator[Kubectl]:
 
 
 @contextmanager
-def changed(kube: Kubectl, cluster: LocalCluster) -> Iterator[None]:
-    """A change under load: no request may fail or meet a cold replica, and no third pod may come."""
+def changed(kube: Kubectl, cluster: LocalCluster) -> Iterator[Seen]:
+    """A change under load: no third pod may come. Gives what clients saw."""
     target = Target([lab.router_url(kube)], "tiny", groups={GROUP: GROUP})
     met_cold = lambda: cold(cluster.folder, "tight", GROUP)  # noqa: E731
     with (
         Load(target, endless(Task(GROUP, PROMPTS["a"])), met_cold, at_once=4, pause=0.2) as load,
         load.watched() as seen,
     ):
-        yield
-    assert unharmed(seen)
+        yield seen
 
 
 def pods(kube: Kubectl) -> set[str]:
@@ -68,12 +67,14 @@ def replaced(kube: Kubectl) -> None:
 
 
 def test_a_prompt_is_released_on_the_gpus_that_there_are(kube: Kubectl, cluster: LocalCluster) -> None:
-    with changed(kube, cluster):
+    with changed(kube, cluster) as seen:
         kube.apply(tight("b"))
         replaced(kube)
+    assert (seen.failed, seen.cut) == ([], [])
 
 
 def test_an_engine_is_changed_on_the_gpus_that_there_are(kube: Kubectl, cluster: LocalCluster) -> None:
-    with changed(kube, cluster):
+    with changed(kube, cluster) as seen:
         kube.apply(tight("b", ANOTHER="engine"))
         replaced(kube)
+    assert unharmed(seen)
