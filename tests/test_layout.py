@@ -43,6 +43,7 @@ VALUES = {
     "world/sizing_history",
     "world/warming",
     "observe/cluster_state",
+    "adoption/decision",
 }
 """Modules that hold nothing but values and protocols; the tests of what decides by them are theirs."""
 

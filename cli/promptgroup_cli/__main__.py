@@ -27,6 +27,7 @@ COMMANDS = {
     "usage": "show the tokens of each caller in a period",
     "explain": "explain where a request would go",
     "responses": "purge answers that routers keep, or calibrate a semantic cache",
+    "adopt": "make the manifest of a host from a Deployment of vLLM or SGLang",
     "plan": "show what would be done about a PromptGroup, without a cluster",
     "size": "compute how many replicas a load needs",
     "probe": "measure the prefill rate and the KV tier of a running replica",

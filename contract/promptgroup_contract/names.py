@@ -131,7 +131,9 @@ METRIC_REVISION_OWN_TOKENS: Final = METRIC_REVISION + "own_tokens_total"
 METRIC_REVISION_SHARED_TOKENS: Final = METRIC_REVISION + "shared_tokens_total"
 """Tokens that requests brought and no request before them had, of those whose first byte was timed."""
 METRIC_REVISION_PROMPT_TOKENS: Final = METRIC_REVISION + "prompt_tokens_total"
-"""Prompt tokens that engines reported. This and the next three have the labels group and revision only."""
+"""Prompt tokens that engines reported. This and the next four have the labels group and revision only."""
+METRIC_REVISION_ANSWER_TOKENS: Final = METRIC_REVISION + "answer_tokens_total"
+"""Tokens of answers that engines reported."""
 METRIC_REVISION_SESSIONS: Final = METRIC_REVISION + "sessions"
 """Gauge of the sessions that have come back and were served lately, by this router last."""
 METRIC_REVISION_SESSION_TOKENS: Final = METRIC_REVISION + "session_tokens"
@@ -146,7 +148,12 @@ METRIC_INFLIGHT: Final = "promptgroup_router_inflight"
 """Gauge of the router's requests that a slot is working on. This and the next two have the labels group, revision and
 slot, by which the operator chooses the slots that leave."""
 METRIC_SLOT: Final = "promptgroup_router_slot_"
-"""Common prefix of the next two."""
+"""Common prefix of the next four."""
+METRIC_SLOT_PROMPT_TOKENS: Final = METRIC_SLOT + "prompt_tokens_total"
+"""Prompt tokens of answers that report what was found in cache. This and the next one are counted for the slot that
+answered: of a replica that is lent, its own group's."""
+METRIC_SLOT_CACHED_TOKENS: Final = METRIC_SLOT + "cached_tokens_total"
+"""Those of them found in cache."""
 METRIC_SLOT_SESSIONS: Final = METRIC_SLOT + "sessions"
 """Gauge of the sessions of METRIC_REVISION_SESSIONS, of any revision, that the slot served last."""
 METRIC_SLOT_SESSION_TOKENS: Final = METRIC_SLOT + "session_tokens"
@@ -185,3 +192,6 @@ PORT_OPERATOR_METRICS: Final = 8082
 PORT_PICKER: Final = 9002
 PORT_PICKER_HEALTH: Final = 9003
 PORT_ENGINE: Final = 8000
+
+HIT_RATE_SECONDS = 300
+"""The window of the hit rate in a group's status."""

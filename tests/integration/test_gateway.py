@@ -497,3 +497,28 @@ def test_header_fields_pass_by_name_alone_both_ways(tmp_path):
                     assert not told & (set(FROM_ENGINES) - {"server"})
 
     run(check())
+
+
+def test_guests_are_served_by_the_pool_of_their_host(tmp_path):
+    host, guest = "You are the host's assistant.", "You are the guest's assistant."
+
+    async def check():
+        async with engines(2, counted, counted) as found:
+            addresses = [each.address for each in found]
+            both = tuple(slot(index, address=address) for index, address in enumerate(addresses))
+            served = table(group("pool", revision(host, both)), group("returns", revision(guest, both[1:])))
+            async with picking(tmp_path, served) as picker, gateway(tmp_path, [picker.port], addresses) as envoy:
+                for number in range(10):
+                    answer = await ask(envoy.strict, post(chat(system=guest), session(number)))
+                    assert (answer.status, *place(answer)) == (200, "returns", "1")
+                named = {"model": "returns", "messages": [{"role": "user", "content": "x"}]}
+                answer = await ask(envoy.held, post(named))
+                assert (answer.status, *place(answer)) == (200, "returns", "1")
+                answers = [await ask(envoy.strict, post(chat(system=host), session(number))) for number in range(20)]
+                assert {place(answer) for answer in answers} == {("pool", "0"), ("pool", "1")}
+
+    def place(answer):
+        _, name, _, index = answer.served_by.split("/")
+        return name, index
+
+    run(check())

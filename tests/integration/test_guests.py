@@ -175,6 +175,20 @@ def test_proofs_survive_the_operator(hosted: Hosted, cluster: LocalCluster) -> N
     assert hosted.proofs() == before
 
 
+def test_a_guest_tells_its_own_hit_rate_and_a_busy_one_gets_more_replicas(hosted: Hosted) -> None:
+    kube = hosted.kube
+    kube.apply(guest("third", PROMPTS["d"], placement={"minReplicas": 1, "maxReplicas": 2}))
+
+    def found() -> bool | None:
+        status = {name: (kube.get("promptgroup", name) or {})["status"] for name in GUESTS}
+        rates = [int(each.get("hitRate", "0%").rstrip("%")) for each in status.values()]
+        return True if min(rates) > 50 and status["third"]["warm"] == "2/2" else None
+
+    wait_for(found, "hit rates of guests", lambda: kube.get("promptgroup", "third"), seconds=180)
+    for name in GUESTS:  # of whatever reason: tests before have released and moved them
+        assert "of prompt tokens were found in cache" in kube.condition(name, "CacheEffective")["message"]
+
+
 def test_a_host_without_a_prompt_serves_what_nobody_declares_and_rolls_without_harm(
     cluster: LocalCluster, crds: None
 ) -> None:

@@ -1,11 +1,15 @@
 """Fifty guests on three replicas: all proven, nothing written at rest, a replica more, another operator."""
 
+import json
 import logging
 import time
 from collections.abc import Iterator
 
 import pytest
+import urllib3
 
+from promptgroup_cli.reach.explained import explain_question
+from promptgroup_contract import names
 from promptgroup_local import lab
 from promptgroup_local.cluster.local import LocalCluster
 from promptgroup_local.kubectl import Kubectl, wait_for
@@ -18,6 +22,8 @@ pytestmark = [pytest.mark.integration, pytest.mark.slow]
 logger = logging.getLogger(__name__)
 
 HOST, GUESTS = "pool", 50
+SESSIONS = 10
+"""Sessions of a guest whose homes are looked at."""
 NAMES = [f"guest-{number:02}" for number in range(GUESTS)]
 KINDS = "promptgroups,promptroutes,deployments,pods,configmaps,secrets,events"
 
@@ -85,10 +91,25 @@ def test_passes_over_guests_at_rest_write_nothing(kube: Kubectl) -> None:
     assert after == before
 
 
+def homes(kube: Kubectl) -> dict[tuple[str, int], str]:
+    """Guest and session → the pod that its requests go to first."""
+    url = f"{lab.router_admin_url(kube)}/explain"
+    found = {}
+    for name in NAMES[::5]:
+        listed = (kube.get("promptroute", name) or {})["spec"]["revisions"][0]["slots"]
+        pods = {slot["slot"]: slot.get("pod", "") for slot in listed}
+        for session in range(SESSIONS):
+            body = {"model": name, "messages": [{"role": "user", "content": "Hi"}]}
+            question = explain_question(json.dumps(body), {names.HEADER_SESSION: str(session)})
+            told = json.loads(urllib3.request("POST", url, body=question, timeout=30).data)
+            found[name, session] = pods[int(told["ring"][0]["replica"].rpartition("/")[2])]
+    return found
+
+
 def test_a_replica_more_is_warmed_for_every_guest_while_the_operator_restarts(
     kube: Kubectl, cluster: LocalCluster
 ) -> None:
-    before = proofs(kube)
+    before, homes_before = proofs(kube), homes(kube)
     began = time.monotonic()
     kube.scale("promptgroup", HOST, 4)
     wait_for(lambda: True if len(proofs(kube)) > len(before) + 5 else None, "warm-ups on the new replica", seconds=120)
@@ -99,6 +120,30 @@ def test_a_replica_more_is_warmed_for_every_guest_while_the_operator_restarts(
     after = proofs(kube)
     assert len(after) == 4 * GUESTS
     assert {key: after[key] for key in before} == before
+    homes_after = homes(kube)
+    moved = [key for key, pod in homes_before.items() if homes_after[key] != pod]
+    logger.info("%d of %d sessions moved to the fourth replica", len(moved), len(homes_before))
+    assert len({homes_after[key] for key in moved}) == 1, "sessions move to the new replica alone"
+    assert len(moved) <= 0.35 * len(homes_before)  # a quarter, by chance some more
+
+
+def test_a_lost_replica_is_warmed_again_and_no_other(kube: Kubectl) -> None:
+    (victim, *_) = lab.engine_pods(kube, HOST)
+    gone = victim["status"]["containerStatuses"][0]["containerID"]
+    before = proofs(kube)
+    began = time.monotonic()
+    kube.delete("pod", victim["metadata"]["name"], wait=False)
+
+    def left() -> bool | None:
+        return True if all(container != gone for _, container in proofs(kube)) else None
+
+    wait_for(left, "guests to leave the lost replica", seconds=120)
+    everyone_has(kube, 4)
+    logger.info("a lost replica was replaced for %d guests after %.1f s", GUESTS, time.monotonic() - began)
+    after = proofs(kube)
+    assert {key: since for key, since in after.items() if key in before} == {
+        key: since for key, since in before.items() if key[1] != gone
+    }
 
 
 def test_a_release_of_one_of_them(kube: Kubectl) -> None:

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+GUEST: dict[str, Any] = {"engine": None, "engineFrom": {"promptGroup": "pool"}, "replicas": None}
+
 BROKEN: dict[str, tuple[dict[str, Any], str]] = {
     "no engine": ({"engine": None}, "spec: name exactly one of engine"),
     "two engines": ({"engineFrom": {"promptGroup": "pool"}, "replicas": None}, "spec: name exactly one of engine"),
@@ -17,6 +19,18 @@ BROKEN: dict[str, tuple[dict[str, Any], str]] = {
     "a guest of itself": (
         {"engine": None, "engineFrom": {"promptGroup": "support"}, "replicas": None},
         "spec.engineFrom names the group itself",
+    ),
+    "a placement with a number and bounds": (
+        {**GUEST, "placement": {"replicas": 2, "maxReplicas": 3}},
+        "spec.placement: placement has replicas and bounds",
+    ),
+    "a placement with one bound": (
+        {**GUEST, "placement": {"minReplicas": 2}},
+        "spec.placement: placement.minReplicas is set without",
+    ),
+    "a placement of crossed bounds": (
+        {**GUEST, "placement": {"minReplicas": 3, "maxReplicas": 2}},
+        "spec.placement: placement.minReplicas is above",
     ),
     "a placement without a host": ({"placement": {"replicas": 2}}, "spec.placement: placement says where"),
     "an alias that is the model": (

@@ -90,6 +90,16 @@ class CountedFleet:
             metadata = {"namespace": SPACE, "name": f"g{number:03}", "creationTimestamp": created}
             self.put({"kind": "PromptGroup", "metadata": metadata, "spec": {**spec, "engine": {"image": "vllm"}}})
 
+    def create_guests(self, guests: int, replicas: int) -> None:
+        """Create a host without a prompt, and guests with a prompt of each."""
+        bare = {"model": "llama", "engine": {"image": "vllm"}, "replicas": replicas}
+        for number in range(guests + 1):
+            name = f"guest-{number:03}" if number else "pool"
+            asked = {"engineFrom": {"promptGroup": "pool"}, "prompt": {"system": f"You are {name}."}}
+            created = rfc3339(self.began - timedelta(seconds=number))
+            metadata = {"namespace": SPACE, "name": name, "creationTimestamp": created}
+            self.put({"kind": "PromptGroup", "metadata": metadata, "spec": asked if number else bare})
+
     def run(self, seconds: float = 0.0, most: int = 1_000_000) -> list[Key]:
         """Run what is due within some seconds, at most so many passes, and return the groups in order."""
         until, ran = self.now + seconds, []
@@ -117,6 +127,8 @@ class CountedFleet:
     def warm(self, key: Key, job: Warmup) -> None:
         """End one warm-up; the kubelet sees the gate open."""
         self.reconciler._outcomes.report_warmup(key, job, Outcome(WarmReason.PROVEN, "in cache"))
+        if job.shared:  # it opens no gate
+            return
         pod = self.objects["Pod", job.pod]
         ready = {"type": "Ready", "status": "True", "lastTransitionTime": CREATED}
         self.put({**pod, "status": {**pod["status"], "conditions": [*pod["status"]["conditions"], ready]}})

@@ -8,12 +8,13 @@ from typing import Any
 from promptgroup_contract.fingerprint import Fingerprint
 from promptgroup_contract.table import Prompt, PromptRef
 from promptgroup_operator.api.prompt_group import PromptGroupSpec, parse_spec
-from promptgroup_operator.guests import host, record
+from promptgroup_operator.guests import copies, host, record
 from promptgroup_operator.guests import revisions as guest_revisions
 from promptgroup_operator.guests.record import Proof
 from promptgroup_operator.plan import desired, plan, prompt_route
 from promptgroup_operator.plan.plan import Plan
 from promptgroup_operator.world.engine_facts import Measured
+from promptgroup_operator.world.load import GroupLoad
 from promptgroup_operator.world.samples import Traffic
 from promptgroup_operator.world.snapshot import (
     ContainerId,
@@ -45,6 +46,9 @@ class GuestModel:
     name: str = "support"
     now: datetime = builders.NOW
     traffic: Traffic | None = None
+    load: GroupLoad | None = None
+    share: float | None = None
+    """Share of the host's work that the guest brings."""
     refused: frozenset[str] = frozenset()
     """Pods whose warm-up fails."""
     status: Mapping[str, Any] = field(default_factory=dict)
@@ -62,7 +66,8 @@ class GuestModel:
     def world(self) -> World:
         """The world of a pass."""
         problem = host.problem("pool", self.spec, self.host_spec)
-        serving = host.replicas("pool", self.pods if problem is None else (), {}, problem)
+        gateway = self.host_spec.gateway if self.host_spec is not None else None
+        serving = host.replicas("pool", self.pods if problem is None else (), {}, problem, gateway=gateway)
         spec = host.served(self.spec, self.host_spec if problem is None else None, len(serving.pods), "llama")
         group = GroupObject(Key("chat", self.name), f"uid-{self.name}", 1, builders.CREATED, spec, self.status)
         self.texts[self.text.fingerprint] = self.text.prompt
@@ -80,12 +85,13 @@ class GuestModel:
             for each in record.decode(self.route)
         ]
         return World(
-            group,
+            copies.placed(group, serving, found, self.share),
             self.text,
             guest_revisions.with_outcomes(found, self.proofs, serving.leaving),
             (),
             dict(self.live),
             traffic=self.traffic,
+            load=self.load,
             host=serving,
         )
 

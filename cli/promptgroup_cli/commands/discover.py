@@ -2,17 +2,17 @@
 
 import argparse
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from pathlib import Path
 
 from promptgroup_cli.base.errors import ExitStatus, InputError, exit_statuses
 from promptgroup_cli.base.flags import add_cluster, add_output, add_router, cluster_choice, group_name, whole_number
 from promptgroup_cli.base.text import columns
-from promptgroup_cli.reach.connect import ClusterConnection, routers_at
+from promptgroup_cli.reach.connect import ClusterConnection, Manifest, routers_at
 from promptgroup_cli.reach.discovered import SamplePrompt, ask_all, chosen, note, read_sample, router_samples, saves
-from promptgroup_cli.reach.files import STDIN
+from promptgroup_cli.reach.files import STDIN, write_new
 from promptgroup_cli.reach.inputs import InputFormat
+from promptgroup_cli.reach.proposals import guest_name, host_of, worth_a_guest
 from promptgroup_operator.base.printable import printable
 from promptgroup_router.undeclared.unmatched import Document
 
@@ -63,13 +63,22 @@ def add(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="write a PromptGroup for the heaviest prefix whose text is known, or for --hash; - for standard output",
     )
-    parser.add_argument("--hash", metavar="HASH", help="the prefix to write, as the list names it")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--hash", metavar="HASH", help="the prefix to write, as the list names it")
+    which.add_argument("--all", action="store_true", help="write a PromptGroup for each prefix whose text is known")
+    parser.add_argument(
+        "--host",
+        type=group_name,
+        metavar="NAME",
+        help="write guests of this PromptGroup, on whose replicas their prompts are kept warm (default: the group "
+        "without a prompt that serves the model, if there is one)",
+    )
     parser.add_argument(
         "--name",
         type=group_name,
         default="discovered",
         metavar="NAME",
-        help="name of that PromptGroup (default: %(default)s)",
+        help="name of that PromptGroup; with --all the beginning of names (default: %(default)s)",
     )
     add_output(parser, text="format of the list")
 
@@ -78,6 +87,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Run the command and return its exit status."""
     with ClusterConnection(cluster_choice(arguments)) if arguments.router is None else nullcontext() as cluster:
         routers = cluster.routers(cluster.namespace) if cluster is not None else {}
+        ours = arguments.write is not None and arguments.host is None and cluster is not None
+        groups = cluster.list("PromptGroup", cluster.namespace) if ours and cluster is not None else []
         (shared, listed), silent = ask_all(routers or routers_at([arguments.router]))
     sample = None
     if arguments.sample is not None:
@@ -89,8 +100,12 @@ def run(arguments: argparse.Namespace) -> int:
                 "--write: these routers keep no text of prompts: give your own requests with --sample FILE, or "
                 "install the routers with --keep-samples"
             )
-        result = chosen([*shared, *listed], sample, arguments.hash)
-        _write(arguments.write, manifest(arguments.name, result["model"], sample[result["hash"]]))
+        text = _manifests(arguments, [*shared, *listed], sample, groups)
+        if arguments.write == STDIN:
+            print(text, end="")
+        else:
+            write_new(arguments.write, text, "--write")
+            print(f"wrote {arguments.write}")
         return ExitStatus.OK
     if arguments.output == "json":
         print(document(shared[: arguments.limit], listed[: arguments.limit], silent))
@@ -102,26 +117,23 @@ def run(arguments: argparse.Namespace) -> int:
     return ExitStatus.OK if shared or listed else ExitStatus.NEGATIVE
 
 
-def _write(name: str, text: str) -> None:
-    if name == STDIN:
-        print(text, end="")
-        return
-    try:
-        with Path(name).open("x", encoding="utf-8") as file:  # a file that is there was somebody's work
-            file.write(text)
-    except OSError as error:
-        raise InputError(f"--write {name}: {_unwritable(name, error)}") from None
-    print(f"wrote {name}")
-
-
-def _unwritable(name: str, error: OSError) -> str:
-    match error:
-        case FileExistsError():
-            return "it exists: name another file, or remove this one"
-        case FileNotFoundError():
-            return f"there is no folder {Path(name).parent.absolute()}: make it, or name a file in one that exists"
-        case _:
-            return error.strerror or str(error)
+def _manifests(
+    arguments: argparse.Namespace,
+    prefixes: Sequence[Document],
+    sample: Mapping[str, SamplePrompt],
+    groups: Sequence[Manifest],
+) -> str:
+    """Return the PromptGroups to write: of the one prefix that is chosen, or of all whose text is known."""
+    if not arguments.all:
+        result = chosen(prefixes, sample, arguments.hash)
+        host = arguments.host or host_of(groups, result["model"])
+        return manifest(arguments.name, result["model"], sample[result["hash"]], host)
+    texts = []
+    for prefix in worth_a_guest(prefixes, sample):
+        host = arguments.host or host_of(groups, prefix["model"])
+        name = guest_name(prefix, arguments.name)
+        texts.append(manifest(name, prefix["model"], sample[prefix["hash"]], host))
+    return "---\n".join(texts)
 
 
 def document(shared: Sequence[Document], listed: Sequence[Document], silent: Sequence[str]) -> str:
@@ -229,28 +241,33 @@ def _number(value: int) -> str:
     return str(value) if value < MANY else f">{MANY}"
 
 
-def manifest(name: str, model: str, prompt: SamplePrompt) -> str:
-    """Return a PromptGroup as YAML, with what is left to decide as comments."""
+def manifest(name: str, model: str, prompt: SamplePrompt, host: str = "") -> str:
+    """Return a PromptGroup as YAML, with what is left to decide as comments; a guest where a host is named."""
     declared: dict[str, object] = {"system": prompt.system}
     if prompt.tools:
         declared["tools"] = json.loads(prompt.tools)
+    own: dict[str, object] = {
+        "model": model,
+        "prompt": declared,
+        "engine": {"image": IMAGE, "resources": {"limits": {"nvidia.com/gpu": 1}}},
+        "replicas": 2,
+    }
     made = {
         "apiVersion": "promptgroup.dev/v1alpha1",
         "kind": "PromptGroup",
         "metadata": {"name": name},
-        "spec": {
-            "model": model,
-            "prompt": declared,
-            "engine": {"image": IMAGE, "resources": {"limits": {"nvidia.com/gpu": 1}}},
-            "replicas": 2,
-        },
+        "spec": {"engineFrom": {"promptGroup": host}, "prompt": declared} if host else own,
     }
     import yaml  # noqa: PLC0415 - a list needs none
 
-    notes = [
-        f"# Written by `promptgroup discover` from {prompt.requests} requests.",
-        "# Before you apply it: set the engine that serves the model, and the number of replicas (`promptgroup size`).",
-    ]
+    notes = [f"# Written by `promptgroup discover` from {prompt.requests} requests."]
+    if host:
+        notes.append(f"# Its prompt is kept warm on the replicas of PromptGroup {host}, and takes no GPU.")
+    else:
+        notes.append(
+            "# Before you apply it: set the engine that serves the model, and the number of replicas "
+            "(`promptgroup size`)."
+        )
     if prompt.moved:
         notes.append(
             "# The requests begin with text that differs, such as a time.\n"

@@ -13,9 +13,10 @@ from promptgroup_cli.base.errors import ExitStatus, InputError, exit_statuses
 from promptgroup_cli.base.flags import add_cluster, add_output, cluster_choice
 from promptgroup_cli.base.text import columns, counted, fact, facts
 from promptgroup_cli.reach.connect import ClusterConnection, Manifest
-from promptgroup_cli.reach.hit_rates import HIT_RATE_SECONDS, share_of, status_hit_rate
+from promptgroup_cli.reach.hit_rates import share_of, status_hit_rate
 from promptgroup_contract import names
 from promptgroup_contract.fingerprint import short
+from promptgroup_contract.names import HIT_RATE_SECONDS
 
 if TYPE_CHECKING:
     from promptgroup_cli.reach.group_status import GroupStatus, RevisionRow, SlotRow, Statement
@@ -136,7 +137,10 @@ def _brief(statement: Statement) -> str:
 
 def _one(group: GroupStatus) -> Iterator[str]:
     aliases = f", also {', '.join(group.aliases)}" if group.aliases else ""
-    yield from fact("Group", f"{group.key.namespace}/{group.key.name} (model {group.model}{aliases}){_served(group)}")
+    yield from fact(
+        "Group",
+        f"{group.key.namespace}/{group.key.name} (model {group.model}{aliases}){_hosted(group)}{_served(group)}",
+    )
     held = [statement for statement in group.said if statement.holds]
     if not held:
         yield from fact("Ready" if group.ready else "Not ready", "yes" if group.ready else "the reason is not known")
@@ -164,6 +168,10 @@ def _one(group: GroupStatus) -> Iterator[str]:
         yield ""
         heads = ("REVISION", "SLOT", "POD", "STATE", "PREFIX WARM", "REASON")
         yield from columns([heads, *(_slot(revision, slot) for revision, slot in slots)])
+
+
+def _hosted(group: GroupStatus) -> str:
+    return f", a guest on replicas of PromptGroup {group.host}" if group.host else ""
 
 
 def _served(group: GroupStatus) -> str:
@@ -201,6 +209,7 @@ def _group(group: GroupStatus) -> dict[str, Any]:
         "name": group.key.name,
         "model": group.model,
         "modelAliases": list(group.aliases),
+        "engineFrom": group.host or None,
         "ready": group.ready,
         "revision": group.revision or None,
         "warm": group.warm or None,

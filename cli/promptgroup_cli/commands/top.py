@@ -19,7 +19,8 @@ from promptgroup_cli.base.terminal import send_control
 from promptgroup_cli.base.text import columns, duration
 from promptgroup_cli.reach.connect import ClusterConnection, Router, routers_at
 from promptgroup_cli.reach.each_router import ask_each, heard
-from promptgroup_cli.reach.hit_rates import HIT_RATE_SECONDS, WINDOW_WORDS, share_of
+from promptgroup_cli.reach.hit_rates import WINDOW_WORDS, share_of
+from promptgroup_contract.names import HIT_RATE_SECONDS
 from promptgroup_operator.base.timestamps import rfc3339
 
 if TYPE_CHECKING:
@@ -113,7 +114,9 @@ def _states(cluster: ClusterConnection) -> dict[str, TopState]:
         group_status(prompt_group, None, ()) for prompt_group in cluster.list("PromptGroup", cluster.namespace)
     ]
     return {
-        f"{status.key.namespace}/{status.key.name}": TopState(status.ready, status.warm, share_of(status.hit_rate))
+        f"{status.key.namespace}/{status.key.name}": TopState(
+            status.ready, status.warm, share_of(status.hit_rate), status.host
+        )
         for status in group_statuses
     }
 
@@ -133,6 +136,8 @@ class TopState:
     warm: str
     hit_rate: float | None = None
     """By the engines' counters, of HIT_RATE_SECONDS; None while it is not known."""
+    host: str = ""
+    """The group whose replicas serve it; empty for one with an engine of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +175,11 @@ def _lines(frame: TopFrame) -> Iterator[str]:
     routers = "1 router" if frame.routers == 1 else f"{frame.routers} routers"
     yield f"{rfc3339(frame.now)}, the last {frame.seconds:.0f} s, {routers}{silent}"
     yield ""
-    yield from columns([_heads(frame.seconds), *(_row(*group) for group in frame.groups)])
+    rows = [_heads(frame.seconds), *(_row(*group) for group in frame.groups)]
+    hosts = [state.host if state is not None else "" for _, state, _ in frame.groups]
+    if any(hosts):
+        rows = [(*row, host) for row, host in zip(rows, ("REPLICAS OF", *(host or "-" for host in hosts)), strict=True)]
+    yield from columns(rows)
     replicas = [replica for _, _, rates in frame.groups for replica in rates.replicas]
     if replicas:
         yield ""
@@ -221,6 +230,7 @@ def _group(name: str, state: TopState | None, rates: TopRates) -> dict[str, Any]
         "group": name,
         "ready": state.ready if state is not None else None,
         "warm": (state.warm or None) if state is not None else None,
+        "engineFrom": (state.host or None) if state is not None else None,
         "requestsPerSecond": round(rates.requests, 3),
         "hitRate": round(rates.hit_rate, 4) if rates.hit_rate is not None else None,
         "statusHitRate": state.hit_rate if state is not None else None,

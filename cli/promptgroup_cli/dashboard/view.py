@@ -15,10 +15,11 @@ from promptgroup_cli.dashboard.reading import ClusterReading, DashboardReading
 from promptgroup_cli.dashboard.release_view import release_view
 from promptgroup_cli.reach.discovered import note, saves, together
 from promptgroup_cli.reach.group_status import GroupStatus, RevisionRow, SlotRow, Statement, group_status
-from promptgroup_cli.reach.hit_rates import HIT_RATE_SECONDS, share_of
+from promptgroup_cli.reach.hit_rates import share_of
 from promptgroup_cli.reach.top_rates import ReplicaRate, TopRates
 from promptgroup_contract import names
 from promptgroup_contract.fingerprint import Fingerprint, ShortFingerprint, short
+from promptgroup_contract.names import HIT_RATE_SECONDS
 from promptgroup_operator.base.timestamps import rfc3339
 from promptgroup_operator.plan.status import RELEASING
 from promptgroup_operator.warmth.warmup import SELF_MENDING
@@ -83,7 +84,7 @@ def view(frame: DashboardFrame, chosen: str) -> Document:
             "clusterAsked": reading.cluster is not None,
             "routersHeard": bool(reading.routers),
             "withoutGroup": _figures(rest) if rest is not None and rest.requests else None,
-            "group": _detail(detailed, groups[detailed], frame) if detailed else None,
+            "group": _detail(detailed, groups[detailed], frame, rows) if detailed else None,
             "unmatched": unmatched(reading),
         }
     )
@@ -138,6 +139,7 @@ def _row(label: str, status: GroupStatus | None, frame: DashboardFrame) -> Docum
         "name": name,
         "model": _model(status, _told(frame.reading, label)),
         **_state(status),
+        "host": (status.host or None) if status is not None else None,
         "warm": (status.warm or None) if status is not None else None,
         "trend": [point.rates.hit_rate for point in _thinned(points, TREND)],
         **_figures(now),
@@ -205,7 +207,7 @@ def _thinned(points: Sequence[TimePoint], most: int) -> Sequence[TimePoint]:
 # --- one group -----------------------------------------------------------------------------------------------
 
 
-def _detail(label: str, status: GroupStatus | None, frame: DashboardFrame) -> Document:
+def _detail(label: str, status: GroupStatus | None, frame: DashboardFrame, rows: Sequence[Document]) -> Document:
     reading, cluster = frame.reading, frame.reading.cluster
     now = frame.history.latest(label, reading.clock)
     replicas = {(replica.revision, replica.slot): replica for replica in now.replicas} if now is not None else {}
@@ -219,6 +221,8 @@ def _detail(label: str, status: GroupStatus | None, frame: DashboardFrame) -> Do
         "label": label,
         "model": _model(status, route),
         "aliases": _aliases(status, route),
+        "host": (status.host or None) if status is not None else None,
+        "guests": sorted(other["name"] for other in rows if other["host"] == label.partition("/")[2]),
         **_state(status),
         **_figures(now),
         "statusHitRate": share_of(status.hit_rate) if status is not None else None,

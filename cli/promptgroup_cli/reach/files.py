@@ -76,3 +76,31 @@ def read_text(name: str, limit: int, label: str = "") -> str:
         return read_bytes(name, limit, label).decode()
     except UnicodeDecodeError as error:
         raise InputError(f"{label or shown(name)}: not text in UTF-8, at byte {error.start}") from None
+
+
+def write_new(name: str, text: str, label: str) -> None:
+    """Write a text to a file that does not exist yet: one that is there was somebody's work.
+
+    Args:
+        name: of the file.
+        text: to be written.
+        label: the flag that named the file, for the error.
+
+    Raises:
+        InputError: it cannot be written, or exists.
+    """
+    try:
+        with Path(name).open("x", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        raise InputError(f"{label} {name}: {_unwritable(name, error)}") from None
+
+
+def _unwritable(name: str, error: OSError) -> str:
+    match error:
+        case FileExistsError():
+            return "it exists: name another file, or remove this one"
+        case FileNotFoundError():
+            return f"there is no folder {Path(name).parent.absolute()}: make it, or name a file in one that exists"
+        case _:
+            return error.strerror or str(error)

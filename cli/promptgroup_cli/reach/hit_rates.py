@@ -1,9 +1,7 @@
 """Tells the hit rate in the status of a group, with the window that it is of."""
 
-from promptgroup_operator.world.load import HIT_RATE_WINDOW
+from promptgroup_contract.names import HIT_RATE_SECONDS
 
-HIT_RATE_SECONDS = int(HIT_RATE_WINDOW.total_seconds())
-"""Window of the hit rate in a status."""
 WINDOW_WORDS = f"{HIT_RATE_SECONDS // 60} min"
 
 

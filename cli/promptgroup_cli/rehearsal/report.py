@@ -18,6 +18,7 @@ from promptgroup_cli.rehearsal.simulated_guest import SimulatedGuest
 from promptgroup_cli.rehearsal.timeline import Chapter
 from promptgroup_contract.fingerprint import Fingerprint, short
 from promptgroup_contract.names import ANNOTATION_APPLIED
+from promptgroup_operator.sizing.prompt_drift import BYTES_A_TOKEN
 from promptgroup_operator.world.snapshot import Manifest, World
 
 WIDTH = 120
@@ -41,6 +42,7 @@ def heading(old: Wanted | None, new: Wanted, pace: SimulatedPace) -> Iterator[st
         host = new.group.spec.engine_from.prompt_group
         have = f"PromptGroup {host} has {timeline.replicas(new.group.spec.replicas or 0)} for it that stay"
         yield f"{'assumed':{TIME}}{have}, and a prompt is warm as soon as it was sent there"
+        yield f"{'room':{TIME}}{_room_taken(old, new)}"
     else:
         yield f"{'assumed':{TIME}}a replica is warm {warm} after its creation, and a draining one is idle after {idle}"
     if new.group.spec.rollout.steps:
@@ -92,6 +94,21 @@ def clock(span: timedelta) -> str:
     if hours:
         return f"{hours}h{minutes:02}m{seconds:02}s"
     return f"{minutes}m{seconds:02}s" if minutes else f"{seconds}s"
+
+
+def _room_taken(old: Wanted | None, new: Wanted) -> str:
+    """Return what a guest takes of the KV cache of each replica that keeps it warm."""
+    tokens = _tokens(new)
+    taken = f"about {tokens:,} tokens of KV cache on each of these replicas"
+    if old is None or old.text.fingerprint == new.text.fingerprint:
+        return taken
+    return f"{taken}, and {_tokens(old):,} for the prompt before until it retires"
+
+
+def _tokens(wanted: Wanted) -> int:
+    prompt = wanted.text.prompt
+    size = sum(len(part.encode()) for part in (prompt.system, prompt.tools, prompt.messages))
+    return -(-size // BYTES_A_TOKEN)
 
 
 def _wanted(wanted: Wanted) -> str:

@@ -1,6 +1,6 @@
 """The memory of a guest that an operator keeps in its PromptRoute: it has no Deployments to keep it on.
 
-Routers do not read it, so that it is no part of the contract.
+Routers do not read it, so that it is no part of the contract. `guests.record` makes values of it.
 """
 
 from typing import Annotated, Literal
@@ -33,7 +33,7 @@ class GuestProof(ApiModel):
 class GuestRevision(ApiModel):
     """A revision of a guest."""
 
-    fingerprint: Fingerprint
+    fingerprint: Annotated[Fingerprint, Field(pattern="^[0-9a-f]{32}$")]
     """Hash of its prompt."""
     created: str
     """Time at which it was first seen, RFC 3339 in UTC."""

@@ -289,10 +289,37 @@ class EngineSource(ApiModel):
 
 
 class PlacementSpec(ApiModel):
-    """The replicas of the host on which a guest's prompt is kept warm."""
+    """The replicas of the host on which a guest's prompt is kept warm: all of them unless a number is given."""
+
+    model_config = rules(
+        rule(
+            "!has(self.replicas) || !(has(self.minReplicas) || has(self.maxReplicas))",
+            "placement has replicas and bounds: keep replicas for a fixed number, or minReplicas and maxReplicas",
+            holds=lambda placement: placement.replicas is None or not placement.has_bounds,
+        ),
+        rule(
+            "has(self.maxReplicas) || !has(self.minReplicas)",
+            "placement.minReplicas is set without maxReplicas: set both",
+            holds=lambda placement: placement.max_replicas is not None or placement.min_replicas is None,
+        ),
+        rule(
+            "!has(self.minReplicas) || !has(self.maxReplicas) || self.minReplicas <= self.maxReplicas",
+            "placement.minReplicas is above placement.maxReplicas: lower the one or raise the other",
+            holds=lambda placement: (placement.min_replicas or 1) <= (placement.max_replicas or 1000),
+        ),
+    )
 
     replicas: Annotated[int, Field(ge=1, le=1000)] | None = None
-    """Number of the host's replicas that keep the prompt warm and serve it. Without it all of them do."""
+    """Number of the host's replicas that keep the prompt warm and serve it."""
+    min_replicas: Annotated[int, Field(ge=1, le=1000)] | None = None
+    """Fewest of them, where the number follows the prompt's share of the host's load. Default: 1."""
+    max_replicas: Annotated[int, Field(ge=1, le=1000)] | None = None
+    """Most of them, where the number follows the load."""
+
+    @property
+    def has_bounds(self) -> bool:
+        """True if the number follows the load."""
+        return self.min_replicas is not None or self.max_replicas is not None
 
 
 # --- PromptGroup: size -------------------------------------------------------------------------------------

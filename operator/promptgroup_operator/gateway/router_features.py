@@ -6,20 +6,35 @@ for a request that a gateway relays. All other fields hold there too, since a pi
 
 from collections.abc import Iterator
 
+from promptgroup_operator.api.access import asks_callers
+from promptgroup_operator.api.gateway import FailureMode
 from promptgroup_operator.api.prompt_group import PromptGroupSpec
 from promptgroup_operator.api.responses import ResponseCacheMode
 from promptgroup_operator.gateway.inference_pool import GatewayVerdict
+from promptgroup_operator.world.snapshot import Host
 
 
-def decide(spec: PromptGroupSpec) -> GatewayVerdict | None:
-    """Return condition GatewayLimits; None for a group without a gateway."""
-    if spec.gateway is None:
+def decide(spec: PromptGroupSpec, host: Host | None = None) -> GatewayVerdict | None:
+    """Return condition GatewayLimits; None for a group without a gateway.
+
+    Args:
+        spec: of the group.
+        host: the group whose replicas serve it, of a guest: gateways reach those as the host says.
+    """
+    if spec.gateway is None and (host is None or host.gateway is None):
         return None
-    result = [f"{field} ({instead})" for field, instead in _without_effect(spec)]
+    result = [f"{field} ({instead})" for field, instead in (*_of_guests(spec, host), *_without_effect(spec))]
     if not result:
         return GatewayVerdict(False, "AllFieldsHold", "all that the group declares holds behind a gateway, too")
     text = "; ".join(result)
     return GatewayVerdict(True, "FeaturesOfRouter", f"without effect on requests that come by a gateway: {text}")
+
+
+def _of_guests(spec: PromptGroupSpec, host: Host | None) -> Iterator[tuple[str, str]]:
+    """Yield what of a guest holds only while a picker answers: its host may have gateways go on without one."""
+    if host is not None and host.gateway is FailureMode.FAIL_OPEN and asks_callers(spec.access):
+        text = f"while no picker answers, as spec.gateway.failureMode of {host.name} is FailOpen: set FailClose there"
+        yield "spec.access", text
 
 
 def _without_effect(spec: PromptGroupSpec) -> Iterator[tuple[str, str]]:

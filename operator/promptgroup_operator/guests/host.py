@@ -9,6 +9,7 @@ Does no I/O and reads no clock.
 from collections.abc import Iterable, Mapping
 
 from promptgroup_contract.table import Sharing, Sleep, SlotState
+from promptgroup_operator.api.gateway import GatewaySpec
 from promptgroup_operator.api.prompt_group import PromptGroupSpec
 from promptgroup_operator.world.snapshot import Host, Pod, Problem
 
@@ -60,7 +61,9 @@ def replicas(
     pods: Iterable[Pod],
     listed: Mapping[str, SlotState],
     problem: Problem | None = None,
+    *,
     sleep: Sleep | None = None,
+    gateway: GatewaySpec | None = None,
 ) -> Host:
     """Return the host with its replicas: those on which prompts of guests may be kept warm, and those that leave.
 
@@ -70,6 +73,7 @@ def replicas(
         listed: pod → state of its slot in the host's PromptRoute. One that drains there is about to go.
         problem: the reason why it can serve no guest.
         sleep: how its requests are treated while it has no replica; None where it always has some.
+        gateway: the gateway that its replicas are behind.
     """
     stay: list[Pod] = []
     leave: list[Pod] = []
@@ -78,7 +82,8 @@ def replicas(
         (leave if leaves else stay).append(pod)
     if problem is None and not stay and (sleep is None or not sleep.wake_timeout):
         problem = without_replicas(name)
-    return Host(name, tuple(stay), tuple(leave), problem, sleep)
+    mode = gateway.failure_mode if gateway is not None else None
+    return Host(name, tuple(stay), tuple(leave), problem, sleep, mode)
 
 
 def served(guest: PromptGroupSpec, host: PromptGroupSpec | None, replicas: int, model: str) -> PromptGroupSpec:
@@ -92,7 +97,8 @@ def served(guest: PromptGroupSpec, host: PromptGroupSpec | None, replicas: int, 
         replicas: those of the host that may serve it.
         model: the model that it served before, for a host that is gone.
     """
-    requested = guest.placement.replicas if guest.placement is not None else None
+    placement = guest.placement
+    requested = (placement.replicas or placement.max_replicas) if placement is not None else None
     filled = {
         "model": guest.model or (host.model if host is not None else model),
         "replicas": replicas if requested is None else min(requested, replicas),

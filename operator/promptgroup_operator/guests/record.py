@@ -11,7 +11,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from pydantic import ValidationError
+
 from promptgroup_contract.fingerprint import Fingerprint
+from promptgroup_operator.api.guest_memory import GuestProof, GuestRevision, RouteGuest
 from promptgroup_operator.base.timestamps import parse_time, rfc3339
 from promptgroup_operator.world.engine_facts import MAX_NUMBER, UNKNOWN, Measured
 from promptgroup_operator.world.snapshot import ContainerId, Manifest, Pod, PodCondition
@@ -22,7 +25,6 @@ MOST_REVISIONS = 200
 """Most revisions that are read: twice the longest history."""
 MOST_MESSAGE = 512
 """Most characters that are kept of a proof's message."""
-_FINGERPRINT = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,34 +56,32 @@ class RecordedRevision:
 
 def encode(revisions: Iterable[RecordedRevision]) -> dict[str, Any]:
     """Encode `spec.guest` of a PromptRoute."""
-    return {"revisions": [_encode(revision) for revision in revisions]}
+    route_guest = RouteGuest(revisions=[_encode(revision) for revision in revisions])
+    return route_guest.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 
-def _encode(revision: RecordedRevision) -> dict[str, Any]:
-    result: dict[str, Any] = {
-        "fingerprint": revision.fingerprint,
-        "created": revision.created,
-        "replicas": revision.replicas,
-        "promptKind": revision.prompt_kind,
-    }
-    if revision.records:
-        result["records"] = dict(revision.records)
-    if revision.proofs:
-        result["warm"] = [_encode_proof(pod, proof) for pod, proof in sorted(revision.proofs.items())]
-    return result
+def _encode(revision: RecordedRevision) -> GuestRevision:
+    return GuestRevision(
+        fingerprint=revision.fingerprint,
+        created=revision.created,
+        replicas=revision.replicas,
+        prompt_kind="Secret" if revision.prompt_kind == "Secret" else "ConfigMap",
+        records=dict(revision.records) or None,
+        warm=[_encode_proof(pod, proof) for pod, proof in sorted(revision.proofs.items())] or None,
+    )
 
 
-def _encode_proof(pod: str, proof: Proof) -> dict[str, Any]:
+def _encode_proof(pod: str, proof: Proof) -> GuestProof:
     condition = proof.condition
-    result = {
-        "pod": pod,
-        "container": proof.container,
-        "reason": condition.reason,
-        "message": condition.message[:MOST_MESSAGE],
-        "prefixTokens": proof.measured.prefix_tokens,
-        "prefillTokensPerSecond": proof.measured.prefill_rate,
-    }
-    return result | ({"since": rfc3339(condition.since)} if condition.since is not None else {})
+    return GuestProof(
+        pod=pod,
+        container=proof.container,
+        reason=condition.reason,
+        message=condition.message[:MOST_MESSAGE],
+        since=rfc3339(condition.since) if condition.since is not None else None,
+        prefix_tokens=proof.measured.prefix_tokens,
+        prefill_tokens_per_second=proof.measured.prefill_rate,
+    )
 
 
 def proofs_of(pods: Iterable[Pod]) -> dict[str, Proof]:
@@ -99,51 +99,49 @@ def decode(route: Manifest | None) -> list[RecordedRevision]:
     guest = spec.get("guest") if isinstance(spec, Mapping) else None
     listed = guest.get("revisions") if isinstance(guest, Mapping) else None
     result = {}
-    for item in listed[:MOST_REVISIONS] if isinstance(listed, list) else ():
-        revision = _decode(item)
+    for raw in listed[:MOST_REVISIONS] if isinstance(listed, list) else ():
+        revision = _decode(raw)
         if revision is not None:
             result[revision.fingerprint] = revision
     return list(result.values())
 
 
 def _decode(raw: object) -> RecordedRevision | None:
+    """Decode a revision. Of one whose proofs cannot all be read the others stand."""
     if not isinstance(raw, Mapping):
         return None
-    fingerprint, created, replicas = _text(raw, "fingerprint"), _text(raw, "created"), raw.get("replicas")
-    digits = len(fingerprint) == _FINGERPRINT and all(digit in "0123456789abcdef" for digit in fingerprint)
-    if not digits or parse_time(created) is None or type(replicas) is not int or replicas < 0:
+    try:
+        model_validate = GuestRevision.model_validate({**raw, "warm": None}, strict=True)
+    except ValidationError:
         return None
-    records = raw.get("records")
+    if parse_time(model_validate.created) is None:
+        return None
     warm = raw.get("warm")
     return RecordedRevision(
-        fingerprint=Fingerprint(fingerprint),
-        created=created,
-        replicas=min(replicas, MOST_REPLICAS),
-        prompt_kind="Secret" if raw.get("promptKind") == "Secret" else "ConfigMap",
-        records={key: value for key, value in records.items() if isinstance(key, str) and isinstance(value, str)}
-        if isinstance(records, Mapping)
-        else {},
+        fingerprint=model_validate.fingerprint,
+        created=model_validate.created,
+        replicas=min(model_validate.replicas, MOST_REPLICAS),
+        prompt_kind=model_validate.prompt_kind,
+        records=model_validate.records or {},
         proofs=dict(_decode_proofs(warm[:MOST_REPLICAS])) if isinstance(warm, list) else {},
     )
 
 
-def _decode_proofs(raw: Iterable[object]) -> Iterator[tuple[str, Proof]]:
-    for item in raw:
-        if not isinstance(item, Mapping):
+def _decode_proofs(listed: Iterable[object]) -> Iterator[tuple[str, Proof]]:
+    for raw in listed:
+        try:
+            model_validate = GuestProof.model_validate(raw, strict=True)
+        except ValidationError:
             continue
-        pod, container, reason = _text(item, "pod"), _text(item, "container"), _text(item, "reason")
-        if pod and container and reason:
-            since = parse_time(_text(item, "since"))
-            pod_condition = PodCondition("True", reason, _text(item, "message")[:MOST_MESSAGE], since)
-            rate, tokens = _number(item, "prefillTokensPerSecond"), _number(item, "prefixTokens")
-            yield pod, Proof(ContainerId(container), pod_condition, Measured(prefill_rate=rate, prefix_tokens=tokens))
+        if model_validate.pod and model_validate.container and model_validate.reason:
+            since = parse_time(model_validate.since) if model_validate.since is not None else None
+            condition = PodCondition("True", model_validate.reason, model_validate.message[:MOST_MESSAGE], since)
+            measured = Measured(
+                prefill_rate=_number(model_validate.prefill_tokens_per_second),
+                prefix_tokens=_number(model_validate.prefix_tokens),
+            )
+            yield model_validate.pod, Proof(ContainerId(model_validate.container), condition, measured)
 
 
-def _number(raw: Mapping[str, Any], key: str) -> int:
-    value = raw.get(key)
-    return value if type(value) is int and 0 <= value <= MAX_NUMBER else 0
-
-
-def _text(raw: Mapping[str, Any], key: str) -> str:
-    value = raw.get(key)
-    return value if isinstance(value, str) else ""
+def _number(value: int) -> int:
+    return value if value <= MAX_NUMBER else 0

@@ -9,10 +9,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from promptgroup_contract.table import SlotState
+from promptgroup_operator.sizing.limits import PROMPTS
 from promptgroup_operator.world.snapshot import Manifest, Pod
 
-SHARE = 0.5
-"""Largest share of a KV cache that prompts may take: the other half is for the sessions that run."""
 NAMED = 3
 """Groups that a message names."""
 
@@ -43,7 +42,7 @@ def taken(routes: Iterable[Manifest]) -> PromptRoom:
 
 def is_full(pod: Pod) -> bool:
     """Return True if prompts take more of a replica's KV cache than they may."""
-    return pod.crowd > SHARE * pod.measured.kv_tokens > 0
+    return pod.crowd > PROMPTS * pod.measured.kv_tokens > 0
 
 
 def fullest(pods: Iterable[Pod]) -> Pod | None:

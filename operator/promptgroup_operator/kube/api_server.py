@@ -37,6 +37,7 @@ _GROUPS = f"/apis/{names.API_GROUP}/{names.API_VERSION}"
 _KINDS = {
     "ConfigMap": ("/api/v1", "configmaps"),
     "Secret": ("/api/v1", "secrets"),
+    "Service": ("/api/v1", "services"),
     "Pod": ("/api/v1", "pods"),
     "Event": ("/api/v1", "events"),
     "Deployment": ("/apis/apps/v1", "deployments"),

@@ -11,6 +11,7 @@ from typing import Protocol
 from promptgroup_contract.fingerprint import Fingerprint, ShortFingerprint, short
 from promptgroup_contract.table import Prompt
 from promptgroup_operator.engines.dialects.metric_names import MetricNames
+from promptgroup_operator.load import guest_load
 from promptgroup_operator.load.engine_history import EngineHistory
 from promptgroup_operator.load.router_history import RouterHistory
 from promptgroup_operator.world.engine_facts import Measured, together
@@ -35,6 +36,8 @@ class LoadSubject:
     """Measurements of their engines."""
     guests: Sequence[GuestSubject] = ()
     """Revisions of other groups that the same engines serve."""
+    is_guest: bool = False
+    """True if the engines are another group's."""
     declared_bytes: int = 0
     """Length of the declared system prompt; 0 when it is not known."""
 
@@ -80,6 +83,8 @@ class ScrapedLoad:
 
     def load(self, subject: LoadSubject, now: datetime) -> GroupLoad:
         """Return the load; see `LoadSource`."""
+        if subject.is_guest:
+            return self._guest_load(subject, now)
         load = self._engines.load((subject.key, subject.fingerprint), subject.serving, subject.known, now)
         tokens = subject.known.prefix_tokens
         own = GuestSubject(subject.key, subject.revision, tokens)
@@ -89,3 +94,10 @@ class ScrapedLoad:
             clients=summed([client for client in clients if client is not None]),
             drift=self._routers.drift(subject.key, subject.declared_bytes, now),
         )
+
+    def _guest_load(self, subject: LoadSubject, now: datetime) -> GroupLoad:
+        clients = self._routers.clients(subject.key, subject.revision, subject.known.prefix_tokens, now)
+        if clients is None and self._routers.reads(now):
+            clients = guest_load.NO_CLIENTS
+        drift = self._routers.drift(subject.key, subject.declared_bytes, now)
+        return guest_load.load(clients, drift, len(subject.serving), subject.known)

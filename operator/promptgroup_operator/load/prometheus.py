@@ -6,15 +6,17 @@ long as that is fresh.
 
 import logging
 import threading
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from datetime import datetime, timedelta
 
 from promptgroup_operator.base.settings import Settings
-from promptgroup_operator.load import promql
+from promptgroup_operator.load import guest_load, promql
 from promptgroup_operator.load.engine_history import EngineHistory, RevisionKey
 from promptgroup_operator.load.load_source import LoadSubject
 from promptgroup_operator.load.prometheus_api import NOT_PROMETHEUS, PrometheusApi, PrometheusError
-from promptgroup_operator.world.load import PERIOD, GroupLoad
+from promptgroup_operator.world.load import PERIOD, ClientLoad, GroupLoad, summed
+from promptgroup_operator.world.snapshot import GuestSubject
 
 logger = logging.getLogger(__name__)
 
@@ -24,6 +26,8 @@ FRESH = 2 * PERIOD
 """Age up to which an answer is used."""
 KEPT = timedelta(minutes=10)
 """Time after which the answers about a revision that nobody asks for are dropped."""
+GUESTS_A_QUERY = 20
+"""Guests that one query asks for: their names fit into the address of a request."""
 ASKERS = 4
 """Queries that run at the same time."""
 
@@ -109,26 +113,45 @@ class Prometheus:
             raise PrometheusError(NOT_PROMETHEUS) from None
 
     def _load(self, subject: LoadSubject, now: datetime) -> GroupLoad:
+        if subject.is_guest:
+            return self._guest_load(subject, now)
         seconds, since = promql.WINDOW.total_seconds(), now - promql.WINDOW
-        result = self._answers_to(
+        answers_to = self._answers_to(
             promql.engine_queries(subject.names, subject.key.namespace, subject.deployment, self._selector), now
         )
-        newest = promql.newest(result)
+        newest = promql.newest(answers_to)
         if newest is None:
             return GroupLoad(seconds, None, stale=f"Prometheus at {self._url} has no engine of this group")
         if now.timestamp() - newest > promql.STALE.total_seconds():
             at = datetime.fromtimestamp(newest, now.tzinfo)
             return GroupLoad(seconds, None, stale=f"Prometheus at {self._url} has nothing newer than {at:%H:%M} UTC")
         own = self._history.own(subject.serving, since)
-        answers_to = self._answers_to(
-            promql.router_queries(subject.key, subject.revision, self._router_namespaces, self._selector), now
-        )
+        of_routers = self._of_routers(subject, now)
+        clients = [promql.clients(of_routers, subject.known.prefix_tokens), *self._clients_of_guests(subject, now)]
         return GroupLoad(
             seconds,
-            promql.engines(result, subject.pods, own, subject.known, now),
-            clients=promql.clients(answers_to, subject.known.prefix_tokens),
-            drift=promql.drift(answers_to, subject.declared_bytes),
+            promql.engines(answers_to, subject.pods, own, subject.known, now),
+            clients=summed([load for load in clients if load is not None]),
+            drift=promql.drift(of_routers, subject.declared_bytes),
         )
+
+    def _guest_load(self, subject: LoadSubject, now: datetime) -> GroupLoad:
+        of_routers = self._of_routers(subject, now)
+        clients = promql.clients(of_routers, subject.known.prefix_tokens)
+        drift = promql.drift(of_routers, subject.declared_bytes)
+        return guest_load.load(clients, drift, len(subject.serving), subject.known, promql.WINDOW)
+
+    def _of_routers(self, subject: LoadSubject, now: datetime) -> promql.Answer:
+        own = GuestSubject(subject.key, subject.revision, subject.known.prefix_tokens)
+        return self._answers_to(promql.router_queries([own], self._router_namespaces, self._selector), now)
+
+    def _clients_of_guests(self, subject: LoadSubject, now: datetime) -> Iterator[ClientLoad | None]:
+        """Yield the clients of a host's guests, of up to GUESTS_A_QUERY of them together."""
+        for first in range(0, len(subject.guests), GUESTS_A_QUERY):
+            guests = subject.guests[first : first + GUESTS_A_QUERY]
+            answers_to = self._answers_to(promql.router_queries(guests, self._router_namespaces, self._selector), now)
+            tokens = round(sum(guest.tokens for guest in guests) / len(guests))
+            yield promql.clients(answers_to, tokens)
 
     def _answers_to(self, queries: list[promql.PromQuery], now: datetime) -> promql.Answer:
         return [item for query in queries for item in self._api.query(query.text(), now)]

@@ -14,13 +14,12 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from promptgroup_contract import names as router
-from promptgroup_contract.fingerprint import ShortFingerprint
 from promptgroup_operator.engines.dialects.metric_names import MetricNames, Spellings
 from promptgroup_operator.load.load_window import without_fastest
 from promptgroup_operator.world.engine_facts import Measured
 from promptgroup_operator.world.load import ClientLoad, EngineLoad, PromptDrift
 from promptgroup_operator.world.samples import Histogram, histogram
-from promptgroup_operator.world.snapshot import Key, Spent
+from promptgroup_operator.world.snapshot import GuestSubject, Spent
 
 WINDOW = timedelta(minutes=2)
 """The window of rates: two samples where Prometheus scrapes once a minute, its default."""
@@ -115,28 +114,31 @@ def engine_queries(names: MetricNames, namespace: str, deployment: str, selector
 
 
 def router_queries(
-    key: Key, revision: ShortFingerprint, router_namespaces: Iterable[str] = (), selector: str = ""
+    revisions: Sequence[GuestSubject], router_namespaces: Iterable[str] = (), selector: str = ""
 ) -> list[PromQuery]:
-    """Return the queries about a revision of a group to the routers that may serve it.
+    """Return the queries about revisions of groups to the routers that may serve them; values are of all together.
 
     Args:
-        key: the group.
-        revision: the revision.
+        revisions: at least one; all of them are of groups of one namespace.
         router_namespaces: namespaces whose routers serve groups of others, beside the group's own.
         selector: matchers that every query has.
     """
-    where_from = "|".join(sorted({key.namespace, *router_namespaces}))
-    ours = f'namespace=~"{where_from}",group="{key.namespace}/{key.name}"'
-    where = _matchers(ours, f'revision="{revision}"', selector)
-    failed = _matchers(ours, f'revision="{revision}"', f'outcome="{router.OUTCOME_FAILED}"', selector)
-    opening = _matchers(ours, f'revision="{revision}"', f'turn="{router.TURN_FIRST}"', selector)
-    streamed = _matchers(ours, f'revision="{revision}"', f'streamed="{router.STREAMED}"', selector)
+    where_from = "|".join(sorted({revisions[0].key.namespace, *router_namespaces}))
+    groups = _one_of(f"{subject.key.namespace}/{subject.key.name}" for subject in revisions)
+    ours, revision = f'namespace=~"{where_from}",group{groups}', _one_of(item.revision for item in revisions)
+    where = _matchers(ours, f"revision{revision}", selector)
+    failed = _matchers(ours, f"revision{revision}", f'outcome="{router.OUTCOME_FAILED}"', selector)
+    opening = _matchers(ours, f"revision{revision}", f'turn="{router.TURN_FIRST}"', selector)
+    streamed = _matchers(ours, f"revision{revision}", f'streamed="{router.STREAMED}"', selector)
     any_revision = _matchers(ours, selector)
     counted = {
         "requests": f"sum(rate({router.METRIC_REVISION_REQUESTS}{where}{_range()}))",
         "errors": f"sum(rate({router.METRIC_REVISION_REQUESTS}{failed}{_range()}))",
         "opening": f"sum(rate({router.METRIC_REVISION_REQUESTS}{opening}{_range()}))",
         "tokens": f"sum(rate({router.METRIC_REVISION_PROMPT_TOKENS}{where}{_range()}))",
+        "answers": f"sum(rate({router.METRIC_REVISION_ANSWER_TOKENS}{where}{_range()}))",
+        "looked_up": f"sum(rate({router.METRIC_SLOT_PROMPT_TOKENS}{where}{_range()}))",
+        "cached": f"sum(rate({router.METRIC_SLOT_CACHED_TOKENS}{where}{_range()}))",
         "sessions": f"sum({router.METRIC_REVISION_SESSIONS}{where})",
         "session_tokens": f"sum({router.METRIC_REVISION_SESSION_TOKENS}{where})",
         "waiting": f"sum({router.METRIC_REVISION_WAITING}{where})",
@@ -147,6 +149,14 @@ def router_queries(
     first = {"first": f"sum by (le) (increase({router.METRIC_REVISION_FIRST_TOKEN}_bucket{streamed}{_range()}))"}
     evicted = {"evicted": f"sum by (within) (rate({router.METRIC_REVISION_EVICTED}{where}{_range()}))"}
     return [PromQuery(counted), PromQuery(first | evicted)]
+
+
+def _one_of(values: Iterable[str]) -> str:
+    """Return the matcher of a label that has one of these values, which names of objects and digests may be."""
+    result = sorted(set(values))
+    if len(result) == 1:
+        return f'="{result[0]}"'
+    return '=~"' + "|".join(item.replace(".", "[.]") for item in result) + '"'
 
 
 def _range() -> str:
@@ -234,6 +244,9 @@ def clients(answer: Answer, declared_tokens: int) -> ClientLoad | None:
         opening=values.get("opening", 0.0) / requests if requests else None,
         held=values.get("waiting", 0.0),
         evicted=_evicted(answer),
+        answer_tokens=values.get("answers", 0.0),
+        looked_up=values.get("looked_up", 0.0),
+        cached=values.get("cached", 0.0),
     )
 
 

@@ -250,7 +250,7 @@ class RouterHistory:
         seconds = max((until - since for since, _, until, _ in spans), default=timedelta()).total_seconds()
         if not seconds:
             return None
-        total, opening, prompt_tokens = Stratum(), 0.0, 0.0
+        total, opening, tokens = Stratum(), 0.0, RevisionGauges()
         evicted = dict.fromkeys(names.EVICTED_WITHIN, 0.0)
         stocks = [last.stocks.get(revision, RevisionGauges()) for *_, last in spans]
         for _, first, _, last in spans:
@@ -258,23 +258,31 @@ class RouterHistory:
                 arrived = stratum - first.samples.get(revision, {}).get(name, Stratum())
                 total += arrived
                 opening += arrived.requests if name.turn == names.TURN_FIRST else 0.0
-            before = first.stocks.get(revision, RevisionGauges()).prompt_tokens
-            prompt_tokens += max(0.0, last.stocks.get(revision, RevisionGauges()).prompt_tokens - before)
+            before = first.stocks.get(revision, RevisionGauges())
+            tokens = tokens.with_growth(before, last.stocks.get(revision, RevisionGauges()))
             lost, lost_before = last.evicted.get(revision, {}), first.evicted.get(revision, {})
-            for band, tokens in lost.items():
-                evicted[band] += max(0.0, tokens - lost_before.get(band, 0.0))
+            for band, lost_tokens in lost.items():
+                evicted[band] += max(0.0, lost_tokens - lost_before.get(band, 0.0))
         return ClientLoad(
             requests=total.requests / seconds,
             errors=total.errors / seconds,
-            prompt_tokens=prompt_tokens / seconds,
+            prompt_tokens=tokens.prompt_tokens / seconds,
             sessions=sum(stock.sessions for stock in stocks),
             session_tokens=sum(stock.session_tokens for stock in stocks),
             declared_tokens=declared_tokens,
             first_token=total.first_token,
             opening=opening / total.requests if total.requests else None,
             held=sum(stock.waiting for stock in stocks),
-            evicted=tuple(tokens / seconds for tokens in evicted.values()),
+            evicted=tuple(lost_tokens / seconds for lost_tokens in evicted.values()),
+            answer_tokens=tokens.answer_tokens / seconds,
+            looked_up=tokens.looked_up_tokens / seconds,
+            cached=tokens.cached_tokens / seconds,
         )
+
+    def reads(self, now: datetime) -> bool:
+        """Return True if a router was read lately: then a group of which nothing is known had no request."""
+        with self._lock:
+            return any(now - read <= LATELY for read in self._pages.values())
 
     def slot_use(self, key: Key, revision: ShortFingerprint, now: datetime) -> dict[int, SlotUse]:
         """Return slot → what it works on and holds, of all routers together; empty if no router was read lately.

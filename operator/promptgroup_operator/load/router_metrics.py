@@ -36,6 +36,8 @@ _PREFIXES = (
     names.METRIC_INFLIGHT,
     names.METRIC_SLOT_SESSIONS,
     names.METRIC_SLOT_SESSION_TOKENS,
+    names.METRIC_SLOT_PROMPT_TOKENS,
+    names.METRIC_SLOT_CACHED_TOKENS,
 )
 _FIRST_TOKEN, _CACHED = f"{names.METRIC_REVISION_FIRST_TOKEN}_bucket", f"{names.METRIC_REVISION_CACHED}_bucket"
 _STOCKS = frozenset(
@@ -44,24 +46,42 @@ _STOCKS = frozenset(
         names.METRIC_REVISION_SESSION_TOKENS,
         names.METRIC_REVISION_WAITING,
         names.METRIC_REVISION_PROMPT_TOKENS,
+        names.METRIC_REVISION_ANSWER_TOKENS,
     )
 )
 _ALONE = frozenset(
     (names.METRIC_NEAR_MISSES, names.METRIC_NEAR_MISS_OFFSET, names.METRIC_WAKE_REQUESTS, names.METRIC_WAKE_AT)
 )
 """Samples of a group as a whole."""
+_OF_SLOTS = frozenset((names.METRIC_SLOT_PROMPT_TOKENS, names.METRIC_SLOT_CACHED_TOKENS))
+"""Counters of slots that are added up by revision."""
 _TELLING = ("revision", "turn", "how")
 """Labels whose values are kept."""
 
 
 @dataclass(frozen=True, slots=True)
 class RevisionGauges:
-    """The gauges of a revision in one router, and its counter of prompt tokens."""
+    """The gauges of a revision in one router, and its counters of tokens."""
 
     sessions: float = 0
     session_tokens: float = 0
     waiting: float = 0
     prompt_tokens: float = 0
+    answer_tokens: float = 0
+    looked_up_tokens: float = 0
+    """Prompt tokens of answers that report what was found in cache, on all slots of the revision."""
+    cached_tokens: float = 0
+    """Those of them found there."""
+
+    def with_growth(self, before: "RevisionGauges", after: "RevisionGauges") -> "RevisionGauges":
+        """Return these counters with what others grew by; those that began anew count as nothing."""
+        return replace(
+            self,
+            prompt_tokens=self.prompt_tokens + max(0.0, after.prompt_tokens - before.prompt_tokens),
+            answer_tokens=self.answer_tokens + max(0.0, after.answer_tokens - before.answer_tokens),
+            looked_up_tokens=self.looked_up_tokens + max(0.0, after.looked_up_tokens - before.looked_up_tokens),
+            cached_tokens=self.cached_tokens + max(0.0, after.cached_tokens - before.cached_tokens),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +195,9 @@ class _Group:
         elif name == names.METRIC_REVISION_EVICTED:
             if labels.get("within") in names.EVICTED_WITHIN:
                 self._evicted.setdefault(revision, {})[labels["within"]] = value
+        elif name in _OF_SLOTS:
+            stocks = self._stocks.setdefault(revision, {})
+            stocks[name] = stocks.get(name, 0) + value
         elif "slot" in labels:
             return self._add_slot(revision, labels["slot"], name, value)
         elif name in _STOCKS:
@@ -233,6 +256,9 @@ class _Group:
                 session_tokens=value.get(names.METRIC_REVISION_SESSION_TOKENS, 0),
                 waiting=value.get(names.METRIC_REVISION_WAITING, 0),
                 prompt_tokens=value.get(names.METRIC_REVISION_PROMPT_TOKENS, 0),
+                answer_tokens=value.get(names.METRIC_REVISION_ANSWER_TOKENS, 0),
+                looked_up_tokens=value.get(names.METRIC_SLOT_PROMPT_TOKENS, 0),
+                cached_tokens=value.get(names.METRIC_SLOT_CACHED_TOKENS, 0),
             )
             for revision, value in self._stocks.items()
         }

@@ -118,7 +118,8 @@ class GroupReader:
         room = guest_room.taken([*self.neighbours.guest_routes(serving), *filter(None, [hosts_route])])
         pods = self._pods(serving, spec.engine.port, room) if spec is not None else []
         listed = prompt_route.states(hosts_route) if spec is not None else {}
-        host = guest_host.replicas(name, pods, listed, problem, prompt_route.sleep_of(hosts_route))
+        sleep, gateway = prompt_route.sleep_of(hosts_route), spec.gateway if spec is not None else None
+        host = guest_host.replicas(name, pods, listed, problem, sleep=sleep, gateway=gateway)
         model = route.get("spec", {}).get("model", "") if route is not None else ""
         group = replace(group, spec=guest_host.served(group.spec, spec, len(host.pods), model))
         standing, holding = prompt_route.standing(route), guest_revisions.holders(route)

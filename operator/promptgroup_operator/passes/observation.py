@@ -11,6 +11,7 @@ from promptgroup_contract.fingerprint import Fingerprint, short
 from promptgroup_operator.base.settings import Settings
 from promptgroup_operator.engines import tiers
 from promptgroup_operator.engines.dialects.registry import DIALECTS
+from promptgroup_operator.guests import copies
 from promptgroup_operator.load.engine_history import EngineHistory
 from promptgroup_operator.load.load_source import LoadSource, ScrapedLoad, load_subject
 from promptgroup_operator.load.prometheus import Prometheus
@@ -20,8 +21,17 @@ from promptgroup_operator.passes import lending
 from promptgroup_operator.passes.lending import Lending
 from promptgroup_operator.passes.readings import Readings, ReadingsReader
 from promptgroup_operator.passes.refresh_runner import RefreshRunner
-from promptgroup_operator.world.load import GroupLoad
-from promptgroup_operator.world.snapshot import ContainerId, Key, Pod, PromptText, Reading, RevisionState, World
+from promptgroup_operator.world.load import ClientLoad, GroupLoad
+from promptgroup_operator.world.snapshot import (
+    ContainerId,
+    GroupObject,
+    Key,
+    Pod,
+    PromptText,
+    Reading,
+    RevisionState,
+    World,
+)
 
 SWEEP = timedelta(seconds=15)
 """Time between two looks at all that is remembered of engines and routers, for what is too old."""
@@ -53,6 +63,8 @@ class Observer:
         self._refresh_every = timedelta(seconds=settings.refresh_seconds)
         self._lending = Lending()
         self._first_seen: dict[Key, datetime] = {}
+        self._host_clients: dict[Key, ClientLoad] = {}
+        """Host → what its own clients and those of its guests had, as its latest pass saw it."""
         self._swept = datetime.min.replace(tzinfo=UTC)
 
     def close(self) -> None:
@@ -65,6 +77,7 @@ class Observer:
         """Drop a group that is gone."""
         self._lending.forget(key)
         self._first_seen.pop(key, None)
+        self._host_clients.pop(key, None)
 
     def observe(self, key: Key, now: datetime) -> World | None:
         """Return a snapshot of the group's world; None if the group is gone.
@@ -107,10 +120,13 @@ class Observer:
     def snapshot(self, readings: Readings, now: datetime) -> World:
         """Return the world that a pass decides on: what was read now, and what the memories say. Changes neither."""
         state, key = readings.state, readings.state.group.key
-        history = self._engine_history.found(readings.containers)
+        load = self._load(state, now)
+        history = self._engine_history.found(readings.containers if state.host is None else ())
         hit_rate, tier_hit_rate = history.rates
+        if state.host is not None and load is not None and load.clients is not None:  # engines count all prompts
+            hit_rate = load.clients.hit_rate
         return World(
-            group=state.group,
+            group=self._with_copies(state, load),
             prompt=state.prompt,
             revisions=tuple(
                 self._with_readings(key, revision, readings.engines, now, shared=state.host is not None)
@@ -120,7 +136,7 @@ class Observer:
             others=state.others,
             live={**state.live, **readings.name_collisions},
             traffic=self._router_history.traffic(key, now) if readings.released else None,
-            load=self._load(state, now),
+            load=load,
             pool=self._lending.others(state.group, now) if _may_borrow(state) else (),
             hit_rate=hit_rate,
             tier_hit_rate=tier_hit_rate,
@@ -137,6 +153,16 @@ class Observer:
             calls=self._router_history.calls((key, *state.guest_keys), now),
         )
 
+    def _with_copies(self, state: ClusterState, load: GroupLoad | None) -> GroupObject:
+        """Return the group; of a guest whose placement has bounds with the replicas that its load asks for."""
+        key, clients = state.group.key, load.clients if load is not None else None
+        if state.host is None:
+            if state.guests and clients is not None:
+                self._host_clients[key] = clients
+            return state.group
+        share = copies.share(clients, self._host_clients.get(Key(key.namespace, state.host.name)))
+        return copies.placed(state.group, state.host, state.revisions, share)
+
     def _load(self, state: ClusterState, now: datetime) -> GroupLoad | None:
         """Return the load of the revision with most of the traffic; None where none is wanted or ready."""
         if not self._readings.observes(state):
@@ -145,7 +171,9 @@ class Observer:
         if serving is None or not serving.ready:
             return None
         metric_names = DIALECTS[state.group.spec.engine.type].metrics
-        subject = replace(load_subject(state.group.key, serving, metric_names), guests=state.guests)
+        is_guest = state.host is not None
+        subject = load_subject(state.group.key, serving, metric_names)
+        subject = replace(subject, guests=state.guests, is_guest=is_guest)
         load = self._source.load(subject, now)
         return replace(load, tiers=tiers.reach(state.group.spec))
 

@@ -252,8 +252,8 @@ class ReadingsReader:
         return collisions
 
     def observes(self, state: ClusterState) -> bool:
-        """Return True if the load of a group is wanted; a guest's is its host's."""
-        return state.host is None and (self._observes_all or state.group.spec.sizing is not None)
+        """Return True if the load of a group is wanted."""
+        return self._observes_all or state.group.spec.sizing is not None
 
 
 def _is_released(state: ClusterState) -> bool:

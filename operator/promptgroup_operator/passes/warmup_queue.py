@@ -1,10 +1,10 @@
 """The order of warm-ups. Does no I/O and reads no clock: the time is an argument, the work is done elsewhere.
 
 Namespaces share the workers as `base.fair_pool` says: one whose engines hang leaves some for all others. Within that,
-the group with the fewest running warm-ups is next, and groups with as many take turns, so a large group keeps no other
-waiting. Replicas that share prompt and pod template (a cohort) warm in waves: as many at a time as are proven warm, and
-one more. So 1 is followed by 2, 4, 8 and so on, and a prompt or an engine that is broken costs one replica's work at a
-time. A replica whose warm-up failed waits before its next attempt.
+the group with the fewest running warm-ups is next, of guests with as many the one with the most traffic, and others
+take turns, so a large group keeps no other waiting. Replicas that share prompt and pod template (a cohort) warm in
+waves: as many at a time as are proven warm, and one more. So 1 is followed by 2, 4, 8 and so on, and a prompt or an
+engine that is broken costs one replica's work at a time. A replica whose warm-up failed waits before its next attempt.
 """
 
 from collections import Counter, OrderedDict
@@ -40,6 +40,8 @@ class _Group:
     """Warm-ups as the latest pass wants them."""
     running: dict[Subject, Warmup] = field(default_factory=dict)
     failed: dict[Subject, _Failed] = field(default_factory=dict)
+    traffic: float = 0.0
+    """Requests a second of a guest; of several groups with as many warm-ups running the busiest is next."""
     proven: Counter[str] = field(default_factory=Counter)
     """Cohort → replicas proven warm."""
 
@@ -73,6 +75,7 @@ class WarmupQueue:
         jobs = [job for job in jobs if job.subject not in self._ended or self._ended[job.subject] < seen]
         group = self._groups.setdefault(key, _Group())
         group.wanted = {job.subject: job for job in jobs}
+        group.traffic = max((job.traffic for job in jobs), default=0.0)
         group.failed = {item: failed for item, failed in group.failed.items() if item in group.wanted}
         group.proven = Counter({job.cohort: job.proven for job in jobs})
         self._forget(key)
@@ -82,8 +85,12 @@ class WarmupQueue:
         running = self._running
         if running.total() >= self._workers:
             return None
-        fewest_first = sorted(self._groups.items(), key=lambda item: (running[item[0].namespace], len(item[1].running)))
-        for key, group in fewest_first:
+
+        def turn(item: tuple[Key, _Group]) -> tuple[int, int, float]:
+            key, group = item
+            return running[key.namespace], len(group.running), -group.traffic
+
+        for key, group in sorted(self._groups.items(), key=turn):
             if not may_begin(self._workers, running, key.namespace):
                 continue
             job = next((job for job in group.wanted.values() if _is_due(group, job, now)), None)

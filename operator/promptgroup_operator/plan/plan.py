@@ -178,7 +178,7 @@ def _plan(world: World, target: Fingerprint, text: PromptText | None, problem: P
     group = world.group
     pool = _pool(world)
     routed = prompt_route.sends_to(_live_route(world)) | world.guests_routed
-    if pool.member_of:
+    if pool.member_of or (world.host is not None and world.host.gateway is not None):
         world = replace(
             world, revisions=settling.mark(world.revisions, routed, prompt_route.leads_to(_live_route(world)), now)
         )
@@ -225,7 +225,7 @@ def _plan(world: World, target: Fingerprint, text: PromptText | None, problem: P
         if problem is None
         else group_status.rejected(world, problem, group_status.prefix_warm(world, steps[serving], size, ready))
     )
-    conditions += group_status.gateway(pool.verdict, router_features.decide(group.spec))
+    conditions += group_status.gateway(pool.verdict, router_features.decide(group.spec, world.host))
     keeps = problem is not None and (problem.reason in TEMPLATE_PROBLEMS or desired.template_problem(group) is not None)
     if world.host is not None:  # the pods are the host's to mark
         pod_updates, changes = [], []
@@ -253,9 +253,15 @@ def _plan(world: World, target: Fingerprint, text: PromptText | None, problem: P
         size=size,
         requeue_after=min(
             _requeue_after(world, steps, assigned, stage.waits or problem or _absent(world), now),
-            size.requeue_after or SETTLED,
+            (size.requeue_after if _follows_load(world) else None) or SETTLED,
         ),
     )
+
+
+def _follows_load(world: World) -> bool:
+    """Return True if the next reading of the load may change something: of most guests it changes what is told."""
+    placement = world.group.spec.placement
+    return world.host is None or (placement is not None and placement.has_bounds)
 
 
 def _serving(steps: Mapping[Fingerprint, RevisionStep], target: Fingerprint) -> Fingerprint:
@@ -288,6 +294,9 @@ def _size(world: World, target: Fingerprint, before: int | None, now: datetime) 
         others=world.pool,
     )
     size = recommend.replicas(world.group.spec, seen, world.sizing, now)
+    if world.host is not None:
+        where = f"{size.value} of {len(world.host.pods)} replicas of PromptGroup {world.host.name}"
+        return replace(size, message=f"the prompt is kept warm on {where}, whose number is decided there")
     sizing = world.group.spec.sizing
     if sizing is None or not route_sleep.may_sleep(world.group.spec):
         return size
@@ -331,12 +340,16 @@ def _diagnosis(world: World, size: SizingDecision) -> Diagnosis | None:
         return diagnosis.UNCACHED
     if world.load is None and world.group.spec.sizing is None:
         return None
-    return diagnosis.diagnose(world.load, size.wave, group_status.last_reason(world.group, "CacheEffective"))
+    before = group_status.last_reason(world.group, "CacheEffective")
+    return diagnosis.diagnose(world.load, size.wave, before, group_status.prompts_take(world))
 
 
 def _tier_use(world: World) -> Diagnosis | None:
-    """Return what a KV tier does or would do for the group: nothing is evicted where nothing is cached."""
-    if world.group.spec.caches_nothing:
+    """Return what a KV tier does or would do for the group: nothing is evicted where nothing is cached.
+
+    Engines count what tiers bring for all prompts together, so that the host alone tells of it.
+    """
+    if world.group.spec.caches_nothing or world.host is not None:
         return None
     return tier_use(world.load, group_status.last_reason(world.group, "CacheTierUseful"))
 
@@ -536,11 +549,13 @@ def _deletions(
 
 
 def _warmups(world: World, steps: Mapping[Fingerprint, RevisionStep]) -> list[Warmup]:
+    clients = world.load.clients if world.load is not None and world.host is not None else None
+    traffic = clients.requests if clients is not None else 0.0
     return [
         job
         for revision in world.revisions
         if revision.prompt is not None and steps[revision.fingerprint].replicas > 0
-        for job in warmup.warmups(revision.pods, revision.prompt, world.group.spec)
+        for job in warmup.warmups(revision.pods, revision.prompt, world.group.spec, traffic)
     ]
 
 

@@ -266,8 +266,7 @@ def _room(world: World) -> list[Condition]:
     """Return whether the prompts of a host and its guests leave sessions room; none for a group that shares nothing."""
     if not world.prompts:
         return []
-    pods = world.host.pods if world.host is not None else [pod for revision in world.revisions for pod in revision.pods]
-    fullest = room.fullest(pods)
+    fullest = room.fullest(_replicas(world))
     if fullest is None:
         return []
     message = room.told(fullest, world.prompts)
@@ -275,6 +274,17 @@ def _room(world: World) -> list[Condition]:
         return [Condition("PromptsFit", True, "PromptsFit", message)]
     out = "keep guests on fewer replicas (spec.placement.replicas), add replicas, or give engines more KV memory"
     return [Condition("PromptsFit", False, "PromptsOutgrowCache", f"{message}: {out}")]
+
+
+def prompts_take(world: World) -> str:
+    """Return what prompts take on the replica that they fill most; empty for a group that shares none."""
+    fullest = room.fullest(_replicas(world)) if world.prompts else None
+    return room.told(fullest, world.prompts) if fullest is not None else ""
+
+
+def _replicas(world: World) -> Sequence[Pod]:
+    """Return the replicas that serve a group: a guest's are all of its host's."""
+    return world.host.pods if world.host is not None else [pod for revision in world.revisions for pod in revision.pods]
 
 
 def _available(world: World, fingerprint: Fingerprint) -> int:

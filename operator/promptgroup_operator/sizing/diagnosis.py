@@ -33,6 +33,8 @@ FEW = 30
 """Requests of a window below which it is chance that nothing at all was found."""
 FULL = 0.9
 """Share of the KV cache held by running requests from which it is full."""
+EVICTED = 0.5
+"""Share of a guest's missing tokens from which on their eviction is the cause."""
 HEALTHY = "Healthy"
 CARRIED = "CarriedByTier"
 WELL = frozenset({"", HEALTHY, CARRIED})
@@ -88,13 +90,14 @@ UNCACHED: Final = Diagnosis(
 """The diagnosis of a group that asks for engines without prefix caching: neither a fault nor a success."""
 
 
-def diagnose(load: GroupLoad | None, wave: Cause | None, before: str) -> Diagnosis:
+def diagnose(load: GroupLoad | None, wave: Cause | None, before: str, prompts: str = "") -> Diagnosis:
     """Return the state of the caches, and what can be done about it.
 
     Args:
         load: what was observed.
         wave: a change of the group's own that disturbs the caches.
         before: the reason that was told last; empty at first.
+        prompts: what the prompts of all groups take of a replica's cache; empty where engines serve one group.
     """
     engines = load.engines if load is not None else None
     if load is not None and load.early and engines is None:
@@ -112,7 +115,7 @@ def diagnose(load: GroupLoad | None, wave: Cause | None, before: str) -> Diagnos
     if rate is None:
         return _idle(drift, before)
     if may is None:
-        return _alone(load, engines, rate)
+        return _alone(load, engines, rate, prompts)
     # what was found repeats, also while the sessions are too few to tell
     message = f"{_found(engines, rate)}, of {_share(max(rate, may))} that repeat"
     low = rate < (LOW if before in WELL else RECOVERED).of(may)
@@ -122,7 +125,7 @@ def diagnose(load: GroupLoad | None, wave: Cause | None, before: str) -> Diagnos
         return Diagnosis(STANDING[before], before, f"{message}; no session began, so the length of sessions is unknown")
     if low and (_outgrown(load) or (wave is None and caches_full(load))):
         # no wave makes sessions outgrow the caches: a replica that joins brings more room than what moves takes
-        return Diagnosis(False, "Thrashing", f"{message}: {_too_small(load)}")
+        return Diagnosis(False, "Thrashing", _with_prompts(f"{message}: {_too_small(load)}", prompts))
     little = max(rate, may) < SHARED and (ceiling(load) is not None or rate < SHARED)
     # where so little repeats, what moves is no dip; but of a revision that begins all sessions open
     if wave is not None and ((low or little) if wave is Cause.RELEASE else (low and not little)):
@@ -150,6 +153,11 @@ def _well(engines: EngineLoad, rate: float, may: float, before: str, result: str
         )
         return Diagnosis(True, CARRIED, f"{result}: {text}")
     return Diagnosis(True, HEALTHY, result)
+
+
+def _with_prompts(text: str, prompts: str) -> str:
+    """Return a message with what prompts take of the cache that is too small."""
+    return f"{text}. On the fullest replica {prompts}" if prompts else text
 
 
 def _too_small(load: GroupLoad) -> str:
@@ -187,8 +195,18 @@ def caches_full(load: GroupLoad) -> bool:
 
 def _outgrown(load: GroupLoad) -> bool:
     """Return True if the live sessions do not fit."""
+    if load.is_guest:
+        return _evicts(load)
     engines, model = load.engines, fit(load)
     return engines is not None and model is not None and model.resident(engines.replicas) < 1
+
+
+def _evicts(load: GroupLoad) -> bool:
+    """Return True if most of what a guest's requests missed had been evicted: who fills the cache is not its own."""
+    engines, clients, may = load.engines, load.clients, expected(load)
+    if engines is None or clients is None or may is None:
+        return False
+    return sum(clients.evicted) > EVICTED * max(0.0, may * engines.queries - engines.hits)
 
 
 def _idle(drift: PromptDrift | None, before: str) -> Diagnosis:
@@ -199,12 +217,13 @@ def _idle(drift: PromptDrift | None, before: str) -> Diagnosis:
     return Diagnosis(STANDING.get(before), before if before in STANDING else "NoTraffic", text)
 
 
-def _alone(load: GroupLoad, engines: EngineLoad, rate: float) -> Diagnosis:
+def _alone(load: GroupLoad, engines: EngineLoad, rate: float, prompts: str) -> Diagnosis:
     """Return the diagnosis without the routers' view of prompts: only what engines say by themselves."""
-    text = _found(engines, rate)
+    message = _found(engines, rate)
     if rate < LOW.share and caches_full(load):
-        return Diagnosis(False, "Thrashing", f"{text}: running requests fill the KV cache, so more replicas would help")
-    return Diagnosis(None, "RoutersUnknown", f"{text}: no router reports which part of the prompts repeats")
+        text = f"{message}: running requests fill the KV cache, so more replicas would help"
+        return Diagnosis(False, "Thrashing", _with_prompts(text, prompts))
+    return Diagnosis(None, "RoutersUnknown", f"{message}: no router reports which part of the prompts repeats")
 
 
 def _found(engines: EngineLoad, rate: float) -> str:

@@ -8,6 +8,8 @@ from promptgroup_operator.sizing.model import Model
 UTILISATION = 0.75
 """Most of their time that replicas may need: waits double from here to 0.85, and what is not in the model has room.
 Requests that run hold no more than 75 % of the KV cache there, since decoding counts by what they hold."""
+PROMPTS = 0.5
+"""Largest share of a KV cache that the prompts of a host and its guests may take: the rest is for sessions that run."""
 TOLERANCE = 0.1
 """As HorizontalPodAutoscaler's: what is observed must miss the target by so much to add replicas, and fewer replicas
 must keep every limit by so much to take some away."""

@@ -112,11 +112,17 @@ def _brought(evidence: Evidence, *, any_tier: bool) -> str:
     return f": in the GPU's memory, where {evidence.copied} were copied from a KV tier in {evidence.seconds:.2g} s"
 
 
-def warmups(pods: Sequence[Pod], prompt: Prompt, spec: PromptGroupSpec) -> list[Warmup]:
+def warmups(pods: Sequence[Pod], prompt: Prompt, spec: PromptGroupSpec, traffic: float = 0.0) -> list[Warmup]:
     """Return the warm-ups that the pods of one revision need.
 
     A pod that has a container on record and not the condition is warmed again: only the condition tells a proof from a
     replica that was let through.
+
+    Args:
+        pods: those of one revision.
+        prompt: that of the revision.
+        spec: of the group.
+        traffic: requests a second of a guest, by which those of one host are ordered.
     """
     timeout = durations.parse(spec.warmup.timeout)
     proven = Counter(cohort(pod) for pod in pods if pod.is_warm and pod.warm is not None and pod.warm.reason in WARM)
@@ -131,6 +137,7 @@ def warmups(pods: Sequence[Pod], prompt: Prompt, spec: PromptGroupSpec) -> list[
             prompt=prompt,
             cohort=cohort(pod),
             shared=spec.is_guest,
+            traffic=traffic,
             proven=proven[cohort(pod)],
             proceed=spec.warmup.failure_policy is FailurePolicy.PROCEED,
             any_tier=spec.warmup.tier is WarmTier.ANY,

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from itertools import zip_longest
 
+from promptgroup_contract import names
 from promptgroup_operator.world.samples import Histogram
 
 PERIOD = timedelta(seconds=15)
@@ -20,7 +21,7 @@ LOAD_WINDOW = 4 * PERIOD
 """Length of the window of the operator's own readings: as far back as HorizontalPodAutoscaler's
 metrics reach, four of them."""
 
-HIT_RATE_WINDOW = timedelta(minutes=5)
+HIT_RATE_WINDOW = timedelta(seconds=names.HIT_RATE_SECONDS)
 """The window of the hit rate in a status."""
 
 
@@ -109,6 +110,17 @@ class ClientLoad:
     """Requests that wait in routers for room, at the end of the window."""
     evicted: tuple[float, ...] = ()
     """Prompt tokens that replicas had evicted and computed again, by the bands of EVICTED_WITHIN."""
+    answer_tokens: float = 0.0
+    """Tokens of answers that report them."""
+    looked_up: float = 0.0
+    """Those of the prompt tokens whose answers report what was found in cache."""
+    cached: float = 0.0
+    """Those of them that were found there."""
+
+    @property
+    def hit_rate(self) -> float | None:
+        """Share of prompt tokens that were found in cache, as answers report it; None where none does."""
+        return min(1.0, self.cached / self.looked_up) if self.looked_up > 0 else None
 
 
 def summed(loads: Sequence[ClientLoad]) -> ClientLoad | None:
@@ -132,6 +144,9 @@ def summed(loads: Sequence[ClientLoad]) -> ClientLoad | None:
         opening=_mean(opening),
         held=sum(load.held for load in loads),
         evicted=tuple(map(sum, zip_longest(*(load.evicted for load in loads), fillvalue=0.0))),
+        answer_tokens=sum(load.answer_tokens for load in loads),
+        looked_up=sum(load.looked_up for load in loads),
+        cached=sum(load.cached for load in loads),
     )
 
 
@@ -171,6 +186,8 @@ class GroupLoad:
     """True if reading began so lately that missing figures are no failure."""
     tiers: TierReach = TierReach.NONE
     """The KV tiers that the group's spec asks for."""
+    is_guest: bool = False
+    """True if the engines serve other groups as well, so that the figures of `engines` are the routers'."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from typing import Any, Final, NamedTuple, NewType
 
 from promptgroup_contract.fingerprint import Fingerprint, ShortFingerprint
 from promptgroup_contract.table import Prompt, PromptRef, Sleep, SlotState
+from promptgroup_operator.api.gateway import FailureMode
 from promptgroup_operator.api.prompt_group import PromptGroupSpec
 from promptgroup_operator.world.engine_facts import UNKNOWN, Measured
 from promptgroup_operator.world.load import GroupLoad, PoolMember
@@ -350,6 +351,8 @@ class Host:
     """The reason why it can serve no guest."""
     sleep: Sleep | None = None
     """The treatment of its requests while it has no replica on purpose; None where it always has some."""
+    gateway: FailureMode | None = None
+    """The rule for gateways while no picker answers; None where its replicas are behind none."""
 
 
 class GuestSubject(NamedTuple):

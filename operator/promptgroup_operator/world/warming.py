@@ -85,6 +85,8 @@ class Warmup:
     """True if the group asks for engines without prefix caching, so that there is nothing to prove."""
     shared: bool = False
     """True if the replica is another group's, whose condition does not speak of this prompt."""
+    traffic: float = 0.0
+    """Requests a second of the group, where replicas are another group's: of several guests the busiest comes first."""
 
     @property
     def subject(self) -> tuple[ContainerId, str]:

@@ -4,7 +4,6 @@ What takes longer than SLICE_SECONDS is written so. The same steps run one after
 slices of the event loop in a router.
 """
 
-import asyncio
 import gc
 import heapq
 from collections.abc import Callable, Generator, Sequence
@@ -38,6 +37,8 @@ async def in_slices(steps: Generator[None, None, _Made], *, lasting: bool = Fals
         lasting: whether garbage collections do not visit what it makes: of a table with 8,000 replicas, or a page about
             them, each would hold the loop for 50 ms. It must not refer to itself.
     """
+    import asyncio  # noqa: PLC0415 - whoever runs steps at once, as tools do, does not wait for it
+
     clock = asyncio.get_running_loop().time
     until = clock() + SLICE_SECONDS
     while True:

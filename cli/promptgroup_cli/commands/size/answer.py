@@ -18,7 +18,7 @@ from promptgroup_cli.forecast.measured import Between, span
 from promptgroup_cli.forecast.preview import TiersOf, least_replicas
 from promptgroup_cli.forecast.reuse import ReuseCurve
 from promptgroup_cli.forecast.tiers import KINDS, PoolVerdict, Tier, TierForecast, TierRow
-from promptgroup_operator.sizing.limits import Limit
+from promptgroup_operator.sizing.limits import PROMPTS, Limit
 
 PREFILL, TIER = "prefill", "tier"
 MOST = 512
@@ -42,6 +42,27 @@ class MeasuredFigure:
         """The figure's error in words."""
         rates = f"{span(self.between)} tokens/s if one length is left out"
         return f"{rates}, requests are within {self.error:.0%} of the line"
+
+
+@dataclass(frozen=True, slots=True)
+class PromptsFit:
+    """The prompts that a replica keeps warm, against its KV cache."""
+
+    count: int
+    tokens: int
+    """Tokens of all of them."""
+    kv_tokens: int
+    """KV cache of the replica."""
+
+    @property
+    def share(self) -> float:
+        """Share of the KV cache that they take."""
+        return self.tokens / self.kv_tokens
+
+    @property
+    def fits(self) -> bool:
+        """True if the condition PromptsFit of the groups would be True."""
+        return self.share <= PROMPTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +90,8 @@ class SizeQuestion:
     """Figures of the question that were measured."""
     longest: int | None = None
     """Tokens of the longest request that engines take (max_model_len); None when none were given."""
+    prompts: PromptsFit | None = None
+    """The prompts of all groups on a replica; its `kv_tokens` are without those of others. None if nobody says."""
 
 
 @dataclass(frozen=True, slots=True)

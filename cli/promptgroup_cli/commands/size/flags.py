@@ -33,6 +33,8 @@ TURNS = 5
 TOKEN_BYTES = 4
 """Bytes of English text per token, with vocabularies of 100,000 tokens and more."""
 
+MOST_PROMPTS = 10_000
+"""Largest number of prompts on a replica."""
 MOST_GPUS = 1024
 """Largest tensor parallel size."""
 MOST_TOKENS = 10**12
@@ -44,12 +46,19 @@ OBSERVED = ("group", "revision", "kv_tokens", "prefill_rate", "prompt_tokens")
 DESCRIBED_ONLY = (
     *("tier", "trace", "measured", "gpu_hour", "gpu", "tp", "kv_dtype", "gpu_memory_utilization"),
     *("parameters", "active_parameters", "weights_gb"),
-    *("turn_tokens", "answer_tokens", "history_tokens", "sessions", "rate"),
+    *("turn_tokens", "answer_tokens", "history_tokens", "sessions", "rate", "prompts"),
 )
 """Flags that change nothing of what was observed."""
 OBSERVED_ONLY = ("group", "revision", "engine", "prometheus_token_file", "prometheus_ca_file")
 """Flags that say where an observed load is found."""
-DEFAULTS = {"engine": ENGINES[0], "tp": 1, "kv_dtype": "auto", "gpu_memory_utilization": kv.UTILIZATION, "tier": []}
+DEFAULTS = {
+    "engine": ENGINES[0],
+    "tp": 1,
+    "kv_dtype": "auto",
+    "gpu_memory_utilization": kv.UTILIZATION,
+    "tier": [],
+    "prompts": 1,
+}
 """Values of flags that are not given, where they have one."""
 
 
@@ -164,6 +173,13 @@ def _load_flags(parser: argparse.ArgumentParser) -> None:
         type=Path,
         metavar="FILE",
         help=f"file with the system prompt; {TOKEN_BYTES} bytes count as a token",
+    )
+    group.add_argument(
+        "--prompts",
+        type=whole_number(1, MOST_PROMPTS),
+        default=1,
+        metavar="N",
+        help="prompts of that length that every replica keeps warm: a host's own and those of its guests (default: 1)",
     )
     group.add_argument("--turn-tokens", type=_positive, metavar="N", help="new tokens in a request")
     group.add_argument("--answer-tokens", type=_positive, metavar="N", help="tokens of an answer")

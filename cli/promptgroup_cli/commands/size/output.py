@@ -5,11 +5,18 @@ import math
 from collections.abc import Iterator, Sequence
 
 from promptgroup_cli.base.text import columns, counted, duration, fact, facts
-from promptgroup_cli.commands.size.answer import MOST, SizeAnswer, SizeCase, SizeQuestion, longest_sessions
+from promptgroup_cli.commands.size.answer import (
+    MOST,
+    PromptsFit,
+    SizeAnswer,
+    SizeCase,
+    SizeQuestion,
+    longest_sessions,
+)
 from promptgroup_cli.forecast.forecast import Expectation
 from promptgroup_cli.forecast.measured import bounds
 from promptgroup_cli.forecast.tiers import TierRow
-from promptgroup_operator.sizing.limits import UTILISATION, Limit
+from promptgroup_operator.sizing.limits import PROMPTS, UTILISATION, Limit
 
 
 def table(answer: SizeAnswer) -> str:
@@ -28,7 +35,7 @@ def document(answer: SizeAnswer) -> str:
             "tensorParallelSize": question.engine.gpus,
             "kv": {
                 "bytesPerToken": question.engine.token_bytes,
-                "tokensPerReplica": question.replica.kv_tokens,
+                "tokensPerReplica": _kv_tokens(question),
                 "asComputed": question.reported.agrees if question.reported is not None else None,
                 "workingSetTokens": round(answer.working_set.sessions),
             },
@@ -38,6 +45,7 @@ def document(answer: SizeAnswer) -> str:
                 "requestsPerSecond": workload.rate,
                 "sessions": workload.sessions,
                 "promptTokens": workload.prefix,
+                "prompts": question.prompts.count if question.prompts is not None else 1,
                 "historyTokens": workload.history,
                 "turnTokens": workload.turn,
                 "answerTokens": workload.answer,
@@ -127,9 +135,10 @@ def _facts(answer: SizeAnswer) -> Iterator[str]:
     yield ""
     yield from fact(
         "KV cache",
-        f"{engine.token_bytes:,} bytes per token ({engine.kv_dtype}), "
-        f"{question.replica.kv_tokens:,} tokens per replica",
+        f"{engine.token_bytes:,} bytes per token ({engine.kv_dtype}), {_kv_tokens(question):,} tokens per replica",
     )
+    if question.prompts is not None and question.prompts.count > 1:
+        yield from fact("Prompts", _prompts(question.prompts))
     if shape.windowed:
         layers = shape.full + shape.windowed
         yield from fact("", f"{shape.windowed} of {layers} layers keep the last {shape.window:,} tokens of a session")
@@ -150,6 +159,20 @@ def _facts(answer: SizeAnswer) -> Iterator[str]:
             f"all {workload.sessions:,.0f} of that length are {longest.shares(held):,.1f} times the working set: "
             f"{_tokens(longest.tokens, engine.token_bytes)}",
         )
+
+
+def _kv_tokens(question: SizeQuestion) -> int:
+    """Return the KV cache of a replica, with what prompts of other groups take of it."""
+    return question.prompts.kv_tokens if question.prompts is not None else question.replica.kv_tokens
+
+
+def _prompts(prompts: PromptsFit) -> str:
+    """Return what the prompts of all groups take of a replica's cache, and what to do where that is too much."""
+    taken = f"{prompts.count:,} of them take {prompts.tokens:,} tokens of each replica ({prompts.share:.0%})"
+    if prompts.fits:
+        return f"{taken}; more than {PROMPTS:.0%} would leave sessions too little (PromptsOutgrowCache)"
+    out = "keep each on fewer replicas (spec.placement), or use more hosts"
+    return f"{taken}, and more than {PROMPTS:.0%} leaves sessions too little (PromptsOutgrowCache): {out}"
 
 
 def _tokens(count: float, item: int) -> str:

@@ -2,11 +2,12 @@
 
 import argparse
 import math
+from dataclasses import replace
 from pathlib import Path
 
 from promptgroup_cli.base import bounded_json
 from promptgroup_cli.base.bounded_json import JsonError
-from promptgroup_cli.commands.size.answer import PREFILL, TIER, MeasuredFigure, SizeQuestion
+from promptgroup_cli.commands.size.answer import PREFILL, TIER, MeasuredFigure, PromptsFit, SizeQuestion
 from promptgroup_cli.commands.size.flags import TOKEN_BYTES, TURNS
 from promptgroup_cli.forecast import kv, measured
 from promptgroup_cli.forecast.catalogue import MODELS, SIXTEEN_BITS, KnownModel, model
@@ -48,6 +49,8 @@ def from_flags(arguments: argparse.Namespace) -> SizeQuestion:
     )
     workload = _workload(arguments, assumed)
     one, reported = _replica(engine, arguments, assumed)
+    prompts = PromptsFit(arguments.prompts, arguments.prompts * workload.prefix, one.kv_tokens)
+    one = _beside_prompts(one, workload, arguments.prompts)
     _check(workload, one)
     if arguments.max_model_len is not None:
         _check_longest(arguments.max_model_len, workload, one)
@@ -74,6 +77,7 @@ def from_flags(arguments: argparse.Namespace) -> SizeQuestion:
         gpu_hour=arguments.gpu_hour,
         measured=tuple(used),
         longest=arguments.max_model_len,
+        prompts=prompts,
     )
 
 
@@ -214,6 +218,22 @@ def _workload(arguments: argparse.Namespace, assumed: list[str]) -> Workload:
         turn=arguments.turn_tokens,
         answer=arguments.answer_tokens,
     )
+
+
+def _beside_prompts(one: ReplicaForecast, workload: Workload, prompts: int) -> ReplicaForecast:
+    """Return a replica whose KV cache holds the prompts of other groups as well.
+
+    Raises:
+        ValueError: they leave no room.
+    """
+    left = one.kv_tokens - (prompts - 1) * workload.prefix
+    if left <= workload.prefix:
+        raise ValueError(
+            f"--prompts {prompts}: {prompts * workload.prefix:,} tokens of prompts leave no room in the "
+            f"{one.kv_tokens:,} tokens of KV cache of a replica: keep each on fewer replicas (spec.placement), or use "
+            "more hosts"
+        )
+    return replace(one, kv_tokens=left)
 
 
 def _check(workload: Workload, one: ReplicaForecast) -> None:

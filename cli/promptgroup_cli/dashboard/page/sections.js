@@ -101,7 +101,9 @@ function showGroups(view) {
 
 function showTitle(group, view) {
   say(byId("group-title"), group.label);
-  say(byId("group-model"), [group.model, ...group.aliases].join(", also "));
+  const host = group.host ? [`on replicas of ${group.host}`] : [];
+  const guests = group.guests.length ? [`serves ${group.guests.join(", ")}`] : [];
+  say(byId("group-model"), [[group.model, ...group.aliases].join(", also "), ...host, ...guests].join("; "));
   show(byId("group-state"), [group.state, group.reason], () =>
     [pill(group.state), group.reason ? make("span", { class: "soft" }, ` ${group.reason}`) : null].filter(Boolean));
   const figures = [[`Found in cache, ${span(view.window)}`, percent(group.hitRate)], [`Found in cache, ${span(view.statusWindow)}`, percent(group.statusHitRate, 0)],

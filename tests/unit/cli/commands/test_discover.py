@@ -258,3 +258,40 @@ def test_a_group_of_a_text_behind_a_time_says_that_clients_must_move_it():
         "support", "llama", SamplePrompt("Be brief.", "", moved=True)
     )
     assert "once their clients move it" not in manifest("support", "llama", SamplePrompt("Be brief.", ""))
+
+
+def hosted(kube, *groups, **told):
+    """Routers that answer so, in a namespace with these groups."""
+    routers(kube, **told)
+    before = kube.serve
+
+    def serve(method, path):
+        if "/promptgroups" in path:
+            return Answer(200, json.dumps({"metadata": {"resourceVersion": "1"}, "items": list(groups)}).encode())
+        return before(method, path)
+
+    kube.serve = serve
+
+
+POOL = {"metadata": {"name": "pool", "namespace": "chat"}, "spec": {"model": "llama", "engine": {"image": "x"}}}
+
+
+def test_where_a_host_exists_a_guest_is_proposed(kube, command):
+    hosted(kube, POOL, r1=saw(RULES, RULES, keeps=9000))
+    made = yaml.safe_load(command("discover", "--write", "-")[1])
+    assert made["spec"]["engineFrom"] == {"promptGroup": "pool"}
+    assert set(made["spec"]) == {"engineFrom", "prompt"}
+    PromptGroupSpec.model_validate(made["spec"])
+    hosted(kube, r1=saw(RULES, keeps=9000))
+    assert "engine" in yaml.safe_load(command("discover", "--write", "-")[1])["spec"]
+    assert yaml.safe_load(command("discover", "--write", "-", "--host", "other")[1])["spec"]["engineFrom"] == {
+        "promptGroup": "other"
+    }
+
+
+def test_all_prompts_are_written_with_names_of_their_own(kube, command):
+    hosted(kube, POOL, r1=saw(RULES, OTHER, keeps=9000))
+    made = list(yaml.safe_load_all(command("discover", "--all", "--name", "prompt", "--write", "-")[1]))
+    assert sorted(each["spec"]["prompt"]["system"] for each in made) == sorted((RULES, OTHER))
+    assert len({each["metadata"]["name"] for each in made}) == 2
+    assert all(each["metadata"]["name"].startswith("prompt-") for each in made)

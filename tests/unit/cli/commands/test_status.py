@@ -120,6 +120,14 @@ def test_the_aliases_of_a_model_are_told():
     assert json.loads(document([found]))["groups"][0]["modelAliases"] == ["gpt-4o", "l8"]
 
 
+def test_the_host_of_a_guest_is_told():
+    group = promptgroup("support")
+    group["spec"]["engineFrom"] = {"promptGroup": "pool"}
+    found = group_status(group, None, ())
+    assert "a guest on replicas of PromptGroup pool" in " ".join(table([found], namespaces=False).split())
+    assert json.loads(document([found]))["groups"][0]["engineFrom"] == "pool"
+
+
 def test_a_number_that_is_held_is_told_once():
     group = promptgroup("support", condition("ScalingActive", "False", "FailedGetMetrics", "held at 3"))
     group["spec"]["sizing"] = {"minReplicas": 2, "maxReplicas": 8}

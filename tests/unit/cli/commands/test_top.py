@@ -128,6 +128,14 @@ def test_a_line_a_group_and_a_line_a_replica():
     assert lines[6].split() == ["chat/support/78aace27/0", "3", "200", "ms", "4", "31%"]
 
 
+def test_guests_stand_with_their_host():
+    states = {"chat/pool": TopState(True, "3/3"), "chat/returns": TopState(True, "2/3", host="pool")}
+    lines = table(look({}, states)).splitlines()
+    assert lines[2].endswith("REPLICAS OF")
+    assert [line.split()[-1] for line in lines[3:5]] == ["-", "pool"]
+    assert [each["engineFrom"] for each in json.loads(document(look({}, states)))["groups"]] == [None, "pool"]
+
+
 def test_groups_that_routers_do_not_know_and_groups_that_no_cluster_was_asked_of():
     lines = table(look({"chat/support": TopRates()}, {"chat/new": TopState(False, "")}, routers=1)).splitlines()
     assert lines[0].endswith("1 router")
@@ -158,6 +166,7 @@ def test_the_document_is_one_line_with_everything():
             "group": "chat/support",
             "ready": True,
             "warm": "1/2",
+            "engineFrom": None,
             "requestsPerSecond": 12.34,
             "hitRate": 0.954,
             "statusHitRate": 0.92,

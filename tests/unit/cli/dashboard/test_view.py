@@ -213,3 +213,17 @@ def test_before_the_page_began_a_prometheus_is_believed(dashboard):
     series = shown(dashboard, "chat/support", past=past)["group"]["series"]
     assert (series["hitRate"][:2], {len(each) for each in series.values()}) == ([0.5, 0.6], {61})
     assert len(shown(dashboard, "chat/code", past=past)["group"]["series"]["at"]) == 59
+
+
+def test_a_guest_stands_with_its_host(dashboard):
+    frame = dashboard.frame()
+    groups = [
+        {**group, "spec": {**group["spec"], "engineFrom": {"promptGroup": "support"}}}
+        if group["metadata"]["name"] == "write"
+        else group
+        for group in frame.reading.cluster.groups
+    ]
+    hosted = replace(frame.reading, cluster=replace(frame.reading.cluster, groups=groups))
+    found = view(replace(frame, reading=hosted), "chat/support")
+    assert {row["name"]: row["host"] for row in found["groups"] if row["host"]} == {"write": "support"}
+    assert (found["group"]["host"], found["group"]["guests"]) == (None, ["write"])

@@ -1,6 +1,7 @@
 from datetime import timedelta
 
-from promptgroup_cli.rehearsal import simulate
+from promptgroup_cli.rehearsal import report, simulate
+from promptgroup_cli.rehearsal.manifest import Wanted
 from promptgroup_cli.rehearsal.simulated_cluster import SimulatedPace
 from promptgroup_cli.rehearsal.simulated_guest import HOST_REPLICAS, SimulatedGuest
 from promptgroup_operator.guests import host
@@ -36,3 +37,10 @@ def test_a_release_ends_after_its_steps_and_its_wait():
     assert last.at - builders.NOW == timedelta(minutes=15)
     phases = {each["fingerprint"]: each["phase"] for each in last.world.group.status["revisions"]}
     assert phases == {builders.FINGERPRINT: "Retired", new.fingerprint: "Serving"}
+
+
+def test_what_a_release_takes_of_the_cache_is_told():
+    old, new = (Wanted(guest(), builders.text(text), (), ()) for text in ("a" * 400, "b" * 800))
+    told = " ".join(report.heading(old, new, PACE))
+    assert "about 200 tokens of KV cache on each of these replicas, and 100 for the prompt before" in told
+    assert "for the prompt before" not in " ".join(report.heading(None, new, PACE))

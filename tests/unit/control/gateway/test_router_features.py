@@ -1,8 +1,10 @@
 import pytest
 
+from promptgroup_operator.api.gateway import FailureMode
 from promptgroup_operator.api.prompt_group import EngineSpec, PromptGroupSpec, RoutingSpec
 from promptgroup_operator.gateway.router_features import decide
 from promptgroup_operator.plan import plan
+from promptgroup_operator.world.snapshot import Host
 from support.builders import NOW, group, pod, revision, world
 
 TLS = {"caFrom": {"configMapKeyRef": {"name": "ca", "key": "ca.crt"}}}
@@ -76,3 +78,12 @@ def test_the_condition_of_a_pass():
     todo = plan.decide(world([revision(pods=[pod("a", 0)])], of=of), NOW)
     (condition,) = (each for each in todo.status["conditions"] if each["type"] == "GatewayLimits")
     assert (condition["status"], condition["reason"]) == ("True", "FeaturesOfRouter")
+
+
+def test_a_guest_is_told_what_the_gateway_of_its_host_does_not_do():
+    spec = group(**NAMED["responses"], access={"type": "APIKey", "apiKey": {"secrets": ["keys"]}}).spec
+    assert decide(spec, Host("pool")) is None
+    closed = decide(spec, Host("pool", gateway=FailureMode.FAIL_CLOSE))
+    assert "spec.responses" in closed.message
+    assert "spec.access" not in closed.message
+    assert "spec.access (while no picker answers" in decide(spec, Host("pool", gateway=FailureMode.FAIL_OPEN)).message

@@ -56,3 +56,20 @@ def test_the_clients_of_guests_are_a_part_of_their_hosts_load():
     clients = ScrapedLoad(engines, routers).load(here, now).clients
     assert (clients.requests, clients.sessions, clients.session_tokens, clients.held) == (2, 8, 200, 2)
     assert clients.declared_tokens == 198
+
+
+def test_a_guests_load_is_what_routers_count_of_it():
+    engines, routers = EngineHistory(), RouterHistory()
+    here = replace(load_subject(KEY, revision(pods=[pod("p0")]), VLLM), is_guest=True)
+    source = ScrapedLoad(engines, routers)
+    assert source.load(here, NOW).stale  # nobody was read
+    for seconds, tokens in ((0, 0), (60, 6000)):
+        now = NOW + timedelta(seconds=seconds)
+        stocks = {
+            short(FINGERPRINT): RevisionGauges(prompt_tokens=tokens, looked_up_tokens=tokens, cached_tokens=tokens / 2)
+        }
+        counted = {short(FINGERPRINT): {StratumKey(): Stratum(tokens / 100)}}
+        routers.add("r", {KEY: RouterCounts({}, counted, stocks)}, now)
+    assert source.load(here, now).engines.hit_rate == 0.5
+    other = replace(here, key=Key("chat", "idle"))
+    assert source.load(other, now).engines.queries == 0

@@ -8,7 +8,7 @@ from promptgroup_operator.load import promql
 from promptgroup_operator.world.engine_facts import Measured
 from promptgroup_operator.world.load import PromptDrift
 from promptgroup_operator.world.samples import Histogram
-from promptgroup_operator.world.snapshot import Key, Spent
+from promptgroup_operator.world.snapshot import GuestSubject, Key, Spent
 from support.builders import NOW, ago
 
 KNOWN = Measured(400_000, 9000, 96)
@@ -40,14 +40,14 @@ def test_what_an_engine_does_not_tell_is_not_asked():
 def test_a_selector_is_in_every_query():
     every = [
         *promql.engine_queries(VLLM, "chat", "d", 'cluster="eu"'),
-        *promql.router_queries(Key("chat", "s"), "aa", (), 'cluster="eu"'),
+        *promql.router_queries([GuestSubject(Key("chat", "s"), "aa", 0)], (), 'cluster="eu"'),
     ]
     for text in (each.text() for each in every):
         assert text.count('cluster="eu"') == text.count("{")
 
 
 def test_first_tokens_are_asked_for_of_answers_that_are_streamed():
-    (_, first) = [each.text() for each in promql.router_queries(Key("chat", "s"), "aa")]
+    (_, first) = [each.text() for each in promql.router_queries([GuestSubject(Key("chat", "s"), "aa", 0)])]
     assert (
         'revision_first_token_seconds_bucket{namespace=~"chat",group="chat/s",revision="aa",streamed="true"}[' in first
     )
@@ -173,7 +173,7 @@ def test_the_newest_sample():
 
 
 def test_series_of_routers_count_by_the_namespace_of_their_target():
-    for query in promql.router_queries(Key("chat", "s"), "aa", ["gateway"]):
+    for query in promql.router_queries([GuestSubject(Key("chat", "s"), "aa", 0)], ["gateway"]):
         text = query.text()
         assert text.count('namespace=~"chat|gateway",group="chat/s"') == text.count("{")
 
@@ -199,3 +199,10 @@ def test_values_over_time_are_read_without_those_that_are_not_finite():
 def test_what_is_no_answer_over_time_is_refused(result):
     with pytest.raises((ValueError, TypeError, KeyError, IndexError)):
         promql.parse_range(result)
+
+
+def test_guests_are_asked_for_together():
+    guests = [GuestSubject(Key("chat", "a.b"), "aa", 0), GuestSubject(Key("chat", "c"), "bb", 0)]
+    text = promql.router_queries(guests)[0].text()
+    assert 'group=~"chat/a[.]b|chat/c",revision=~"aa|bb"' in text
+    assert "promptgroup_router_slot_cached_tokens_total" in text

@@ -82,6 +82,16 @@ def test_what_a_router_has_at_the_moment_is_read():
     assert (found.near_misses, found.near_miss_offset) == (5, 120)
 
 
+def test_what_was_found_is_added_up_over_the_slots_of_a_revision():
+    metrics = Metrics()
+    metrics.revision_answer_tokens.add("chat/support", "aa", amount=20)
+    for slot, found in (("0", 90), ("1", 30)):
+        metrics.slot_prompt_tokens.add("chat/support", "aa", slot, amount=100)
+        metrics.slot_cached_tokens.add("chat/support", "aa", slot, amount=found)
+    stocks = parse(metrics.text(), everybody)[KEY].stocks
+    assert stocks == {"aa": RevisionGauges(answer_tokens=20, looked_up_tokens=200, cached_tokens=120)}
+
+
 GAUGES = {
     "revision_sessions": "sessions",
     "revision_session_tokens": "session_tokens",

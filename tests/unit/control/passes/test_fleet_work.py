@@ -136,3 +136,25 @@ def test_a_turn_of_the_queue_costs_as_much_among_many_keys_as_among_few(monkeypa
             queue.done(queue.take(), LAST_RETRY)
         costs[groups] = len(asked)
     assert costs[2000] == costs[20]
+
+
+@pytest.mark.heavy
+def test_two_hundred_guests_on_eight_replicas_ask_for_nothing_at_rest(monkeypatch):
+    guests, replicas = 200, 8
+    with closing(CountedFleet(monkeypatch)) as fleet:
+        fleet.create_guests(guests, replicas)
+        fleet.run(30)
+        fleet.warm_all()
+        fleet.run(30)
+        fleet.warm_all()
+        fleet.run(90)
+        routed = [fleet.routed(Key(SPACE, f"guest-{number + 1:03}")) for number in range(guests)]
+        assert all(len(pods) == replicas for pods in routed)
+        assert sum(kind in ("Pod", "Deployment") for kind, _ in fleet.objects) == replicas + 1
+        assert fleet.calls["write"] <= 16 * guests
+        fleet.calls.clear()
+        fleet.passes.clear()
+        fleet.run(120)
+        assert set(fleet.passes.values()) <= {2, 3}
+        assert len(fleet.passes) == guests + 1
+        assert fleet.calls == {}

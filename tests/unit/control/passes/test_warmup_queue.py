@@ -1,3 +1,4 @@
+from dataclasses import replace
 from datetime import timedelta
 
 from promptgroup_contract.table import Prompt
@@ -155,3 +156,14 @@ def test_a_namespace_whose_engines_hang_leaves_workers_for_all_others():
     turns.want(Key("sales", "support"), [a_job("a")], NOW)
     turns.want(SMALL, [a_job("b")], NOW)
     assert {key.namespace for key, _ in take_all(turns)} == {"sales", "chat"}
+
+
+def test_the_guest_with_the_most_traffic_comes_first_and_idle_ones_take_turns():
+    turns = WarmupQueue(1)
+    for name, traffic in (("idle", 0.0), ("calm", 1.0), ("hot", 9.0), ("rare", 0.0)):
+        turns.want(Key("chat", name), [replace(a_job("pool-0", cohort=name), traffic=traffic)], NOW)
+    order = []
+    while (turn := turns.take(NOW)) is not None:
+        order.append(turn[0].name)
+        turns.finished(*turn, NOW, warm=True)
+    assert order == ["hot", "calm", "idle", "rare"]

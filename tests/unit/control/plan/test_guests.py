@@ -205,3 +205,16 @@ def test_what_engines_need_is_told_by_the_host_alone():
     model.settle()
     assert references.references(model.world().group.spec) == []
     assert "CachePoolReady" not in {each["type"] for each in model.status["conditions"]}
+
+
+def test_behind_a_gateway_a_replica_is_offered_once_gateways_know_of_it():
+    model = GuestModel([builders.pod("a", 0)], host_spec=builders.spec(gateway={}))
+    model.settle()
+    assert model.ready() == {"a"}
+    model.pods = [*model.pods, replace(builders.pod("b", 1), ready_since=model.now)]
+    model.step()
+    model.step()
+    assert model.ready() == {"a"}
+    model.now += timedelta(seconds=5)
+    model.settle()
+    assert model.ready() == {"a", "b"}

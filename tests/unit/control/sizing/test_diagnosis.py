@@ -146,3 +146,19 @@ def test_what_stands_while_nobody_asks_has_the_status_that_it_had():
     }
     assert STANDING.keys() - told.keys() == {"CarriedByTier"}
     assert STANDING["CarriedByTier"] is True
+
+
+def a_guest(hit_rate: float, evicted: float):
+    """The load of a guest whose replicas had evicted so many tokens a second of what its requests brought."""
+    plain = load(hit_rate=hit_rate)
+    clients = replace(plain.clients, evicted=(evicted, 0.0, 0.0, 0.0, 0.0))
+    return replace(plain, clients=clients, is_guest=True)
+
+
+def test_a_guest_thrashes_if_what_it_misses_was_evicted_and_is_told_whose_prompts_fill_the_cache():
+    missing = a_guest(0.6, 0.0).engines.queries * 0.3
+    thrashing = diagnose(a_guest(0.6, missing), None, "", "the prompts of 50 groups take 9 of 10 tokens")
+    assert (thrashing.status, thrashing.reason) == (False, "Thrashing")
+    assert thrashing.message.endswith("On the fullest replica the prompts of 50 groups take 9 of 10 tokens")
+    assert diagnose(a_guest(0.6, missing / 10), None, "").reason == "Unexplained"
+    assert diagnose(a_guest(0.96, 0.0), None, "").reason == HEALTHY

@@ -246,3 +246,19 @@ def test_a_greatest_length_that_the_load_or_the_cache_exceeds_is_refused(size, l
     status, _, error = size(max_model_len=length)
     assert status == 2
     assert said in error
+
+
+def test_prompts_of_guests_take_the_room_of_sessions(size):
+    alone, crowded = sized(size(output="json")), sized(size(output="json", prompts=40))
+    assert (alone["workload"]["prompts"], crowded["workload"]["prompts"]) == (1, 40)
+    assert crowded["kv"]["tokensPerReplica"] == alone["kv"]["tokensPerReplica"]
+    assert crowded["expected"]["kvUse"] > alone["expected"]["kvUse"]
+    text = " ".join(size(prompts=100)[1].split())
+    assert "100 of them take 300,000 tokens of each replica" in text
+    assert "leaves sessions too little (PromptsOutgrowCache)" in text
+
+
+def test_prompts_that_fill_the_cache_are_refused(size):
+    status, _, error = size(prompts=1000)
+    assert status == 2
+    assert "--prompts 1000: 3,000,000 tokens of prompts leave no room" in error
