@@ -60,6 +60,8 @@ ANNOTATION_SETTINGS: Final = "promptgroup.dev/engine-settings"
 """Digest of the template that the pod was made from. Pods with the same digest differ in nothing but their prompt."""
 ANNOTATION_CREDENTIAL: Final = "promptgroup.dev/credential"
 """Secret and key (`name/key`) of the credential that the pod's engine asks for; absent where it asks for none."""
+ANNOTATION_RANKS: Final = "promptgroup.dev/data-parallel-size"
+"""Number of data-parallel ranks that the pod's engine has, each with a KV cache of its own; absent for one."""
 ANNOTATION_ENGINE_TLS: Final = "promptgroup.dev/engine-tls"
 """Authorities and server name by which the pod's engine is verified (`ConfigMap/name/key/server-name`), absent where it
 serves plain HTTP."""
@@ -106,9 +108,13 @@ HEADER_CLIENT: Final = "sec-promptgroup-client"
 HEADER_ADMIN_TOKEN: Final = "x-promptgroup-admin-token"  # noqa: S105 - a header's name
 """Sent to admin ports with what changes state. The API server's proxy passes it on, and `authorization` not."""
 
+HEADER_RANK: Final = "x-data-parallel-rank"
+"""Names the data-parallel rank of an engine that a request runs on; vLLM and SGLang read it."""
+
 # --- Response headers --------------------------------------------------------------------------------------
 HEADER_SERVED_BY: Final = "x-promptgroup-served-by"
-"""`namespace/group/revision/slot` of the replica that answered; group `-` when nothing matched."""
+"""`namespace/group/revision/slot` of the replica that answered, and `.rank` where its engine has data-parallel ranks;
+group `-` when nothing matched."""
 HEADER_REVISION: Final = "x-promptgroup-revision"
 """Short fingerprint of the request's own revision, which a replica of another revision may have served."""
 HEADER_CACHE_MISS: Final = "x-promptgroup-cache-miss"

@@ -24,6 +24,7 @@ from promptgroup_contract.table import (
     Revision,
     RoutingTable,
     Sharing,
+    Slot,
     SlotState,
     TimeLimits,
 )
@@ -33,7 +34,7 @@ from promptgroup_router.base.steps import at_once
 from promptgroup_router.rings.age import Age, by_age
 from promptgroup_router.rings.aliases import AliasConflict, Aliases, settle
 from promptgroup_router.rings.claims import Claim, Claims
-from promptgroup_router.rings.ids import MemberId, PrefixKey, member_id
+from promptgroup_router.rings.ids import MemberId, PrefixKey, member_id, place_name, ring_place
 from promptgroup_router.rings.names import NameConflict, NameKeepers
 from promptgroup_router.rings.ring import NO_SLOTS, Ring, preference, ring_of
 
@@ -45,7 +46,7 @@ _NO_TABLE = RoutingTable()
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A slot that can be routed to."""
+    """A slot that can be routed to, or one data-parallel rank of the engine there."""
 
     id: MemberId
     group: str
@@ -58,11 +59,24 @@ class Member:
     """Secret and key (`name/key`) of what its engine asks for; the Secret is in the group's namespace."""
     tls: EngineTls | None = None
     """The rule by which its engine is verified; None where it serves plain HTTP."""
+    rank: int | None = None
+    """Data-parallel rank, which has a KV cache of its own; None for an engine that has none."""
+    slot_id: MemberId = field(init=False, compare=False)
+    """The id without the rank: the key of health records, since the ranks of an engine die together."""
     label: str = field(init=False, compare=False)
     """The id with a short fingerprint, for clients and logs."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "label", f"{self.group}/{short_form(self.fingerprint)}/{self.slot}")
+        object.__setattr__(
+            self, "label", f"{self.group}/{short_form(self.fingerprint)}/{place_name(self.slot, self.rank)}"
+        )
+        slot_id = self.id if self.rank is None else member_id(self.group, self.fingerprint, self.slot)
+        object.__setattr__(self, "slot_id", slot_id)
+
+    @property
+    def place(self) -> int:
+        """Its number on the ring."""
+        return ring_place(self.slot, self.rank)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +100,8 @@ class Candidates:
     """Rules by which answers are kept; None if they are not."""
     settings: str = ""
     """Digest of the engine settings; empty while they are unknown, or differ between replicas."""
+    unranked: frozenset[str] = frozenset()
+    """APIs for which engines with data-parallel ranks choose the rank themselves; empty where none has any."""
     draining: tuple[Member, ...] = ()
     """Members that finish what they have: only what continues a response that they hold goes there."""
     rules: CallerRules = NO_RULES
@@ -106,7 +122,7 @@ class Candidates:
         set_(self, "members", self.ready + self.lent)
         set_(self, "by_id", {member.id: member for member in self.members})
         on_ring = bool(self.ring)
-        set_(self, "_by_slot", {member.slot: member for member in self.ready} if on_ring else {})
+        set_(self, "_by_slot", {member.place: member for member in self.ready} if on_ring else {})
         # by id, because slots of several revisions share numbers; a replica that comes or goes moves only its own keys
         rest = self.lent if on_ring else self.members
         set_(self, "_without_ring", (rest, tuple(member.id.encode() for member in rest)))
@@ -342,13 +358,13 @@ def _lending_key(group: Group, revision: Revision) -> _LendingKey | None:
 
 
 def _members(group: Group, revision: Revision, state: SlotState) -> Generator[None, None, dict[int, Member]]:
-    """Return slot → member, for the slots in this state, made one in each step."""
+    """Return place on the ring → member, for the slots in this state and their ranks, made one in each step."""
     label = f"{group.namespace}/{group.name}"
     members = {}
     for slot in revision.slots:
-        if slot.state is state:
-            members[slot.index] = Member(
-                id=member_id(label, revision.fingerprint, slot.index),
+        for rank in ranks_of(slot) if slot.state is state else ():
+            members[ring_place(slot.index, rank)] = Member(
+                id=member_id(label, revision.fingerprint, slot.index, rank),
                 group=label,
                 fingerprint=revision.fingerprint,
                 slot=slot.index,
@@ -356,9 +372,20 @@ def _members(group: Group, revision: Revision, state: SlotState) -> Generator[No
                 incarnation=slot.incarnation,
                 credential=slot.credential,
                 tls=slot.tls,
+                rank=rank,
             )
             yield
     return members
+
+
+def ranks_of(slot: Slot) -> Sequence[int | None]:
+    """Return the ranks of a slot's engine; None alone where it has one cache."""
+    return range(slot.ranks) if slot.ranks > 1 else (None,)
+
+
+def places_of(revision: Revision) -> dict[int, Slot]:
+    """Return place on the ring → its slot, for every slot whatever its state, and each of its ranks."""
+    return {ring_place(slot.index, rank): slot for slot in revision.slots for rank in ranks_of(slot)}
 
 
 def _build_group(
@@ -426,12 +453,13 @@ def _revision_candidates(
         policy=group.policy,
         load_factor_percent=group.load_factor_percent,
         # every slot, whatever its state: the keys of an absent one go to the next and come back with it
-        ring=ring_of(frozenset(slot.index for slot in revision.slots)),
+        ring=ring_of(frozenset(places_of(revision))),
         ready=ready,
         lent=lent,
         time_limits=group.time_limits,
         responses=group.responses,
         settings=revision.engine.settings,
+        unranked=revision.engine.unranked,
         draining=tuple(at_once(_members(group, revision, SlotState.DRAINING)).values()),
         rules=group.callers,
         access=group.access,
@@ -556,6 +584,7 @@ def _model_candidates(
         load_factor_percent=LOAD_FACTOR_PERCENT,
         ring=NO_SLOTS,
         ready=tuple(lending or others),
+        unranked=frozenset().union(*(revision.candidates.unranked for revision in revisions)),
         draining=tuple(member for revision in revisions for member in revision.candidates.draining),
         rules=_unmatched_rules([group.group.callers for group in groups]),
         access=access,

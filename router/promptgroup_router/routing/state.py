@@ -164,7 +164,7 @@ class RouterState:
         self.loaded = True
         self.confirmed = now
         pools = [revision.candidates for group in view.groups for revision in group.revisions]
-        self.health.keep({member.id for pool in pools for member in pool.ready})
+        self.health.keep({member.slot_id for pool in pools for member in pool.ready})
         self.balancer.install(view, now)
         metrics = self.metrics
         metrics.table_info.replace({(table.version, source): 1})
@@ -232,11 +232,15 @@ class RouterState:
                     place = member.group, revision.short, str(member.slot)
                     process = member.id, member.incarnation
                     in_flight[place] = 0
-                    slot_sessions[place], slot_tokens[place] = self.balancer.sessions.of_process(process)
+                    count, held = self.balancer.sessions.of_process(process)
+                    # of all ranks together: a slot leaves with all of them
+                    slot_sessions[place] = slot_sessions.get(place, 0) + count
+                    slot_tokens[place] = slot_tokens.get(place, 0) + held
                     yield
         for member_id, load in self.balancer.loads.items():
             parts = member_parts(member_id)
-            in_flight[parts.group, parts.revision, str(parts.slot)] = load
+            place = parts.group, parts.revision, str(parts.slot)
+            in_flight[place] = in_flight.get(place, 0) + load
         for waiter in self.admission_queue:
             if waiter.revision in waiting:
                 waiting[waiter.revision] += 1

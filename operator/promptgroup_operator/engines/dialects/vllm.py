@@ -62,6 +62,7 @@ _SETS_UP = re.compile(rf"{_TRANSFER}(\..+)?|--kv-offloading-(size|backend)")
 
 METRICS = MetricNames(
     path="/metrics",
+    rank_label="engine",
     queries=("vllm:prefix_cache_queries_total", "vllm:gpu_prefix_cache_queries_total"),
     hits=("vllm:prefix_cache_hits_total", "vllm:gpu_prefix_cache_hits_total"),
     tier_hits=("vllm:external_prefix_cache_hits_total",),
@@ -100,7 +101,7 @@ def _tiers(spec: PromptGroupSpec) -> PodParts:
 
 def _offload(spec: PromptGroupSpec, offload: OffloadSpec) -> PodParts:
     # a replica of vLLM allocates it once for each data-parallel engine
-    share = sizes.parse(offload.memory) // number(spec.engine.args, ("--data-parallel-size", "-dp"))
+    share = sizes.parse(offload.memory) // (spec.engine.data_parallel_size or _ranks(spec.engine.args))
     # vLLM keeps it in files there, and exits where they do not fit
     shared = f"{(sizes.parse(offload.memory) >> 30) + SHARED_MEMORY_SPARE}Gi"
     if offload.claim_name is None:
@@ -174,7 +175,7 @@ def _manual_setting(engine: EngineSpec) -> str:
 def _manual_tier(engine: EngineSpec, setting: str) -> ManualTier | None:
     # a connector that hands KV from a prefill engine to a decode engine keeps none, so it is no tier
     values = dict(values_of(engine.args))
-    copies = number(engine.args, ("--data-parallel-size", "-dp"))
+    copies = engine.data_parallel_size or _ranks(engine.args)
     if "--kv-offloading-size" in values:
         # with LMCache as its backend, the memory is that of LMCache's server
         native = values.get("--kv-offloading-backend", "native") == "native"
@@ -189,6 +190,10 @@ def _manual_tier(engine: EngineSpec, setting: str) -> ManualTier | None:
     to_use = extra.get("cpu_bytes_to_use")
     is_size = connectors == ["OffloadingConnector"] and isinstance(to_use, int | str)
     return ManualTier(setting, int(decimal(str(to_use))) * copies if is_size else 0)
+
+
+def _ranks(args: Sequence[str]) -> int:
+    return number(args, ("--data-parallel-size", "-dp"))
 
 
 def _transfer_config(args: Sequence[str]) -> dict[str, Any]:
@@ -247,6 +252,9 @@ VLLM = Dialect(
         }
     ),
     caching_off_parts=PodParts(args=(_CACHING_OFF,)),
+    rank_flag="--data-parallel-size",
+    unranked=frozenset(("responses",)),  # seen with 0.32; the source of 0.33 reads the header field there, too
+    ranked_since=(0, 33),
     image="vllm/vllm-openai",
     tiers_since=(0, 22),
     tiers=_tiers,

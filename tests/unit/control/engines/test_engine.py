@@ -84,7 +84,7 @@ class Replying(EngineClient):
         self.chats, self.metrics, self.now = list(chats), metrics, 0.0
         self.queries = self.hits = 0
 
-    def _request(self, method, address, path, body, *, seconds, limit):
+    def _request(self, method, address, path, body, *, seconds, limit, rank=None):
         if path == "/metrics":
             counters = f"vllm:prefix_cache_queries_total {self.queries}\nvllm:prefix_cache_hits_total {self.hits}\n"
             return (self.metrics + counters).encode()
@@ -177,7 +177,7 @@ class Speaking(EngineClient):
         super().__init__()
         self.pages, self.usages, self.state = list(pages), list(usages), state
 
-    def _request(self, method, address, path, body, *, seconds, limit):
+    def _request(self, method, address, path, body, *, seconds, limit, rank=None):
         if path in (SGLANG.metrics.path, TENSORRT_LLM.metrics.path):
             page = self.pages.pop(0) if len(self.pages) > 1 else self.pages[0]
             return (page or "").encode()
@@ -326,7 +326,7 @@ class Pooled(EngineClient):
         super().__init__()
         self.chats, self.queries, self.hits, self.tiered = list(chats), 0, 0, 0
 
-    def _request(self, method, address, path, body, *, seconds, limit):
+    def _request(self, method, address, path, body, *, seconds, limit, rank=None):
         if path == "/metrics":
             counters = (
                 f"vllm:prefix_cache_queries_total {self.queries}\nvllm:prefix_cache_hits_total {self.hits}\n"

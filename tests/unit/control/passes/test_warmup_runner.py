@@ -30,7 +30,7 @@ class Engines:
         self.asked.append(container)
         return self
 
-    def prove(self, address, dialect, model, prompt):
+    def prove(self, address, dialect, model, prompt, rank=None):
         if isinstance(self.answer, Exception):
             raise self.answer
         return self.answer
