@@ -59,7 +59,7 @@ _METRICS = {
 class Engine:
     """Submit requests with `generate`; `run` must run meanwhile."""
 
-    def __init__(self, flags: Flags, knobs: Knobs) -> None:
+    def __init__(self, flags: Flags, knobs: Knobs, rank: int = 0) -> None:
         self._cache = KVCache(flags.blocks, flags.block_size, caching=flags.prefix_caching, behind=flags.tier_blocks)
         self._scheduler = Scheduler(self._cache, knobs.cost, flags.limits)
         self._scale = knobs.time_scale
@@ -72,7 +72,8 @@ class Engine:
             waiting=lambda: len(self._scheduler.waiting),
             usage=lambda: self._cache.usage,
         )
-        self.metrics = _METRICS[flags.speech](flags, gauges)
+        self.metrics = _METRICS[flags.speech](flags, gauges, rank)
+        self._stopped = False
 
     @property
     def load(self) -> int:
@@ -82,6 +83,10 @@ class Engine:
     def reset_prefix_cache(self) -> bool:
         """Forget all prefixes; False while a request runs."""
         return self._cache.reset()
+
+    def stop(self) -> None:
+        """Compute nothing any more, as a process that was killed: requests hang."""
+        self._stopped = True
 
     def abort(self) -> None:
         """End every request with what it has so far, as an engine does that stops."""
@@ -121,7 +126,7 @@ class Engine:
         """Step while there is work, sleep while there is none; ends by cancellation."""
         end = time.monotonic()
         while True:
-            step = self._scheduler.schedule(time.monotonic())
+            step = self._scheduler.schedule(time.monotonic()) if not self._stopped else None
             if step is None:
                 self.metrics.rested()
                 self._work.clear()
@@ -133,7 +138,8 @@ class Engine:
             self._count_evictions()
             end = max(end, time.monotonic() - MAX_LAG) + step.seconds * self._scale
             await asyncio.sleep(end - time.monotonic())
-            self._hand_out(step)
+            if not self._stopped:
+                self._hand_out(step)
 
     def _count_admissions(self, step: Step) -> None:
         metrics = self.metrics

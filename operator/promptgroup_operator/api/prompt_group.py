@@ -242,7 +242,7 @@ class EngineSpec(ApiModel):
             "!(has(self.dataParallelSize) && has(self.args) && self.args.exists(a, "
             + " || ".join(f"a == '{flag}' || a.startsWith('{flag}=')" for flag in _RANK_FLAGS)
             + "))",
-            "engine.dataParallelSize and an argument of the engine both set the data-parallel ranks: remove one of them",
+            "engine.dataParallelSize and an argument in engine.args both set the data-parallel ranks: remove one",
             ".dataParallelSize",
             holds=lambda engine: (
                 engine.data_parallel_size is None
