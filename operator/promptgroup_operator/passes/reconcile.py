@@ -454,6 +454,8 @@ class Reconciler:
         metric_names = DIALECTS[state.group.spec.engine.type].metrics
         subject = replace(load_subject(state.group.key, serving, metric_names), guests=state.guests)
         load = self._source.load(subject, now)
+        if load.engines is not None:
+            load = replace(load, engines=replace(load.engines, ranks=subject.ranks))
         return replace(load, tiers=tiers.reach(state.group.spec))
 
     def _observes(self, state: ClusterState) -> bool:
