@@ -9,9 +9,9 @@ from promptgroup_contract.fingerprint import Fingerprint, short
 from promptgroup_contract.table import Prompt, PromptRef, SlotState
 from promptgroup_operator.api import prompt_group
 from promptgroup_operator.base.timestamps import parse_time
-from promptgroup_operator.engines.dialects.ranks import pod_ranks
 from promptgroup_operator.rollout.annotations import progress, rolled_back, size, superseded_at
 from promptgroup_operator.world import engine_facts
+from promptgroup_operator.world.pod_ranks import pod_ranks
 from promptgroup_operator.world.snapshot import (
     CONTAINER,
     NO_CONTAINER,

@@ -27,6 +27,7 @@ from promptgroup_operator.engines.dialects.pod_parts import (
     protocol,
     split_address,
 )
+from promptgroup_operator.world.pod_ranks import ranks_of
 
 WATCHDOG_SECONDS = 120
 """Seconds after which SGLang ends itself when a step of its does not end. It compiles kernels within its
@@ -113,7 +114,7 @@ def _ranks(engine: EngineSpec) -> int:
     count = number(args, ("--tp", "--tp-size", "--tensor-parallel-size"))
     count *= number(args, ("--pp", "--pp-size", "--pipeline-parallel-size"))
     if "--enable-dp-attention" not in map(flag_of, args):
-        count *= engine.data_parallel_size or number(args, ("--dp", "--dp-size", "--data-parallel-size"))
+        count *= engine.data_parallel_size or ranks_of(args)
     return count
 
 

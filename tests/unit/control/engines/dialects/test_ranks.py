@@ -1,12 +1,9 @@
 import pytest
 
 from promptgroup_operator.engines.dialects.ranks import (
-    pod_ranks,
     rank_args,
-    ranks_of,
     ranks_problem,
     unranked,
-    wanted_ranks,
 )
 from promptgroup_operator.engines.dialects.sglang import SGLANG
 from promptgroup_operator.engines.dialects.vllm import VLLM
@@ -16,47 +13,12 @@ from promptgroup_operator.world.snapshot import Problem
 from support.builders import group, spec, world
 
 
-@pytest.mark.parametrize(
-    ("words", "ranks"),
-    [
-        ((), 1),
-        (("--data-parallel-size=8",), 8),
-        (("--data_parallel_size", "4"), 4),
-        (("-dp", "2"), 2),
-        (("--dp-size=2", "--dp=3"), 3),
-        (("--data-parallel-size=8", "--data-parallel-rank=1"), 1),
-        (("--data-parallel-size=8", "-dpe"), 1),
-        (("--data-parallel-size=many",), 1),
-        (("--data-parallel-size-local=2",), 1),
-    ],
-)
-def test_the_ranks_of_a_command_line(words, ranks):
-    assert ranks_of(words) == ranks
-
-
-@pytest.mark.parametrize(
-    "container",
-    [{}, {"args": "--data-parallel-size=2"}, {"args": [2, None]}, {"command": {"dp": 2}}, {"args": ["-dp"]}],
-)
-def test_a_container_of_any_shape_has_ranks(container):
-    assert pod_ranks(container) == 1
-
-
-def test_a_command_counts_as_arguments_do():
-    assert pod_ranks({"command": ["vllm", "serve", "--data-parallel-size=2"], "args": ["--port=1"]}) == 2
-
-
 def test_the_field_becomes_an_argument_and_the_pod_says_so():
     made = group(engine={"dataParallelSize": 4})
     assert rank_args(VLLM, made.spec.engine) == ("--data-parallel-size=4",)
     assert rank_args(SGLANG, made.spec.engine) == ("--dp-size=4",)
-    assert wanted_ranks(made.spec.engine) == 4
     assert rank_args(VLLM, group(engine={"dataParallelSize": 1}).spec.engine) == ()
     assert desired.ranks_problem(made) is None
-
-
-def test_ranks_are_read_from_the_flags_that_a_user_sets():
-    assert wanted_ranks(spec(engine={"args": ["--data-parallel-size", "3"]}).engine) == 3
 
 
 def template(*args):

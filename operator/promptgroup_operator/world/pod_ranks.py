@@ -1,0 +1,46 @@
+"""Reads from a container how many data-parallel ranks its engine has. Does no I/O.
+
+Each rank has a KV cache of its own. Flags are those of vLLM 0.32 and SGLang 0.5.23; none of them means something else
+to the other engine.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+FLAGS = ("--data-parallel-size", "-dp", "--dp-size", "--dp")
+"""Flags that say how many ranks an engine has."""
+ONE_A_SERVER = frozenset(
+    {"--data-parallel-rank", "-dpn", "--data-parallel-external-lb", "-dpe", "--data-parallel-multi-port-external-lb"}
+)
+"""Flags of vLLM by which each server has one rank, of those that it shares with others."""
+_NUMBER = re.compile("[1-9][0-9]{0,4}")
+
+
+def ranks_of(words: Iterable[str]) -> int:
+    """Return the ranks that a command line gives an engine; 1 where it says nothing that can be read.
+
+    As in engines, the last flag wins, `_` is `-`, and the value may be a word of its own.
+    """
+    ranks, following = 1, iter(words)
+    for word in following:
+        flag, equals, value = word.partition("=")
+        flag = flag.replace("_", "-")
+        if flag in ONE_A_SERVER:
+            return 1
+        if flag in FLAGS:
+            value = value if equals else next(following, "")
+            ranks = int(value) if _NUMBER.fullmatch(value) else 1
+    return ranks
+
+
+def pod_ranks(container: Mapping[str, Any]) -> int:
+    """Return the ranks of the engine in a container of any shape, by its command and its arguments."""
+    return ranks_of(words_of(container))
+
+
+def words_of(container: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the words of the command and of the arguments of a container of any shape."""
+    for part in (container.get("command"), container.get("args")):
+        if isinstance(part, list):
+            yield from (word for word in part if isinstance(word, str))
