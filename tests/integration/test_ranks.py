@@ -144,10 +144,9 @@ def test_where_a_rank_dies_no_answer_is_called_whole_that_is_not(kube: Kubectl, 
     assert lost
     assert not any(whole[number] for number in lost)
     assert all(whole[number] for number in whole if number not in lost)
-    # requests go on, at other replicas until the process is back and both of its ranks are proven again
-    after = begin(0)
-    assert after.headers[names.HEADER_SERVED_BY].rpartition(".")[0] != slot
-    after.release_conn()
+    # the process ends, and the next one is in service once both of its ranks are proven
+    kube.wait_warm("dying", "2/2")
+    assert all(f"on each of {RANKS}" in said_of(pod)["message"] for pod in lab.engine_pods(kube, "dying"))
 
 
 def slot_of(pod: dict[str, Any]) -> str:

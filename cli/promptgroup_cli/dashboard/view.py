@@ -15,7 +15,7 @@ from promptgroup_cli.dashboard.reading import ClusterReading, DashboardReading
 from promptgroup_cli.dashboard.release_view import release_view
 from promptgroup_cli.reach.discovered import note, saves, together
 from promptgroup_cli.reach.group_status import GroupStatus, RevisionRow, SlotRow, Statement, group_status
-from promptgroup_cli.reach.top_rates import ReplicaRate, TopRates
+from promptgroup_cli.reach.top_rates import ReplicaRate, TopRates, by_slot
 from promptgroup_contract import names
 from promptgroup_contract.fingerprint import Fingerprint, ShortFingerprint, short
 from promptgroup_operator.base.timestamps import rfc3339
@@ -178,7 +178,7 @@ def _thinned(points: Sequence[TimePoint], most: int) -> Sequence[TimePoint]:
 def _detail(label: str, status: GroupStatus | None, frame: DashboardFrame) -> Document:
     reading, cluster = frame.reading, frame.reading.cluster
     now = frame.history.latest(label, reading.clock) or TopRates()
-    replicas = {(replica.revision, replica.slot): replica for replica in now.replicas}
+    replicas = by_slot(now.replicas)
     manifest = (
         next((group for group in cluster.groups if _label(group) == label), None) if cluster is not None else None
     )
