@@ -194,7 +194,7 @@ class SimulatedCluster:
         old = [pod for pod in alive if pod.settings != settings]
         room = replicas + (rolling["maxSurge"] if old else 0) - len(alive)
         for _ in range(min(room, replicas - len(new))):
-            self._create(deployment, fingerprint, settings)
+            self._create(deployment["metadata"]["name"], fingerprint, settings, desired.ranks_of(deployment))
         spare = sum(pod.is_warm for pod in alive) - replicas + rolling["maxUnavailable"]
         for pod in sorted(old, key=_rank):
             if not pod.is_warm or spare > 0:
@@ -203,9 +203,9 @@ class SimulatedCluster:
         for pod in sorted(new, key=_rank)[: max(0, len(new) - replicas)]:
             self._delete(pod)
 
-    def _create(self, deployment: Manifest, fingerprint: Fingerprint, settings: str) -> None:
+    def _create(self, deployment: str, fingerprint: Fingerprint, settings: str, ranks: int = 1) -> None:
         self._made += 1
-        name = f"{deployment['metadata']['name']}-{self._made:04d}"
+        name = f"{deployment}-{self._made:04d}"
         self._pods[name] = Pod(
             name=name,
             uid=name,
@@ -221,7 +221,7 @@ class SimulatedCluster:
             warm=None,
             draining_since=None,
             settings=settings,
-            ranks=desired.ranks_of(deployment),
+            ranks=ranks,
         )
 
     def _delete(self, pod: Pod) -> None:

@@ -77,7 +77,7 @@ def route(
                 messages=size.messages,
                 weight=plan[revision.fingerprint].weight,
                 slots=ring(
-                    revision.pods, held[revision.fingerprint], plan[revision.fingerprint], desired.ranks_of(deployment)
+                    revision.pods, held[revision.fingerprint], plan[revision.fingerprint], _ranks(deployment, revision)
                 ),
                 tokens=numbers.prefix_tokens or (before or {}).get("tokens", 0),
                 engine=table.Engine(
@@ -117,6 +117,13 @@ def route(
         revisions=tuple(routed),
         aliases=_aliases(group.spec, standing, now),
     )
+
+
+def _ranks(deployment: Manifest | None, revision: RevisionState) -> int:
+    """Return the data-parallel ranks of the pods to come; of a guest, those that the replicas of its host have."""
+    if deployment is not None:
+        return desired.ranks_of(deployment)
+    return max((pod.ranks for pod in revision.pods), default=1)
 
 
 def _aliases(spec: PromptGroupSpec, standing: Manifest | None, now: datetime) -> tuple[table.ModelAlias, ...]:
