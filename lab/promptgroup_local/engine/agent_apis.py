@@ -15,12 +15,11 @@ from aiohttp import web
 from promptgroup_contract.names import HEADER_RANK
 from promptgroup_local.engine import messages, protocol, responses
 from promptgroup_local.engine.answer import Finish
-from promptgroup_local.engine.core import Engine, Token
+from promptgroup_local.engine.core import Engine, Ranks, Token
 from promptgroup_local.engine.flags import Speech
 from promptgroup_local.engine.messages import MessageEnvelope
 from promptgroup_local.engine.metrics.page import Source
 from promptgroup_local.engine.protocol import ApiError, Completion, Json, Model, Usage
-from promptgroup_local.engine.ranks import Ranks
 from promptgroup_local.engine.responses import ResponseEnvelope
 from promptgroup_local.engine.tokenizer import detokenize
 

@@ -13,11 +13,10 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from promptgroup_contract.names import HEADER_RANK, HEADER_WARMUP
 from promptgroup_local.engine import protocol, tls
 from promptgroup_local.engine.agent_apis import AgentApis
-from promptgroup_local.engine.core import Token
+from promptgroup_local.engine.core import Ranks, Token
 from promptgroup_local.engine.flags import Flags, Knobs, Speech
 from promptgroup_local.engine.metrics.page import Source
 from promptgroup_local.engine.protocol import ApiError, Completion, Envelope, Usage
-from promptgroup_local.engine.ranks import Ranks
 from promptgroup_local.engine.tokenizer import detokenize
 
 VERSION = "0.32.0+standin"
@@ -213,7 +212,7 @@ class _Server:
         return _json({"server_load": self._engine.load})
 
     async def metrics(self, _: web.Request) -> web.Response:
-        text = generate_latest(self._engine)
+        text = generate_latest(self._engine.page)
         return web.Response(body=text, headers={"Content-Type": CONTENT_TYPE_LATEST})
 
     async def reset_prefix_cache(self, _: web.Request) -> web.Response:
