@@ -1,8 +1,6 @@
 """Engines with data-parallel ranks: each has a cache of its own, is proven by itself, and is chosen by the router."""
 
-import concurrent.futures
 import json
-import random
 from collections import Counter
 from typing import Any
 
@@ -13,17 +11,12 @@ from promptgroup_contract import names
 from promptgroup_local import lab
 from promptgroup_local.kubectl import Kubectl, wait_for
 from support.groups import PROMPTS, group
+from support.rankedturns import LEAST, converse, words
 
 pytestmark = pytest.mark.integration
 
 RANKS = 2
-SESSIONS, TURNS, WORKERS = 12, 8, 3
 CHAT = "/v1/chat/completions"
-
-
-def words(seed: str, count: int) -> str:
-    draw = random.Random(seed)
-    return " ".join(f"{draw.choice(['import', 'return', 'class', 'value'])}{draw.randrange(99)}" for _ in range(count))
 
 
 def ranked(name: str, replicas: int, **spec: Any) -> dict[str, Any]:
@@ -38,36 +31,6 @@ def said_of(pod: dict[str, Any]) -> dict[str, str]:
 
 def metrics(pod: dict[str, Any]) -> str:
     return urllib3.request("GET", f"{lab.engine_url(pod)}/metrics", timeout=10).data.decode()
-
-
-def conversations(url: str) -> tuple[float, dict[int, set[str]]]:
-    """Return the share of prompt tokens that was cached, and session → the ranks that served it."""
-    histories: dict[int, list[dict[str, str]]] = {
-        session: [{"role": "system", "content": PROMPTS["a"]}] for session in range(SESSIONS)
-    }
-    prompt = cached = 0
-    served: dict[int, set[str]] = {session: set() for session in range(SESSIONS)}
-
-    def turn(session: int, number: int) -> tuple[int, int]:
-        history = histories[session]
-        history.append({"role": "user", "content": words(f"{session}.{number}", 60)})
-        body = {"model": "tiny", "messages": history, "max_tokens": 8}
-        # a client's own choice of a rank counts nothing
-        headers = {"x-session-id": f"s{session}", names.HEADER_RANK: "0"}
-        answer = urllib3.request("POST", f"{url}{CHAT}", json=body, headers=headers, timeout=60, retries=False)
-        assert answer.status == 200, answer.data
-        history.append({"role": "assistant", "content": words(f"{session}.{number}.answer", 20)})
-        served[session].add(answer.headers[names.HEADER_SERVED_BY])
-        usage = answer.json()["usage"]
-        return usage["prompt_tokens"], usage["prompt_tokens_details"]["cached_tokens"]
-
-    with concurrent.futures.ThreadPoolExecutor(WORKERS) as pool:
-        for number in range(TURNS):
-            order = list(range(SESSIONS))
-            random.Random(number).shuffle(order)
-            for tokens, found in pool.map(lambda session, number=number: turn(session, number), order):
-                prompt, cached = prompt + tokens, cached + found
-    return cached / prompt, served
 
 
 def test_each_rank_is_proven_and_sessions_stay_on_theirs(kube: Kubectl, operator: None) -> None:
@@ -88,12 +51,12 @@ def test_each_rank_is_proven_and_sessions_stay_on_theirs(kube: Kubectl, operator
 
     url = lab.router_url(kube)
     wait_for(lambda: urllib3.request("GET", f"{url}/v1/models", timeout=5).json()["data"], "the table")
-    share, served = conversations(url)
-    homes = Counter(place for places in served.values() for place in places)
-    print(f"hit rate {share:.1%}, homes {dict(homes)}")  # noqa: T201 - shown by pytest -s
+    found = converse(url, PROMPTS["a"])
+    homes = Counter(place for places in found.served.values() for place in places)
+    print(f"hit rate {found.share:.1%}, homes {dict(homes)}")  # noqa: T201 - shown by pytest -s
     assert len(homes) > RANKS  # more caches than replicas
     assert all(place.rpartition(".")[2] in ("0", "1") for place in homes)
-    assert share >= 0.855, served
+    assert found.share >= LEAST, found.served
     cold = [
         line for pod in lab.engine_pods(kube, "ranks") for line in metrics(pod).splitlines() if "cold_prefix" in line
     ]
