@@ -32,7 +32,7 @@ SELF_MENDING = frozenset({WarmReason.STARTING, WarmReason.WARMING, WarmReason.RE
 """Reasons of a cold replica that time alone changes: not a fault."""
 
 
-FINAL = frozenset({WarmReason.CACHING_OFF, WarmReason.NOT_REPORTED, WarmReason.REFUSED})
+FINAL = frozenset({WarmReason.CACHING_OFF, WarmReason.NOT_REPORTED, WarmReason.REFUSED, WarmReason.RANKS_DIFFER})
 """Causes that waiting does not mend: `Proceed` applies at once."""
 
 
@@ -160,8 +160,6 @@ def settle(outcome: Outcome, job: Warmup, now: datetime) -> Outcome:
     """Return the outcome for the replica under the failure policy."""
     if outcome.reason is WarmReason.UNTRUSTED:
         return outcome  # routers would not send it a request either
-    if outcome.reason is WarmReason.RANKS_DIFFER:
-        return outcome  # they would name ranks that it does not have
     if not outcome.warm and job.proceed and (outcome.reason in FINAL or now >= job.deadline):
         message = f"the replica serves cold, as warmup.failurePolicy allows: {outcome.message}"
         return Outcome(WarmReason.PROCEEDED, message, outcome.measured)

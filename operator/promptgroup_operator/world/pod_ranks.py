@@ -14,6 +14,9 @@ ONE_A_SERVER = frozenset(
     {"--data-parallel-rank", "-dpn", "--data-parallel-external-lb", "-dpe", "--data-parallel-multi-port-external-lb"}
 )
 """Flags of vLLM by which each server has one rank, of those that it shares with others."""
+PART_OF_THEM = frozenset({"--data-parallel-hybrid-lb", "-dph"})
+"""Flags of vLLM by which a server has those ranks that run beside it, and the flags that say how many."""
+LOCAL = ("--data-parallel-size-local", "-dpl")
 _NUMBER = re.compile("[1-9][0-9]{0,4}")
 
 
@@ -22,16 +25,20 @@ def ranks_of(words: Iterable[str]) -> int:
 
     As in engines, the last flag wins, `_` is `-`, and the value may be a word of its own.
     """
-    ranks, following = 1, iter(words)
+    result, following = {FLAGS: 1, LOCAL: 1}, iter(words)
+    size = FLAGS
     for word in following:
         flag, equals, value = word.partition("=")
         flag = flag.replace("_", "-")
         if flag in ONE_A_SERVER:
             return 1
-        if flag in FLAGS:
-            value = value if equals else next(following, "")
-            ranks = int(value) if _NUMBER.fullmatch(value) else 1
-    return ranks
+        if flag in PART_OF_THEM:
+            size = LOCAL
+        for flags in result:
+            if flag in flags:
+                value = value if equals else next(following, "")
+                result[flags] = int(value) if _NUMBER.fullmatch(value) else 1
+    return result[size]
 
 
 def pod_ranks(container: Mapping[str, Any]) -> int:

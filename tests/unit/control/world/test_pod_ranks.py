@@ -17,6 +17,8 @@ from promptgroup_operator.world.pod_ranks import pod_ranks, ranks_of
         (("--data-parallel-size=8", "-dpe"), 1),
         (("--data-parallel-size=many",), 1),
         (("--data-parallel-size-local=2",), 1),
+        (("--data-parallel-size=8", "-dpl", "2"), 8),
+        (("--data-parallel-size=8", "--data-parallel-size-local=2", "--data-parallel-hybrid-lb"), 2),
     ],
 )
 def test_the_ranks_of_a_command_line(words, ranks):
