@@ -281,14 +281,24 @@ def _warmth(row: SlotRow) -> str:
 
 
 def _moves(label: str, frame: DashboardFrame) -> list[Document]:
-    """Return the moves of sessions of a group since the reading before, by their ends."""
+    """Return the moves of sessions of a group since the reading before, by their ends; none within one replica."""
     counts: dict[tuple[str, str], int] = {}
     for router in frame.reading.routers.values():
         for move in router.moves:
             if move.seconds_ago < frame.since and move.target.startswith(f"{label}/"):
-                ends = move.origin, move.target
+                ends = _slot_of(move.origin), _slot_of(move.target)
                 counts[ends] = counts.get(ends, 0) + 1
-    return [{"from": origin, "to": target, "sessions": count} for (origin, target), count in counts.items()]
+    return [
+        {"from": origin, "to": target, "sessions": count}
+        for (origin, target), count in counts.items()
+        if origin != target
+    ]
+
+
+def _slot_of(label: str) -> str:
+    """Return the label of a slot from that of a data-parallel rank of its engine."""
+    head, slash, place = label.rpartition("/")
+    return head + slash + place.partition(".")[0]
 
 
 def _sizing(status: GroupStatus) -> Document:

@@ -192,3 +192,9 @@ def test_before_the_page_began_a_prometheus_is_believed(dashboard):
     series = shown(dashboard, "chat/support", past=past)["group"]["series"]
     assert (series["hitRate"][:2], {len(each) for each in series.values()}) == ([0.5, 0.6], {61})
     assert len(shown(dashboard, "chat/code", past=past)["group"]["series"]["at"]) == 59
+
+
+def test_moves_between_ranks_are_told_by_their_slots_and_none_within_one(dashboard):
+    moves = (move("support", SUPPORT, "0.0", "2.1", 1.0), move("support", SUPPORT, "0.0", "0.1", 0.5))
+    told = shown(dashboard, "chat/support", reading=reading(60, dashboard.cluster, moves))["group"]["moves"]
+    assert told == [{"from": f"{LABEL}/0", "to": f"{LABEL}/2", "sessions": 1}]
