@@ -60,8 +60,6 @@ ANNOTATION_SETTINGS: Final = "promptgroup.dev/engine-settings"
 """Digest of the template that the pod was made from. Pods with the same digest differ in nothing but their prompt."""
 ANNOTATION_CREDENTIAL: Final = "promptgroup.dev/credential"
 """Secret and key (`name/key`) of the credential that the pod's engine asks for; absent where it asks for none."""
-ANNOTATION_RANKS: Final = "promptgroup.dev/data-parallel-size"
-"""Number of data-parallel ranks that the pod's engine has, each with a KV cache of its own; absent for one."""
 ANNOTATION_ENGINE_TLS: Final = "promptgroup.dev/engine-tls"
 """Authorities and server name by which the pod's engine is verified (`ConfigMap/name/key/server-name`), absent where it
 serves plain HTTP."""

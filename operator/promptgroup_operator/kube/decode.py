@@ -164,7 +164,7 @@ def pod_of(raw: Manifest, port: int) -> Pod:
         trouble=_trouble(metadata, status, conditions),
         credential=annotations.get(names.ANNOTATION_CREDENTIAL, ""),
         tls=annotations.get(names.ANNOTATION_ENGINE_TLS, ""),
-        ranks=min(table.MOST_RANKS, pod_ranks(engine_container(raw))),
+        ranks=min(table.MOST_RANKS, pod_ranks(_engine_container(raw))),
         ready_since=parse_time(ready.get("lastTransitionTime")) if ready.get("status") == "True" else None,
     )
 
@@ -198,8 +198,7 @@ def _slot(label: str) -> int | None:
     return slot if slot is not None and slot <= MAX_SLOT else None
 
 
-def engine_container(raw: Manifest) -> Manifest:
-    """Return the engine's container in the spec of a pod or of a pod template; empty where it has none."""
+def _engine_container(raw: Manifest) -> Manifest:
     containers = raw.get("spec", {}).get("containers", [])
     return next((container for container in containers if container.get("name") == CONTAINER), {})
 

@@ -75,9 +75,8 @@ def due_at(pod: Pod, every: timedelta) -> datetime | None:
         return None
     if _began_anew(seen.then, seen.last):
         return seen.at
-    outgrown = (
-        2 * pod.crowd > seen.then.kv_tokens / pod.ranks > 0
-    )  # prefixes that evict each other would call for each other
+    # prefixes that evict each other would call for each other
+    outgrown = 2 * pod.crowd > seen.then.kv_tokens / pod.ranks > 0
     if not outgrown and pressed(seen.then, seen.last, max(pod.crowd, pod.measured.prefix_tokens)):
         return seen.at
     # the same share of it for one container always: replicas that were proven together are not refreshed together

@@ -50,7 +50,7 @@ def judge_evidence(
     (uncached: any)                               CachingOffByChoice
     off      any            any                   PrefixCachingDisabled
     on, ?    none           -                     CachedTokensNotReported
-    (rank not reached: n)                         PrefixNotCached
+    on, ?    n              (rank not reached)    PrefixNotCached
     on, ?    n              needed = 0            PrefixShorterThanBlock
     on, ?    n              yes                   PrefixCached
     on, ?    n              no                    PrefixNotCached
