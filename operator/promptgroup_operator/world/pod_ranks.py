@@ -25,8 +25,9 @@ def ranks_of(words: Iterable[str]) -> int:
 
     As in engines, the last flag wins, `_` is `-`, and the value may be a word of its own.
     """
-    result, following = {FLAGS: 1, LOCAL: 1}, iter(words)
-    size = FLAGS
+    result: dict[tuple[str, ...], int] = {FLAGS: 1, LOCAL: 1}
+    size: tuple[str, ...] = FLAGS
+    following = iter(words)
     for word in following:
         flag, equals, value = word.partition("=")
         flag = flag.replace("_", "-")
