@@ -106,9 +106,13 @@ HEADER_CLIENT: Final = "sec-promptgroup-client"
 HEADER_ADMIN_TOKEN: Final = "x-promptgroup-admin-token"  # noqa: S105 - a header's name
 """Sent to admin ports with what changes state. The API server's proxy passes it on, and `authorization` not."""
 
+HEADER_RANK: Final = "x-data-parallel-rank"
+"""Names the data-parallel rank of an engine that a request runs on; vLLM and SGLang read it."""
+
 # --- Response headers --------------------------------------------------------------------------------------
 HEADER_SERVED_BY: Final = "x-promptgroup-served-by"
-"""`namespace/group/revision/slot` of the replica that answered; group `-` when nothing matched."""
+"""`namespace/group/revision/slot` of the replica that answered, and `.rank` where its engine has data-parallel ranks;
+group `-` when nothing matched."""
 HEADER_REVISION: Final = "x-promptgroup-revision"
 """Short fingerprint of the request's own revision, which a replica of another revision may have served."""
 HEADER_CACHE_MISS: Final = "x-promptgroup-cache-miss"

@@ -30,6 +30,7 @@ from promptgroup_contract.wire import (
     LowerCase,
     Object,
     Objects,
+    TextSet,
     UnfitError,
     shown,
     wire,
@@ -53,6 +54,10 @@ LOAD_FACTOR_PERCENT = 125
 
 MOST_SLOT = (1 << 32) - 1
 """Largest number of a slot: a ring weighs slots by four bytes of their numbers."""
+
+
+MOST_RANKS = 256
+"""Most data-parallel ranks of one engine: the largest deployments of mixture-of-experts models have as many."""
 
 
 class TableError(ValueError):
@@ -153,6 +158,9 @@ class Slot:
     )
     """Object and key with the authorities by which the engine is verified, and the name that its certificate has
     (`ConfigMap/name/key/server-name`, the pod's address without the last); absent where it serves plain HTTP."""
+    ranks: int = field(default=1, metadata=wire("ranks", Count(least=1, most=MOST_RANKS)))
+    """Number of data-parallel ranks of the engine. Each has a KV cache of its own, so each is a place on the ring; the
+    router names the rank in the header field `x-data-parallel-rank`."""
 
     def check(self) -> None:
         """Raise UnfitError for a slot that takes requests at no address."""
@@ -173,13 +181,15 @@ class Engine:
     """Digest of everything that must be equal for two engines to be interchangeable, apart from the prompt; empty if
     unknown."""
     kv_tokens: int = field(default=0, metadata=wire("kvTokens", COUNT))
-    """Tokens of KV cache that one replica has."""
+    """Tokens of KV cache that one replica has; of engines with data-parallel ranks, that one rank has."""
     prefill_rate: int = field(default=0, metadata=wire("prefillTokensPerSecond", COUNT))
     """Measured prompt tokens per second at the start of a context; a lower bound."""
     step_tokens: int = field(default=0, metadata=wire("stepTokens", COUNT))
     """Most tokens that one step computes (`max_num_batched_tokens`)."""
     copy_rate: int = field(default=0, metadata=wire("copyTokensPerSecond", COUNT))
     """Measured tokens per second of a copy from a KV tier that all replicas share; a lower bound. 0 without one."""
+    unranked: frozenset[str] = field(default=frozenset(), metadata=wire("unrankedAPIs", TextSet()))
+    """APIs, as routers name them, for which engines with data-parallel ranks choose the rank themselves."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,8 +47,8 @@ from promptgroup_router.http11.http1 import MAX_HEAD
 from promptgroup_router.policy.expected_ttft import ReplicaCost
 from promptgroup_router.policy.policies import load_cap
 from promptgroup_router.policy.session_locations import Placement, SessionLocations
-from promptgroup_router.rings.ids import MemberId, PrefixKey, member_parts
-from promptgroup_router.rings.index import GroupEntry, Member, RevisionEntry, preferred
+from promptgroup_router.rings.ids import MemberId, PrefixKey, member_parts, place_name
+from promptgroup_router.rings.index import GroupEntry, Member, RevisionEntry, places_of, preferred
 from promptgroup_router.rings.ring import ring_of
 from promptgroup_router.routing.admission_queue import NEW_SECONDS, WAIT_SECONDS
 from promptgroup_router.routing.match import MatchedBy
@@ -316,11 +316,13 @@ def _ring(result: Route, revision: RevisionEntry | None) -> Iterator[dict[str, s
     """Yield every slot of the revision, whatever its state, and then the members that others lend."""
     own = set()
     if revision is not None:
-        states = {slot.index: slot.state for slot in revision.revision.slots}
-        for index in ring_of(frozenset(states)).order(_key(result)):
-            replica = f"{revision.label}/{revision.short}/{index}"
+        places = places_of(revision.revision)
+        for place in ring_of(frozenset(places)).order(_key(result)):
+            slot = places[place]
+            rank = place >> 32 if slot.ranks > 1 else None
+            replica = f"{revision.label}/{revision.short}/{place_name(slot.index, rank)}"
             own.add(replica)
-            yield {"replica": replica, "state": states[index].value}
+            yield {"replica": replica, "state": slot.state.value}
     for member in result.candidates.order(_key(result)):
         if member.label not in own:
             yield {"replica": member.label, "state": SlotState.READY.value}
@@ -346,6 +348,12 @@ def _shown(candidate: _Candidate, *, lent: bool) -> dict[str, Any]:
 
 
 def _why(case: _Case) -> str:
+    if case.found.demand.unranked:
+        return f"{_why_replica(case)}; its engine chooses the rank itself for this API: nothing counts as cached"
+    return _why_replica(case)
+
+
+def _why_replica(case: _Case) -> str:
     if case.chosen is None:
         seconds = WAIT_SECONDS if case.found.demand.history else NEW_SECONDS
         return f"no replica has room for the session: it waits for {seconds:g} s at most, then it gets 503"

@@ -24,6 +24,7 @@ from promptgroup_local.real.engine import MODEL, START_SECONDS, TASK
 from promptgroup_local.real.vllm import VLLM
 from support.crosscaller import all_learned, timed_pairs, within, world
 from support.enginecerts import NAME, TLS, EngineCerts, bundle, certificate
+from support.rankedturns import LEAST, converse, words
 from support.realengines import SERVED, cpu_seconds, marks, named, running, serving
 from support.realpools import sent
 
@@ -197,3 +198,28 @@ def _trusting(certs: EngineCerts) -> Iterator[urllib3.PoolManager]:
         yield http
     finally:
         http.clear()
+
+
+def test_each_rank_of_an_engine_is_proven_and_sessions_stay_on_theirs(tmp_path: Path) -> None:
+    images = VLLM.images(Path(named("VLLM")).resolve())
+    with LocalCluster(tmp_path / "cluster", images=images) as local:
+        kubectl = local.kubectl(GROUP)
+        lab.install_operator(kubectl)
+        kubectl.make_namespace(GROUP)
+        lab.install_router(kubectl)
+        wanted = VLLM.group(GROUP, replicas=1)
+        wanted["spec"]["prompt"] = {"system": words("system", 300)}
+        wanted["spec"]["engine"]["dataParallelSize"] = 2
+        kubectl.apply(wanted)
+        kubectl.wait_warm(GROUP, "1/1", START_SECONDS)
+        (pod,) = lab.engine_pods(kubectl, GROUP)
+        proof = next(each for each in pod["status"]["conditions"] if each["type"] == names.CONDITION_PREFIX_WARM)
+        assert proof["reason"] == "PrefixCached"
+        assert "on each of 2 data-parallel ranks" in proof["message"]
+        url = lab.router_url(kubectl)
+        wait_for(lambda: urllib3.request("GET", f"{url}/v1/models", timeout=20).json()["data"], "the table")
+        found = converse(url, words("system", 300))
+        homes = {place for places in found.served.values() for place in places}
+        print(f"{proof['message']}; hit rate {found.share:.1%} of {found.prompt} tokens, {sorted(homes)}")  # noqa: T201
+        assert {place.rpartition(".")[2] for place in homes} == {"0", "1"}
+        assert found.share >= LEAST

@@ -1,5 +1,7 @@
 """The bound that spares touches holds of a real cache: while it does, the prefix is there."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -78,3 +80,35 @@ def test_a_prefix_is_in_cache_until_the_counters_say_that_it_may_be_gone(before,
 def prefix_keys(cache):
     sequence = TokenSequence([*PREFIX, -1])
     return [cache._key(sequence, index) for index in range(len(PREFIX) // BLOCK)]
+
+
+RANKS = 3
+AMONG_RANKS = st.lists(
+    st.tuples(st.integers(0, RANKS - 1), st.integers(0, 6), st.integers(BLOCK, 12 * BLOCK), st.integers(0, 40)),
+    max_size=60,
+)
+
+
+@pytest.mark.heavy
+@examples(200)
+@given(AMONG_RANKS)
+def test_a_prefix_is_in_the_cache_of_each_rank_until_the_busiest_may_have_lost_it(requests):
+    caches = [KVCache(BLOCKS, BLOCK) for _ in range(RANKS)]
+    taken = [0] * RANKS
+
+    def counters():
+        whole = reading(sum(taken), kv_tokens=RANKS * BLOCKS * BLOCK)
+        return replace(whole, ranks=RANKS, by_rank=tuple(map(float, taken)))
+
+    for cache in caches:
+        cache.release(serve(cache, [*PREFIX, -1])[0])
+    then = counters()
+    for rank, which, length, answer in requests:
+        served = serve(caches[rank], range(1000 * (which + 1), 1000 * (which + 1) + length), answer)
+        if served is not None:
+            taken[rank] += len(served[0].tokens)
+            caches[rank].release(served[0])
+        if pressed(then, counters(), len(PREFIX)):
+            return
+        for cache in caches:
+            assert all(key in cache._cached for key in prefix_keys(cache))

@@ -9,11 +9,14 @@ import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
+from promptgroup_contract.table import MOST_RANKS, MOST_SLOT
+from promptgroup_router.rings.ids import ring_place
 from promptgroup_router.rings.ring import Ring, preference, ring_of
 
 GOLDEN = Path(__file__).parents[1] / "golden/rings.json"
 
-slots = st.frozensets(st.integers(0, 2**32 - 1), min_size=1, max_size=24)
+places = st.builds(ring_place, st.integers(0, MOST_SLOT), st.none() | st.integers(0, MOST_RANKS - 1))
+slots = st.frozensets(places, min_size=1, max_size=24)
 keys = st.integers(0, 2**64 - 1)
 SAMPLE = [xxhash.xxh3_64_intdigest(number.to_bytes(4, "little"), seed=7) for number in range(20_000)]
 
@@ -53,6 +56,13 @@ def test_a_new_slot_takes_its_share_and_all_that_moves(count: int) -> None:
     share = 1 / (count + 1)
     deviation = (share * (1 - share) / len(SAMPLE)) ** 0.5
     assert abs(len(moved) / len(SAMPLE) - share) < 4 * deviation
+
+
+def test_ranks_hold_equal_shares() -> None:
+    ring = Ring(ring_place(slot, rank) for slot in range(3) for rank in range(4))
+    held = Counter(ring.home(key) for key in SAMPLE)
+    assert all(abs(count / len(SAMPLE) - 1 / 12) < 0.01 for count in held.values())
+    assert len(held) == 12
 
 
 @pytest.mark.parametrize("count", [2, 4, 8, 32])

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from promptgroup_contract.caller_rules import CachedTokens, CallerLimits, CallerRules, EngineField
 from promptgroup_contract.encoding import decode_group, decode_table, encode_group, encode_table
 from promptgroup_contract.table import (
+    MOST_RANKS,
     Engine,
     Group,
     Policy,
@@ -33,7 +34,9 @@ from support.tables import revision as support_revision
 words = st.text(alphabet="abcé-", min_size=1, max_size=8)
 text = st.text(max_size=20)
 states = st.sampled_from(SlotState)
-slots = st.builds(Slot, st.integers(0, 100), states, st.just("10.0.0.1:8000"), text, text)
+slots = st.builds(
+    Slot, st.integers(0, 100), states, st.just("10.0.0.1:8000"), text, text, ranks=st.integers(1, MOST_RANKS)
+)
 revisions = st.builds(
     Revision,
     fingerprint=words,
@@ -44,7 +47,14 @@ revisions = st.builds(
         lambda found: tuple(sorted(found, key=lambda slot: slot.index))
     ),
     tokens=st.integers(0, 10_000),
-    engine=st.builds(Engine, text, st.integers(0, 10**9), st.integers(0, 10**6), st.integers(0, 10**6)),
+    engine=st.builds(
+        Engine,
+        text,
+        st.integers(0, 10**9),
+        st.integers(0, 10**6),
+        st.integers(0, 10**6),
+        unranked=st.frozensets(words, max_size=3),
+    ),
     prompt_from=st.none() | st.builds(PromptRef, st.sampled_from(["ConfigMap", "Secret"]), words),
     lends=st.booleans(),
     prompt=st.none() | st.builds(Prompt, text, text),

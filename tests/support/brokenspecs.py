@@ -118,6 +118,14 @@ BROKEN: dict[str, tuple[dict[str, Any], str]] = {
         },
         "spec.engine.tls: engine.tls.secretName is set",
     ),
+    "data-parallel ranks set twice": (
+        {"engine": {"image": "engine", "dataParallelSize": 2, "args": ["--data_parallel_size=2"]}},
+        "spec.engine.dataParallelSize: engine.dataParallelSize and an argument",
+    ),
+    "data-parallel ranks that nobody can choose": (
+        {"engine": {"type": "TensorRTLLM", "image": "engine", "dataParallelSize": 2}},
+        "spec.engine.dataParallelSize: engine.dataParallelSize is above 1",
+    ),
     "authorities from nowhere": (
         {"engine": {"image": "engine", "tls": {"caFrom": {}}}},
         "spec.engine.tls.caFrom: name exactly one source",

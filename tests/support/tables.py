@@ -12,9 +12,11 @@ from promptgroup_router.rings.names import NameKeepers
 SYSTEM = "You are the support assistant of Example Ltd."
 
 
-def slot(index: int, state: SlotState = SlotState.READY, address: str = "", incarnation: str = "a") -> Slot:
+def slot(
+    index: int, state: SlotState = SlotState.READY, address: str = "", incarnation: str = "a", ranks: int = 1
+) -> Slot:
     """A slot; its address is made of its number unless given."""
-    return Slot(index, state, address or f"10.0.0.{index + 1}:8000", f"pod-{index}", incarnation)
+    return Slot(index, state, address or f"10.0.0.{index + 1}:8000", f"pod-{index}", incarnation, ranks=ranks)
 
 
 def revision(

@@ -207,7 +207,7 @@ def _row(name: str, state: TopState | None, rates: TopRates) -> tuple[str, ...]:
 
 
 def _slot(replica: ReplicaRate) -> tuple[str, ...]:
-    name = f"{replica.group}/{replica.revision}/{replica.slot}"
+    name = f"{replica.group}/{replica.revision}/{replica.place}"
     return name, str(replica.in_flight), duration(replica.wait), str(replica.sessions), f"{replica.filled:.0%}"
 
 
@@ -242,6 +242,7 @@ def _group(name: str, state: TopState | None, rates: TopRates) -> dict[str, Any]
             {
                 "revision": replica.revision,
                 "slot": replica.slot,
+                "rank": replica.rank,
                 "inFlight": replica.in_flight,
                 "backlogSeconds": replica.wait,
                 "sessions": replica.sessions,

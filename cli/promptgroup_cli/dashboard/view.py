@@ -16,7 +16,7 @@ from promptgroup_cli.dashboard.release_view import release_view
 from promptgroup_cli.reach.discovered import note, saves, together
 from promptgroup_cli.reach.group_status import GroupStatus, RevisionRow, SlotRow, Statement, group_status
 from promptgroup_cli.reach.hit_rates import share_of
-from promptgroup_cli.reach.top_rates import ReplicaRate, TopRates
+from promptgroup_cli.reach.top_rates import ReplicaRate, TopRates, by_slot
 from promptgroup_contract import names
 from promptgroup_contract.fingerprint import Fingerprint, ShortFingerprint, short
 from promptgroup_contract.names import HIT_RATE_SECONDS
@@ -210,7 +210,7 @@ def _thinned(points: Sequence[TimePoint], most: int) -> Sequence[TimePoint]:
 def _detail(label: str, status: GroupStatus | None, frame: DashboardFrame, rows: Sequence[Document]) -> Document:
     reading, cluster = frame.reading, frame.reading.cluster
     now = frame.history.latest(label, reading.clock)
-    replicas = {(replica.revision, replica.slot): replica for replica in now.replicas} if now is not None else {}
+    replicas = by_slot(now.replicas) if now is not None else {}
     manifest = (
         next((group for group in cluster.groups if _label(group) == label), None) if cluster is not None else None
     )
@@ -316,14 +316,24 @@ def _warmth(row: SlotRow) -> str:
 
 
 def _moves(label: str, frame: DashboardFrame) -> list[Document]:
-    """Return the moves of sessions of a group since the reading before, by their ends."""
+    """Return the moves of sessions of a group since the reading before, by their ends; none within one replica."""
     counts: dict[tuple[str, str], int] = {}
     for router in frame.reading.routers.values():
         for move in router.moves:
             if move.seconds_ago < frame.since and move.target.startswith(f"{label}/"):
-                ends = move.origin, move.target
+                ends = _slot_of(move.origin), _slot_of(move.target)
                 counts[ends] = counts.get(ends, 0) + 1
-    return [{"from": origin, "to": target, "sessions": count} for (origin, target), count in counts.items()]
+    return [
+        {"from": origin, "to": target, "sessions": count}
+        for (origin, target), count in counts.items()
+        if origin != target
+    ]
+
+
+def _slot_of(label: str) -> str:
+    """Return the label of a slot from that of a data-parallel rank of its engine."""
+    head, slash, place = label.rpartition("/")
+    return head + slash + place.partition(".")[0]
 
 
 def _sizing(status: GroupStatus) -> Document:

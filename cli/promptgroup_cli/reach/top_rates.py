@@ -6,7 +6,7 @@ Counters are compared router by router, so that one that has restarted counts as
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from promptgroup_contract import names
 from promptgroup_contract.fingerprint import ShortFingerprint
 from promptgroup_operator.world.samples import Histogram, histogram, quantile
-from promptgroup_router.rings.ids import MemberId, member_parts
+from promptgroup_router.rings.ids import MemberId, member_parts, place_name
 
 _PREFIX = "promptgroup_router_"
 _REQUESTS = _PREFIX + "requests_total"
@@ -24,7 +24,7 @@ _BUCKET = names.METRIC_REVISION_FIRST_TOKEN + "_bucket"
 
 @dataclass(frozen=True, slots=True)
 class ReplicaRate:
-    """The load of a replica, as the routers have it."""
+    """The load of a replica, or of one data-parallel rank of its engine, as the routers have it."""
 
     group: str
     revision: ShortFingerprint
@@ -37,6 +37,13 @@ class ReplicaRate:
     """Sessions that take turns there."""
     filled: float = 0.0
     """Tokens of the sessions over tokens of the KV cache."""
+    rank: int | None = None
+    """Data-parallel rank of its engine; None where it has one cache."""
+
+    @property
+    def place(self) -> str:
+        """The slot, and the rank if there is one."""
+        return place_name(self.slot, self.rank)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +108,7 @@ def _replica(id_: str, known: Mapping[str, Any]) -> ReplicaRate:
         group=member.group,
         revision=member.revision,
         slot=member.slot,
+        rank=member.rank,
         in_flight=known["inFlight"],
         wait=known["waitSeconds"],
         sessions=known["liveSessions"],
@@ -139,15 +147,34 @@ def _since(old: Mapping[str, float], new: Mapping[str, float], group: str) -> fl
 
 def _together(seen: Iterable[ReplicaRate]) -> list[ReplicaRate]:
     """Merge the routers' views of each replica."""
-    replica_rates: dict[tuple[str, str, int], ReplicaRate] = {}
+    result: dict[tuple[str, ShortFingerprint, int, int | None], ReplicaRate] = {}
     for rate in seen:
-        key = rate.group, rate.revision, rate.slot
-        replica_rate = replica_rates.get(key, rate)
-        replica_rates[key] = ReplicaRate(
-            *key,
+        key = rate.group, rate.revision, rate.slot, rate.rank
+        replica_rate = result.get(key, rate)
+        result[key] = ReplicaRate(
+            *key[:3],
+            rank=rate.rank,
             in_flight=rate.in_flight + (replica_rate.in_flight if replica_rate is not rate else 0),
             wait=max(rate.wait, replica_rate.wait),
             sessions=max(rate.sessions, replica_rate.sessions),
             filled=max(rate.filled, replica_rate.filled),
         )
-    return [replica_rates[key] for key in sorted(replica_rates)]
+    return [result[key] for key in sorted(result, key=lambda key: (*key[:3], -1 if key[3] is None else key[3]))]
+
+
+def by_slot(rates: Iterable[ReplicaRate]) -> dict[tuple[ShortFingerprint, int], ReplicaRate]:
+    """Return revision and slot → the load of the replica there, of all ranks of its engine together.
+
+    Its wait and its KV cache are those of the fullest rank.
+    """
+    result: dict[tuple[ShortFingerprint, int], ReplicaRate] = {}
+    for rate in rates:
+        known = result.get((rate.revision, rate.slot), ReplicaRate(rate.group, rate.revision, rate.slot))
+        result[rate.revision, rate.slot] = replace(
+            known,
+            in_flight=known.in_flight + rate.in_flight,
+            wait=max(known.wait, rate.wait),
+            sessions=known.sessions + rate.sessions,
+            filled=max(known.filled, rate.filled),
+        )
+    return result

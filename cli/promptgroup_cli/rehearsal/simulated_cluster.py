@@ -17,7 +17,7 @@ from promptgroup_contract.fingerprint import Fingerprint, short
 from promptgroup_operator.base import timestamps
 from promptgroup_operator.engines.drain_hook import ROUTED_SECONDS
 from promptgroup_operator.observe import decode
-from promptgroup_operator.plan import prompt_route
+from promptgroup_operator.plan import desired, prompt_route
 from promptgroup_operator.plan.plan import Plan, route_unwritten, unwritten
 from promptgroup_operator.world.effects import PodUpdate
 from promptgroup_operator.world.samples import Flow, Stratum, StratumKey, Traffic
@@ -194,7 +194,7 @@ class SimulatedCluster:
         old = [pod for pod in alive if pod.settings != settings]
         room = replicas + (rolling["maxSurge"] if old else 0) - len(alive)
         for _ in range(min(room, replicas - len(new))):
-            self._create(deployment["metadata"]["name"], fingerprint, settings)
+            self._create(deployment["metadata"]["name"], fingerprint, settings, desired.ranks_of(deployment))
         spare = sum(pod.is_warm for pod in alive) - replicas + rolling["maxUnavailable"]
         for pod in sorted(old, key=_rank):
             if not pod.is_warm or spare > 0:
@@ -203,7 +203,7 @@ class SimulatedCluster:
         for pod in sorted(new, key=_rank)[: max(0, len(new) - replicas)]:
             self._delete(pod)
 
-    def _create(self, deployment: str, fingerprint: Fingerprint, settings: str) -> None:
+    def _create(self, deployment: str, fingerprint: Fingerprint, settings: str, ranks: int = 1) -> None:
         self._made += 1
         name = f"{deployment}-{self._made:04d}"
         self._pods[name] = Pod(
@@ -221,6 +221,7 @@ class SimulatedCluster:
             warm=None,
             draining_since=None,
             settings=settings,
+            ranks=ranks,
         )
 
     def _delete(self, pod: Pod) -> None:

@@ -109,7 +109,9 @@ def _warm(old: RevisionState | None, new: RevisionState) -> Iterator[str]:
     inherited = held and {pod.slot for pod in before.values() if pod.is_warm}.issuperset(held)
     if held:
         source = ", inherited from a replica that leaves" if inherited else ""
-        yield f"{short(new.fingerprint)}: {_slots(held)} {_verb(held, 'is', 'are')} warm{source}"
+        ranks = max(pod.ranks for pod in warm)
+        caches = f" on each of {ranks} data-parallel ranks" if ranks > 1 else ""
+        yield f"{short(new.fingerprint)}: {_slots(held)} {_verb(held, 'is', 'are')} warm{caches}{source}"
 
 
 def _drains(old: RevisionState | None, new: RevisionState) -> Iterator[str]:

@@ -39,9 +39,15 @@ async def _serve(flags: Flags, settings: Knobs) -> None:
         async with asyncio.timeout(settings.startup * settings.time_scale):
             await stop.wait()
             return
-    async with serving(flags, settings, dev_mode=os.environ.get("VLLM_SERVER_DEV_MODE") == "1") as url:
+    died = asyncio.Event()
+    dev_mode = os.environ.get("VLLM_SERVER_DEV_MODE") == "1"
+    async with serving(flags, settings, dev_mode=dev_mode, died=died) as url:
         print(f"stand-in engine for {flags.model} serves on {url}", file=sys.stderr)
-        await stop.wait()
+        await asyncio.wait(
+            [asyncio.ensure_future(stop.wait()), asyncio.ensure_future(died.wait())], return_when="FIRST_COMPLETED"
+        )
+        if died.is_set():
+            os._exit(1)  # as the server that is left without an engine: it breaks off what it has
 
 
 if __name__ == "__main__":

@@ -12,9 +12,10 @@ from typing import Any
 import orjson
 from aiohttp import web
 
+from promptgroup_contract.names import HEADER_RANK
 from promptgroup_local.engine import messages, protocol, responses
 from promptgroup_local.engine.answer import Finish
-from promptgroup_local.engine.core import Engine, Token
+from promptgroup_local.engine.core import Engine, Ranks, Token
 from promptgroup_local.engine.flags import Speech
 from promptgroup_local.engine.messages import MessageEnvelope
 from promptgroup_local.engine.metrics.page import Source
@@ -38,7 +39,7 @@ class _Stored:
 class AgentApis:
     """Handlers, with the responses that they have stored."""
 
-    def __init__(self, engine: Engine, model: Model, usage: Callable[[Completion, int, Token], Usage]) -> None:
+    def __init__(self, engine: Ranks, model: Model, usage: Callable[[Completion, int, Token], Usage]) -> None:
         self._engine = engine
         self._model = model
         self._usage = usage
@@ -68,7 +69,8 @@ class AgentApis:
         body = protocol.decode(request.content_type, await request.read())
         completion = protocol.chat_completion(messages.chat_body(body, self._model.speech), self._model)
         envelope = MessageEnvelope(f"msg_{uuid.uuid4().hex}", completion.model, messages.forced_tool(body))
-        async with contextlib.aclosing(self._engine.generate(completion, Source.CLIENT)) as tokens:
+        engine = self._engine.chosen(request.headers.get(HEADER_RANK))
+        async with contextlib.aclosing(engine.generate(completion, Source.CLIENT)) as tokens:
             if not completion.stream:
                 text, last, count = await _whole(tokens)
                 return _json(envelope.whole(text, last.finish or Finish.ABORT, self._usage(completion, count, last)))
@@ -111,9 +113,12 @@ class AgentApis:
         requested = chat["messages"]
         # instructions are not carried over
         value = [item for item in requested if item["role"] != "system"] if isinstance(requested, list) else []
+        # vLLM 0.32 does not hand the field on here
+        heeded = self._model.speech is Speech.SGLANG
+        engine = self._engine.chosen(request.headers.get(HEADER_RANK) if heeded else None)
         if body.get("background"):
-            return self._begin(completion, envelope, value)
-        async with contextlib.aclosing(self._engine.generate(completion, Source.CLIENT)) as tokens:
+            return self._begin(engine, completion, envelope, value)
+        async with contextlib.aclosing(engine.generate(completion, Source.CLIENT)) as tokens:
             if not completion.stream:
                 text, last, count = await _whole(tokens)
                 return _json(self._finish(envelope, value, text, self._usage(completion, count, last), last))
@@ -145,11 +150,13 @@ class AgentApis:
             number += len(events)
         return stream
 
-    def _begin(self, completion: Completion, envelope: ResponseEnvelope, value: list[Json]) -> web.Response:
+    def _begin(
+        self, engine: Engine, completion: Completion, envelope: ResponseEnvelope, value: list[Json]
+    ) -> web.Response:
         stored = self._store(envelope, envelope.whole("queued"), value)
 
         async def run() -> None:
-            async with contextlib.aclosing(self._engine.generate(completion, Source.CLIENT)) as tokens:
+            async with contextlib.aclosing(engine.generate(completion, Source.CLIENT)) as tokens:
                 stored.body["status"] = "in_progress"
                 text, last, count = await _whole(tokens)
                 self._finish(envelope, value, text, self._usage(completion, count, last), last)

@@ -10,8 +10,9 @@ from promptgroup_local.engine.answer import Finish, answer
 from promptgroup_local.engine.flags import Flags, Knobs, Speech
 from promptgroup_local.engine.kvcache import KVCache, TokenSequence
 from promptgroup_local.engine.metrics import sglang, tensorrt, vllm
+from promptgroup_local.engine.metrics.all_ranks import AllRanks
 from promptgroup_local.engine.metrics.page import Gauges, Served, Source
-from promptgroup_local.engine.protocol import Completion
+from promptgroup_local.engine.protocol import ApiError, Completion
 from promptgroup_local.engine.scheduler import Request, Scheduler, Step
 
 logger = logging.getLogger(__name__)
@@ -59,7 +60,7 @@ _METRICS = {
 class Engine:
     """Submit requests with `generate`; `run` must run meanwhile."""
 
-    def __init__(self, flags: Flags, knobs: Knobs) -> None:
+    def __init__(self, flags: Flags, knobs: Knobs, rank: int = 0) -> None:
         self._cache = KVCache(flags.blocks, flags.block_size, caching=flags.prefix_caching, behind=flags.tier_blocks)
         self._scheduler = Scheduler(self._cache, knobs.cost, flags.limits)
         self._scale = knobs.time_scale
@@ -73,7 +74,8 @@ class Engine:
             waiting=lambda: len(self._scheduler.waiting),
             usage=lambda: self._cache.usage,
         )
-        self.metrics = _METRICS[flags.speech](flags, gauges)
+        self.metrics = _METRICS[flags.speech](flags, gauges, rank)
+        self._stopped = False
 
     @property
     def load(self) -> int:
@@ -83,6 +85,10 @@ class Engine:
     def reset_prefix_cache(self) -> bool:
         """Forget all prefixes; False while a request runs."""
         return self._cache.reset()
+
+    def stop(self) -> None:
+        """Compute nothing any more, as a process that was killed: requests hang."""
+        self._stopped = True
 
     def abort(self) -> None:
         """End every request with what it has so far, as an engine does that stops."""
@@ -122,7 +128,7 @@ class Engine:
         """Step while there is work, sleep while there is none; ends by cancellation."""
         end = time.monotonic()
         while True:
-            step = self._scheduler.schedule(time.monotonic())
+            step = self._scheduler.schedule(time.monotonic()) if not self._stopped else None
             if step is None:
                 self.metrics.rested()
                 self._work.clear()
@@ -134,7 +140,8 @@ class Engine:
             self._count_evictions()
             end = max(end, time.monotonic() - MAX_LAG) + step.seconds * self._scale
             await asyncio.sleep(end - time.monotonic())
-            self._hand_out(step)
+            if not self._stopped:
+                self._hand_out(step)
 
     def _count_admissions(self, step: Step) -> None:
         metrics = self.metrics
@@ -179,6 +186,82 @@ class Engine:
         else:
             self.metrics.later_token(now - ticket.last)
         ticket.last = now
+
+
+class Ranks:
+    """The engine cores of one server, one for each data-parallel rank.
+
+    Follows vLLM 0.32 with `--data-parallel-size` (and, as far as its source says it, SGLang 0.5.23 with `--dp-size`):
+
+    - Each rank has a KV cache, a scheduler and metrics of its own. One page has them all, told apart by a label.
+    - The header field `x-data-parallel-rank` chooses one. vLLM ignores what is no integer, SGLang refuses it; a number
+      that is out of range is refused by both. vLLM does not heed the field on `/v1/responses`.
+    - A request that names none goes where the fewest run, in turn where as many do. Nobody looks at prefixes.
+    - When a rank dies, the streams of the others end as if they were whole (`finish_reason: abort`, then `[DONE]`), its
+      own hang. For some seconds `/health` answers 200 and each request 500; then the process ends.
+    """
+
+    def __init__(self, flags: Flags, knobs: Knobs) -> None:
+        self._speech = flags.speech
+        self.all = [Engine(flags, knobs, rank) for rank in range(flags.ranks)]
+        self.page = AllRanks([item.metrics.registry for item in self.all])
+        """The metrics of all."""
+        self.dead = False
+        """True once a rank has died, and with it the engine."""
+        self._turn = 0
+
+    @property
+    def load(self) -> int:
+        """Requests that run or wait on any rank."""
+        return sum(item.load for item in self.all)
+
+    def reset_prefix_cache(self) -> bool:
+        """Forget the prefixes of all ranks; False while a request runs on one."""
+        done = [item.reset_prefix_cache() for item in self.all]
+        return all(done)
+
+    def abort(self) -> None:
+        """End every request with what it has so far."""
+        for item in self.all:
+            item.abort()
+
+    def chosen(self, named: str | None) -> Engine:
+        """Return the rank that takes a request.
+
+        Args:
+            named: the value of the header field; None where it is missing, or not heeded.
+
+        Raises:
+            ApiError: the rank does not exist, or the engine is dead.
+        """
+        if self.dead:
+            raise ApiError(500, "EngineCore encountered an issue. See stack trace (above) for the root cause.")
+        if named is not None and len(self.all) > 1 and (rank := self._number(named)) is not None:
+            if not 0 <= rank < len(self.all):
+                word = "routed_dp_rank=" if self._speech is Speech.SGLANG else "data_parallel_rank "
+                verb = "" if self._speech is Speech.SGLANG else "is "
+                raise ApiError(400, f"{word}{rank} {verb}out of range [0, {len(self.all)}).")
+            return self.all[rank]
+        order = [self.all[(self._turn + step) % len(self.all)] for step in range(len(self.all))]
+        self._turn += 1
+        return min(order, key=lambda item: item.load)
+
+    def _number(self, named: str) -> int | None:
+        try:
+            return int(named)
+        except ValueError:
+            if self._speech is Speech.SGLANG:
+                raise ApiError(400, f"x-data-parallel-rank must be an integer, got {named!r}") from None
+            return None
+
+    def kill(self, rank: int) -> None:
+        """Let a rank die. Its own requests get no further token."""
+        self.dead = True
+        for number, item in enumerate(self.all):
+            if number == rank:
+                item.stop()
+            else:
+                item.abort()
 
 
 def _admitted(request: Request) -> float:

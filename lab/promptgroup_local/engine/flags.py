@@ -89,6 +89,8 @@ class Flags:
     """File of its key."""
     renews: bool = False
     """True if the files are read again when they change."""
+    ranks: int = 1
+    """Data-parallel ranks, each with a KV cache of its own."""
     shutdown_timeout: float = 0.0
     """Seconds that running requests have after SIGTERM, in vLLM, before they are aborted."""
     unknown: tuple[str, ...] = ()
@@ -138,6 +140,7 @@ def parse(argv: Sequence[str]) -> Flags:
         renews=args.enable_ssl_refresh,
         tier_blocks=_tier_blocks(args),
         tier_source="external_unspecified" if _connector(args) in _POOLS else "host",
+        ranks=args.ranks,
         shutdown_timeout=args.shutdown_timeout,
         unknown=unknown,
     )
@@ -266,6 +269,7 @@ def _common(*, host: str, port: int, block_size: int) -> argparse.ArgumentParser
         ssl_certfile=None,
         ssl_keyfile=None,
         enable_ssl_refresh=False,
+        ranks=1,
         shutdown_timeout=0.0,
     )
     return parser
@@ -294,6 +298,7 @@ def _vllm() -> argparse.ArgumentParser:
     parser.add_argument("--max-num-batched-tokens", type=_count)
     parser.add_argument("--kv-offloading-size", type=float)
     parser.add_argument("--shutdown-timeout", type=float)
+    parser.add_argument("--data-parallel-size", "-dp", dest="ranks", type=_count)
     parser.add_argument("--kv-transfer-config", type=_object)
     return parser
 
@@ -312,6 +317,7 @@ def _sglang() -> argparse.ArgumentParser:
     parser.add_argument("--context-length", dest="max_model_len", type=_count)
     parser.add_argument("--max-running-requests", dest="max_num_seqs", type=_count)
     parser.add_argument("--chunked-prefill-size", dest="max_num_batched_tokens", type=_count)
+    parser.add_argument("--data-parallel-size", "--dp-size", "--dp", dest="ranks", type=_count)
     parser.add_argument("--enable-hierarchical-cache", action="store_true")
     parser.add_argument("--hicache-size", type=float)
     return parser

@@ -10,10 +10,10 @@ import orjson
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
-from promptgroup_contract.names import HEADER_WARMUP
+from promptgroup_contract.names import HEADER_RANK, HEADER_WARMUP
 from promptgroup_local.engine import protocol, tls
 from promptgroup_local.engine.agent_apis import AgentApis
-from promptgroup_local.engine.core import Engine, Token
+from promptgroup_local.engine.core import Ranks, Token
 from promptgroup_local.engine.flags import Flags, Knobs, Speech
 from promptgroup_local.engine.metrics.page import Source
 from promptgroup_local.engine.protocol import ApiError, Completion, Envelope, Usage
@@ -25,15 +25,26 @@ VERSION = "0.32.0+standin"
 MAX_BODY = 32 * 1024 * 1024
 """Bytes of a request body: 100 times the longest prompt of a 128k-token model in plain text."""
 
+DYING_SECONDS = 12.0
+"""Seconds from the death of a rank to that of the process: as long a stream of vLLM's was seen to hang."""
 DRAIN_SECONDS = 5.0
 """Longest time for running requests to end once the server stops."""
 
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-def application(flags: Flags, knobs: Knobs, *, dev_mode: bool = False) -> web.Application:
-    """The engine as an aiohttp application; `dev_mode` adds what vLLM has only with VLLM_SERVER_DEV_MODE=1."""
-    server = _Server(flags, knobs)
+def application(
+    flags: Flags, knobs: Knobs, *, dev_mode: bool = False, died: asyncio.Event | None = None
+) -> web.Application:
+    """The engine as an aiohttp application.
+
+    Args:
+        flags: of its command line.
+        knobs: the stand-in's own.
+        dev_mode: whether it has what vLLM has only with VLLM_SERVER_DEV_MODE=1, and a way to let a rank die.
+        died: set when the process would end because a rank has died.
+    """
+    server = _Server(flags, knobs, died or asyncio.Event())
     app = web.Application(client_max_size=MAX_BODY, middlewares=[server.counted, server.errors])
     app.cleanup_ctx.append(server.stepping)
     app.on_shutdown.append(server.stopping)
@@ -47,6 +58,8 @@ def application(flags: Flags, knobs: Knobs, *, dev_mode: bool = False) -> web.Ap
     )
     agents = server.agents
     app.add_routes(agents.responses_routes())
+    if dev_mode:
+        app.add_routes([web.post("/standin/kill_rank/{rank}", server.kill_rank)])
     if flags.speech is not Speech.SGLANG:
         app.add_routes([web.get("/version", server.version)])
     if flags.speech is not Speech.TENSORRT_LLM:
@@ -83,7 +96,9 @@ def application(flags: Flags, knobs: Knobs, *, dev_mode: bool = False) -> web.Ap
 
 
 @contextlib.asynccontextmanager
-async def serving(flags: Flags, knobs: Knobs, *, dev_mode: bool = False) -> AsyncIterator[str]:
+async def serving(
+    flags: Flags, knobs: Knobs, *, dev_mode: bool = False, died: asyncio.Event | None = None
+) -> AsyncIterator[str]:
     """Serve on the host and port of the flags (0 takes a free one) while the context lasts; gives the base URL.
 
     At its end the port closes at once. vLLM aborts what runs after --shutdown-timeout, and says so in an answer that
@@ -94,7 +109,7 @@ async def serving(flags: Flags, knobs: Knobs, *, dev_mode: bool = False) -> Asyn
     """
     # A handler that is cancelled when its client leaves frees the request's blocks.
     runner = web.AppRunner(
-        application(flags, knobs, dev_mode=dev_mode),
+        application(flags, knobs, dev_mode=dev_mode, died=died),
         access_log=None,
         handler_cancellation=True,
         shutdown_timeout=DRAIN_SECONDS + flags.shutdown_timeout,
@@ -110,9 +125,11 @@ async def serving(flags: Flags, knobs: Knobs, *, dev_mode: bool = False) -> Asyn
 
 
 class _Server:
-    def __init__(self, flags: Flags, knobs: Knobs) -> None:
+    def __init__(self, flags: Flags, knobs: Knobs, died: asyncio.Event) -> None:
         self._flags = flags
-        self._engine = Engine(flags, knobs)
+        self._engine = Ranks(flags, knobs)
+        self._died = died
+        self._dying = DYING_SECONDS * knobs.time_scale
         self._model = protocol.Model(flags.served_names, flags.max_model_len, knobs.max_tokens, flags.speech)
         self._error_rate = knobs.error_rate
         self._errors_due = 0.0
@@ -122,9 +139,10 @@ class _Server:
     async def stepping(self, _: web.Application) -> AsyncIterator[None]:
         """Run the engine for the life of the application."""
         async with asyncio.TaskGroup() as tasks:
-            run = tasks.create_task(self._engine.run())
+            runs = [tasks.create_task(item.run()) for item in self._engine.all]
             yield
-            run.cancel()
+            for run in runs:
+                run.cancel()
 
     async def stopping(self, _: web.Application) -> None:
         """Let what runs end as the engine does that is told to stop."""
@@ -134,11 +152,12 @@ class _Server:
     @web.middleware
     async def counted(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
         """Tell the metrics of a request until the end of its answer."""
-        self._engine.metrics.entered(request.method, request.path)
+        metrics = self._engine.all[0].metrics  # of the server: it names no rank
+        metrics.entered(request.method, request.path)
         try:
             return await handler(request)
         finally:
-            self._engine.metrics.left(request.method, request.path)
+            metrics.left(request.method, request.path)
 
     @web.middleware
     async def errors(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
@@ -193,11 +212,16 @@ class _Server:
         return _json({"server_load": self._engine.load})
 
     async def metrics(self, _: web.Request) -> web.Response:
-        text = generate_latest(self._engine.metrics.registry)
+        text = generate_latest(self._engine.page)
         return web.Response(body=text, headers={"Content-Type": CONTENT_TYPE_LATEST})
 
     async def reset_prefix_cache(self, _: web.Request) -> web.Response:
         return _json({"success": self._engine.reset_prefix_cache()})
+
+    async def kill_rank(self, request: web.Request) -> web.Response:
+        self._engine.kill(int(request.match_info["rank"]))
+        asyncio.get_running_loop().call_later(self._dying, self._died.set)
+        return web.Response()
 
     async def server_info(self, _: web.Request) -> web.Response:
         flags = self._flags
@@ -216,7 +240,8 @@ class _Server:
         kind = "chatcmpl-" if chat else "cmpl-"
         id_ = number if self._flags.speech is Speech.SGLANG else kind + number
         envelope = Envelope(id_, _unix_time(), completion.model, chat, completion.tool)
-        async with contextlib.aclosing(self._engine.generate(completion, source)) as tokens:
+        engine = self._engine.chosen(request.headers.get(HEADER_RANK))
+        async with contextlib.aclosing(engine.generate(completion, source)) as tokens:
             if completion.stream:
                 return await self._stream(request, completion, envelope, tokens)
             count, words, text = 0, "", NewText(completion.prompt.tokens)

@@ -29,7 +29,7 @@ from promptgroup_contract.caller_rules import (
 )
 from promptgroup_contract.fingerprint import Fingerprint
 from promptgroup_contract.names import HEADER_SESSION
-from promptgroup_contract.table import MAX_ALIASES, MAX_MESSAGES, OwnInstructions, Policy, Sharing
+from promptgroup_contract.table import MAX_ALIASES, MAX_MESSAGES, MOST_RANKS, OwnInstructions, Policy, Sharing
 from promptgroup_operator.api.access import AccessSpec, asks_callers
 from promptgroup_operator.api.cache import CacheSpec, CacheStatus, PoolType, PrefixCaching
 from promptgroup_operator.api.gateway import FailureMode, GatewaySpec
@@ -230,10 +230,32 @@ class Resources(ApiModel):
     """Resources that the scheduler reserves. The limits, when absent."""
 
 
+_RANK_FLAGS = ("--data-parallel-size", "--data_parallel_size", "-dp", "--dp-size", "--dp_size", "--dp")
+"""Arguments of vLLM and SGLang that set the number of data-parallel ranks."""
+
+
 class EngineSpec(ApiModel):
     """The engine that serves the model, and its pods."""
 
     model_config = rules(
+        rule(
+            "!(has(self.dataParallelSize) && has(self.args) && self.args.exists(a, "
+            + " || ".join(f"a == '{flag}' || a.startsWith('{flag}=')" for flag in _RANK_FLAGS)
+            + "))",
+            "engine.dataParallelSize and an argument in engine.args both set the data-parallel ranks: remove one",
+            ".dataParallelSize",
+            holds=lambda engine: (
+                engine.data_parallel_size is None
+                or not any(arg.partition("=")[0] in _RANK_FLAGS for arg in engine.args)
+            ),
+        ),
+        rule(
+            "!(self.type == 'TensorRTLLM' && has(self.dataParallelSize) && self.dataParallelSize > 1)",
+            "engine.dataParallelSize is above 1, and TensorRT-LLM lets no router choose a rank: remove it, and have "
+            "more replicas",
+            ".dataParallelSize",
+            holds=lambda engine: engine.type is not EngineType.TENSORRT_LLM or (engine.data_parallel_size or 1) == 1,
+        ),
         rule(
             "!(self.type == 'TensorRTLLM' && has(self.tls) && has(self.tls.secretName))",
             "engine.tls.secretName is set, and TensorRT-LLM serves no TLS by itself: remove it, and have something "
@@ -246,7 +268,7 @@ class EngineSpec(ApiModel):
                     and engine.tls.secret_name is not None
                 )
             ),
-        )
+        ),
     )
 
     type: EngineType = EngineType.VLLM
@@ -255,6 +277,9 @@ class EngineSpec(ApiModel):
     """Image of the engine container."""
     args: Annotated[list[str], Field(max_length=256)] = []
     """Arguments added after those that the operator sets (model, port, reporting of cached tokens)."""
+    data_parallel_size: Annotated[int, Field(ge=1, le=MOST_RANKS)] | None = None
+    """Data-parallel ranks of the engine in one pod. Each has a KV cache of its own: it is warmed and proven by itself,
+    and routers choose it for each request. Without this field the ranks are read from the engine's arguments."""
     port: Annotated[int, Field(ge=1, le=65535)] = 8000
     """Port on which the engine serves its HTTP API."""
     credential_from: KeyRef | None = None

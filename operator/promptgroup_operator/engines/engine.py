@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import urllib3
 
-from promptgroup_contract.names import HEADER_WARMUP
+from promptgroup_contract.names import HEADER_RANK, HEADER_WARMUP
 from promptgroup_contract.table import Prompt
 from promptgroup_operator.base import deadline, unreachable
 from promptgroup_operator.base.errors import EngineError
@@ -76,13 +76,13 @@ class EngineClient:
         """Close the idle connections."""
         self._pools.close()
 
-    def read(self, address: str, dialect: Dialect) -> Reading:
-        """Return the engine's counters.
+    def read(self, address: str, dialect: Dialect, rank: int | None = None) -> Reading:
+        """Return the engine's counters, or those of one of its data-parallel ranks.
 
         Raises:
             EngineError: there was no answer in time, or one that is not metrics.
         """
-        return engine_metrics.reading(self.text(address, dialect.metrics.path), dialect.metrics)
+        return engine_metrics.reading(self.text(address, dialect.metrics.path), dialect.metrics, rank)
 
     def text(self, address: str, path: str = "/metrics", limit: int = MAX_PAGE) -> str:
         """Return the page of metrics of any process that serves one.
@@ -98,24 +98,31 @@ class EngineClient:
         page = self._request("GET", address, path, None, seconds=ASK_SECONDS, limit=limit)
         return page.decode("latin-1")  # one byte a character, whatever is sent; all that is read of a page is ASCII
 
-    def prove(self, address: str, dialect: Dialect, model: str, prompt: Prompt) -> Evidence:
+    def prove(self, address: str, dialect: Dialect, model: str, prompt: Prompt, rank: int | None = None) -> Evidence:
         """Send the Tier-1 prefix, then probe for it, and return what the engine says about the two requests.
+
+        Args:
+            address: host and port.
+            dialect: of the engine.
+            model: name of the model.
+            prompt: the Tier-1 prefix.
+            rank: the data-parallel rank that the requests name, whose counters alone are read; None to name none.
 
         Raises:
             EngineError: the engine refused a request or could not be reached.
         """
         warm_up, probe = _bodies(model, prompt)
-        before = self._reading(address, dialect)
+        before = self._reading(address, dialect, rank)
         if self._caching(address, dialect, before) is False:
             return Evidence(None, 0, None, before.step if before is not None else 1, caching=False)
         shared = self._shared_tokens(address, warm_up, probe)
         started = time.monotonic()
-        first = self._chat(address, warm_up)
+        first = self._chat(address, warm_up, rank)
         seconds = time.monotonic() - started
         # Some engines show their gauges with the first request.
-        middle = self._reading(address, dialect) or before
-        second = self._chat(address, probe)
-        last = self._reading(address, dialect)
+        middle = self._reading(address, dialect, rank) or before
+        second = self._chat(address, probe, rank)
+        last = self._reading(address, dialect, rank)
         grown, cached = _cached_tokens(dialect, first, second)
         copied, tiered = _tiered(before, middle, grown), _tiered(middle, last, cached)
         spent = _spent((first, grown), (second, cached), tiered=copied + tiered)
@@ -135,12 +142,24 @@ class EngineClient:
             copied=copied,
             seconds=seconds,
             spent=spent,
+            ranks=last.ranks if last is not None else 0,
+            reached=rank is None or middle is None or last is None or last.queries > middle.queries,
         )
 
     def refresh(
-        self, address: str, dialect: Dialect, model: str, prompt: Prompt, needed: int, *, any_tier: bool = False
+        self,
+        address: str,
+        dialect: Dialect,
+        model: str,
+        prompt: Prompt,
+        needed: int,
+        *,
+        any_tier: bool = False,
+        rank: int | None = None,
     ) -> RefreshAnswer:
         """Send the Tier-1 prefix. If fewer than `needed` tokens of it were in cache, send it again as a probe.
+
+        With `rank` the requests name that data-parallel rank, and its counters alone are read.
 
         What a KV tier brought does not count, unless `any_tier` says so. Its counters have no request's own share: of
         an engine that brought tokens for clients meanwhile it is not known where the prefix was.
@@ -151,16 +170,16 @@ class EngineClient:
             EngineError: the engine refused a request or could not be reached.
         """
         probe, again = _bodies(model, prompt)
-        reading = self.read(address, dialect)
-        usages = [self._chat(address, probe)]
+        reading = self.read(address, dialect, rank)
+        usages = [self._chat(address, probe, rank)]
         (cached,) = _cached_tokens(dialect, *usages)
-        middle = self._reading(address, dialect) if dialect.metrics.tells_tiers else None
+        middle = self._reading(address, dialect, rank) if dialect.metrics.tells_tiers else None
         first = _tiered(reading, middle, cached)
         left = cached if cached is None or any_tier else cached - first
         if dialect.omits_zero if left is None else left < needed:
-            usages.append(self._chat(address, again))
+            usages.append(self._chat(address, again, rank))
         cached_tokens = _cached_tokens(dialect, *usages)
-        last = self._reading(address, dialect) if middle is not None and len(usages) > 1 else middle
+        last = self._reading(address, dialect, rank) if middle is not None and len(usages) > 1 else middle
         tiers = [first, *([_tiered(middle, last, cached_tokens[-1])] if len(usages) > 1 else [])]
         spent = _spent(*zip(usages, cached_tokens, strict=True), tiered=sum(tiers))
         if any_tier or not any(tiers):
@@ -216,14 +235,16 @@ class EngineClient:
             return None
         return not off if isinstance(off, bool) else None
 
-    def _reading(self, address: str, dialect: Dialect) -> Reading | None:
+    def _reading(self, address: str, dialect: Dialect, rank: int | None = None) -> Reading | None:
         try:
-            return self.read(address, dialect)
+            return self.read(address, dialect, rank)
         except EngineError:
             return None
 
-    def _chat(self, address: str, body: Mapping[str, Any]) -> Mapping[str, Any]:
-        answer = self._json("POST", address, "/v1/chat/completions", body, seconds=PREFILL_SECONDS, limit=MAX_CHAT)
+    def _chat(self, address: str, body: Mapping[str, Any], rank: int | None = None) -> Mapping[str, Any]:
+        answer = self._json(
+            "POST", address, "/v1/chat/completions", body, seconds=PREFILL_SECONDS, limit=MAX_CHAT, rank=rank
+        )
         usage = answer.get("usage")
         return usage if isinstance(usage, Mapping) else {}
 
@@ -245,9 +266,17 @@ class EngineClient:
         return tokens if isinstance(tokens, list) else None
 
     def _json(
-        self, method: str, address: str, path: str, body: Mapping[str, Any] | None, *, seconds: float, limit: int
+        self,
+        method: str,
+        address: str,
+        path: str,
+        body: Mapping[str, Any] | None,
+        *,
+        seconds: float,
+        limit: int,
+        rank: int | None = None,
     ) -> dict[str, Any]:
-        raw = self._request(method, address, path, body, seconds=seconds, limit=limit)
+        raw = self._request(method, address, path, body, seconds=seconds, limit=limit, rank=rank)
         try:
             with _PARSING:
                 answer = json.loads(raw)
@@ -258,10 +287,20 @@ class EngineClient:
         return answer
 
     def _request(
-        self, method: str, address: str, path: str, body: Mapping[str, Any] | None, *, seconds: float, limit: int
+        self,
+        method: str,
+        address: str,
+        path: str,
+        body: Mapping[str, Any] | None,
+        *,
+        seconds: float,
+        limit: int,
+        rank: int | None = None,
     ) -> bytes:
         """Send a request and return the answer's body, all of it within `seconds` and `limit` bytes."""
         headers = {"content-type": "application/json", HEADER_WARMUP: "1"}
+        if rank is not None:
+            headers[HEADER_RANK] = str(rank)
         if self._access.credential:
             headers["authorization"] = f"Bearer {self._access.credential}"
         try:

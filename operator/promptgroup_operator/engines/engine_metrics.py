@@ -7,6 +7,7 @@ operator reads a thousand engines.
 import re
 from collections.abc import Mapping
 
+from promptgroup_contract.table import MOST_RANKS
 from promptgroup_operator.base.errors import EngineError
 from promptgroup_operator.engines import exposition
 from promptgroup_operator.engines.dialects.metric_names import MetricNames, Spellings, source
@@ -15,14 +16,21 @@ from promptgroup_operator.world.snapshot import Reading
 
 MAX_BUCKETS = 200
 """Most buckets of a histogram; vLLM's has 21."""
-MAX_ENGINES = 256
-"""Most info lines: one for each data-parallel engine of a replica."""
+MAX_ENGINES = MOST_RANKS
+"""Most info lines: one for each data-parallel rank of a replica."""
 
 _WHOLE = re.compile(r"[0-9]{1,12}")
+_RANK = re.compile(r"[0-9]{1,3}")
 
 
-def reading(page: str, names: MetricNames) -> Reading:
-    """Return a reading from a page. Counters are summed over labels, so that data-parallel engines count as one.
+def reading(page: str, names: MetricNames, rank: int | None = None) -> Reading:
+    """Return a reading from a page.
+
+    Args:
+        page: the page.
+        names: of the engine's metrics.
+        rank: the data-parallel rank that is meant; None for all together, whose counters are summed. What the reading
+            says of the ranks it says of all.
 
     Raises:
         EngineError: the page has none of the engine's counters, or one that is not a number.
@@ -32,11 +40,18 @@ def reading(page: str, names: MetricNames) -> Reading:
     buckets: dict[float, float] = {}
     info: list[Mapping[str, str]] = []
     sources: dict[str, float] = {}
+    taken: dict[tuple[str, int], float] = {}
     tiered = active = 0.0
+    written = frozenset((*names.queries, *names.generated))
     bucket = f"{names.first_token}_bucket"
     spelled = frozenset(names.spelled())
     desired = (*spelled, *names.by_source, bucket, *filter(None, (names.info,)))
     for name, labels, value in exposition.samples(page, desired):
+        of = labels.get(names.rank_label, "") if names.rank_label else ""
+        if name in written and _RANK.fullmatch(of) and len(taken) < 2 * MOST_RANKS:
+            taken[name, int(of)] = taken.get((name, int(of)), 0.0) + _number(name, value)
+        if rank is not None and of and of != str(rank):
+            continue
         if name in names.by_source:
             word = labels.get(names.by_source_label, "device")
             number = _number(name, value)
@@ -68,7 +83,10 @@ def reading(page: str, names: MetricNames) -> Reading:
     def total(spellings: Spellings) -> float | None:
         return next((sums[name] for name in spellings if name in sums), None)
 
+    named = sorted({item for _, item in taken})
     return Reading(
+        ranks=len(named),
+        by_rank=tuple(_written(taken, item, names) for item in named) if len(named) > 1 else (),
         queries=total(names.queries) or 0.0,
         hits=(total(names.hits) or 0.0) + (total(names.tier_hits) or 0.0),
         tiered=tiered,
@@ -92,6 +110,14 @@ def reading(page: str, names: MetricNames) -> Reading:
         caching=_caching(info, names),
         kv_tokens=sum(_kv_tokens(labels, names) for labels in info)
         or int(total(names.kv_tokens) or (total(names.blocks) or 0.0) * (total(names.block_size) or 0.0)),
+    )
+
+
+def _written(taken: Mapping[tuple[str, int], float], rank: int, names: MetricNames) -> float:
+    """Return the tokens that a rank looked up and generated."""
+    return sum(
+        next((taken[name, rank] for name in spellings if (name, rank) in taken), 0.0)
+        for spellings in (names.queries, names.generated)
     )
 
 

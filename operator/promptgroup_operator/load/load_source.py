@@ -14,7 +14,7 @@ from promptgroup_operator.engines.dialects.metric_names import MetricNames
 from promptgroup_operator.load import guest_load
 from promptgroup_operator.load.engine_history import EngineHistory
 from promptgroup_operator.load.router_history import RouterHistory
-from promptgroup_operator.world.engine_facts import Measured, together
+from promptgroup_operator.world.engine_facts import Measured, of_replica, together
 from promptgroup_operator.world.load import GroupLoad, summed
 from promptgroup_operator.world.snapshot import ContainerId, GuestSubject, Key, RevisionState
 
@@ -33,11 +33,13 @@ class LoadSubject:
     serving: Mapping[ContainerId, datetime]
     """The same by container."""
     known: Measured
-    """Measurements of their engines."""
+    """Measurements of their engines, of all ranks of one together."""
     guests: Sequence[GuestSubject] = ()
     """Revisions of other groups that the same engines serve."""
     is_guest: bool = False
     """True if the engines are another group's."""
+    ranks: int = 1
+    """Data-parallel ranks of each engine."""
     declared_bytes: int = 0
     """Length of the declared system prompt; 0 when it is not known."""
 
@@ -50,6 +52,7 @@ class LoadSubject:
 def load_subject(key: Key, revision: RevisionState, names: MetricNames) -> LoadSubject:
     """Return what a source needs to know of a revision."""
     warm = [pod for pod in revision.pods if pod.is_warm]
+    ranks = max((pod.ranks for pod in warm), default=1)
     since = [(pod, pod.warm.since) for pod in warm if pod.warm is not None and pod.warm.since is not None]
     return LoadSubject(
         key=key,
@@ -58,7 +61,8 @@ def load_subject(key: Key, revision: RevisionState, names: MetricNames) -> LoadS
         deployment=revision.deployment,
         pods={pod.name: at for pod, at in since},
         serving={pod.container_id: at for pod, at in since},
-        known=together(pod.measured for pod in warm),
+        known=of_replica(together(pod.measured for pod in warm), ranks),
+        ranks=ranks,
         declared_bytes=_size(revision.prompt),
     )
 

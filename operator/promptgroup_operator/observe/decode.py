@@ -4,13 +4,14 @@ from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from typing import Any
 
-from promptgroup_contract import names
+from promptgroup_contract import names, table
 from promptgroup_contract.fingerprint import Fingerprint, short
 from promptgroup_contract.table import Prompt, PromptRef, SlotState
 from promptgroup_operator.api import prompt_group
 from promptgroup_operator.base.timestamps import parse_time
 from promptgroup_operator.rollout.annotations import progress, rolled_back, size, superseded_at
 from promptgroup_operator.world import engine_facts
+from promptgroup_operator.world.pod_ranks import pod_ranks
 from promptgroup_operator.world.snapshot import (
     CONTAINER,
     NO_CONTAINER,
@@ -163,6 +164,7 @@ def pod_of(raw: Manifest, port: int) -> Pod:
         trouble=_trouble(metadata, status, conditions),
         credential=annotations.get(names.ANNOTATION_CREDENTIAL, ""),
         tls=annotations.get(names.ANNOTATION_ENGINE_TLS, ""),
+        ranks=min(table.MOST_RANKS, pod_ranks(_engine_container(raw))),
         ready_since=parse_time(ready.get("lastTransitionTime")) if ready.get("status") == "True" else None,
     )
 
@@ -194,6 +196,11 @@ def _slot(label: str) -> int | None:
     """Return the slot that a label names; None if it names none."""
     slot = int(label) if label.isascii() and label.isdigit() else None  # a label has at most 63 characters
     return slot if slot is not None and slot <= MAX_SLOT else None
+
+
+def _engine_container(raw: Manifest) -> Manifest:
+    containers = raw.get("spec", {}).get("containers", [])
+    return next((container for container in containers if container.get("name") == CONTAINER), {})
 
 
 def _port(raw: Manifest, port: int) -> int:

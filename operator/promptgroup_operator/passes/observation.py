@@ -175,6 +175,8 @@ class Observer:
         subject = load_subject(state.group.key, serving, metric_names)
         subject = replace(subject, guests=state.guests, is_guest=is_guest)
         load = self._source.load(subject, now)
+        if load.engines is not None:
+            load = replace(load, engines=replace(load.engines, ranks=subject.ranks))
         return replace(load, tiers=tiers.reach(state.group.spec))
 
     def _with_readings(

@@ -17,8 +17,10 @@ from promptgroup_contract.fingerprint import Fingerprint
 from promptgroup_operator.base.errors import EngineError
 from promptgroup_operator.base.fair_pool import FairPool
 from promptgroup_operator.engines.dialects.registry import DIALECTS
+from promptgroup_operator.engines.engine import EngineClient
 from promptgroup_operator.engines.group_engines import GroupEngines
 from promptgroup_operator.warmth import refresh
+from promptgroup_operator.warmth.ranks import ranks_to_ask, refreshed
 from promptgroup_operator.world.snapshot import ContainerId, Key, LastSeen, Pod, Reading, Spent
 from promptgroup_operator.world.warming import Outcome, Refresh, RefreshAnswer, WarmReason
 
@@ -119,26 +121,35 @@ class RefreshRunner:
         spent, seen, outcome = UNKNOWN_SPENT, replace(due.last_seen, at=datetime.now(UTC)), None
         result, began = WarmReason.UNREACHABLE, time.monotonic()
         try:
-            refresh_answer = self._engines.of(key, due.container_id).refresh(
-                due.address, DIALECTS[due.engine], due.model, due.prompt, due.needed, any_tier=due.any_tier
-            )
+            value = _refreshed(self._engines.of(key, due.container_id), due)
         except EngineError as error:
             # The pod's own probes say whether the engine is healthy; the next refresh comes when it is due.
             logger.info("pod %s was not refreshed: %s", due.pod, error)
         else:
             now = datetime.now(UTC)
-            refresh_answer = replace(refresh_answer, reading=self._net(due.container_id, refresh_answer.reading))
+            value = replace(value, reading=self._net(due.container_id, value.reading))
             spent, seen, outcome = (
-                refresh_answer.spent,
-                refresh.seen_after(due, refresh_answer, timedelta(seconds=time.monotonic() - began), now),
-                refresh.judge_answer(due, refresh_answer, now),
+                value.spent,
+                refresh.seen_after(due, value, timedelta(seconds=time.monotonic() - began), now),
+                refresh.judge_answer(due, value, now),
             )
-            result = _result(refresh_answer, outcome)
+            result = _result(value, outcome)
         self._ended.labels(result).inc()
         self._spend(due.container_id, spent)
         with self._lock:
             self._seen[_subject(due)] = datetime.now(UTC), seen
         return outcome
+
+
+def _refreshed(engine: EngineClient, due: Refresh) -> RefreshAnswer:
+    """Refresh the prefix, on each rank of the engine."""
+    dialect = DIALECTS[due.engine]
+    whole = engine.read(due.address, dialect) if due.ranks > 1 else None
+    answers = [
+        engine.refresh(due.address, dialect, due.model, due.prompt, due.needed, any_tier=due.any_tier, rank=rank)
+        for rank in ranks_to_ask(due.ranks)
+    ]
+    return refreshed(whole, answers) if whole is not None else answers[0]
 
 
 def _subject(due: Refresh) -> _Subject:

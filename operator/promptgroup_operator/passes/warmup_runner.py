@@ -14,8 +14,9 @@ from promptgroup_operator.engines.dialects.registry import DIALECTS
 from promptgroup_operator.engines.group_engines import GroupEngines
 from promptgroup_operator.passes.warmup_queue import WarmupQueue
 from promptgroup_operator.warmth import warmup
+from promptgroup_operator.warmth.ranks import differ, of_all_ranks, ranks_to_ask
 from promptgroup_operator.world.snapshot import ContainerId, Key, Spent
-from promptgroup_operator.world.warming import Outcome, WarmReason, Warmup
+from promptgroup_operator.world.warming import Evidence, Outcome, WarmReason, Warmup
 
 logger = logging.getLogger(__name__)
 
@@ -75,17 +76,30 @@ class WarmupRunner:
                 self._begin(now)
 
     def _prove(self, key: Key, job: Warmup) -> Outcome:
-        dialect = DIALECTS[job.engine]
+        """Prove each rank of a replica's engine, up to one that is not warm."""
+        dialect, outcomes = DIALECTS[job.engine], []
+        ranks = 0
         try:
             engine = self._engines.of(key, job.container_id)
-            evidence = engine.prove(job.address, dialect, job.model, job.prompt)
+            for rank in ranks_to_ask(job.ranks):
+                evidence = engine.prove(job.address, dialect, job.model, job.prompt, rank)
+                self._spend(job.container_id, evidence.spent)
+                ranks = evidence.ranks  # some engines show a rank with its first request
+                outcomes.append(_judge(job, evidence))
+                if not outcomes[-1].warm:
+                    break
         except EngineError as error:
             if error.untrusted:
                 return Outcome(WarmReason.UNTRUSTED, f"the engine's certificate is not trusted: {error}")
             refused = error.status is not None and 400 <= error.status < 500 and error.status not in (408, 429)
             reason = WarmReason.REFUSED if refused else WarmReason.UNREACHABLE
             return Outcome(reason, f"the warm-up request failed: {error}")
-        self._spend(job.container_id, evidence.spent)
-        bare = job.prompt.size == 0
-        off = dialect.caching_off
-        return warmup.judge_evidence(evidence, off, any_tier=job.any_tier, uncached=job.uncached, bare=bare)
+        if ranks > job.ranks or outcomes[-1].warm:
+            return differ(ranks, job.ranks) or of_all_ranks(outcomes)
+        return of_all_ranks(outcomes)
+
+
+def _judge(job: Warmup, evidence: Evidence) -> Outcome:
+    bare = job.prompt.size == 0
+    off = DIALECTS[job.engine].caching_off
+    return warmup.judge_evidence(evidence, off, any_tier=job.any_tier, uncached=job.uncached, bare=bare)

@@ -12,13 +12,14 @@ from promptgroup_contract.fingerprint import Fingerprint, short
 from promptgroup_contract.table import Prompt, PromptRef
 from promptgroup_operator.base import durations
 from promptgroup_operator.engines import drain_hook, engine_tls, tiers
-from promptgroup_operator.engines.dialects import dialect, pod_parts
+from promptgroup_operator.engines.dialects import dialect, pod_parts, ranks
 from promptgroup_operator.engines.dialects.registry import DIALECTS
 from promptgroup_operator.plan import diff
 from promptgroup_operator.plan.diff import stamped
 from promptgroup_operator.plan.merge import merge
 from promptgroup_operator.plan.reserved import reserved
 from promptgroup_operator.world.kept import GPU
+from promptgroup_operator.world.pod_ranks import pod_ranks
 from promptgroup_operator.world.snapshot import CONTAINER, GroupObject, Manifest, Problem
 
 ANNOTATION_CONFIG = pod_parts.CONFIG_ANNOTATION
@@ -210,6 +211,11 @@ def step_tokens(group: GroupObject, live: Manifest | None) -> int:
     return dialect.step_tokens(DIALECTS[group.spec.engine.type], _arguments(template))
 
 
+def ranks_of(live: Manifest | None) -> int:
+    """Return the data-parallel ranks of the engines of a Deployment's pods; 1 when nobody knows."""
+    return pod_ranks(_engine_container(live["spec"]["template"])) if live is not None else 1
+
+
 def _arguments(template: dict[str, Any]) -> list[str]:
     """Return the engine container's arguments. The API server has not seen the template: it may be of any shape."""
     args = _engine_container(template).get("args")
@@ -248,11 +254,14 @@ def _engine_template(group: GroupObject) -> dict[str, Any]:
     given_up = {"terminationGracePeriodSeconds": drain_hook.UNHEALTHY_SECONDS}
     keyed = speech.key_args if engine.credential_from is not None else ()
     secured = speech.tls_args if engine.tls is not None and engine.tls.secret_name is not None else ()
+    ranked = ranks.rank_args(speech, engine)
     parts = tiers.parts(group.spec)
     container: dict[str, Any] = {
         "name": CONTAINER,
         "image": engine.image,
-        "args": dialect.arguments(speech, group.spec.model, engine.port, (*keyed, *secured, *parts.args, *engine.args)),
+        "args": dialect.arguments(
+            speech, group.spec.model, engine.port, (*keyed, *secured, *ranked, *parts.args, *engine.args)
+        ),
         "env": [
             # the process has no home and no passwd entry; engines keep compile caches there and ask for its name
             {"name": "HOME", "value": "/home/engine"},
@@ -403,6 +412,12 @@ def template_problem(group: GroupObject) -> Problem | None:
         return Problem("InvalidTemplate", f"spec.engine.template: {error}")
     taken = reserved(group.spec.engine.template, allowed={ANNOTATION_CONFIG})
     return Problem("InvalidTemplate", f"spec.engine.template: {taken}") if taken else None
+
+
+def ranks_problem(group: GroupObject) -> Problem | None:
+    """Return what is wrong with the data-parallel ranks of the group's engines; its template can be merged."""
+    problem = ranks.ranks_problem(group.spec.engine, _engine_container(_engine_template(group)))
+    return Problem("InvalidRanks", problem) if problem else None
 
 
 def cache_problem(group: GroupObject) -> Problem | None:

@@ -18,6 +18,7 @@ from promptgroup_operator.api.responses import caching_of
 from promptgroup_operator.base import durations
 from promptgroup_operator.base.timestamps import rfc3339
 from promptgroup_operator.engines import tiers
+from promptgroup_operator.engines.dialects.ranks import unranked
 from promptgroup_operator.engines.dialects.registry import DIALECTS
 from promptgroup_operator.plan import desired
 from promptgroup_operator.rollout.release import RevisionPhase, RevisionStep
@@ -79,7 +80,9 @@ def route(
                 tools=size.tools,
                 messages=size.messages,
                 weight=plan[revision.fingerprint].weight,
-                slots=ring(revision.pods, held[revision.fingerprint], plan[revision.fingerprint]),
+                slots=ring(
+                    revision.pods, held[revision.fingerprint], plan[revision.fingerprint], _ranks(deployment, revision)
+                ),
                 tokens=numbers.prefix_tokens or (before or {}).get("tokens", 0),
                 engine=table.Engine(
                     # in the midst of a change of engine nothing is lent: some replicas are still of the other kind
@@ -88,6 +91,9 @@ def route(
                     prefill_rate=numbers.prefill_rate,
                     step_tokens=desired.step_tokens(group, deployment),
                     copy_rate=numbers.copy_rate if copies else 0,
+                    unranked=unranked(DIALECTS[group.spec.engine.type], group.spec.engine.image)
+                    if any(pod.ranks > 1 for pod in warm)
+                    else frozenset(),
                 ),
                 prompt_from=revision.prompt_from,
                 lends=plan[revision.fingerprint].phase is RevisionPhase.SERVING,
@@ -117,6 +123,13 @@ def route(
         aliases=_aliases(group.spec, standing, now),
         sleep=sleep,
     )
+
+
+def _ranks(deployment: Manifest | None, revision: RevisionState) -> int:
+    """Return the data-parallel ranks of the pods to come; of a guest, those that the replicas of its host have."""
+    if deployment is not None:
+        return desired.ranks_of(deployment)
+    return max((pod.ranks for pod in revision.pods), default=1)
 
 
 def _aliases(spec: PromptGroupSpec, standing: Manifest | None, now: datetime) -> tuple[table.ModelAlias, ...]:
@@ -174,11 +187,15 @@ def _revisions(route: Manifest | None) -> list[Mapping[str, Any]]:
     return revisions
 
 
-def ring(pods: Sequence[Pod], held: Mapping[str, int], step: RevisionStep) -> tuple[table.Slot, ...]:
-    """Return every slot of a revision: those of its ring, and others whose pods still drain."""
+def ring(pods: Sequence[Pod], held: Mapping[str, int], step: RevisionStep, ranks: int = 1) -> tuple[table.Slot, ...]:
+    """Return every slot of a revision: those of its ring, and others whose pods still drain.
+
+    A slot that nobody holds has the data-parallel ranks that the pod will have which takes it.
+    """
     holders = {held[pod.name]: pod for pod in pods if pod.name in held}
     return tuple(
-        _slot(index, holders.get(index), drains=index not in step.ring) for index in sorted({*step.ring, *holders})
+        _slot(index, holders.get(index), drains=index not in step.ring, ranks=ranks)
+        for index in sorted({*step.ring, *holders})
     )
 
 
@@ -237,12 +254,13 @@ def _pods(route: Manifest | None) -> Iterator[tuple[str, str]]:
                 yield slot["pod"], slot.get("state", "")
 
 
-def _slot(index: int, pod: Pod | None, *, drains: bool) -> table.Slot:
+def _slot(index: int, pod: Pod | None, *, drains: bool, ranks: int) -> table.Slot:
+    absent = table.Slot(index, table.SlotState.ABSENT, ranks=pod.ranks if pod is not None else ranks)
     if pod is None or not pod.is_warm or pod.settling:
-        return table.Slot(index, table.SlotState.ABSENT)
+        return absent
     tls = engine_tls.parse(pod.tls)
     if pod.tls and tls is None:  # somebody changed the annotation: nobody knows how to verify it
-        return table.Slot(index, table.SlotState.ABSENT)
+        return absent
     return table.Slot(
         index,
         table.SlotState.DRAINING if drains else table.SlotState.READY,
@@ -251,4 +269,5 @@ def _slot(index: int, pod: Pod | None, *, drains: bool) -> table.Slot:
         incarnation=pod.container_id.rpartition("/")[2][:12],
         credential=pod.credential,
         tls=tls,
+        ranks=pod.ranks,
     )

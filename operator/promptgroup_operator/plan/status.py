@@ -516,7 +516,10 @@ def _cache(world: World, *, accepted: bool) -> dict[str, Any]:
     if not accepted:
         return {key: item for key, item in world.group.status.items() if key == "cache"}
     measured = engine_facts.together(
-        pod.measured for revision in world.revisions for pod in revision.pods if pod.is_warm
+        engine_facts.of_replica(pod.measured, pod.ranks)
+        for revision in world.revisions
+        for pod in revision.pods
+        if pod.is_warm
     )
     tier_statuses = tiers.tiers_on(world.group.spec, measured.kv_tokens)
     if not tier_statuses:

@@ -5,6 +5,7 @@ its prompt is there and hashes to its pin              prompt
 no older group claims the same prefix                  Conflict
 the names of its objects are free or its own           NameTaken
 its pod template can be merged                         InvalidTemplate
+its engine's data-parallel ranks can be known          InvalidRanks
 its KV tiers can work                                  InvalidCache
 its engine can keep callers apart                      IsolationNotSupported
 """
@@ -26,8 +27,12 @@ def validate(world: World) -> PromptText | Problem:
     clash = prompt.conflict(group, world.prompt.fingerprint, world.siblings)
     if clash is not None:
         return clash
-    engine = None if host is not None else desired.template_problem(group) or desired.cache_problem(group)
+    engine = None if host is not None else _engine_problem(group)
     return _foreign(world, world.prompt) or engine or _shared(group) or world.prompt
+
+
+def _engine_problem(group: GroupObject) -> Problem | None:
+    return desired.template_problem(group) or desired.ranks_problem(group) or desired.cache_problem(group)
 
 
 def taken_aliases(world: World) -> dict[str, str]:

@@ -64,7 +64,7 @@ class Model:
     history: float
     """Share of prompt tokens that is found beyond it when all live sessions fit."""
     prefix_tokens: int
-    """Length of the Tier-1 prefix; 0 when unknown."""
+    """Tokens that the Tier-1 prefix takes of a replica, once in each of its caches; 0 when unknown."""
     working_set: float | None
     """Tokens of the live sessions beyond it, those included that wait for room; None when nobody knows."""
     kv_tokens: int
@@ -201,7 +201,7 @@ def fit(load: GroupLoad) -> Model | None:
         prompt_tokens=engines.queries,
         tier_one=tier_one,
         history=0.0,
-        prefix_tokens=prefix,
+        prefix_tokens=prefix * engines.ranks,
         working_set=None,
         kv_tokens=engines.kv_tokens,
         tiers=load.tiers if engines.tiered > TIERED * engines.queries else TierReach.NONE,

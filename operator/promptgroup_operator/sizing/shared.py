@@ -112,6 +112,7 @@ def _engines(engine_loads: Sequence[EngineLoad]) -> EngineLoad:
         first_token=first_token,
         kv_tokens=min((one.kv_tokens for one in engine_loads if one.kv_tokens), default=0),
         prefill_rate=min((one.prefill_rate for one in engine_loads if one.prefill_rate), default=0.0),
+        ranks=max(one.ranks for one in engine_loads),
     )
 
 

@@ -12,9 +12,11 @@ prompt token that is computed or a token of an answer, or because it is hit. Hen
 
 with `free = kv_tokens * (1 - usage)` at the refresh. Where a replica keeps several prefixes warm, each of their own
 refreshes moves one behind the others and writes nothing new: so they are left out of the queries, and `prefix` is the
-sum of all prefixes. It is refreshed at MARGIN of that: where readings follow
-each other faster than the cache turns over it is never evicted. The bound says nothing of a cache that was reset; a
-slow regular refresh finds that.
+sum of all prefixes. It is refreshed at MARGIN of that: where readings follow each other faster than the cache turns
+over it is never evicted. The bound says nothing of a cache that was reset; a slow regular refresh finds that.
+
+An engine with data-parallel ranks has a cache in each. All are refreshed once the busiest calls for it: the bound is
+that of one cache, and `queries` and `generated` are those of its rank.
 
 counters since the last refresh           refresh
 began anew (another process)              at once
@@ -60,6 +62,7 @@ def due_refresh(pod: Pod, prompt: Prompt, spec: PromptGroupSpec, every: timedelt
         fingerprint=pod.fingerprint,
         shared=spec.is_guest,
         crowd=pod.crowd,
+        ranks=pod.ranks,
     )
 
 
@@ -72,7 +75,8 @@ def due_at(pod: Pod, every: timedelta) -> datetime | None:
         return None
     if _began_anew(seen.then, seen.last):
         return seen.at
-    outgrown = 2 * pod.crowd > seen.then.kv_tokens > 0  # prefixes that evict each other would call for each other
+    # prefixes that evict each other would call for each other
+    outgrown = 2 * pod.crowd > seen.then.kv_tokens / pod.ranks > 0
     if not outgrown and pressed(seen.then, seen.last, max(pod.crowd, pod.measured.prefix_tokens)):
         return seen.at
     # the same share of it for one container always: replicas that were proven together are not refreshed together
@@ -81,11 +85,16 @@ def due_at(pod: Pod, every: timedelta) -> datetime | None:
 
 def pressed(then: Reading, last: Reading, prefix: int) -> bool:
     """Return True if the engine wrote so much since `then` that the prefix may be evicted, or soon will be."""
-    requested = last.queries - last.own_queries - then.queries + then.own_queries
-    taken = requested + last.generated - then.generated
+    own = last.own_queries - then.own_queries
+    ranks = max(1, len(then.by_rank))
+    if ranks > 1 and len(last.by_rank) == ranks:
+        # the busiest rank; each of the operator's own requests went to each of them
+        taken = max(now - before for before, now in zip(then.by_rank, last.by_rank, strict=True)) - own / ranks
+    else:
+        taken = last.queries - then.queries - own + last.generated - then.generated
     if not then.kv_tokens or taken <= 0:
         return False
-    return taken >= MARGIN * (then.kv_tokens * (1 - then.usage) - prefix)
+    return taken >= MARGIN * (then.kv_tokens / ranks * (1 - then.usage) - prefix)
 
 
 def judge_answer(refresh: Refresh, refresh_answer: RefreshAnswer, now: datetime) -> Outcome | None:

@@ -19,6 +19,7 @@ from datetime import datetime
 from promptgroup_contract.table import Prompt
 from promptgroup_operator.api.prompt_group import FailurePolicy, PromptGroupSpec, WarmTier
 from promptgroup_operator.base import durations
+from promptgroup_operator.warmth.ranks import NOT_REACHED
 from promptgroup_operator.world.engine_facts import Measured, copy_rate
 from promptgroup_operator.world.snapshot import NO_CONTAINER, Pod
 from promptgroup_operator.world.warming import WARM, Evidence, Outcome, WarmReason, Warmup
@@ -31,7 +32,7 @@ SELF_MENDING = frozenset({WarmReason.STARTING, WarmReason.WARMING, WarmReason.RE
 """Reasons of a cold replica that time alone changes: not a fault."""
 
 
-FINAL = frozenset({WarmReason.CACHING_OFF, WarmReason.NOT_REPORTED, WarmReason.REFUSED})
+FINAL = frozenset({WarmReason.CACHING_OFF, WarmReason.NOT_REPORTED, WarmReason.REFUSED, WarmReason.RANKS_DIFFER})
 """Causes that waiting does not mend: `Proceed` applies at once."""
 
 
@@ -49,6 +50,7 @@ def judge_evidence(
     (uncached: any)                               CachingOffByChoice
     off      any            any                   PrefixCachingDisabled
     on, ?    none           -                     CachedTokensNotReported
+    on, ?    n              (rank not reached)    PrefixNotCached
     on, ?    n              needed = 0            PrefixShorterThanBlock
     on, ?    n              yes                   PrefixCached
     on, ?    n              no                    PrefixNotCached
@@ -76,6 +78,8 @@ def judge_evidence(
             "the engine reports cached tokens neither in usage nor in metrics, so its warmth cannot be proven",
             measured,
         )
+    if not evidence.reached:
+        return Outcome(WarmReason.NOT_CACHED, NOT_REACHED, measured)
     needed = shared // evidence.step * evidence.step
     cached = evidence.cached_tokens - (0 if any_tier else evidence.tiered)
     result = f"{cached} of {shared} prefix tokens are in cache{_brought(evidence, any_tier=any_tier)}"
@@ -143,6 +147,7 @@ def warmups(pods: Sequence[Pod], prompt: Prompt, spec: PromptGroupSpec, traffic:
             any_tier=spec.warmup.tier is WarmTier.ANY,
             uncached=spec.caches_nothing,
             deadline=pod.containers_ready_since + timeout,
+            ranks=pod.ranks,
         )
         for pod in pods
         if _can_be_asked(pod) and not pod.is_warm and pod.containers_ready_since is not None

@@ -7,7 +7,7 @@ every doubt makes a number smaller, or unknown.
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 MIN_UNCACHED = 256
@@ -25,9 +25,9 @@ class Measured:
     """Numbers of one engine, or of several of a revision; 0 is unknown."""
 
     kv_tokens: int = 0
-    """Tokens of KV cache that the replica has."""
+    """Tokens of KV cache that the replica has; of an engine with data-parallel ranks, that a rank has."""
     prefill_rate: int = 0
-    """Prompt tokens a second at the start of a context."""
+    """Prompt tokens a second at the start of a context, of a rank likewise."""
     prefix_tokens: int = 0
     """Length of the Tier-1 prefix."""
     copy_rate: int = 0
@@ -93,6 +93,11 @@ def together(result: Iterable[Measured]) -> Measured:
         prefix_tokens=max((one.prefix_tokens for one in item), default=0),
         copy_rate=min((one.copy_rate for one in item if one.copy_rate), default=0),
     )
+
+
+def of_replica(rank: Measured, ranks: int) -> Measured:
+    """Return the measurements of an engine with so many data-parallel ranks from those of one of them."""
+    return replace(rank, kv_tokens=rank.kv_tokens * ranks, prefill_rate=rank.prefill_rate * ranks)
 
 
 def encode(measured: Measured) -> str:

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from promptgroup_contract import names
+from promptgroup_operator.world.pod_ranks import FLAGS, pod_ranks
 from promptgroup_operator.world.snapshot import CONTAINER, Manifest
 
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
@@ -135,9 +136,8 @@ def _pod(manifest: Manifest) -> dict[str, Any]:
     spec, status = manifest.get("spec") or {}, manifest.get("status") or {}
     conditions = (condition for condition in status.get("conditions") or () if condition.get("type") in _POD_CONDITIONS)
     engine = [container for container in spec.get("containers") or () if container.get("name") == CONTAINER]
-    ports = ([port for port in item.get("ports") or () if port.get("name") == "http"] for item in engine)
     return {
-        "spec": {"containers": [{"name": CONTAINER, "ports": port[:ITEMS]} for port in ports]},
+        "spec": {"containers": list(map(_engine, engine))},
         "status": {
             **_picked(status, ("phase", "podIP")),
             "conditions": _each(conditions, _CONDITION),
@@ -145,6 +145,14 @@ def _pod(manifest: Manifest) -> dict[str, Any]:
             "containerStatuses": _containers(status.get("containerStatuses")),
         },
     }
+
+
+def _engine(container: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what is kept of the engine's container: its port, and of its arguments the one that says its ranks."""
+    ports = [port for port in container.get("ports") or () if port.get("name") == "http"]
+    ranks = pod_ranks(container)
+    args = {"args": [f"{FLAGS[0]}={ranks}"]} if ranks > 1 else {}
+    return {"name": CONTAINER, "ports": ports[:ITEMS], **args}
 
 
 def _containers(result: Iterable[Mapping[str, Any]] | None) -> list[dict[str, Any]]:

@@ -78,6 +78,8 @@ class EngineLoad:
     """Prompt tokens a second that one idle replica was measured to compute, the least of them; 0 when unknown."""
     tiered: float = 0.0
     """Those of `hits` that came from a KV tier."""
+    ranks: int = 1
+    """Data-parallel ranks of a replica, each of which holds the Tier-1 prefix."""
 
     @property
     def hit_rate(self) -> float | None:

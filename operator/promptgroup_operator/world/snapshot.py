@@ -96,7 +96,7 @@ class Reading:
     caching: bool | None
     """True if prefix caching is on; None when the engine does not say."""
     kv_tokens: int
-    """Tokens of KV cache; 0 when the engine does not say."""
+    """Tokens of KV cache, of all ranks together; 0 when the engine does not say."""
     running: float = 0.0
     """Requests in the batch."""
     waiting: float = 0.0
@@ -127,6 +127,10 @@ class Reading:
     """Seconds from arrival to the first token."""
     own_queries: float = 0.0
     """Those of `queries` that the operator's own requests are known to have added."""
+    ranks: int = 0
+    """Data-parallel ranks that have figures of their own; 0 where none is named."""
+    by_rank: tuple[float, ...] = ()
+    """Tokens that each data-parallel rank looked up and generated, in the order of the ranks; empty of a single one."""
 
     @property
     def busy(self) -> int:
@@ -197,6 +201,8 @@ class Pod:
     """Secret and key (`name/key`) of what its engine asks for; empty for nothing."""
     tls: str = ""
     """The rule by which its engine is verified, as text of an EngineTls; empty for plain HTTP."""
+    ranks: int = 1
+    """Data-parallel ranks of its engine, each with a KV cache of its own, as its own template says."""
     in_flight: int | None = None
     """Requests that the engine has queued or running; looked up for draining pods only."""
     crowd: int = 0

@@ -34,6 +34,7 @@ class WarmReason(enum.StrEnum):
     REFUSED = "WarmupRefused"
     UNREACHABLE = "EngineUnreachable"
     UNTRUSTED = "EngineNotTrusted"
+    RANKS_DIFFER = "DataParallelRanksDiffer"
     NO_PROMPT = "PromptTextMissing"
 
 
@@ -87,6 +88,8 @@ class Warmup:
     """True if the replica is another group's, whose condition does not speak of this prompt."""
     traffic: float = 0.0
     """Requests a second of the group, where replicas are another group's: of several guests the busiest comes first."""
+    ranks: int = 1
+    """Data-parallel ranks of its engine, each of which is warmed and proven."""
 
     @property
     def subject(self) -> tuple[ContainerId, str]:
@@ -122,6 +125,10 @@ class Evidence:
     seconds: float = 0.0
     """Time of the warm-up request."""
     spent: Spent = NOTHING_SPENT
+    ranks: int = 0
+    """Data-parallel ranks that the engine's metrics tell apart; 0 when they name none."""
+    reached: bool = True
+    """False if the rank that the requests named took none of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +157,8 @@ class Refresh:
     """True if the replica is another group's, whose condition does not speak of this prompt."""
     crowd: int = 0
     """Tokens of all prefixes that are kept warm on the replica, if they are more than this one."""
+    ranks: int = 1
+    """Data-parallel ranks of the engine, each of which is refreshed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -408,10 +408,14 @@ class Metrics:
             ("group", "revision"),
         )
         self.slot_prompt_tokens = self._counter(
-            "slot_prompt_tokens_total", "Prompt tokens that a replica reported.", ("group", "revision", "slot")
+            "slot_prompt_tokens_total",
+            "Prompt tokens that a replica reported, by the data-parallel rank of its engine.",
+            ("group", "revision", "slot", "engine"),
         )
         self.slot_cached_tokens = self._counter(
-            "slot_cached_tokens_total", "Those of them found in its prefix cache.", ("group", "revision", "slot")
+            "slot_cached_tokens_total",
+            "Those of them found in the rank's prefix cache.",
+            ("group", "revision", "slot", "engine"),
         )
 
     def _add_peers(self) -> None:

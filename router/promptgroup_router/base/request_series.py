@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 
 class SlotSeries:
-    """The series of one slot."""
+    """The series of one slot, or of one data-parallel rank of its engine."""
 
     __slots__ = ("cached_tokens", "prompt_tokens")
 
-    def __init__(self, metrics: "Metrics", labels: tuple[str, str, str]) -> None:
+    def __init__(self, metrics: "Metrics", labels: tuple[str, str, str, str]) -> None:
         self.prompt_tokens = metrics.slot_prompt_tokens.series(labels)
         self.cached_tokens = metrics.slot_cached_tokens.series(labels)
 
@@ -72,9 +72,10 @@ class RequestSeries:
         series.add()
 
     def slot(self, label: str) -> SlotSeries:
-        """Return the series of a slot, whose label is `namespace/group/revision/slot`."""
+        """Return the series of a slot, whose label is that of a member: `namespace/group/revision/slot[.rank]`."""
         series = self._slots.get(label)
         if series is None:
-            group, revision, slot = label.rsplit("/", 2)
-            series = self._slots[label] = SlotSeries(self._metrics, (group, revision, slot))
+            group, revision, place = label.rsplit("/", 2)
+            slot, _, rank = place.partition(".")
+            series = self._slots[label] = SlotSeries(self._metrics, (group, revision, slot, rank or "0"))
         return series

@@ -1,12 +1,14 @@
 """Decides what an engine gets of a client's request: which header fields, and the body."""
 
 from promptgroup_contract.access import ANYBODY
+from promptgroup_contract.names import HEADER_RANK
 from promptgroup_router.access.authenticator import Authenticator
 from promptgroup_router.decision.engine_headers import to_engine
 from promptgroup_router.rings.index import Member
 from promptgroup_router.routing.points import RandomBytes
 from promptgroup_router.routing.route import Route
 
+_RANK = HEADER_RANK.encode()
 NO_FIELDS: tuple[tuple[bytes, bytes], ...] = ()
 
 
@@ -15,7 +17,8 @@ def engine_fields(
 ) -> tuple[frozenset[bytes], tuple[tuple[bytes, bytes], ...]]:
     """Return the names of the client's header fields that a member gets, and further fields that it gets.
 
-    An engine that asks for a credential of its own gets none of the client's.
+    An engine that asks for a credential of its own gets none of the client's. One with data-parallel ranks is told the
+    rank; the client's word of it never counts, whatever fields its group lets pass.
 
     Args:
         authenticator: knows the accesses and the credentials.
@@ -33,6 +36,9 @@ def engine_fields(
     allowed = to_engine(access, rules, rewritten=rewritten, traced=traced)
     for feature in route.features:
         allowed = feature.engine_fields(allowed)
+    if member.rank is not None:
+        allowed -= {_RANK}
+        further += ((_RANK, b"%d" % member.rank),)
     return allowed, further
 
 

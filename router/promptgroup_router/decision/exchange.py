@@ -223,15 +223,13 @@ class Exchange:
     def fallbacks(self, most: int, now: float) -> list[Member]:
         """Return the members that a gateway may try if the one that has the request does not answer, best first.
 
-        They are those that the ring prefers, since the sessions of a member that is gone go there.
+        They are those that the ring prefers, since the sessions of a member that is gone go there; of engines with
+        data-parallel ranks those of the same rank, which the request names whoever gets it.
         """
         health, has_it = self._state.health, self.member
         order = self._present.order(self._demand.session)
-        able = (
-            member
-            for member in order
-            if member.id != has_it.id and health.available(member.id, member.incarnation, now)
-        )
+        alike = (member for member in order if member.id != has_it.id and member.rank == has_it.rank)
+        able = (item for item in alike if health.available(item.slot_id, item.incarnation, now))
         return list(islice(able, most))
 
     def served_by(self, address: str, passed_over: Sequence[Member], now: float) -> None:
@@ -330,7 +328,7 @@ class Exchange:
             return Failure.STALLED if streamed and 0 < limits.idle <= waited else None
         if not 0 < limits.first_token <= waited:
             return None
-        suspected = not self._state.health.available(self.member.id, self.member.incarnation, now)
+        suspected = not self._state.health.available(self.member.slot_id, self.member.incarnation, now)
         return Failure.NO_TOKEN if streamed or suspected else None
 
     def expired(self, now: float) -> Refuse | Literal[Action.CUT]:
@@ -384,12 +382,12 @@ class Exchange:
 
     def _judge(self, member: Member, now: float, *, works: bool) -> None:
         if works:
-            self._state.health.succeeded(member.id)
-        elif self._state.health.erred(member.id, member.incarnation, now):
+            self._state.health.succeeded(member.slot_id)
+        elif self._state.health.erred(member.slot_id, member.incarnation, now):
             self._state.metrics.ejections.add()
 
     def _eject(self, member: Member, now: float, least: float = 0.0) -> None:
-        if self._state.health.failed(member.id, member.incarnation, now, least):
+        if self._state.health.failed(member.slot_id, member.incarnation, now, least):
             self._state.metrics.ejections.add()
 
     def _next(self, now: float) -> Send | Literal[Action.WAIT] | None:
@@ -431,7 +429,7 @@ class Exchange:
         if len(self._tried) < MAX_TRIES:
             return any(True for _ in untried)
         health = self._state.health
-        return any(health.available(member.id, member.incarnation, now) for member in untried)
+        return any(health.available(member.slot_id, member.incarnation, now) for member in untried)
 
     def _enter_budget(self) -> bool:
         """Count the request as one that is tried again. Return False if there are too many."""

@@ -7,6 +7,8 @@ Two revisions are compared by requests that differ in nothing else. A request is
     or comes back to the process             what the session left there is cached; elsewhere it is computed once
     that served its last turn                more, which says where the session was and nothing of the prompt
 
+A request whose engine chooses among several caches is like none: nobody knows which one it met.
+
 Its time to first token is that of its revision only if it was also sent once, at once, and to a replica that nothing
 waited at: the rest is load. Does no I/O and reads no clock.
 """
@@ -24,6 +26,8 @@ def is_like(pick: Pick, group: str, revision: str) -> bool:
     """
     member, demand, before = pick.member, pick.demand, pick.before
     if member.group != group or not member.fingerprint.startswith(revision):
+        return False
+    if demand.unranked:
         return False
     if not demand.history or not demand.cached:
         return True

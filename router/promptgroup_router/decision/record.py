@@ -332,7 +332,7 @@ class RequestRecord:
     def _count_tokens(self, usage: Usage) -> None:
         route, series = self._route, self._series
         if route.revision:
-            if usage.cached_tokens is not None and usage.prompt_tokens:
+            if usage.cached_tokens is not None and usage.prompt_tokens and not route.demand.unranked:
                 pick = self._exchange.pick
                 repeats = repeated(pick, usage) if pick is not None else 0.0
                 share = usage.cached_tokens / (repeats or usage.prompt_tokens)
@@ -347,7 +347,7 @@ class RequestRecord:
     def _count_cache(self, usage: Usage) -> None:
         """Count what the replica found in its cache, and what a request missed there."""
         route, metrics, pick = self._route, self._state.metrics, self._exchange.pick
-        if usage.cached_tokens is None or pick is None:
+        if usage.cached_tokens is None or pick is None or route.demand.unranked:
             return
         slot = self._series.slot(pick.member.label)
         slot.prompt_tokens.add(usage.prompt_tokens)

@@ -104,12 +104,12 @@ class Choice:
     """None if the request must wait for room."""
 
 
-EngineProcess = tuple[str, str]
-"""The address of an engine and its incarnation; the id of a member, and nothing, where it has no incarnation."""
+EngineProcess = tuple[str, str, int | None]
+"""The address of an engine, its incarnation and the rank; the id of a member, and nothing, without an incarnation."""
 
 
 def _process(member: Member) -> EngineProcess:
-    return (member.address, member.incarnation) if member.incarnation else (member.id, "")
+    return (member.address, member.incarnation, member.rank) if member.incarnation else (member.id, "", None)
 
 
 class _Members:
@@ -202,7 +202,7 @@ class Balancer:
         Raises:
             NoMemberLeftError: there is no member, or every one was tried.
         """
-        place = self.locations.get(demand.session) if demand.cached else None
+        place = self.locations.get(demand.session) if demand.recorded else None
         left = self.replicas.get(place.member) if place is not None else None
         if left is not None:
             left.live.arrive(demand.session)
@@ -246,7 +246,7 @@ class Balancer:
         pick.computed = True
         self._leave(pick, now)
         replica, demand = pick.replica, pick.demand
-        if not demand.cached or not self._serves(pick):
+        if not demand.recorded or not self._serves(pick):
             return
         prompt, answer, cached = demand.prompt, 0, pick.cached
         if usage is not None:
@@ -285,7 +285,7 @@ class Balancer:
                 self._in_flight[pick.member.id] = left
             else:
                 self._in_flight.pop(pick.member.id, None)
-        if pick.demand.cached:
+        if pick.demand.recorded:
             if not pick.computed:
                 # requests that are given up must not push out what is cached
                 pick.replica.prefixes.drop(pick.demand.marks, pick.known)
@@ -338,15 +338,17 @@ class Balancer:
         if self._health.no_failures():
             return untried
         # with all of them ejected, a member that may answer is better than an error
-        return [member for member in untried if self._health.available(member.id, member.incarnation, now)] or untried
+        return [
+            member for member in untried if self._health.available(member.slot_id, member.incarnation, now)
+        ] or untried
 
     def _count(self, candidates: Candidates, member: Member, demand: Demand, now: float) -> Pick:
         replica = self.replicas[member.id]
         if not self._health.no_failures():
-            self._health.sent(member.id, member.incarnation, now)
+            self._health.sent(member.slot_id, member.incarnation, now)
         pick = Pick(member, replica, demand, now)
         self._in_flight[member.id] = self._in_flight.get(member.id, 0) + 1
-        if not demand.cached:
+        if not demand.recorded:
             pick.sent = replica.send(0.0, 0.0, now, streamed=False)
             return pick
         place = self.locations.get_by_origin(demand.session, demand.origin, now)

@@ -51,8 +51,16 @@ class Demand:
     """Tokens of the prompt that were counted, and not estimated."""
     estimated_bytes: int = 0
     """Bytes of text whose tokens are an estimate; 0 where the engine's count says nothing about text."""
+    unranked: bool = False
+    """True if the engine has data-parallel ranks and chooses the rank itself, so that nobody knows which cache the
+    request meets; then nothing is recorded of the session, either."""
     unseen: bool = False
     """True if it is placed as the first request of its session, whatever is recorded."""
+
+    @property
+    def recorded(self) -> bool:
+        """True if it is known in which cache the engine keeps the prompt."""
+        return self.cached and not self.unranked
 
     @property
     def record(self) -> SessionKey:

@@ -41,7 +41,7 @@ class _Record:
 
 
 class Health:
-    """The failures of each member, by id."""
+    """The failures of each slot's engine, by the member's `slot_id`: its ranks fail and come back together."""
 
     def __init__(self) -> None:
         self._records: dict[MemberId, _Record] = {}

@@ -50,7 +50,7 @@ class Miss(NamedTuple):
 def find_miss(pick: Pick, usage: Usage) -> Miss | None:
     """Return what a request missed; None if it found what repeats, or its engine does not tell what it found."""
     demand = pick.demand
-    if usage.cached_tokens is None or not demand.cached or not demand.prompt:
+    if usage.cached_tokens is None or not demand.recorded or not demand.prompt:
         return None
     repeats = repeated(pick, usage)
     cached = float(usage.cached_tokens)
@@ -75,7 +75,7 @@ def expect_miss(pick: Pick) -> Miss | None:
     demand, before = pick.demand, pick.before
     repeats = float(max(demand.tier1, min(demand.history, before.tokens) if before is not None else 0))
     lost = repeats - pick.cached
-    if not demand.cached or lost <= SLACK_TOKENS + SLACK_SHARE * repeats:
+    if not demand.recorded or lost <= SLACK_TOKENS + SLACK_SHARE * repeats:
         return None
     return Miss(lost, pick.replica.costs.prefill(pick.cached, repeats), *_cause(pick))
 

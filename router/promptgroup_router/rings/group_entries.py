@@ -12,7 +12,17 @@ from promptgroup_contract.table import Group, OwnInstructions, Revision, Sharing
 from promptgroup_router.apis.request import Preamble
 from promptgroup_router.apis.request import preamble as preamble_of
 from promptgroup_router.rings.ids import MemberId, PrefixKey, member_id
-from promptgroup_router.rings.index import Candidates, GroupEntry, Lenders, LendingKey, Member, RevisionEntry, hash_of
+from promptgroup_router.rings.index import (
+    Candidates,
+    GroupEntry,
+    Lenders,
+    LendingKey,
+    Member,
+    RevisionEntry,
+    hash_of,
+    places_of,
+    ranks_of,
+)
 from promptgroup_router.rings.ring import NO_SLOTS, ring_of
 
 Own = list[tuple[tuple[Member, ...], tuple[Member, ...]]]
@@ -29,8 +39,8 @@ def own_steps(group: Group, label: str, entry: GroupEntry | None) -> Generator[N
     for revision in group.revisions:
         ready, draining = list[Member](), list[Member]()
         for slot in revision.slots:
-            if slot.state is not SlotState.ABSENT:
-                made = _member(label, revision.fingerprint, slot)
+            for rank in ranks_of(slot) if slot.state is not SlotState.ABSENT else ():
+                made = _member(label, revision.fingerprint, slot, rank)
                 member = members.get(made.id)
                 (ready if slot.state is SlotState.READY else draining).append(made if member != made else member)
                 yield
@@ -38,9 +48,9 @@ def own_steps(group: Group, label: str, entry: GroupEntry | None) -> Generator[N
     return own
 
 
-def _member(label: str, fingerprint: Fingerprint, slot: Slot) -> Member:
+def _member(label: str, fingerprint: Fingerprint, slot: Slot, rank: int | None) -> Member:
     return Member(
-        id=member_id(label, fingerprint, slot.index),
+        id=member_id(label, fingerprint, slot.index, rank),
         group=label,
         fingerprint=fingerprint,
         slot=slot.index,
@@ -48,6 +58,7 @@ def _member(label: str, fingerprint: Fingerprint, slot: Slot) -> Member:
         incarnation=slot.incarnation,
         credential=slot.credential,
         tls=slot.tls,
+        rank=rank,
     )
 
 
@@ -188,13 +199,14 @@ def _revision_candidates(
         policy=group.policy,
         load_factor_percent=group.load_factor_percent,
         # every slot, whatever its state: the keys of an absent one go to the next and come back with it
-        ring=ring_of(frozenset(slot.index for slot in revision.slots)),
+        ring=ring_of(frozenset(places_of(revision))),
         ready=ready,
         lent=lent,
         time_limits=group.time_limits,
         responses=group.responses,
         max_resumes=group.max_resumes,
         settings=revision.engine.settings,
+        unranked=revision.engine.unranked,
         draining=draining,
         rules=group.callers,
         access=group.access,

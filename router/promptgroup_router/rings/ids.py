@@ -10,7 +10,8 @@ import xxhash
 from promptgroup_contract.fingerprint import Fingerprint, ShortFingerprint, short
 
 MemberId = NewType("MemberId", str)
-"""`namespace/group/fingerprint/slot`: the key of load and health records, which outlives pods and tables."""
+"""`namespace/group/fingerprint/slot`, and `.rank` behind it for an engine with data-parallel ranks: the key of load
+records, which outlives pods and tables."""
 NO_MEMBER: Final = MemberId("")
 MemberHash = NewType("MemberHash", int)
 """Hash of a member's id (64 bits), by which peers and the ids of responses name the member."""
@@ -25,6 +26,8 @@ class MemberParts(NamedTuple):
     """`namespace/group`."""
     fingerprint: Fingerprint
     slot: int
+    rank: int | None = None
+    """Data-parallel rank; None for an engine that has none."""
 
     @property
     def revision(self) -> ShortFingerprint:
@@ -34,18 +37,29 @@ class MemberParts(NamedTuple):
     @property
     def label(self) -> str:
         """The id with a short fingerprint, for clients and logs."""
-        return f"{self.group}/{self.revision}/{self.slot}"
+        return f"{self.group}/{self.revision}/{place_name(self.slot, self.rank)}"
 
 
-def member_id(group: str, fingerprint: Fingerprint, slot: int) -> MemberId:
-    """Return the id of a slot; `group` is `namespace/group`."""
-    return MemberId(f"{group}/{fingerprint}/{slot}")
+def place_name(slot: int, rank: int | None) -> str:
+    """Return the last part of ids and labels: `3` for a slot, `3.1` for a rank of its engine."""
+    return str(slot) if rank is None else f"{slot}.{rank}"
+
+
+def ring_place(slot: int, rank: int | None) -> int:
+    """Return the number of a place on the ring. The first rank has that of its slot, so ranks that come move few."""
+    return slot if rank is None else rank << 32 | slot
+
+
+def member_id(group: str, fingerprint: Fingerprint, slot: int, rank: int | None = None) -> MemberId:
+    """Return the id of a slot, or of one rank of its engine; `group` is `namespace/group`."""
+    return MemberId(f"{group}/{fingerprint}/{place_name(slot, rank)}")
 
 
 def member_parts(member: MemberId) -> MemberParts:
     """Return the parts of an id, also of a member that is gone."""
-    group, fingerprint, slot = member.rsplit("/", 2)
-    return MemberParts(group, Fingerprint(fingerprint), int(slot))
+    group, fingerprint, place = member.rsplit("/", 2)
+    slot, _, rank = place.partition(".")
+    return MemberParts(group, Fingerprint(fingerprint), int(slot), int(rank) if rank else None)
 
 
 def member_hash(member: MemberId) -> MemberHash:

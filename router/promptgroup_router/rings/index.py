@@ -27,13 +27,14 @@ from promptgroup_contract.table import (
     RoutingTable,
     Sharing,
     Sleep,
+    Slot,
     TimeLimits,
 )
 from promptgroup_router.apis.request import Preamble
 from promptgroup_router.rings.age import Age, by_age
 from promptgroup_router.rings.aliases import AliasConflict, Aliases
 from promptgroup_router.rings.claims import Claims
-from promptgroup_router.rings.ids import MemberId, PrefixKey
+from promptgroup_router.rings.ids import MemberId, PrefixKey, member_id, place_name, ring_place
 from promptgroup_router.rings.names import NameConflict, NameKeepers
 from promptgroup_router.rings.ring import Ring, preference
 
@@ -60,7 +61,7 @@ class Validity:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A slot that can be routed to."""
+    """A slot that can be routed to, or one data-parallel rank of the engine there."""
 
     id: MemberId
     group: str
@@ -73,11 +74,24 @@ class Member:
     """Secret and key (`name/key`) of what its engine asks for; the Secret is in the group's namespace."""
     tls: EngineTls | None = None
     """The rule by which its engine is verified; None where it serves plain HTTP."""
+    rank: int | None = None
+    """Data-parallel rank, which has a KV cache of its own; None for an engine that has none."""
+    slot_id: MemberId = field(init=False, compare=False)
+    """The id without the rank: the key of health records, since the ranks of an engine die together."""
     label: str = field(init=False, compare=False)
     """The id with a short fingerprint, for clients and logs."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "label", f"{self.group}/{short_form(self.fingerprint)}/{self.slot}")
+        object.__setattr__(
+            self, "label", f"{self.group}/{short_form(self.fingerprint)}/{place_name(self.slot, self.rank)}"
+        )
+        slot_id = self.id if self.rank is None else member_id(self.group, self.fingerprint, self.slot)
+        object.__setattr__(self, "slot_id", slot_id)
+
+    @property
+    def place(self) -> int:
+        """Its number on the ring."""
+        return ring_place(self.slot, self.rank)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +117,8 @@ class Candidates:
     """Digest of the engine settings; empty while they are unknown, or differ between replicas."""
     max_resumes: int = 0
     """Most times that one answer goes on on another member."""
+    unranked: frozenset[str] = frozenset()
+    """APIs for which engines with data-parallel ranks choose the rank themselves; empty where none has any."""
     draining: tuple[Member, ...] = ()
     """Members that finish what they have: only what continues a response that they hold goes there."""
     rules: CallerRules = NO_RULES
@@ -127,7 +143,7 @@ class Candidates:
         set_(self, "members", self.ready + self.lent)
         set_(self, "by_id", {member.id: member for member in self.members})
         on_ring = bool(self.ring)
-        set_(self, "_by_slot", {member.slot: member for member in self.ready} if on_ring else {})
+        set_(self, "_by_slot", {member.place: member for member in self.ready} if on_ring else {})
         # by id, because slots of several revisions share numbers; a replica that comes or goes moves only its own keys
         rest = self.lent if on_ring else self.members
         set_(self, "_without_ring", (rest, tuple(member.id.encode() for member in rest)))
@@ -359,6 +375,16 @@ def preferred(candidates: Candidates, key: int, allowed: Sequence[Member]) -> It
 def strictest(rules: Iterable[CallerRules]) -> CachedTokens:
     """Return the least that any of the rules tells of cached tokens."""
     return max((rule.cached_tokens for rule in rules), key=list(CachedTokens).index)
+
+
+def ranks_of(slot: Slot) -> Sequence[int | None]:
+    """Return the ranks of a slot's engine; None alone where it has one cache."""
+    return range(slot.ranks) if slot.ranks > 1 else (None,)
+
+
+def places_of(revision: Revision) -> dict[int, Slot]:
+    """Return place on the ring → its slot, for every slot whatever its state, and each of its ranks."""
+    return {ring_place(slot.index, rank): slot for slot in revision.slots for rank in ranks_of(slot)}
 
 
 def hash_of(text: str) -> int:

@@ -192,6 +192,7 @@ def _model_candidates(
     rules: list[CallerRules] = []
     sleepers: list[GroupEntry] = []
     resumes: list[int] = []
+    unranked: frozenset[str] = frozenset()
     for group in groups:
         callers = group.group.callers
         if not rules or callers is not rules[-1]:
@@ -202,6 +203,7 @@ def _model_candidates(
                 sleepers.append(group)
             for revision in group.revisions:
                 (lending if revision.revision.lends else others).extend(revision.candidates.ready)
+                unranked |= revision.candidates.unranked
                 draining += revision.candidates.draining
         yield
     # of several the oldest that a request wakes
@@ -213,6 +215,7 @@ def _model_candidates(
         load_factor_percent=LOAD_FACTOR_PERCENT,
         ring=NO_SLOTS,
         ready=tuple(lending or others),
+        unranked=unranked,
         max_resumes=min(resumes, default=0),
         draining=tuple(draining),
         rules=_unmatched_rules(rules),

@@ -1,11 +1,11 @@
 """Gives every session its home: orders the slots by a key's preference. Does no I/O and reads no clock.
 
-Highest random weight (Thaler and Ravishankar, 1998): each slot weighs xxh3_64 of its number, four bytes little endian,
-seeded with the key; the heaviest is home, the next ones follow. What a ring of points promises holds exactly: the
-order of slots does not matter, losing one moves only its keys, a new one takes 1/(n+1) of them, all to itself. With
-128 points a slot the same step moves up to 1.2/(n+1), see docs/development/decisions/0005. It costs 0.3 µs with 4
-slots, 0.5 with 8, 3 with 64. The same inputs give the same order in every process and version:
-`tests/golden/rings.json`.
+Highest random weight (Thaler and Ravishankar, 1998): each slot weighs xxh3_64 of its number, four bytes little endian
+(eight for a rank of its engine beyond the first), seeded with the key; the heaviest is home, the next ones follow.
+What a ring of points promises holds exactly: the order of slots does not matter, losing one moves only its keys, a new
+one takes 1/(n+1) of them, all to itself. With 128 points a slot the same step moves up to 1.2/(n+1), see
+docs/development/decisions/0005. It costs 0.3 µs with 4 slots, 0.5 with 8, 3 with 64. The same inputs give the same
+order in every process and version: `tests/golden/rings.json`.
 """
 
 import heapq
@@ -39,13 +39,16 @@ def preference(names: Sequence[bytes], key: int) -> Iterator[int]:
 
 
 class Ring:
-    """The slots of a revision as a consistent-hash ring. The order in which the slots are given does not matter."""
+    """The slots of a revision as a consistent-hash ring. The order in which the slots are given does not matter.
+
+    Where engines have data-parallel ranks, each rank stands for itself, by its `ids.ring_place`.
+    """
 
     __slots__ = ("_names", "_slots")
 
     def __init__(self, slots: Iterable[int]) -> None:
         self._slots = sorted(set(slots))
-        self._names = [slot.to_bytes(4, "little") for slot in self._slots]
+        self._names = [slot.to_bytes(4 if slot >> 32 == 0 else 8, "little") for slot in self._slots]
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Ring) and self._slots == other._slots

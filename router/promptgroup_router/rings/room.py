@@ -10,7 +10,10 @@ from promptgroup_contract.table import TableError
 
 
 class Size(NamedTuple):
-    """The size of some routes. A slot takes 5 KiB, and 20 µs when it comes; a revision ten times as much time."""
+    """The size of some routes.
+
+    A slot, or a rank of its engine, takes 5 KiB, and 20 µs when it comes; a revision ten times as much time.
+    """
 
     revisions: int
     slots: int
@@ -76,8 +79,14 @@ class Room:
 
 
 def size_of(spec: object) -> Size:
-    """Return the size of a route that has not been decoded, by the lengths of its lists; what is no list is empty."""
+    """Return the size of a route that has not been decoded, by its lists and their ranks; what is no list is empty."""
     revisions = spec.get("revisions") if isinstance(spec, Mapping) else None
     result = revisions if isinstance(revisions, list) else []
     slots = [item.get("slots") for item in result if isinstance(item, Mapping)]
-    return Size(len(result), sum(len(slot) for slot in slots if isinstance(slot, list)))
+    return Size(len(result), sum(_places(slot) for item in slots if isinstance(item, list) for slot in item))
+
+
+def _places(slot: object) -> int:
+    """Return the places of a slot on the ring; one where it is no slot."""
+    ranks = slot.get("ranks") if isinstance(slot, Mapping) else 1
+    return ranks if isinstance(ranks, int) and ranks > 1 else 1

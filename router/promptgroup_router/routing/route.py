@@ -172,6 +172,8 @@ def route(
         _continue(result, request, locations, now, salts)
     if not cached:
         _place_anywhere(result, request)
+    elif request.kind.value in result.candidates.unranked:
+        _leave_rank_to_engine(result.demand)
     return result
 
 
@@ -534,6 +536,12 @@ def _place_anywhere(result: Route, request: ParsedRequest) -> None:
     result.candidates = replace(result.candidates, policy=Policy.LEAST_REQUEST)
     result.demand = Demand(SessionKey(content), result.demand.prefix, streamed=False, cached=False)
     result.revision = ""
+
+
+def _leave_rank_to_engine(demand: Demand) -> None:
+    """Expect nothing in cache for a request whose engine chooses the rank, though the router chooses the replica."""
+    demand.unranked = True
+    demand.history, demand.marks, demand.lengths, demand.scope = 0, (), (), None
 
 
 def share_of(result: Route) -> Share:

@@ -23,7 +23,7 @@ from promptgroup_router.policy.health import Health
 from promptgroup_router.policy.retry_budget import RetryBudget
 from promptgroup_router.rings.aliases import AliasConflict
 from promptgroup_router.rings.building import build_index, index_steps, replaced_steps
-from promptgroup_router.rings.ids import member_parts
+from promptgroup_router.rings.ids import MemberId, member_parts
 from promptgroup_router.rings.index import Candidates, ClaimConflict, GroupEntry, RoutingIndex
 from promptgroup_router.rings.names import NameConflict
 from promptgroup_router.rings.remap import remap_steps
@@ -229,7 +229,7 @@ class RouterState:
         self.asks_callers = prepared.asks_callers
         self.loaded = True
         self.confirmed = now
-        self.health.keep(prepared.view.ready)
+        self.health.keep(_Slots(prepared.view.ready))
         for labels in prepared.gone:
             self._left[labels] = now
         for labels in prepared.come:
@@ -318,12 +318,16 @@ class RouterState:
                     place = member.group, revision.short, str(member.slot)
                     process = member.id, member.incarnation
                     in_flight[place] = 0
-                    slot_sessions[place], slot_tokens[place] = self.balancer.sessions.of_process(process)
+                    count, tokens_held = self.balancer.sessions.of_process(process)
+                    # of all ranks together: a slot leaves with all of them
+                    slot_sessions[place] = slot_sessions.get(place, 0) + count
+                    slot_tokens[place] = slot_tokens.get(place, 0) + tokens_held
                     yield
             yield
         for member_id, load in self.balancer.loads.items():
             parts = member_parts(member_id)
-            in_flight[parts.group, parts.revision, str(parts.slot)] = load
+            place = parts.group, parts.revision, str(parts.slot)
+            in_flight[place] = in_flight.get(place, 0) + load
         for waiter in chain(self.admission_queue, self.held_requests):
             if waiter.revision in waiting:
                 waiting[waiter.revision] += 1
@@ -349,6 +353,16 @@ class RouterState:
         for gauge, values in gauges:
             gauge.put((yield from gauge.series_steps(values)))
         return (yield from metrics.text_steps(form))
+
+
+class _Slots:
+    """The ids of slots that can be sent to, by the members there: an engine with ranks has one for each."""
+
+    def __init__(self, ready: Container[MemberId]) -> None:
+        self._ready = ready
+
+    def __contains__(self, slot_id: object) -> bool:
+        return slot_id in self._ready or f"{slot_id}.0" in self._ready
 
 
 class _Told:

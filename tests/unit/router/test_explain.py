@@ -508,3 +508,27 @@ def test_a_group_with_many_replicas_is_explained_in_time_that_grows_as_they_do()
 
     few, many = cost(300), cost(2400)
     assert many < 24 * few  # eight times as many take 8 times as long, and 64 times if each is compared with all
+
+
+def test_each_rank_of_an_engine_is_a_place_and_an_api_that_names_none_expects_nothing():
+    made = revision(
+        slots=(slot(0, ranks=2), slot(1, SlotState.ABSENT, ranks=2)),
+        engine=replace(ENGINE, unranked=frozenset(("responses",))),
+        tokens=2000,
+    )
+    state = serving(table(group("support", made)))
+    found = told(state, question())
+    short = made.fingerprint[:8]
+    assert {each["replica"]: each["state"] for each in found["ring"]} == {
+        f"chat/support/{short}/{slot_}.{rank}": state_
+        for slot_, state_ in ((0, "Ready"), (1, "Absent"))
+        for rank in (0, 1)
+    }
+    assert found["choice"] in {f"chat/support/{short}/0.{rank}" for rank in (0, 1)}
+    assert "rank" not in found["why"]
+    asked = {"model": "llama", "instructions": SYSTEM, "input": "Hi"}
+    other = told(state, question(asked, path="/v1/responses"))
+    assert other["why"].endswith("its engine chooses the rank itself for this API: nothing counts as cached")
+    assert other["tokens"]["history"] == 0
+    place(state, question(asked, path="/v1/responses", headers={"x-session-id": "s"}))
+    assert told(state, question(asked, path="/v1/responses", headers={"x-session-id": "s"}))["session"]["last"] is None

@@ -13,18 +13,17 @@ GAUGE_STEPS = 40
 """Steps between two looks at what runs (`--decode-log-interval`). A prompt that is computed meanwhile runs unseen."""
 
 
-def of(flags: Flags, gauges: Gauges) -> Metrics:
-    """The metrics of an engine with these flags."""
-    return _Metrics(flags, gauges)
+def of(flags: Flags, gauges: Gauges, rank: int = 0) -> Metrics:
+    """The metrics of a data-parallel rank of an engine with these flags."""
+    return _Metrics(flags, gauges, rank)
 
 
 class _Metrics(Metrics):
     """Gauges stand from the start, counters from the first request that ended; that is when all of it counts."""
 
-    def __init__(self, flags: Flags, gauges: Gauges) -> None:
-        super().__init__(
-            {"model_name": flags.served_names[0], "engine_type": "unified", "tp_rank": "0", "pp_rank": "0"}
-        )
+    def __init__(self, flags: Flags, gauges: Gauges, rank: int) -> None:
+        labels = {"model_name": flags.served_names[0], "engine_type": "unified", "tp_rank": "0", "pp_rank": "0"}
+        super().__init__(labels | ({"dp_rank": str(rank)} if flags.ranks > 1 else {}))
         self._now = (
             (self._gauge("sglang:num_running_reqs", "Running requests"), gauges.running),
             (self._gauge("sglang:num_queue_reqs", "Requests in the queue"), gauges.waiting),

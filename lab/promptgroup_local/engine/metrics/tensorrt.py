@@ -10,8 +10,9 @@ _PREFILL = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 
 _LATENCY = (0.3, 0.5, 0.8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 480, 960, 1920, 7680)
 
 
-def of(flags: Flags, gauges: Gauges) -> Metrics:
-    """The metrics of an engine with these flags."""
+def of(flags: Flags, gauges: Gauges, rank: int = 0) -> Metrics:
+    """The metrics of an engine with these flags, which has one rank."""
+    del rank
     return _Metrics(flags, gauges)
 
 

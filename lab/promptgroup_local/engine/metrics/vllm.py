@@ -6,9 +6,6 @@ from promptgroup_local.engine.answer import Finish
 from promptgroup_local.engine.flags import Flags
 from promptgroup_local.engine.metrics.page import Gauges, Metrics, Served
 
-_ENGINE = "0"
-"""vLLM numbers the engine cores of a server; this one has one."""
-
 SOURCES = ("device", "host", "p2p", "disk", "external_unspecified")
 """Where cached tokens may come from (`CacheHitSource`)."""
 
@@ -19,16 +16,16 @@ _TOKENS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 20_000,
 """Bounds as vLLM's histograms have them, so that dashboards fit both."""
 
 
-def of(flags: Flags, gauges: Gauges) -> Metrics:
-    """The metrics of an engine with these flags."""
-    return _Metrics(flags, gauges)
+def of(flags: Flags, gauges: Gauges, rank: int = 0) -> Metrics:
+    """The metrics of a data-parallel rank of an engine with these flags."""
+    return _Metrics(flags, gauges, rank)
 
 
 class _Metrics(Metrics):
     """Every series stands from the start; lookups count when a request is admitted, tokens as they come."""
 
-    def __init__(self, flags: Flags, gauges: Gauges) -> None:
-        super().__init__({"model_name": flags.served_names[0], "engine": _ENGINE})
+    def __init__(self, flags: Flags, gauges: Gauges, rank: int) -> None:
+        super().__init__({"model_name": flags.served_names[0], "engine": str(rank)})
         self._caching = flags.prefix_caching
         self._queries = self._counter("vllm:prefix_cache_queries", "Prompt tokens looked up in the prefix cache")
         self._hits = self._counter("vllm:prefix_cache_hits", "Prompt tokens found in the prefix cache")
@@ -69,7 +66,7 @@ class _Metrics(Metrics):
             "vllm:cache_config_info",
             "Settings of the KV cache",
             {
-                "engine": _ENGINE,
+                "engine": str(rank),
                 "block_size": str(flags.block_size),
                 "num_gpu_blocks": str(flags.blocks),
                 "kv_cache_size_tokens": str(flags.blocks * flags.block_size),

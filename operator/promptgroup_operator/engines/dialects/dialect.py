@@ -43,6 +43,12 @@ class Dialect:
     """The parts of a pod that turn it off."""
     salted: frozenset[str]
     """The APIs, as routers name them, on which the engine takes `cache_salt`."""
+    rank_flag: str
+    """Flag that says how many data-parallel ranks the engine has, each with a KV cache; empty where it has none."""
+    unranked: frozenset[str]
+    """The APIs, as routers name them, for which its releases before `ranked_since` choose the rank themselves."""
+    ranked_since: tuple[int, int]
+    """The first release that heeds the header field of the rank on all APIs."""
     image: str
     """End of the name of the image repository whose tags are the releases of the engine."""
     tiers_since: tuple[int, int]

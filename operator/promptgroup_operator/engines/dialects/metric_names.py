@@ -31,6 +31,8 @@ class MetricNames:
     """Gauge: share of the KV cache that running requests hold, 0 to 1."""
     first_token: str
     """Histogram: seconds from arrival to the first token; without `_bucket`."""
+    rank_label: str = ""
+    """Label of all of them that names the data-parallel rank, which has a cache of its own; empty without such."""
     tier_hits: Spellings = ()
     """Counter: prompt tokens found in KV tiers beyond the GPU's memory, for engines whose `hits` leave them out."""
     source_label: str = ""

@@ -9,7 +9,6 @@ Flags and keys are those of SGLang 0.5.23 and Mooncake 0.3.13.
 """
 
 import re
-from collections.abc import Sequence
 
 from promptgroup_operator.api.cache import OffloadSpec
 from promptgroup_operator.api.prompt_group import EngineSpec, PromptGroupSpec
@@ -28,6 +27,7 @@ from promptgroup_operator.engines.dialects.pod_parts import (
     protocol,
     split_address,
 )
+from promptgroup_operator.world.pod_ranks import ranks_of
 
 WATCHDOG_SECONDS = 120
 """Seconds after which SGLang ends itself when a step of its does not end. It compiles kernels within its
@@ -38,6 +38,7 @@ _SETS_UP = re.compile(r"--(enable-hierarchical-cache|enable-lmcache|hicache-[a-z
 
 METRICS = MetricNames(
     path="/metrics",
+    rank_label="dp_rank",
     queries=("sglang:prompt_tokens_total",),
     hits=("sglang:cached_tokens_total",),
     source_label="cache_source",
@@ -104,15 +105,16 @@ def _tiers(spec: PromptGroupSpec) -> PodParts:
 
 
 def _size(engine: EngineSpec, offload: OffloadSpec) -> int:
-    return sizes.parse(offload.memory) // 10**9 // _ranks(engine.args)
+    return sizes.parse(offload.memory) // 10**9 // _ranks(engine)
 
 
-def _ranks(args: Sequence[str]) -> int:
+def _ranks(engine: EngineSpec) -> int:
     """Return the ranks of SGLang that allocate main memory for KV, each its own."""
+    args = engine.args
     count = number(args, ("--tp", "--tp-size", "--tensor-parallel-size"))
     count *= number(args, ("--pp", "--pp-size", "--pipeline-parallel-size"))
     if "--enable-dp-attention" not in map(flag_of, args):
-        count *= number(args, ("--dp", "--dp-size", "--data-parallel-size"))
+        count *= engine.data_parallel_size or ranks_of(args)
     return count
 
 
@@ -131,7 +133,7 @@ def _manual_tier(engine: EngineSpec, setting: str) -> ManualTier:
     values = dict(values_of(engine.args))
     if "--enable-hierarchical-cache" not in values:
         return ManualTier(setting)
-    return ManualTier(setting, int(decimal(values.get("--hicache-size")) * 10**9) * _ranks(engine.args))
+    return ManualTier(setting, int(decimal(values.get("--hicache-size")) * 10**9) * _ranks(engine))
 
 
 SGLANG = Dialect(
@@ -160,6 +162,9 @@ SGLANG = Dialect(
         }
     ),
     caching_off_parts=PodParts(args=(_CACHING_OFF,)),
+    rank_flag="--dp-size",
+    unranked=frozenset(),
+    ranked_since=(0, 5),
     image="lmsysorg/sglang",
     tiers_since=(0, 5),
     tiers=_tiers,

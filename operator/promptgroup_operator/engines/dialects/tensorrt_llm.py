@@ -79,6 +79,9 @@ TENSORRT_LLM = Dialect(
     salted=frozenset(("chat",)),  # ChatCompletionRequest alone has the field
     parallel_flags=frozenset({"--tp-size", "--pp-size", "--ep-size", "--cp-size", "--moe-expert-parallel-size"}),
     caching_off_parts=PodParts(config="kv_cache_config: {enable_block_reuse: false}\n"),
+    rank_flag="",
+    unranked=frozenset(),
+    ranked_since=(0, 0),
     image="tensorrt-llm/release",
     tiers_since=(1, 0),
     tiers=_tiers,

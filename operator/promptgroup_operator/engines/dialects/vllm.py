@@ -17,7 +17,7 @@ from promptgroup_operator.api.cache import OffloadSpec, PoolSpec, PoolType
 from promptgroup_operator.api.prompt_group import EngineSpec, PromptGroupSpec
 from promptgroup_operator.base import sizes
 from promptgroup_operator.engines.dialects.dialect import TLS_ARGS, Dialect
-from promptgroup_operator.engines.dialects.flags import decimal, first_match, flag_of, number, values_of
+from promptgroup_operator.engines.dialects.flags import decimal, first_match, flag_of, values_of
 from promptgroup_operator.engines.dialects.metric_names import MetricNames
 from promptgroup_operator.engines.dialects.pod_parts import (
     CONFIG_FILE,
@@ -32,6 +32,7 @@ from promptgroup_operator.engines.dialects.pod_parts import (
     split_address,
     too_old,
 )
+from promptgroup_operator.world.pod_ranks import ranks_of
 
 MQ_TIMEOUT = 5
 """Seconds that an engine waits for LMCache's server. With the connector's 300 an engine stood still for five minutes
@@ -62,6 +63,7 @@ _SETS_UP = re.compile(rf"{_TRANSFER}(\..+)?|--kv-offloading-(size|backend)")
 
 METRICS = MetricNames(
     path="/metrics",
+    rank_label="engine",
     queries=("vllm:prefix_cache_queries_total", "vllm:gpu_prefix_cache_queries_total"),
     hits=("vllm:prefix_cache_hits_total", "vllm:gpu_prefix_cache_hits_total"),
     tier_hits=("vllm:external_prefix_cache_hits_total",),
@@ -100,7 +102,7 @@ def _tiers(spec: PromptGroupSpec) -> PodParts:
 
 def _offload(spec: PromptGroupSpec, offload: OffloadSpec) -> PodParts:
     # a replica of vLLM allocates it once for each data-parallel engine
-    share = sizes.parse(offload.memory) // number(spec.engine.args, ("--data-parallel-size", "-dp"))
+    share = sizes.parse(offload.memory) // (spec.engine.data_parallel_size or ranks_of(spec.engine.args))
     # vLLM keeps it in files there, and exits where they do not fit
     shared = f"{(sizes.parse(offload.memory) >> 30) + SHARED_MEMORY_SPARE}Gi"
     if offload.claim_name is None:
@@ -174,7 +176,7 @@ def _manual_setting(engine: EngineSpec) -> str:
 def _manual_tier(engine: EngineSpec, setting: str) -> ManualTier | None:
     # a connector that hands KV from a prefill engine to a decode engine keeps none, so it is no tier
     values = dict(values_of(engine.args))
-    copies = number(engine.args, ("--data-parallel-size", "-dp"))
+    copies = engine.data_parallel_size or ranks_of(engine.args)
     if "--kv-offloading-size" in values:
         # with LMCache as its backend, the memory is that of LMCache's server
         native = values.get("--kv-offloading-backend", "native") == "native"
@@ -248,6 +250,9 @@ VLLM = Dialect(
         }
     ),
     caching_off_parts=PodParts(args=(_CACHING_OFF,)),
+    rank_flag="--data-parallel-size",
+    unranked=frozenset(("responses",)),  # seen with 0.32; the source of 0.33 reads the header field there, too
+    ranked_since=(0, 33),
     image="vllm/vllm-openai",
     tiers_since=(0, 22),
     tiers=_tiers,

@@ -178,6 +178,7 @@ def test_the_document_is_one_line_with_everything():
                 {
                     "revision": "78aace27",
                     "slot": 0,
+                    "rank": None,
                     "inFlight": 3,
                     "backlogSeconds": 0.2,
                     "sessions": 4,

@@ -227,3 +227,9 @@ def test_a_guest_stands_with_its_host(dashboard):
     found = view(replace(frame, reading=hosted), "chat/support")
     assert {row["name"]: row["host"] for row in found["groups"] if row["host"]} == {"write": "support"}
     assert (found["group"]["host"], found["group"]["guests"]) == (None, ["write"])
+
+
+def test_moves_between_ranks_are_told_by_their_slots_and_none_within_one(dashboard):
+    moves = (move("support", SUPPORT, "0.0", "2.1", 1.0), move("support", SUPPORT, "0.0", "0.1", 0.5))
+    told = shown(dashboard, "chat/support", reading=reading(60, dashboard.cluster, moves))["group"]["moves"]
+    assert told == [{"from": f"{LABEL}/0", "to": f"{LABEL}/2", "sessions": 1}]

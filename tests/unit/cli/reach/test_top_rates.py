@@ -1,6 +1,6 @@
 import pytest
 
-from promptgroup_cli.reach.top_rates import ReplicaRate, TopRates, rates, router_page
+from promptgroup_cli.reach.top_rates import ReplicaRate, TopRates, by_slot, rates, router_page
 from promptgroup_router.base.metrics import Metrics
 
 FULL = "78aace27" + "0" * 24
@@ -68,3 +68,14 @@ def test_replicas_are_what_all_routers_have_on_them():
     )
     assert (support.in_flight, support.waiting) == (3, 3)
     assert found["chat/sales"].in_flight == 4
+
+
+def test_ranks_are_told_apart_and_together():
+    id_ = f"chat/support/{FULL}/"
+    one = looked({f"{id_}0.0": replica(2, 0.5, 3, 100), f"{id_}0.1": replica(1, 0.25, 4, 300), f"{id_}1": replica(5)})
+    found = rates({}, {"a": one, "b": one}, 1.0)["chat/support"].replicas
+    assert [(each.place, each.in_flight) for each in found] == [("0.0", 4), ("0.1", 2), ("1", 10)]
+    whole = by_slot(found)
+    assert {slot: each.in_flight for (_, slot), each in whole.items()} == {0: 6, 1: 10}
+    first = whole[found[0].revision, 0]
+    assert (first.wait, first.sessions, first.filled, first.rank) == (0.5, 7, found[1].filled, None)

@@ -142,3 +142,9 @@ def test_readiness():
     assert told(None, world(ready="False")) == ["the PromptGroup is not Ready (Why)"]
     assert told(world(ready="False"), world()) == ["the PromptGroup is Ready (Why)"]
     assert timeline.condition_of(world(), "Degraded") == {}
+
+
+def test_a_replica_whose_engine_has_ranks_is_warm_on_each_of_them():
+    old = world(builders.revision(pods=[builders.cold(ranks=2)]))
+    new = world(builders.revision(pods=[builders.pod(ranks=2)]))
+    assert told(old, new) == [f"{ID}: slot 0 is warm on each of 2 data-parallel ranks"]

@@ -84,7 +84,7 @@ class Replying(EngineClient):
         self.chats, self.metrics, self.now = list(chats), metrics, 0.0
         self.queries = self.hits = 0
 
-    def _request(self, method, address, path, body, *, seconds, limit):
+    def _request(self, method, address, path, body, *, seconds, limit, rank=None):
         if path == "/metrics":
             counters = f"vllm:prefix_cache_queries_total {self.queries}\nvllm:prefix_cache_hits_total {self.hits}\n"
             return (self.metrics + counters).encode()
@@ -177,7 +177,7 @@ class Speaking(EngineClient):
         super().__init__()
         self.pages, self.usages, self.state = list(pages), list(usages), state
 
-    def _request(self, method, address, path, body, *, seconds, limit):
+    def _request(self, method, address, path, body, *, seconds, limit, rank=None):
         if path in (SGLANG.metrics.path, TENSORRT_LLM.metrics.path):
             page = self.pages.pop(0) if len(self.pages) > 1 else self.pages[0]
             return (page or "").encode()
@@ -326,7 +326,7 @@ class Pooled(EngineClient):
         super().__init__()
         self.chats, self.queries, self.hits, self.tiered = list(chats), 0, 0, 0
 
-    def _request(self, method, address, path, body, *, seconds, limit):
+    def _request(self, method, address, path, body, *, seconds, limit, rank=None):
         if path == "/metrics":
             counters = (
                 f"vllm:prefix_cache_queries_total {self.queries}\nvllm:prefix_cache_hits_total {self.hits}\n"
@@ -417,3 +417,60 @@ def test_an_engine_without_a_way_to_empty_its_cache_is_an_error(monkeypatch):
     monkeypatch.setattr(client, "_request", lambda *_, **__: (_ for _ in ()).throw(EngineError("x", status=404)))
     with pytest.raises(EngineError):
         client.reset("127.0.0.1:1", VLLM)
+
+
+class Ranked(EngineClient):
+    """An engine with two ranks, each with a cache; `heeds` says if it goes by the rank that is named."""
+
+    def __init__(self, *, heeds=True):
+        super().__init__()
+        self.heeds, self.named = heeds, []
+        self.queries, self.hits, self.has = [0, 0], [0, 0], [False, False]
+
+    def _request(self, method, address, path, body, *, seconds, limit, rank=None):
+        if path == "/metrics":
+            lines = [
+                f'vllm:{name}_total{{engine="{number}"}} {values[number]}\n'
+                for number in (0, 1)
+                for name, values in (("prefix_cache_queries", self.queries), ("prefix_cache_hits", self.hits))
+            ]
+            size = 'kv_cache_size_tokens="{}",block_size="16"'
+            sizes = [
+                f'vllm:cache_config_info{{engine="{number}",{size.format(1000 * (number + 1))}}} 1\n'
+                for number in (0, 1)
+            ]
+            return "".join([*lines, *sizes]).encode()
+        if path == "/tokenize":
+            return json.dumps({"tokens": [*range(160), body["messages"][1]["content"]]}).encode()
+        self.named.append(rank)
+        taken = rank if self.heeds and rank is not None else 0
+        found = 160 if self.has[taken] else 0
+        self.has[taken] = True
+        self.queries[taken] += 170
+        self.hits[taken] += found
+        return json.dumps({"usage": usage_of(170, found)}).encode()
+
+
+def test_a_proof_of_a_rank_names_it_and_reads_its_cache_alone():
+    engine = Ranked()
+    found = [engine.prove("a:1", VLLM, "llama", Prompt("the system text"), rank) for rank in (0, 1)]
+    assert engine.named == [0, 0, 1, 1]
+    assert [(each.cached_tokens, each.kv_tokens, each.ranks, each.reached) for each in found] == [
+        (160, 1000, 2, True),
+        (160, 2000, 2, True),
+    ]
+    assert engine.read("a:1", VLLM).kv_tokens == 3000
+    assert engine.read("a:1", VLLM).by_rank == (340.0, 340.0)
+
+
+def test_a_rank_that_takes_none_of_the_requests_that_name_it_is_told():
+    engine = Ranked(heeds=False)
+    found = engine.prove("a:1", VLLM, "llama", Prompt("the system text"), 1)
+    assert (found.cached_tokens, found.reached) == (160, False)
+
+
+def test_a_refresh_of_a_rank_names_it():
+    engine = Ranked()
+    found = engine.refresh("a:1", VLLM, "llama", Prompt("the system text"), 160, rank=1)
+    assert engine.named == [1, 1]
+    assert (found.cached, found.then, found.reading.queries) == (0, 160, 0)

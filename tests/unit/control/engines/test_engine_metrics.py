@@ -24,7 +24,16 @@ vllm:cache_config_info{block_size="16",cache_hit_alignment_tokens="32",enable_pr
 
 def test_a_page_of_metrics():
     assert engine_metrics.reading(METRICS, VLLM) == Reading(
-        queries=1024, hits=1000, generated=70, running=2, waiting=3, usage=0.25, step=32, caching=True, kv_tokens=0
+        queries=1024,
+        hits=1000,
+        generated=70,
+        running=2,
+        waiting=3,
+        usage=0.25,
+        step=32,
+        caching=True,
+        kv_tokens=0,
+        ranks=1,
     )
 
 

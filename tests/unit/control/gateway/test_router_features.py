@@ -28,7 +28,15 @@ HELD = {
     "engine.credentialFrom",
     # by the operator and the engines, whoever sends to them
     *("replicas", "sizing", "warmup", "cache", "engineFrom", "placement"),
-    *("engine.type", "engine.image", "engine.args", "engine.port", "engine.resources", "engine.template"),
+    *(
+        "engine.type",
+        "engine.image",
+        "engine.args",
+        "engine.dataParallelSize",
+        "engine.port",
+        "engine.resources",
+        "engine.template",
+    ),
 }
 """Fields that hold behind a gateway, too."""
 

@@ -86,8 +86,8 @@ def test_what_was_found_is_added_up_over_the_slots_of_a_revision():
     metrics = Metrics()
     metrics.revision_answer_tokens.add("chat/support", "aa", amount=20)
     for slot, found in (("0", 90), ("1", 30)):
-        metrics.slot_prompt_tokens.add("chat/support", "aa", slot, amount=100)
-        metrics.slot_cached_tokens.add("chat/support", "aa", slot, amount=found)
+        metrics.slot_prompt_tokens.add("chat/support", "aa", slot, "", amount=100)
+        metrics.slot_cached_tokens.add("chat/support", "aa", slot, "", amount=found)
     stocks = parse(metrics.text(), everybody)[KEY].stocks
     assert stocks == {"aa": RevisionGauges(answer_tokens=20, looked_up_tokens=200, cached_tokens=120)}
 

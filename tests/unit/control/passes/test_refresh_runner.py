@@ -27,7 +27,7 @@ class Scripted:
     def of(self, group, container):
         return self
 
-    def refresh(self, address, dialect, model, prompt, needed, *, any_tier=False):
+    def refresh(self, address, dialect, model, prompt, needed, *, any_tier=False, rank=None):
         self.asked += 1
         assert self.may.wait(5)
         if isinstance(self.answer, Exception):

@@ -1,6 +1,7 @@
 """Warm-ups beside the passes, with engines that answer at once."""
 
 import queue
+from dataclasses import replace
 
 import pytest
 
@@ -16,24 +17,28 @@ KEY = Key("chat", "support")
 WARM = Evidence(shared_tokens=96, prompt_tokens=128, cached_tokens=96, step=16, caching=True)
 
 
-def a_job(name):
-    return Warmup(name, f"uid-{name}", name, "a:1", EngineType.VLLM, "llama", Prompt(TEXT), "c", 0, False, NOW)
+def a_job(name, **fields):
+    return Warmup(
+        name, f"uid-{name}", name, "a:1", EngineType.VLLM, "llama", Prompt(TEXT), "c", 0, False, NOW, **fields
+    )
 
 
 class Engines:
     """Engines that all answer a proof as told."""
 
     def __init__(self, answer):
-        self.answer, self.asked = answer, []
+        self.answer, self.asked, self.ranks = answer, [], []
 
     def of(self, group, container):
         self.asked.append(container)
         return self
 
-    def prove(self, address, dialect, model, prompt):
-        if isinstance(self.answer, Exception):
-            raise self.answer
-        return self.answer
+    def prove(self, address, dialect, model, prompt, rank=None):
+        self.ranks.append(rank)
+        answer = self.answer[rank] if isinstance(self.answer, list) else self.answer
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
 
 
 class Told:
@@ -103,3 +108,29 @@ def test_after_the_end_nothing_begins(told):
     told.runner.close()
     told.runner.want(KEY, [a_job("p0")], NOW)
     assert not told.engines.asked
+
+
+RANKED = replace(WARM, ranks=3)
+RANKS = {
+    "each rank holds the prefix": ([RANKED] * 3, WarmReason.PROVEN, [0, 1, 2]),
+    "one does not": ([RANKED, replace(RANKED, cached_tokens=0), RANKED], WarmReason.NOT_CACHED, [0, 1]),
+    "one took nothing": ([RANKED, replace(RANKED, reached=False), RANKED], WarmReason.NOT_CACHED, [0, 1]),
+    "there are more": ([replace(WARM, ranks=4)] * 3, WarmReason.RANKS_DIFFER, [0, 1, 2]),
+    "there are fewer": ([RANKED, EngineError("out of range", status=400), RANKED], WarmReason.REFUSED, [0, 1]),
+    "an engine shows a rank with its first request": (
+        [replace(WARM, ranks=1), replace(WARM, ranks=2), RANKED],
+        WarmReason.PROVEN,
+        [0, 1, 2],
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("told", "reason", "asked"), [((answer,), *rest) for answer, *rest in RANKS.values()], indirect=["told"], ids=RANKS
+)
+def test_a_replica_is_proven_once_each_of_its_ranks_is(told, reason, asked):
+    told.runner.want(KEY, [a_job("p0", ranks=3)], NOW)
+    while (line := told.next())[0] != "report":
+        assert line == ("spend", "p0")
+    assert line == ("report", "p0", reason)
+    assert told.engines.ranks == asked

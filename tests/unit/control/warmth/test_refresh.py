@@ -223,3 +223,20 @@ def test_a_prefix_that_a_tier_brought_back_says_so():
         assert found.reason is WarmReason.EVICTED
         assert "16 of 96 prefix tokens were left in cache" in found.message
         assert "copied from a KV tier (80 tokens) or computed again" in found.message
+
+
+def test_the_busiest_rank_presses_the_cache_that_it_has():
+    then, last = (
+        replace(reading(kv_tokens=2 * CACHE, queries=sum(taken)), by_rank=taken, ranks=2)
+        for taken in ((1000.0, 1000.0), (1000.0, 50_999.0))
+    )
+    assert not pressed(then, last, PREFIX)
+    assert pressed(then, replace(last, by_rank=(51_000.0, 1000.0)), PREFIX)
+    # both together write that much, and neither has: a bound of all ranks would call for a refresh
+    assert not pressed(then, replace(last, by_rank=(49_000.0, 49_000.0)), PREFIX)
+    # a page that lost its ranks is taken for one of a single cache
+    assert pressed(then, replace(last, queries=52_001, by_rank=()), PREFIX)
+
+
+def test_each_rank_is_refreshed():
+    assert due_refresh(replica(seen=sighting(at=ago(hours=1)), ranks=4), Prompt(TEXT), spec(), EVERY, NOW).ranks == 4

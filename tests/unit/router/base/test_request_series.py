@@ -47,8 +47,8 @@ def test_tokens_of_a_slot_are_counted_over_all_kinds():
         slot = kind.slot(f"{GROUP}/{REVISION}/3")
         slot.prompt_tokens.add(100)
         slot.cached_tokens.add(90)
-    assert metrics.slot_prompt_tokens.values == {(GROUP, REVISION, "3"): 200}
-    assert metrics.slot_cached_tokens.values == {(GROUP, REVISION, "3"): 180}
+    assert metrics.slot_prompt_tokens.values == {(GROUP, REVISION, "3", "0"): 200}
+    assert metrics.slot_cached_tokens.values == {(GROUP, REVISION, "3", "0"): 180}
 
 
 def test_what_comes_after_series_were_dropped_is_told_again():
@@ -163,3 +163,9 @@ def test_series_that_are_kept_go_on():
     metrics.keep(("group",), {(GROUP,)})
     found(metrics).prompt_tokens.add(7)
     assert metrics.prompt_tokens.values == {(GROUP,): 12}
+
+
+def test_each_rank_of_a_slots_engine_has_a_series():
+    metrics = Metrics()
+    found(metrics).slot(f"{GROUP}/{REVISION}/3.1").cached_tokens.add(7)
+    assert metrics.slot_cached_tokens.values == {(GROUP, REVISION, "3", "1"): 7}

@@ -70,3 +70,18 @@ def test_a_request_that_no_group_declares_has_no_field_that_a_group_names():
         found = arrive(state, method=b"POST", path=b"/v1/chat/completions", headers={}, body=body, now=0.0)
         passed, _ = engine_fields(state.authenticator, found, found.candidates.members[0], traced=False)
         assert (b"x-tenant" in passed) is passes
+
+
+def test_an_engine_with_ranks_is_told_one_and_the_clients_word_of_it_never_counts():
+    state, field = RouterState(), b"x-data-parallel-rank"
+    rules = CallerRules(headers=frozenset((field.decode(),)))
+    made = revision(slots=(slot(0, ranks=3), slot(1)))
+    state.install(table(group("support", made, callers=rules)), "file", 0.0)
+    body = json.dumps({"model": "support", "messages": [{"role": "user", "content": "hi"}]}).encode()
+    found = arrive(state, method=b"POST", path=b"/v1/chat/completions", headers={}, body=body, now=0.0)
+    told = {}
+    for member in found.candidates.members:
+        passed, further = engine_fields(state.authenticator, found, member, traced=False)
+        told[member.slot, member.rank] = field in passed, dict(further).get(field)
+    # an engine that has one rank is the group's to open
+    assert told == {(0, 0): (False, b"0"), (0, 1): (False, b"1"), (0, 2): (False, b"2"), (1, None): (True, None)}

@@ -563,3 +563,45 @@ def test_a_thousand_slots_cost_a_session_hardly_more_than_four():
     assert next_turn[1000] < 2 * next_turn[4]
     # the hashes of a thousand slots cost the same where all else is compiled, and so a larger share
     assert first[1000] < (16 if build.compiled() else 6) * first[4]
+
+
+@pytest.mark.parametrize("failure", [Failure.RESET, Failure.ABORTED, Failure.REFUSED])
+def test_the_ranks_of_an_engine_fail_together(failure):
+    state = RouterState()
+    state.install(table(group("a", revision(slots=(slot(0, ranks=4), slot(1, ranks=4))))), "file", 0.0)
+    candidates = state.index.names["a"].revisions[0].candidates
+    exchange = Exchange(state, candidates, Demand(7, 7), 160.0)
+    first = exchange.begin(100.0).member
+    second = exchange.failed(failure, 100.1)
+    assert second.member.slot != first.slot
+    ejected = [each for each in candidates.ready if not state.health.available(each.slot_id, "a", 100.2)]
+    assert [(each.slot, each.rank) for each in ejected] == [(first.slot, rank) for rank in range(4)]
+    exchange.relaying(100.3)
+    exchange.ended(101.0)
+    third = Exchange(state, candidates, Demand(7, 7), 160.0).begin(101.0)
+    assert third.member.slot == second.member.slot
+
+
+def test_a_gateway_falls_back_to_the_same_rank_of_other_engines():
+    state = RouterState()
+    state.install(table(group("a", revision(slots=tuple(slot(index, ranks=3) for index in range(4))))), "file", 0.0)
+    candidates = state.index.names["a"].revisions[0].candidates
+    exchange = Exchange(state, candidates, Demand(7, 7), 160.0)
+    member = exchange.begin(100.0).member
+    found = exchange.fallbacks(9, 100.0)
+    assert {each.rank for each in found} == {member.rank}
+    assert len({each.address for each in (member, *found)}) == 4
+
+
+def test_nothing_is_recorded_of_a_request_whose_engine_chooses_the_rank():
+    state = RouterState()
+    state.install(table(group("a", revision(slots=(slot(0, ranks=2),)))), "file", 0.0)
+    candidates = state.index.names["a"].revisions[0].candidates
+    for unranked, recorded in ((True, False), (False, True)):
+        exchange = Exchange(state, candidates, Demand(7, 7, 1000, unranked=unranked), 160.0)
+        exchange.begin(100.0)
+        assert sum(state.balancer.loads.values()) == 1
+        exchange.relaying(101.0)
+        exchange.ended(102.0, Usage(1000, 0, 10))
+        assert (state.balancer.locations.get(7) is not None) is recorded
+        assert state.balancer.loads == {}

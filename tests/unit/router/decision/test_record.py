@@ -78,6 +78,7 @@ def record(
         streamed=streamed,
         session=7,
         cached=True,
+        unranked=False,
         marks=(),
         scope=None,
         instructions=0,
@@ -162,8 +163,8 @@ def test_a_replica_counts_what_it_found_and_the_group_what_that_saved(state):
     served = record(state, pick=picked(tier1=0, history=0))
     served.answer_began(200, now=100.5)
     served.served(Usage(1000, 600), now=101.5)
-    assert state.metrics.slot_prompt_tokens.values == {(GROUP, "0123abcd", "0"): 1000}
-    assert state.metrics.slot_cached_tokens.values == {(GROUP, "0123abcd", "0"): 600}
+    assert state.metrics.slot_prompt_tokens.values == {(GROUP, "0123abcd", "0", "0"): 1000}
+    assert state.metrics.slot_cached_tokens.values == {(GROUP, "0123abcd", "0", "0"): 600}
     assert state.metrics.saved_seconds.values[GROUP, REVISION] == pytest.approx(6 * (1 + 300 / 30_000))
     assert state.metrics.missed_tokens.values == {}
 

@@ -6,8 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from promptgroup_router.apis.request import ApiKind
+from promptgroup_router.apis.session_key import SessionKey
 from promptgroup_router.apis.usage import Usage
 from promptgroup_router.features.miss_diagnosis import MissDiagnosis, expect, observe
+from promptgroup_router.policy.demand import Demand
+from promptgroup_router.rings.ids import PrefixKey
 from promptgroup_router.routing.prompt_digest import PromptChange
 
 FIELDS = {
@@ -62,7 +65,7 @@ CHANGE = PromptChange("messages", 2, 3000, 1000)
 def pick(*, tier1=0, cached=0.0, moved=False):
     """A replica that is believed to hold so much, for a request that goes on after 600 tokens."""
     return SimpleNamespace(
-        demand=SimpleNamespace(tier1=tier1, history=600, prompt=767, cached=True),
+        demand=Demand(SessionKey(1), PrefixKey(1), 767, tier1, 600),
         before=SimpleNamespace(tokens=600, member="other" if moved else "a", seen=9.0, written=0.0),
         member=SimpleNamespace(id="a"),
         replica=SimpleNamespace(inherited=1.0, costs=SimpleNamespace(cache_tokens=9e9, prefill=lambda *_: 0.1)),

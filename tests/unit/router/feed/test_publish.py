@@ -70,7 +70,7 @@ def test_a_copy_that_cannot_be_written_does_not_stop_serving(tmp_path, caplog):
     assert "copy of the table not written" in caplog.text
 
 
-BAD = group("b", revision(slots=(slot(1 << 32, address="10.0.0.1:8000"),)), namespace="other")
+BAD = group("b", revision(slots=(slot(1 << 64, address="10.0.0.1:8000"),)), namespace="other")
 """A group that decoding refuses, and at which the router would fail."""
 
 

@@ -212,3 +212,38 @@ def test_undeclared_prompts_get_no_field_nor_header_that_a_group_of_the_pool_all
         rules = undeclared(*groups)
         assert not rules.allowed
         assert not rules.headers
+
+
+def test_each_rank_of_an_engine_is_a_member_and_a_place_on_the_ring():
+    slots = (slot(0, ranks=2), slot(1), slot(2, SlotState.ABSENT, ranks=2))
+    found = build_index(table(group("a", revision(slots=slots)))).names["a"].revisions[0].candidates
+    assert [(member.slot, member.rank, member.address) for member in found.ready] == [
+        (0, 0, "10.0.0.1:8000"),
+        (0, 1, "10.0.0.1:8000"),
+        (1, None, "10.0.0.2:8000"),
+    ]
+    assert len({member.id for member in found.ready}) == 3
+    assert {member.slot_id for member in found.ready} == {member.id.partition(".")[0] for member in found.ready}
+    assert found.ready[1].label == f"chat/a/{revision().fingerprint[:8]}/0.1"
+    homes = {next(found.ring.order(key)) for key in range(200)}
+    assert len(homes) == 5  # those of the absent slot keep their places
+    assert {next(found.order(key)).id for key in range(200)} == {member.id for member in found.ready}
+
+
+def test_ranks_that_come_move_no_session_between_slots():
+    one, four = (
+        build_index(table(group("a", revision(slots=(slot(0, ranks=ranks), slot(1, ranks=ranks))))))
+        .names["a"]
+        .revisions[0]
+        .candidates
+        for ranks in (1, 4)
+    )
+    stayed = [next(one.order(key)).slot for key in range(400) if next(four.order(key)).rank == 0]
+    assert stayed == [next(four.order(key)).slot for key in range(400) if next(four.order(key)).rank == 0]
+
+
+def test_the_apis_on_which_engines_choose_the_rank_are_those_of_any_group_of_the_model():
+    made = replace(revision(slots=(slot(0, ranks=2),)), engine=Engine(unranked=frozenset(("responses",))))
+    view = build_index(table(group("a", made), group("b", revision("Another."))))
+    assert view.models["llama"].tenants["chat"].candidates.unranked == {"responses"}
+    assert view.names["b"].revisions[0].candidates.unranked == frozenset()

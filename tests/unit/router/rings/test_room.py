@@ -56,3 +56,10 @@ def test_what_is_taken_is_the_sum_of_what_is_there(changes):
             room.take(namespace, name, Size(1, slots))
             there[namespace, name] = slots
     assert room._all == Size(len(there), sum(there.values()))
+
+
+@pytest.mark.parametrize(
+    ("slots", "places"), [([{"ranks": 8}, {}], 9), ([{"ranks": True}, {"ranks": -3}, 7], 3), ([{"ranks": "8"}], 1)]
+)
+def test_each_rank_takes_room(slots, places):
+    assert size_of({"revisions": [{"slots": slots}]}) == Size(1, places)

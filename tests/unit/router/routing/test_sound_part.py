@@ -5,7 +5,7 @@ from promptgroup_router.base.steps import at_once
 from promptgroup_router.routing.sound_part import sound_part
 from support.tables import group, revision, slot, table
 
-BAD = group("b", revision(slots=(slot(1 << 32, address="10.0.0.1:8000"),)))
+BAD = group("b", revision(slots=(slot(1 << 64, address="10.0.0.1:8000"),)))
 """A group that decoding refuses, and at which the router would fail."""
 
 

@@ -39,6 +39,9 @@ FOURTH = Dialect(
     caching_off="--forget",
     caching_off_parts=PodParts(args=("--forget",)),
     salted=frozenset(),
+    rank_flag="--copies",
+    unranked=frozenset(("text",)),
+    ranked_since=(2, 0),
     image="example/fourth",
     tiers_since=(2, 0),
     tiers=lambda spec: PodParts(args=(f"--spill={spec.cache.offload.memory if spec.cache.offload else 'pool'}",)),
@@ -98,7 +101,7 @@ def test_its_metrics_are_read_by_their_names():
 
 
 def test_a_part_that_is_missing_is_an_error():
-    with pytest.raises(TypeError, match="missing 13 required keyword-only arguments"):
+    with pytest.raises(TypeError, match="missing 16 required keyword-only arguments"):
         Dialect(args=("serve",))
 
 

@@ -1,0 +1,84 @@
+"""Decides what the proofs and refreshes of data-parallel ranks say of their replica: it is as warm as the coldest rank.
+
+Each rank has a KV cache of its own, and an engine that is not told a rank takes any. So a replica is proven once every
+rank is, by requests that name it; and only where the engine has the ranks that its arguments tell of.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from promptgroup_operator.world.engine_facts import together
+from promptgroup_operator.world.snapshot import Reading, Spent
+from promptgroup_operator.world.warming import Outcome, RefreshAnswer, WarmReason
+
+NOT_REACHED = (
+    "it took none of the requests that named it in the header x-data-parallel-rank: the engine does not heed that, so "
+    "routers cannot choose a cache: have one rank in each replica"
+)
+
+
+def ranks_to_ask(ranks: int) -> Sequence[int | None]:
+    """Return the ranks that requests name; None alone for an engine with one cache."""
+    return range(ranks) if ranks > 1 else (None,)
+
+
+def differ(result: int, ranks: int) -> Outcome | None:
+    """Return the outcome for an engine whose metrics tell other ranks apart than it should have; None if they fit.
+
+    Args:
+        result: ranks that its metrics tell apart; 0 where they name none.
+        ranks: those that the pod's arguments give it.
+    """
+    if result in (0, ranks):
+        return None
+    return Outcome(
+        WarmReason.RANKS_DIFFER,
+        f"the engine has {result} data-parallel ranks, and the arguments of its container give it {ranks}: set "
+        "spec.engine.dataParallelSize to what it has, and not in its environment or a file",
+    )
+
+
+def of_all_ranks(outcomes: Sequence[Outcome]) -> Outcome:
+    """Return the outcome of a replica from those of its ranks, in their order; after one that is not warm none follows.
+
+    The measurements are those that hold for each rank.
+    """
+    last = outcomes[-1]
+    if len(outcomes) == 1 and last.warm:
+        return last
+    if not last.warm:
+        return replace(last, message=f"data-parallel rank {len(outcomes) - 1}: {last.message}")
+    measured = together(outcome.measured for outcome in outcomes)
+    reasons = {outcome.reason for outcome in outcomes}
+    if len(reasons) == 1:
+        return Outcome(last.reason, f"on each of {len(outcomes)} data-parallel ranks: {outcomes[0].message}", measured)
+    odd = next(index for index, item in enumerate(outcomes) if item.reason is not WarmReason.PROVEN)
+    return Outcome(outcomes[odd].reason, f"data-parallel rank {odd}: {outcomes[odd].message}", measured)
+
+
+def refreshed(whole: Reading, answers: Sequence[RefreshAnswer]) -> RefreshAnswer:
+    """Return the answer of a replica from those of its ranks: that of the rank which had least in cache.
+
+    Args:
+        whole: the counters of all ranks together, before the first refresh.
+        answers: of the ranks.
+    """
+    least = min(answers, key=lambda answer: (answer.cached is not None, answer.cached or 0))
+    then = [answer.then for answer in answers]
+    return RefreshAnswer(
+        whole,
+        least.cached,
+        None if None in then else min(item for item in then if item is not None),
+        _together([answer.spent for answer in answers]),
+        copied=least.copied,
+    )
+
+
+def _together(spent: Sequence[Spent]) -> Spent:
+    hits = [item.hits for item in spent]
+    return Spent(
+        sum(item.queries for item in spent),
+        None if None in hits else sum(hit or 0 for hit in hits),
+        sum(item.requests for item in spent),
+        sum(item.tiered for item in spent),
+    )
