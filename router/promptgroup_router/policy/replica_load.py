@@ -215,12 +215,11 @@ class ReplicaLoad:
 
     def use(self, demand: Demand) -> None:
         """Record that a request is sent there, whose prompt will be in the cache unless it is given up (`drop`)."""
-        marks, tier1 = demand.marks, demand.tier1
-        if marks:
-            if demand.lengths[0] <= tier1:
-                tier1 = 0  # no group declares it, and it has marks of its own
-            self.prefixes.use_all(marks, demand.lengths, tier1)
-        self.prefixes.use(demand.prefix, tier1)
+        begin = demand.unmarked
+        if demand.marks:
+            self.prefixes.use_all(demand.marks, demand.lengths, begin)
+        if begin:
+            self.prefixes.use(demand.prefix, begin)
 
     def touch(self, prefix: PrefixKey, tokens: int) -> None:
         """Record that a Tier-1 prefix was used or warmed there."""
