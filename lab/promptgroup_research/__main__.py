@@ -169,7 +169,7 @@ def findings(
         alike = greetings.jobs(seeds)
         return Findings([greetings.sheet(alike, watched(console, greetings.run, alike, chosen.jobs))])
     if chosen.noise:
-        shaken = noise.jobs(chosen.workload, seeds)
+        shaken = noise.jobs(chosen.workload, seeds, TUNING if chosen.seeds == "tuning" else JUDGING)
         of_noise = noise.means(shaken, watched(console, noise.run, shaken, chosen.jobs))
         judged = noise.gates(of_noise)
         return Findings([noise.sheet(of_noise), verdicts(judged)], judged)

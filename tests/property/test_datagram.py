@@ -24,13 +24,11 @@ U32 = st.integers(0, 2**32 - 1)
 TIMES = st.floats(0, 2**32)
 NOTES = st.builds(PlacementReport, U64, U64, U64, st.integers(0, 2**16 - 1), U32, U32)
 MICROS = st.integers(0, 2**32 - 1).map(lambda micros: micros / 1e6)
-LOADS = st.builds(
-    LoadReport, U64, st.integers(0, 2**16 - 1), U32, MICROS, MICROS, U64, U32, st.integers(0, 2**16 - 1), MICROS
-)
+LOADS = st.builds(LoadReport, U64, st.integers(0, 2**16 - 1), U32, MICROS, MICROS, U64, U32, st.integers(0, 2**16 - 1))
 
 SPENT = st.builds(SpendReport, U64, U64, st.integers(-(2**63), 2**63 - 1), U32, U32, U64, st.integers(0, 2**16 - 1))
 
-PREFIXED = st.builds(PrefixReport, U64, U64, st.integers(0, 2**16 - 1))
+PREFIXED = st.builds(PrefixReport, U64, U64, U32)
 
 
 @st.composite
@@ -73,7 +71,7 @@ def test_garbage_is_refused_and_never_raises(data, wall):
 
 @given(st.binary(max_size=200), st.floats())
 def test_garbage_that_begins_well_is_refused(data, wall):
-    assert isinstance(decode(b"PGP\x02" + data, KEY, wall), Refusal)
+    assert isinstance(decode(b"PGP\x04" + data, KEY, wall), Refusal)
 
 
 @given(datagrams(), st.data())

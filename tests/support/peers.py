@@ -22,7 +22,7 @@ def placement(session: int, turn: int = 1, **fields: int) -> PlacementReport:
 
 def load(member: int, written: int = 0) -> LoadReport:
     return LoadReport(
-        member, in_flight=2, context=6000, pending=0.25, age=0.5, written=written, unplaced=1000, waiting=1, late=0.5
+        member, in_flight=2, context=6000, pending=0.25, age=0.5, written=written, unplaced=1000, waiting=1
     )
 
 

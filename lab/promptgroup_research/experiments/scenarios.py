@@ -21,7 +21,7 @@ EVENT = catalogue.WARM_UP + BEFORE
 AFTER = 120.0
 """Seconds after the event that are looked at: as long as a rolling restart takes."""
 DRAIN = 60.0
-BIN = {"chat": 10.0, "agents": 5.0}
+BIN = {"chat": 10.0, "agents": 5.0, "prompts": 10.0, "prefixes": 10.0, "documents": 10.0, "helpers": 10.0}
 AWAY = 30.0
 """Seconds until another process takes a lost replica's place."""
 STOP, START, NEXT = 8.0, 10.0, 15.0
@@ -85,6 +85,16 @@ def lose(world: World, _: Sequence[Session]) -> None:
     world.at(EVENT + AWAY, lambda: world.revive(3))
 
 
+def reset(world: World, _: Sequence[Session]) -> None:
+    """Another process takes a replica's place at once, cold."""
+
+    def replace() -> None:
+        world.kill(3)
+        world.revive(3)
+
+    world.at(EVENT, replace)
+
+
 def restart(*, warmed: bool) -> Callable[[World, Sequence[Session]], None]:
     """All replicas, one after another."""
 
@@ -137,6 +147,7 @@ SCENARIOS = {
     "join-cold": Scenario("8 → 9 replicas, cold", join(warmed=False), Limits(1.3, 0.01, 0.02)),
     "leave": Scenario("9 → 8 replicas", leave, replicas=9),
     "lost": Scenario("one replica lost for 30 s, its cache gone", lose, Limits(1.8)),
+    "reset": Scenario("one replica's process replaced, its cache gone", reset, Limits(1.8)),
     "restart": Scenario("rolling restart, warmed, 60 % load", restart(warmed=True), Limits(2.2), load=0.6),
     "restart-cold": Scenario("rolling restart, cold, 60 % load", restart(warmed=False), load=0.6),
     "prompt-new": Scenario("new prompts, new sessions only, warmed", cut_over(running=False, warmed=True)),

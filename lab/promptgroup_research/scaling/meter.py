@@ -207,9 +207,9 @@ class Meter:
             opening=rates.opening / rates.begun if rates.begun else None,
             held=live.held,
         )
-        return GroupLoad(seconds, engines, clients, self._drift(rates))
+        return GroupLoad(seconds, engines, clients, self._seen_drift(rates))
 
-    def _drift(self, rates: Counters) -> PromptDrift | None:
+    def _seen_drift(self, rates: Counters) -> PromptDrift | None:
         if self._drift is None or not rates.near_misses:
             return None
         return replace(self._drift, share=rates.near_misses / rates.begun)

@@ -1,10 +1,10 @@
 """Packs and seals the datagrams that routers send each other. Does no I/O and reads no clock.
 
-    magic 3 · version 1 · kind 1 · sender 8 · sequence 8 · sent 8 · placements 1 · loads 1 | loads, 40 each
+    magic 3 · version 1 · kind 1 · sender 8 · sequence 8 · sent 8 · placements 1 · loads 1 | loads, 36 each
         | placements, 34 each | tag 16
 
 Datagrams of what callers have used have reports of 42 bytes in place of placements, and those of prefixes have reports
-of 18 bytes; both count them there.
+of 20 bytes; both count them there.
 
 All numbers are big-endian. The tag is a keyed BLAKE2s (RFC 7693, section 2.9) over everything before it: without the
 key nobody can send a datagram or change one. The time and the sequence prevent replays. Numbers too large for their
@@ -29,13 +29,13 @@ MAX_SKEW_SECONDS = 30.0
 more."""
 
 _MAGIC = b"PGP"
-_VERSION = 3
+_VERSION = 4
 _BEGIN = _MAGIC + bytes([_VERSION])
 _HEADER = Struct(">3sBBQQdBB")
 _PLACEMENT = Struct(">QQQHII")
-_LOAD = Struct(">QHIIIQIHI")
+_LOAD = Struct(">QHIIIQIH")
 _SPEND = Struct(">QQqIIQH")
-_PREFIX = Struct(">QQH")
+_PREFIX = Struct(">QQI")
 _TAG_BYTES = 16
 _PURPOSE = b"pg-peers"
 
@@ -122,11 +122,11 @@ def encode(datagram: Datagram, key: bytes) -> bytes:
     if len(placements) + len(loads) > RECORDS:
         raise ValueError(f"{len(placements)} placements and {len(loads)} loads, but a datagram holds {RECORDS}")
     parts = [_HEADER.pack(_MAGIC, _VERSION, kind, sender, sequence, sent, len(placements), len(loads))]
-    for member, in_flight, context, pending, age, written, unplaced, waiting, late in loads:
+    for member, in_flight, context, pending, age, written, unplaced, waiting in loads:
         parts.append(
             _LOAD.pack(
                 member, min(_U16, in_flight), min(_U32, context), _micros(pending), _micros(age), min(_U64, written),
-                min(_U32, unplaced), min(_U16, waiting), _micros(late),
+                min(_U32, unplaced), min(_U16, waiting),
             )
         )  # fmt: skip
     for session, member, prefix, turn, tokens, shared in placements:
@@ -152,7 +152,7 @@ def _encode_prefixes(datagram: Datagram, key: bytes) -> bytes:
     if len(prefixes) > PREFIXES:
         raise ValueError(f"{len(prefixes)} reports of prefixes, but a datagram holds {PREFIXES}")
     parts = [_HEADER.pack(_MAGIC, _VERSION, DatagramKind.PREFIX, sender, sequence, sent, len(prefixes), 0)]
-    parts += [_PREFIX.pack(prefix, member, min(_U16, tokens)) for prefix, member, tokens in prefixes]
+    parts += [_PREFIX.pack(prefix, member, min(_U32, tokens)) for prefix, member, tokens in prefixes]
     body = b"".join(parts)
     return body + _tag(body, key)
 
@@ -194,10 +194,8 @@ def decode(data: bytes, key: bytes, wall: float) -> Datagram | Refusal:
         sent,
         [PlacementReport._make(fields) for fields in _PLACEMENT.iter_unpack(body[middle:])],
         [
-            LoadReport(
-                member, in_flight, context, pending / _MICRO, age / _MICRO, written, unplaced, waiting, late / _MICRO
-            )
-            for member, in_flight, context, pending, age, written, unplaced, waiting, late in _LOAD.iter_unpack(
+            LoadReport(member, in_flight, context, pending / _MICRO, age / _MICRO, written, unplaced, waiting)
+            for member, in_flight, context, pending, age, written, unplaced, waiting in _LOAD.iter_unpack(
                 body[_HEADER.size : middle]
             )
         ],

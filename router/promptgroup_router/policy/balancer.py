@@ -375,7 +375,7 @@ class Balancer:
         )
         pick.known = replica.prefixes.longest(demand.marks)
         replica.use(demand)
-        if self._has_peers and demand.marks:
+        if self._has_peers:
             self._prefixes.append((replica.key, demand))
         if demand.tier1:
             costs.in_use.use(demand.prefix, demand.tier1, max(0.0, demand.prompt - pick.cached))
@@ -605,11 +605,12 @@ class Balancer:
         """Return the prefixes that peers have not been told of yet: of each prompt the end first, as in use."""
         reports: list[PrefixReport] = []
         for member, demand in self._prefixes:
-            marks, lengths = demand.marks, demand.lengths
-            begin = demand.tier1 if lengths[0] > demand.tier1 else 0
+            marks, lengths, begin = demand.marks, demand.lengths, demand.unmarked
             for place in range(min(len(marks), MOST_TOLD) - 1, -1, -1):
                 before = lengths[place - 1] if place else begin
                 reports.append(PrefixReport(marks[place], member, lengths[place] - before))
+            if begin:
+                reports.append(PrefixReport(demand.prefix, member, begin))
         self._prefixes.clear()
         return reports
 
@@ -648,7 +649,6 @@ class Balancer:
         if tier1 and not ended:
             in_use.use(report.prefix, int(tier1), 0.0)
         tokens = min(report.tokens, replica.costs.kv_tokens)
-        replica.touch(report.prefix, 0)  # its tokens are counted where its prefixes are told
         self.sessions.drop(report.session)
         replica.live.expire(now)
         shared = min(report.shared, tokens)

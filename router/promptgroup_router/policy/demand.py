@@ -68,6 +68,11 @@ class Demand:
         return NO_SESSION if self.unseen else self.session
 
     @property
+    def unmarked(self) -> int:
+        """Length of the Tier-1 prefix if marks begin behind it; 0 if it has marks itself, since nobody declared it."""
+        return 0 if self.marks and self.lengths[0] <= self.tier1 else self.tier1
+
+    @property
     def counted_prefix(self) -> PrefixKey:
         """The prefix by which sessions are counted."""
         return self.prefix if self.shared_prefix is None else self.shared_prefix

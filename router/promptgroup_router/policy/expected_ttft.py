@@ -218,7 +218,7 @@ class ExpectedTtft:
             if wait < 0:
                 wait = 0.0
             answers = replica.answers
-            if replica.peer_late or (answers and answers[0].due < now):
+            if answers and answers[0].due < now:
                 wait += replica.late(now)
             cost = wait + replica.step * (1 + (wait + prefill) * steps) + weight * prefill
             if cost < least:

@@ -64,5 +64,3 @@ class LoadReport(NamedTuple):
     still to come."""
     waiting: int = 0
     """Requests whose first token is still to come."""
-    late: float = 0.0
-    """Seconds by which the oldest first token is overdue, as the sender sees it."""

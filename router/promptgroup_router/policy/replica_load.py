@@ -57,7 +57,6 @@ class ReplicaLoad:
         "live",
         "peer_context",
         "peer_in_flight",
-        "peer_late",
         "peer_pending",
         "peer_unplaced",
         "peer_waiting",
@@ -114,7 +113,6 @@ class ReplicaLoad:
         """Tokens of prefixes that were heard of and that their senders have not counted as written yet."""
         self.peer_in_flight = 0
         self.peer_context = 0
-        self.peer_late = 0.0
         self.peer_waiting = 0
         self.peer_pending = 0.0
         self.peer_written = 0.0
@@ -155,15 +153,11 @@ class ReplicaLoad:
         return left if self.pending > 0 and left > 0 else 0.0
 
     def late(self, now: float) -> float:
-        """Return by how many seconds the oldest first token is overdue, beyond what is usual for these engines.
+        """Return by how many seconds this router's oldest first token is overdue, beyond what is usual for its engines.
 
         Its delay holds up everything behind it for about as long again. A delay that is usual says nothing of this
         replica: predictions are wrong for all of them, and to leave a cache for it would be to leave it for noise.
         """
-        return max(self.overdue(now), self.peer_late)
-
-    def overdue(self, now: float) -> float:
-        """Return the same of this router's requests alone."""
         answers = self.answers
         while answers and answers[0].settled:
             answers.popleft()
@@ -217,12 +211,11 @@ class ReplicaLoad:
 
     def use(self, demand: Demand) -> None:
         """Record that a request is sent there, whose prompt will be in the cache unless it is given up (`drop`)."""
-        marks, tier1 = demand.marks, demand.tier1
-        if marks:
-            if demand.lengths[0] <= tier1:
-                tier1 = 0  # no group declares it, and it has marks of its own
-            self.prefixes.use_all(marks, demand.lengths, tier1)
-        self.prefixes.use(demand.prefix, tier1)
+        begin = demand.unmarked
+        if demand.marks:
+            self.prefixes.use_all(demand.marks, demand.lengths, begin)
+        if begin:
+            self.prefixes.use(demand.prefix, begin)
 
     def touch(self, prefix: PrefixKey, tokens: int) -> None:
         """Record that a Tier-1 prefix was used or warmed there."""
@@ -257,7 +250,7 @@ class ReplicaLoad:
         """Return this router's part of the load, for peers."""
         return LoadReport(
             self.key, self.in_flight, int(self.context), self.queued - self.done, now - self.since, int(self.written),
-            int(self.unplaced), self.waiting, self.overdue(now),
+            int(self.unplaced), self.waiting,
         )  # fmt: skip
 
     def merge(self, peer: int, load: LoadReport, now: float) -> None:
@@ -311,7 +304,7 @@ class ReplicaLoad:
         for peer, (load, written, heard) in self.peers.items():
             if now - heard > REPORT_SECONDS:
                 self.peers[peer] = (
-                    load._replace(in_flight=0, context=0, pending=0.0, unplaced=0, waiting=0, late=0.0),
+                    load._replace(in_flight=0, context=0, pending=0.0, unplaced=0, waiting=0),
                     written,
                     heard,
                 )
@@ -319,7 +312,7 @@ class ReplicaLoad:
 
     def _add_up_peers(self) -> None:
         self.peer_in_flight = self.peer_context = self.peer_unplaced = self.peer_waiting = 0
-        self.peer_pending = self.peer_written = self.peer_late = 0.0
+        self.peer_pending = self.peer_written = 0.0
         for load, written, _ in self.peers.values():
             self.peer_in_flight += load.in_flight
             self.peer_context += load.context
@@ -327,7 +320,6 @@ class ReplicaLoad:
             self.peer_unplaced += min(load.unplaced, self.costs.kv_tokens)
             self.peer_written += written
             self.peer_waiting += load.waiting
-            self.peer_late = max(self.peer_late, load.late)
         self._add_up()
 
     def _add_up(self) -> None:

@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -402,6 +403,28 @@ def test_a_prefix_of_a_peer_is_found_where_the_peer_has_put_it():
     assert one.export_prefixes() == []
     second = two.pick(candidates, asks(2), 20.0)
     assert (second.member.id, second.cached) == (first.member.id, 8000)
+
+
+def test_a_tier_1_prefix_that_a_peer_has_computed_is_found_there():
+    candidates, one, two = pair()
+    exchange(one, two, 0.0)
+    first = one.pick(candidates, Demand(1, 77, prompt=2100, tier1=2000), 0.0)
+    two.merge_prefixes(one.export_prefixes())
+    assert [id_ for id_, replica in two.replicas.items() if 77 in replica.prefixes] == [first.member.id]
+
+
+def test_a_system_prompt_with_marks_is_cached_at_a_peer_s_replica_as_long_as_its_marks_are():
+    candidates, one, two = pair(slots=1)
+    exchange(one, two, 0.0)
+    asked = [replace(asks(session), prefix=9, tier1=8000) for session in (1, 2)]
+    first = one.pick(candidates, asked[0], 0.0)
+    two.merge_prefixes(one.export_prefixes())
+    one.first_token(first, 0.9)
+    replica = two.replicas[first.member.id]
+    replica.wrote(replica.costs.kv_tokens)
+    one.end(first, Usage(8200, 0, 10), 9.0)
+    exchange(one, two, 9.0)
+    assert two.pick(candidates, asked[1], 9.1).cached == 0
 
 
 def admitted(balancer):
