@@ -286,10 +286,6 @@ class ReplicaLoad:
         self.peer_unplaced += min(load.unplaced, most) - min(load_report.unplaced, most)
         self.peer_written += written
         self.peer_waiting += load.waiting - load_report.waiting
-        if load.late >= self.peer_late:
-            self.peer_late = load.late
-        elif load_report.late >= self.peer_late:
-            self.peer_late = max([item.late for item, _, _ in self.peers.values()])
         self._add_up()
 
     def drop_peer(self, peer: int) -> None:
