@@ -192,13 +192,13 @@ def test_what_waits_is_what_was_sent_and_has_no_first_token_yet():
 def test_reports_of_many_peers_add_up_to_the_same_however_they_are_counted(told):
     books = replica()
     for number, (peer, in_flight, tokens, seconds, waiting) in enumerate(told):
-        load = LoadReport(7, in_flight, tokens, seconds, 0.1, number, unplaced=tokens, waiting=waiting, late=seconds)
+        load = LoadReport(7, in_flight, tokens, seconds, 0.1, number, unplaced=tokens, waiting=waiting)
         books.merge(peer, load, 1.0)
 
     def sums():
         return (
             books.peer_in_flight, books.peer_context, books.peer_unplaced, books.peer_waiting,
-            books.peer_late, pytest.approx(books.peer_pending), pytest.approx(books.peer_written),
+            pytest.approx(books.peer_pending), pytest.approx(books.peer_written),
         )  # fmt: skip
 
     counted = sums()
