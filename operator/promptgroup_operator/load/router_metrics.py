@@ -100,7 +100,7 @@ class RouterCounts:
     near_miss_offset: float = 0
     """Median offset in bytes at which they differ from it."""
     wake_requests: float = 0
-    """Requests that found the group without any replica, on purpose."""
+    """Requests for a group that has no replica because it sleeps or is scaled to zero."""
     wake_at: float = 0
     """Time of the latest of them, in seconds since 1970; 0 if none came."""
     memory: int = field(default=0, compare=False)

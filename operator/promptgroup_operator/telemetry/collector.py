@@ -104,7 +104,7 @@ def families(
     info = InfoMetricFamily("promptgroup", "What the group is; `group` is the router's label.", labels=LABELS)
     condition = GaugeMetricFamily(
         "promptgroup_status_condition",
-        "The conditions of its status: 1 at the status that each has.",
+        "Conditions of the group: 1 for the status (True, False, Unknown) that each has.",
         labels=[*LABELS, "condition", "status"],
     )
     reasons = {
@@ -192,15 +192,15 @@ def _predicted(read: Callable[[Model, int], float | None]) -> _Read:
 NUMBERS: Final[tuple[tuple[str, str, _Read], ...]] = (
     ("promptgroup_spec_min_replicas", "Fewest replicas that sizing may choose.", _sizing("minReplicas")),
     ("promptgroup_spec_max_replicas", "Most replicas that sizing may choose.", _sizing("maxReplicas")),
-    ("promptgroup_status_desired_replicas", "Replicas that are wanted.", _look(lambda look: look.size.value)),
+    ("promptgroup_status_desired_replicas", "Desired replicas.", _look(lambda look: look.size.value)),
     (
         "promptgroup_status_current_replicas",
-        "Replicas that there are, of all revisions.",
+        "Current replicas, of all revisions.",
         _status(lambda status: status.get("replicas")),
     ),
     (
         "promptgroup_status_warm_replicas",
-        "Those of them that are warm.",
+        "Warm replicas.",
         _status(lambda status: sum(revision.get("warm", 0) for revision in status.get("revisions", []))),
     ),
     (
@@ -220,27 +220,27 @@ NUMBERS: Final[tuple[tuple[str, str, _Read], ...]] = (
     ),
     (
         "promptgroup_sizing_utilization_ratio",
-        "Share of their time that the wanted replicas need.",
+        "Predicted utilisation of the desired replicas.",
         _predicted(lambda model, n: model.utilisation(n)),
     ),
     (
         "promptgroup_sizing_predicted_hit_ratio",
-        "Share of prompt tokens that the wanted replicas find in cache.",
+        "Predicted share of prompt tokens that the desired replicas find in cache.",
         _predicted(lambda model, n: model.hit_rate(n)),
     ),
     (
         "promptgroup_sizing_predicted_ttft_seconds",
-        "95th percentile of the time to first token with the wanted replicas.",
+        "Predicted 95th percentile of the time to first token with the desired replicas.",
         _predicted(lambda model, n: model.ttft(n)),
     ),
     (
         "promptgroup_sizing_working_set_ratio",
-        "Live sessions' KV over the room that the wanted replicas have for it.",
+        "KV of live sessions divided by the KV cache that the desired replicas have for it.",
         _predicted(lambda model, n: model.filled(n)),
     ),
     (
         "promptgroup_sizing_load_timestamp_seconds",
-        "When the load was last known.",
+        "Time of the last known load, in seconds since 1970.",
         _look(lambda look: look.read.timestamp() if look.read is not None else None),
     ),
 )

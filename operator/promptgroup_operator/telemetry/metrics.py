@@ -29,18 +29,19 @@ class OperatorMetrics:
     def __init__(self) -> None:
         self.registry = registry = CollectorRegistry()
         ProcessCollector(registry=registry)
-        self.leader = Gauge(f"{PREFIX}leader", "Whether this process may write: it holds the Lease.", registry=registry)
-        self.queue_depth = Gauge(
-            f"{PREFIX}queue_depth", "Groups whose pass is due and has not begun.", registry=registry
-        )
+        self.leader = Gauge(f"{PREFIX}leader", "1 if this process holds the Lease and may write.", registry=registry)
+        self.queue_depth = Gauge(f"{PREFIX}queue_depth", "Groups that wait for a reconcile pass.", registry=registry)
         self.passes = Histogram(
             f"{PREFIX}pass_duration_seconds",
-            "Passes over one group, those that failed included.",
+            "Duration of a reconcile pass of one group, failed passes included.",
             buckets=PASS_BUCKETS,
             registry=registry,
         )
         self.pass_failures = Counter(
-            f"{PREFIX}pass_failures", "Passes that failed and are run again, by cause.", ["cause"], registry=registry
+            f"{PREFIX}pass_failures",
+            "Reconcile passes that failed and are retried, by cause.",
+            ["cause"],
+            registry=registry,
         )
         self.api_requests = Counter(
             f"{PREFIX}api_requests",
@@ -48,11 +49,9 @@ class OperatorMetrics:
             ["verb", "code"],
             registry=registry,
         )
-        self.warmups = Counter(
-            f"{PREFIX}warmups", "Warm-ups that ended, by what they found.", ["outcome"], registry=registry
-        )
+        self.warmups = Counter(f"{PREFIX}warmups", "Completed warm-ups, by outcome.", ["outcome"], registry=registry)
         self.refreshes = Counter(
-            f"{PREFIX}refreshes", "Refreshes of warm replicas, by what they found.", ["outcome"], registry=registry
+            f"{PREFIX}refreshes", "Completed refreshes of warm replicas, by outcome.", ["outcome"], registry=registry
         )
         for cause in (REFUSED, FAULT):
             self.pass_failures.labels(cause)  # from 0 on, so that the first failure is an increase

@@ -53,23 +53,23 @@ class CallerMetrics:
         self._known: set[str] = set()
         """The callers with a label of their own."""
         self.requests = counter(
-            "caller_requests_total", "Requests ended of callers that are known.", ("group", "caller", "code")
+            "caller_requests_total", "Completed requests of identified callers.", ("group", "caller", "code")
         )
         self.prompt_tokens = counter(
-            "caller_prompt_tokens_total", "Prompt tokens of callers that are known.", ("group", "caller")
+            "caller_prompt_tokens_total", "Prompt tokens of identified callers.", ("group", "caller")
         )
         self.cached_tokens = counter(
             "caller_cached_tokens_total",
-            "Prompt tokens of callers that are known which engines found in their prefix cache.",
+            "Prompt tokens of identified callers that engines found in their prefix cache.",
             ("group", "caller"),
         )
         self.answer_tokens = counter(
-            "caller_answer_tokens_total", "Tokens of answers to callers that are known.", ("group", "caller")
+            "caller_answer_tokens_total", "Tokens of answers to identified callers.", ("group", "caller")
         )
         self.kept_tokens = counter(
             "caller_kept_answer_tokens_total",
-            "Tokens of answers to callers that are known which no engine has computed for them: kept ones, and those "
-            "that were shared with others.",
+            "Tokens of answers to identified callers that no engine computed for them: cached answers, and "
+            "answers shared with other requests.",
             ("group", "caller"),
         )
         self.unmetered = counter(

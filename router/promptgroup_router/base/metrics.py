@@ -192,15 +192,17 @@ class Metrics:
         """Seconds since 1970 at which the monotonic clock was 0."""
         self._of_requests: dict[tuple[str, str, str, str, bool], RequestSeries] = {}
         self._add_sleep()  # first: a page that is too long is not read to its end
-        self.requests = self._counter("requests_total", "Requests ended, by status code sent.", ("group", "code"))
+        self.requests = self._counter("requests_total", "Completed requests, by status code.", ("group", "code"))
         self.callers = CallerMetrics(self._counter)
         self.access_refused = self._counter(
             "access_refused_total", "Requests refused because of their sender, by the error's code.", ("code",)
         )
-        self.cut = self._counter("answers_cut_total", "Answers that ended early, by who ended them.", ("group", "by"))
+        self.cut = self._counter(
+            "answers_cut_total", "Answers that ended early, by the side that ended them.", ("group", "by")
+        )
         self.resumed = self._counter(
             "answers_resumed_total",
-            "Streamed answers that went on on another replica, by what became of the one before.",
+            "Streamed answers that continued on another replica, by the reason (lost or leaving).",
             ("group", "reason"),
         )
         self.prompt_tokens = self._counter("prompt_tokens_total", "Prompt tokens that engines reported.", ("group",))
@@ -222,40 +224,43 @@ class Metrics:
         self._add_caches()
         self.revision_sessions = self._counter(
             "revision_sessions",
-            "Sessions that have come back, were served here last, and not long ago.",
+            "Active sessions with at least two requests, by the revision that served them last.",
             ("group", "revision"),
             "gauge",
         )
         self.revision_session_tokens = self._counter(
-            "revision_session_tokens", "Their tokens beyond the declared prompt.", ("group", "revision"), "gauge"
+            "revision_session_tokens",
+            "Tokens of active sessions beyond the declared prompt, by revision.",
+            ("group", "revision"),
+            "gauge",
         )
         self.revision_waiting = self._counter(
             "revision_waiting",
-            "Requests that wait in the router for room now, by revision.",
+            "Requests that wait in the router for a replica with room, by revision.",
             ("group", "revision"),
             "gauge",
         )
         self.near_miss = self._counter(
-            "near_miss_requests_total", "Requests that match no group but come close to this one's prompt.", ("group",)
+            "near_miss_requests_total", "Requests that match no group but nearly match this group's prompt.", ("group",)
         )
         self.near_miss_offset = self._counter(
             "near_miss_offset_bytes",
-            "Where such requests lately left the declared prompt: the median, in bytes from its beginning.",
+            "Median position at which recent near misses differ from the declared prompt, in bytes from its beginning.",
             ("group",),
             "gauge",
         )
         self.in_flight = self._counter(
-            "inflight", "Requests that a slot is working on.", ("group", "revision", "slot"), "gauge"
+            "inflight", "Requests in flight, by slot.", ("group", "revision", "slot"), "gauge"
         )
         self.slot_sessions = self._counter(
             "slot_sessions",
-            "Sessions of any revision that have come back, and that the slot served last and not long ago.",
+            "Active sessions with at least two requests, of any revision, by the slot that served them last.",
             ("group", "revision", "slot"),
             "gauge",
         )
         self.slot_session_tokens = self._counter(
             "slot_session_tokens",
-            "Their tokens beyond the declared prompt: what engines compute again if the slot leaves.",
+            "Tokens of active sessions beyond the declared prompt, by slot: computed again if the slot leaves.",
             ("group", "revision", "slot"),
             "gauge",
         )
@@ -264,43 +269,54 @@ class Metrics:
         )
         self.queued_seconds = self._histogram(
             "queued_seconds",
-            "Time for which such requests waited, until a replica had room or they were refused.",
+            "Time that requests waited in the router for room, until a replica had it or they were refused.",
             ("group",),
         )
-        self.waiting = self._counter("waiting", "Requests that wait in the router for room now.", kind="gauge")
-        self.retries = self._counter("retries_total", "Requests sent again, by what failed.", ("reason",))
-        self.retries_held = self._counter(
-            "retries_queued_total", "Times that a request was not sent again at once, because too many others were."
+        self.waiting = self._counter(
+            "waiting", "Requests that wait in the router for a replica with room.", kind="gauge"
         )
-        self.ejections = self._counter("ejections_total", "Slots left alone for a while after a failure.")
+        self.retries = self._counter("retries_total", "Requests retried, by the failure.", ("reason",))
+        self.retries_held = self._counter(
+            "retries_queued_total", "Retries that were delayed because the retry budget was spent."
+        )
+        self.ejections = self._counter("ejections_total", "Ejections of a slot after a failure.")
         self.unmatched = self._counter("unmatched_requests_total", "Requests that match no group.", ("model",))
         self.sessions_moved = self._counter(
-            "sessions_moved_total", "Requests of a session that another slot served than the last one.", ("group",)
+            "sessions_moved_total",
+            "Requests that another slot served than the previous request of their session.",
+            ("group",),
         )
         self.keys_moved = self._counter(
             "keys_moved_ratio", "Share of sessions that the last change of the table moved.", ("group",), "gauge"
         )
         self.conflicts = self._counter(
-            "conflicts", "Declared prefixes that an older group has already.", ("group",), "gauge"
+            "conflicts", "Declared prompts that an older group has declared already.", ("group",), "gauge"
         )
         self.alias_conflicts = self._counter(
-            "alias_conflicts", "Aliases of the group's model that are a name of something else.", ("group",), "gauge"
+            "alias_conflicts",
+            "Aliases of the group's model that are already the name of something else.",
+            ("group",),
+            "gauge",
         )
         self.name_conflicts = self._counter(
             "name_conflicts", "Names of the group and its model that another namespace had first.", ("group",), "gauge"
         )
         self._add_responses()
         self.table_errors = self._counter(
-            "table_errors_total", "Tables or routes that could not be read; the last good one serves.", ("source",)
+            "table_errors_total",
+            "Routing tables or routes that could not be read; the last good one stays in use.",
+            ("source",),
         )
         self.key_errors = self._counter(
             "key_errors_total",
-            "Reads of callers' keys that failed or found what cannot be used; the last good ones hold.",
+            "Failed or unusable reads of callers' keys; the last good keys stay in use.",
             ("source",),
         )
         self.table_info = self._counter("table_info", "The routing table in use.", ("version", "source"), "gauge")
-        self.table_age = self._counter("table_age_seconds", "Since the source last confirmed the table.", (), "gauge")
-        self.connections = self._counter("connections", "Client connections.", (), "gauge")
+        self.table_age = self._counter(
+            "table_age_seconds", "Seconds since the source last confirmed the routing table.", (), "gauge"
+        )
+        self.connections = self._counter("connections", "Open client connections.", (), "gauge")
         self.connections_given_up = self._counter(
             "connections_given_up_total",
             "Client connections that were closed for new ones at --max-connections, by what they had brought: nothing "
@@ -309,7 +325,7 @@ class Metrics:
         )
         self.handshakes_refused = self._counter(
             "handshakes_refused_total",
-            "TLS connections that were reset, since their address had a quarter of all connections in handshakes.",
+            "TLS connections reset because their address had a quarter of all connections in handshakes.",
         )
         self._add_peers()
         self.build_info = self._counter(
@@ -322,11 +338,14 @@ class Metrics:
     def _add_sleep(self) -> None:
         """Add the series of groups that have no replica on purpose."""
         self.wake_requests = self._counter(
-            "wake_requests_total", "Requests that found the group without any replica, on purpose.", ("group",)
+            "wake_requests_total",
+            "Requests for a group that has no replica because it sleeps or is scaled to zero.",
+            ("group",),
         )
         self.wake_at = self._counter(
             "wake_last_request_timestamp_seconds",
-            "When the latest of them came, in seconds since 1970.",
+            "Time of the latest request for a group that has no replica because it sleeps or is scaled to "
+            "zero, in seconds since 1970.",
             ("group",),
             "gauge",
         )
@@ -338,7 +357,7 @@ class Metrics:
         """Add the series by which the revisions of a release are compared."""
         self.revision_requests = self._counter(
             "revision_requests_total",
-            "Requests ended whose client stayed, by how they were matched and what came of them.",
+            "Completed requests whose client was still connected, by match type and outcome.",
             ("group", "revision", "turn", "how", "streamed", "outcome"),
         )
         self.revision_first_token = self._histogram(
@@ -349,18 +368,19 @@ class Metrics:
         )
         self.revision_cached = self._histogram(
             "revision_cached_ratio",
-            "Share of a prompt's tokens that repeat, of the declared prompt and the session, that was found in cache.",
+            "Share of the repeated prompt tokens (declared prompt and session history) that was found in cache.",
             ("group", "revision", "turn", "how", "streamed"),
             CACHED_BUCKETS,
         )
         self.revision_own_tokens = self._counter(
             "revision_own_tokens_total",
-            "Prompt tokens that no earlier request had, of requests whose first byte was timed.",
+            "Prompt tokens that no earlier request had, of streamed requests whose first token was timed.",
             ("group", "revision", "turn", "how", "streamed"),
         )
         self.revision_shared_tokens = self._counter(
             "revision_shared_tokens_total",
-            "Prompt tokens that nobody declared and other sessions had brought to the replica, of the same requests.",
+            "Prompt tokens outside the declared prompt that other sessions had brought to the replica, of "
+            "streamed requests whose first token was timed.",
             ("group", "revision", "turn", "how", "streamed"),
         )
 
@@ -375,7 +395,8 @@ class Metrics:
         )
         self.tpot = self._histogram(
             "time_per_output_token_seconds",
-            "Mean time between the tokens of such an answer, after the first.",
+            "Mean time between the tokens of a whole streamed answer, after the first, by the percent of its "
+            "prompt that was found in cache.",
             ("group", "revision", "cached"),
             OUTPUT_TOKEN_BUCKETS,
         )
@@ -384,85 +405,88 @@ class Metrics:
         )
         self.missed_tokens = self._counter(
             "missed_tokens_total",
-            "Prompt tokens that repeat and were computed anew all the same, by cause.",
+            "Repeated prompt tokens that were computed again, by cause.",
             ("group", "revision", "cause"),
         )
         self.cache_diagnoses = self._counter(
             "cache_diagnoses_total",
-            "Answers whose clients asked why a prompt was not found, by what was expected and what engines reported.",
+            "Answers to clients that asked for a cache diagnosis, by the expected and the reported result.",
             ("group", "expected", "observed"),
         )
         self.revision_evicted = self._counter(
             "revision_evicted_tokens_total",
-            "Those of them that the replica had evicted, by how many times its KV cache would hold them still.",
+            "Repeated prompt tokens that the replica had evicted, by the cache size (a multiple of today's) "
+            "that would still hold them.",
             ("group", "revision", "within"),
         )
         self.missed_seconds = self._counter(
             "missed_seconds_total",
-            "Seconds of prefill that these tokens took, by the replica's measured rate.",
+            "Seconds of prefill spent on repeated prompt tokens that were computed again, at the replica's "
+            "measured rate, by cause.",
             ("group", "revision", "cause"),
         )
         self.saved_seconds = self._counter(
             "saved_seconds_total",
-            "Seconds of prefill that tokens found in cache did not take, by the replica's measured rate.",
+            "Seconds of prefill saved by tokens found in cache, at the replica's measured rate.",
             ("group", "revision"),
         )
         self.slot_prompt_tokens = self._counter(
             "slot_prompt_tokens_total",
-            "Prompt tokens that a replica reported, by the data-parallel rank of its engine.",
+            "Prompt tokens that engines reported, by slot and data-parallel rank.",
             ("group", "revision", "slot", "engine"),
         )
         self.slot_cached_tokens = self._counter(
             "slot_cached_tokens_total",
-            "Those of them found in the rank's prefix cache.",
+            "Prompt tokens found in the prefix cache, by slot and data-parallel rank.",
             ("group", "revision", "slot", "engine"),
         )
 
     def _add_peers(self) -> None:
-        self.peers = self._counter(
-            "peers", "Other routers that were heard from within the last 5 seconds.", (), "gauge"
-        )
+        self.peers = self._counter("peers", "Peer routers heard from within the last 5 seconds.", (), "gauge")
         self.peer_key = self._counter(
-            "peer_key", "Whether there is a key to talk to other routers; without it nothing is exchanged.", (), "gauge"
+            "peer_key", "1 if there is a key for peer routers; without one nothing is exchanged.", (), "gauge"
         )
         self.peer_datagrams = self._counter("peer_datagrams_total", "Datagrams between routers.", ("direction",))
         self.peer_bytes = self._counter("peer_bytes_total", "Bytes of datagrams between routers.", ("direction",))
         self.peer_notes = self._counter(
-            "peer_notes_total", "Placements of sessions told to other routers, and by them.", ("direction",)
+            "peer_notes_total", "Session placements sent to and received from peer routers.", ("direction",)
         )
         self.peer_dropped = self._counter(
-            "peer_datagrams_dropped_total", "Datagrams from or to other routers that were dropped.", ("reason",)
+            "peer_datagrams_dropped_total", "Dropped datagrams between routers.", ("reason",)
         )
         self.peer_notes_dropped = self._counter(
-            "peer_notes_dropped_total", "Placements that other routers were not told, for there were too many."
+            "peer_notes_dropped_total", "Session placements not sent to peer routers because there were too many."
         )
         self.peer_lookup_failures = self._counter(
-            "peer_lookup_failures_total", "Lookups of other routers' addresses that failed; the last ones serve."
+            "peer_lookup_failures_total",
+            "Failed lookups of peer routers' addresses; the last known addresses stay in use.",
         )
 
     def _add_responses(self) -> None:
         self.responses = self._counter(
             "responses_total",
-            "Requests of groups that keep answers, by how they were answered.",
+            "Requests of groups with a response cache, by result.",
             ("group", "result"),
         )
-        self.responses_bytes = self._counter("responses_bytes", "Bytes of kept answers in memory.", ("group",), "gauge")
-        self.responses_kept = self._counter("responses_kept", "Kept answers in memory.", ("group",), "gauge")
-        self.responses_evicted = self._counter("responses_evicted_total", "Kept answers that made room for others.")
+        self.responses_bytes = self._counter(
+            "responses_bytes", "Bytes of cached answers in memory.", ("group",), "gauge"
+        )
+        self.responses_kept = self._counter("responses_kept", "Cached answers in memory.", ("group",), "gauge")
+        self.responses_evicted = self._counter("responses_evicted_total", "Cached answers evicted from memory.")
         self.responses_store = self._counter(
             "responses_store_total",
-            "Commands to the store that routers share, by what came of them; skipped ones were not sent.",
+            "Commands to the shared store of answers, by result; skipped commands were not sent.",
             ("operation", "result"),
         )
         self.responses_store_up = self._counter(
             "responses_store_up",
-            "Whether the store that routers share is used; it is left alone while it fails.",
+            "1 if the shared store of answers is in use, 0 while it fails.",
             (),
             "gauge",
         )
         self.semantic = self._counter(
             "semantic_total",
-            "Questions that the exact cache had no answer to, by whether a similar one has a kept answer.",
+            "Questions without an exact cached answer, by whether a similar question has one.",
             ("group", "result"),
         )
         self.semantic_questions = self._counter(
