@@ -1,8 +1,8 @@
-"""Chooses the replica of each request and keeps the state that the choice rests on.
+"""Chooses the replica of each request and holds the state that this choice depends on.
 
-`Balancer` finds the members that can be sent to: ready, not tried before and not ejected, or all of them when all are
-ejected. It asks the policy of the candidates for one of these and counts the request there. The caller reports the
-first token with `first_token`, and then exactly one of `end` and `release`.
+`Balancer` selects the eligible members: ready, not tried before and not ejected, or all untried ones when all of them
+are ejected. The routing policy of the candidates chooses one of these, and the request counts as in flight there. The
+caller reports the first token with `first_token`, and then exactly one of `end` and `release`.
 
 Does no I/O and reads no clock; `now` is in monotonic seconds.
 """
@@ -30,17 +30,17 @@ from promptgroup_router.rings.ids import MemberHash, MemberId, PrefixKey, member
 from promptgroup_router.rings.index import Candidates, Member, RevisionEntry, RoutingIndex
 
 OUTBOX = 10_000
-"""Most placements kept for peers: more than a router serves in a second."""
+"""Most placements queued for peers: more than a router serves in a second."""
 
 
 PREFIX_OUTBOX = 2000
-"""Most requests whose prefixes are kept for peers: more than a router serves in a tick."""
+"""Most requests whose prefixes are queued for peers: more than a router serves in a tick."""
 MOST_TOLD = 64
-"""Most prefixes of a request that peers are told of, the longest first to go."""
+"""Most prefixes of a request that are reported to peers; the longest are left out first."""
 
 
 class NoMemberLeftError(Exception):
-    """A request has no member that it could be sent to: there is none, or every one was tried."""
+    """No member is left for a request: the candidates have none, or all of them were tried."""
 
 
 class Pick:
@@ -58,54 +58,54 @@ class Pick:
         self.since = now
         self.counted = True
         self.before: Placement | None = None
-        """The record of the session's last turn, as it was when the request was sent."""
+        """The placement of the session's previous turn, as it was recorded when the request was sent."""
         self.moved = False
         """True if another member served the session before."""
         self.cached = 0.0
-        """Tokens of the prompt that should be cached there."""
+        """Tokens of the prompt that are expected to be cached there."""
         self.copied = 0.0
-        """Tokens of it that should come from a KV tier which all replicas share."""
+        """Tokens of the prompt that are expected to be copied from a KV tier which all replicas share."""
         self.shared = 0
-        """Tokens of it that are other sessions'."""
+        """Tokens of the prompt that other sessions have computed there."""
         self.known = 0
-        """Prefixes of the prompt that were cached there when the request was sent."""
+        """Number of prefixes of the prompt that were cached there when the request was sent."""
         self.computed = False
-        """True once the prompt was computed, as its answer has begun."""
+        """True once the prefill is done, because the answer has begun."""
         self.guessed = False
-        """True if `cached` rests on the ring alone, because no record of the session exists."""
+        """True if `cached` is assumed from the ring alone, because no record of the session exists."""
         self.step = replica.step
         """Predicted seconds of one engine step there."""
         self.ahead = replica.wait(now) > 0
-        """True if the replica had prompts of others to compute first."""
+        """True if the replica had to compute the prompts of other requests first."""
         self.alone = not replica.in_flight and not replica.peer_in_flight
-        """True while nothing else has run there between sending the request and its first token."""
+        """True if no other request ran there between sending the request and its first token."""
         self.first: float | None = None
-        """Time at which the first token came."""
+        """Time at which the first token arrived."""
         self.written = 0.0
-        """Tokens that had been written there when the request was sent."""
+        """Tokens that had been written into the replica's cache when the request was sent."""
         self.placement: Placement | None = None
-        """The record of a session without one, kept once the first token has come."""
+        """The placement of a session that had none, which is recorded once the first token has arrived."""
         self.own = 0
-        """Tokens of its own that the session needs there."""
+        """Unshared tokens that the session needs in the replica's cache."""
         self.turn = 0
-        """Number of the turn in the records, once it is there."""
+        """Number of the turn in the recorded placement, once there is one."""
         self.sent: PendingPrefill
 
 
 @dataclass(slots=True)
 class Choice:
-    """The member that gets a request, and what it was chosen from."""
+    """The member that gets a request, and the members that it was chosen from."""
 
     candidates: Candidates
-    """Those of the request, or their last resort."""
+    """The candidates of the request, or their last resort."""
     allowed: Sequence[Member]
-    """The members that can be sent to."""
+    """The eligible members."""
     member: Member | None
-    """None if the request must wait for room."""
+    """None if the request must wait for capacity."""
 
 
 EngineProcess = tuple[str, str, int | None]
-"""The address of an engine, its incarnation and the rank; the id of a member, and nothing, without an incarnation."""
+"""The address of an engine, its incarnation and the rank; without an incarnation, the member id with empty values."""
 
 
 def _process(member: Member) -> EngineProcess:
@@ -126,26 +126,26 @@ class _Members:
         self.keys: dict[MemberHash, MemberId] = {}
         self.turns: dict[str, int] = {}
         self.gone: list[ReplicaLoad] = []
-        """Those of processes that are not among them any more."""
+        """Load estimates of processes that the table does not contain any more."""
         self.successors: list[ReplicaLoad] = []
-        """Those of processes that take a slot over which another one has until then."""
+        """Load estimates of processes that take over a slot from another process when the table is installed."""
 
 
 class Balancer:
-    """Chooses members by the policy of their candidates."""
+    """Chooses members by the routing policy of their candidates."""
 
     def __init__(self, health: Health) -> None:
         self.replicas: dict[MemberId, ReplicaLoad] = {}
-        """Member id → its load estimate, for every member of the index. Members of several groups share one where they
-        are the same engine process."""
+        """Member id → its load estimate, for every member of the index. Members of several groups share one estimate if
+        they are the same engine process."""
         self._processes: dict[EngineProcess, ReplicaLoad] = {}
         """Process → its load estimate."""
         self._in_flight: dict[MemberId, int] = {}
         """Member id → requests of this router in flight there, for members that have any."""
         self._prepared: _Members | None = None
-        """Those of the next table, once they are made."""
+        """The records of the next table, once they are built."""
         self._gone: list[object] = []
-        """Records of the last table, until they are let go."""
+        """Records of the previous table, until their memory is released."""
         self.locations = SessionLocations()
         self.sessions = Sessions()
         self._health = health
@@ -153,12 +153,13 @@ class Balancer:
         self._keys: dict[MemberHash, MemberId] = {}
         self._hashes: dict[MemberId, MemberHash] = {}
         self._clock = 0.0
-        """The most tokens that any process had written when a table came: records of the next process begin there."""
+        """The most tokens that any process had written when a table was installed: counts of new processes start above
+        it."""
         self._tier1: dict[PrefixKey, float] = {}
-        """Prefix → its tokens, which the placements of peers do not carry."""
+        """Prefix → its tokens, which the placements of peers do not contain."""
         self._requests = PrefixRequests()
         self._has_peers = False
-        """True once somebody reads the outbox."""
+        """True once `export` was called; before, no report for peers is queued."""
         self._outbox: deque[PlacementReport] = deque(maxlen=OUTBOX)
         self._prefixes: deque[tuple[MemberHash, Demand]] = deque(maxlen=PREFIX_OUTBOX)
         self._turns: dict[str, int] = {}
@@ -178,11 +179,11 @@ class Balancer:
         return dict(self._in_flight)
 
     def live(self, candidates: Candidates) -> int:
-        """Return the number of this router's requests that the candidates have."""
+        """Return the number of this router's requests in flight on the candidates' members."""
         return sum(self._in_flight.get(member.id, 0) for member in candidates.members)
 
     def member_id(self, key: MemberHash) -> MemberId | None:
-        """Return the id of the member whose hash this is; None if the table has none that is ready."""
+        """Return the id of the member with this hash; None if the table has no such member."""
         return self._keys.get(key)
 
     # --- One request ---------------------------------------------------------------------------------------------
@@ -191,16 +192,16 @@ class Balancer:
         """Choose a member for a request and count the request there.
 
         Args:
-            candidates: the members that can serve it, all of the table that was installed last (`rings.renewal`).
+            candidates: the members that can serve it, all from the table that was installed last (`rings.renewal`).
             demand: the request.
             now: monotonic seconds.
-            tried: members that it is not sent to again.
+            tried: members that are excluded, because the request was already sent to them.
 
         Returns:
-            The counted request, or None if the request must wait until a member has room.
+            The counted request, or None if the request must wait until a member has capacity.
 
         Raises:
-            NoMemberLeftError: there is no member, or every one was tried.
+            NoMemberLeftError: there is no member, or all of them were tried.
         """
         place = self.locations.get(demand.session) if demand.recorded else None
         left = self.replicas.get(place.member) if place is not None else None
@@ -214,7 +215,7 @@ class Balancer:
         return self._count(chosen.candidates, chosen.member, demand, now)
 
     def preview(self, candidates: Candidates, demand: Demand, now: float) -> Choice:
-        """Return what `pick` would choose; count nothing.
+        """Return the choice that `pick` would make, without counting a request.
 
         Raises:
             NoMemberLeftError: there is no member.
@@ -224,7 +225,7 @@ class Balancer:
     def costs_by_member(
         self, candidates: Candidates, demand: Demand, allowed: Sequence[Member], now: float
     ) -> dict[MemberId, tuple[ReplicaCost, bool]]:
-        """Return member id → its cost and whether it has room; empty for policies that do not weigh costs."""
+        """Return member id → its cost and whether it has capacity; empty for policies that do not compare costs."""
         if candidates.policy is not table.Policy.EXPECTED_TTFT:
             return {}
         return self._expected.costs_by_member(candidates, demand, allowed, self.replicas, now)
@@ -239,7 +240,7 @@ class Balancer:
             self._place_new(pick)
 
     def end(self, pick: Pick, usage: Usage | None, now: float) -> None:
-        """Record that the answer is complete; `usage` is what the engine reported, if anything."""
+        """Record that the answer is complete; `usage` is the usage that the engine reported, if any."""
         if not pick.counted:
             return
         self._place_new(pick)
@@ -255,7 +256,7 @@ class Balancer:
                 cached = float(usage.cached_tokens)
                 self._learn(pick, prompt, usage.cached_tokens)
         replica.written += max(0.0, prompt - cached + answer)
-        # the end of the prompt, which has no mark, and the answer
+        # the answer, and the end of the prompt beyond its last mark
         replica.wrote(answer + demand.prompt - (demand.lengths[-1] if demand.marks else demand.tier1))
         place = self.locations.get(demand.session)
         if place is not None and place.member == pick.member.id and place.turn <= pick.turn:
@@ -268,18 +269,18 @@ class Balancer:
             self._tell(pick, place)
 
     def release(self, pick: Pick, now: float) -> None:
-        """Record that the request failed or was given up, so that nothing is known of the engine's work on it."""
+        """Record that the request failed or was cancelled, so that the engine's progress on it is unknown."""
         if not pick.counted:
             return
         self._leave(pick, now)
         place = self.locations.get(pick.demand.session)
         if place is not None and place.member == pick.member.id and place.turn == pick.turn:
-            self._tell(pick, place)  # else the session would seem to run there until nobody has heard of it for long
+            self._tell(pick, place)  # else peers would count it as running there until it expires
 
     def _leave(self, pick: Pick, now: float) -> None:
         pick.counted = False
         pick.replica.leave(pick.sent)
-        if self.replicas.get(pick.member.id) is pick.replica:  # else its process is gone, and what was counted there
+        if self.replicas.get(pick.member.id) is pick.replica:  # else its process left the table, with its count
             left = self._in_flight.get(pick.member.id, 0) - 1
             if left > 0:
                 self._in_flight[pick.member.id] = left
@@ -287,7 +288,7 @@ class Balancer:
                 self._in_flight.pop(pick.member.id, None)
         if pick.demand.recorded:
             if not pick.computed:
-                # requests that are given up must not push out what is cached
+                # cancelled requests must not evict records of cached prefixes
                 pick.replica.prefixes.drop(pick.demand.marks, pick.known)
             self._leave_working_set(pick, now)
             self._settle(pick)
@@ -295,14 +296,14 @@ class Balancer:
     def _leave_working_set(self, pick: Pick, now: float) -> None:
         session, live = pick.demand.session, pick.replica.live
         live.leave(session, now)
-        # a session that never got a byte does not live there: clients that hang up would keep out those who stay
+        # a session that never received a byte is not live: disconnected clients would block the admission of others
         if pick.placement is not None and self.locations.get(session) is None and not live.in_flight(session):
             live.drop(session)
 
     def _choose(
         self, candidates: Candidates, demand: Demand, now: float, turn: int, tried: Collection[MemberId] = ()
     ) -> Choice:
-        """Choose a member, of the last resort only if no other has room or all others were tried."""
+        """Choose a member; one of the last resort only if no other has capacity or all others were tried."""
         fallback, policy = candidates.last_resort, candidates.policy
         allowed = self._allowed(candidates, now, tried)
         member = self._by_policy(policy, candidates, demand, allowed, now=now, turn=turn) if allowed else None
@@ -327,7 +328,7 @@ class Balancer:
         turn: int,
     ) -> Member | None:
         """Return the member that a policy chooses; None if the request must wait."""
-        if policy is table.Policy.EXPECTED_TTFT:  # nearly always: compiled code calls what it knows by name at once
+        if policy is table.Policy.EXPECTED_TTFT:  # the usual case: compiled code calls it directly, by its static type
             return self._expected.choose(candidates, demand, allowed, self.replicas, now=now, turn=turn)
         return self._policies[policy].choose(candidates, demand, allowed, self.replicas, now=now, turn=turn)
 
@@ -337,7 +338,7 @@ class Balancer:
         untried = [member for member in eligible if member.id not in tried] if tried else eligible
         if self._health.no_failures():
             return untried
-        # with all of them ejected, a member that may answer is better than an error
+        # when all members are ejected, trying one of them is better than an error
         return [
             member for member in untried if self._health.available(member.slot_id, member.incarnation, now)
         ] or untried
@@ -385,13 +386,13 @@ class Balancer:
         if place is not None:
             self._place(pick, placement, came_back=True)
         else:
-            # clients that hang up before the first byte must not fill the table
+            # clients that disconnect before the first byte must not fill the table of placements
             pick.placement = placement
             replica.unplaced += pick.own
         return pick
 
     def _settle(self, pick: Pick) -> Placement | None:
-        """Return the placement that is still to be recorded, which is counted as unplaced no more."""
+        """Return the placement that is still to be recorded, and stop counting its tokens as unplaced."""
         placement, pick.placement = pick.placement, None
         if placement is not None:
             pick.replica.unplaced -= pick.own
@@ -404,7 +405,7 @@ class Balancer:
             self._place(pick, placement, came_back=pick.demand.history > 0)
 
     def _serves(self, pick: Pick) -> bool:
-        """Return True while the process that has a request is in the table: what another one has cached is gone."""
+        """Return True if the process that serves a request is still in the table; a later one has an empty cache."""
         return self.replicas.get(pick.member.id) is pick.replica
 
     def _place(self, pick: Pick, placement: Placement, *, came_back: bool) -> None:
@@ -418,7 +419,7 @@ class Balancer:
         self._tell(pick, placement)
 
     def _tell(self, pick: Pick, place: Placement) -> None:
-        """Tell peers where a session is: when it is placed, and once more when the request is over."""
+        """Queue the placement of a session for peers: once when it is placed, and again when the request ends."""
         if self._has_peers:
             self._outbox.append(
                 PlacementReport(
@@ -440,7 +441,7 @@ class Balancer:
         self._tier1[prefix] = tier1
 
     def _drop_session(self, place: Placement, session: SessionKey) -> None:
-        """Remove a session that moves to another member from the working set of the one it leaves."""
+        """Remove a session that moves to another member from the working set of the previous one."""
         left = self.replicas.get(place.member)
         if left is not None:
             left.live.drop(session)
@@ -456,7 +457,7 @@ class Balancer:
 
     @staticmethod
     def _learn_copy(pick: Pick, cached: int) -> None:
-        """Learn which share a tier brings of what another replica has computed."""
+        """Learn which share of the tokens that another replica has computed can be copied from a KV tier."""
         there = pick.cached - pick.copied
         expected = held(pick.demand, pick.before) - there
         if expected > 0:
@@ -465,12 +466,12 @@ class Balancer:
     # --- The table -------------------------------------------------------------------------------------------------
 
     def prepare(self, view: RoutingIndex, now: float) -> Generator[None, None, None]:
-        """Make in steps what `install` takes of a table: nothing of it is used before."""
+        """Build in steps the records that `install` adopts for a table; none of them is used before."""
         self._prepared = None
         self._prepared = yield from self._made(view, now)
 
     def release_steps(self) -> Generator[None, None, None]:
-        """Let go the records of the last table, one in each step: together they take a tenth of a second."""
+        """Release the records of the previous table, one in each step: together they take a tenth of a second."""
         while self._gone:
             self._gone.pop()
             yield
@@ -495,7 +496,7 @@ class Balancer:
                         replica.key = key
                         made.processes[process] = replica
                     if known is not replica:
-                        # the operator has warmed it for this prompt, too
+                        # the operator has warmed the replica for this prompt, too
                         replica.touch(revision.prefix, revision.revision.tokens)
                     made.replicas[id_] = replica
                     yield
@@ -504,7 +505,7 @@ class Balancer:
         return made
 
     def _finish(self, made: "_Members") -> Generator[None, None, None]:
-        """Find what follows from a table's members: who is gone, how many share their costs, whose turn it is."""
+        """Derive from a table's members the removed processes, the replicas per cost model and the request counts."""
         for process, replica in self._processes.items():
             if made.processes.get(process) is not replica:
                 made.gone.append(replica)
@@ -524,13 +525,13 @@ class Balancer:
             yield
 
     def _kind(self, revision: RevisionEntry, made: "_Members") -> EngineCosts:
-        """Return the costs of a revision's engines, which those of its group with the same settings share."""
+        """Return the costs of a revision's engines; revisions of a group with the same engine settings share them."""
         key = revision.label + revision.revision.engine.settings
         figures = revision.revision.engine
         kind = self._costs.get(key) or made.costs.get(key)
         if kind is None:
             kind = EngineCosts(figures.kv_tokens, figures.prefill_rate, figures.step_tokens)
-            kind.in_use.requests = self._requests  # a prompt may be lent replicas of another kind
+            kind.in_use.requests = self._requests  # lent replicas of another kind may serve a prompt
         elif figures.kv_tokens:
             kind.set_capacity(figures.kv_tokens)
         kind.set_copies(figures.copy_rate, revision.revision.tokens)
@@ -539,12 +540,12 @@ class Balancer:
         return kind
 
     def install(self, view: RoutingIndex, now: float) -> None:
-        """Adopt the members of a new table and drop the state of members that are gone."""
+        """Adopt the members of a new table and drop the state of members that are not in it."""
         made, self._prepared = self._prepared, None
         if made is None or made.view is not view:
             made = at_once(self._made(view, now))
         replicas = self.replicas
-        # of those that leave now, too: another process may take their slots over in a later table
+        # processes removed by this table count, too: others may take over their slots in a later table
         self._clock = max([self._clock, *(replica.tokens_written for replica in made.gone)])
         for replica in made.successors:
             self._start(replica, now)
@@ -575,7 +576,7 @@ class Balancer:
         return replica
 
     def _start(self, replica: ReplicaLoad, now: float) -> None:
-        """Begin the clock of a process, whose cache is empty, where no record of an earlier one is believed."""
+        """Start the count of a process with an empty cache so high that placements of earlier ones count as evicted."""
         replica.since = now
         self._clock += replica.costs.kv_tokens
         replica.written = self._clock
@@ -586,7 +587,7 @@ class Balancer:
     # --- Peers -----------------------------------------------------------------------------------------------------
 
     def export(self, now: float) -> tuple[list[PlacementReport], list[LoadReport]]:
-        """Return the placements that peers have not been sent yet, and the loads to send them in this tick."""
+        """Return the placements that were not sent to peers yet, and the loads to send in this tick."""
         self._has_peers = True
         placements = list(self._outbox)
         self._outbox.clear()
@@ -602,7 +603,7 @@ class Balancer:
         return placements, loads
 
     def export_prefixes(self) -> list[PrefixReport]:
-        """Return the prefixes that peers have not been told of yet: of each prompt the end first, as in use."""
+        """Return the prefixes that were not reported to peers yet, the longest of each prompt first, as in `use`."""
         reports: list[PrefixReport] = []
         for member, demand in self._prefixes:
             marks, lengths, begin = demand.marks, demand.lengths, demand.unmarked
@@ -615,7 +616,7 @@ class Balancer:
         return reports
 
     def merge_prefixes(self, prefixes: Sequence[PrefixReport]) -> None:
-        """Merge what a peer tells of prefixes."""
+        """Merge the prefixes that a peer reports."""
         for prefix, member, tokens in prefixes:
             id_ = self._keys.get(member)
             if id_ is not None:
@@ -641,7 +642,7 @@ class Balancer:
         if place is not None:
             if place.member != id_:
                 self._drop_session(place, report.session)
-            # the second report of a turn is that of its end
+            # the second report of a turn reports its end
             ended = place.member == id_ and place.turn == report.turn
         in_use = replica.costs.in_use
         known = self._tier1.get(report.prefix)
@@ -659,7 +660,7 @@ class Balancer:
         )
 
     def restore(self, placements: Sequence[PlacementReport], now: float) -> None:
-        """Restore placements that a peer remembers; they say where sessions are cached, not that they run."""
+        """Restore placements that a peer has stored: they say where sessions are cached, not that they are active."""
         for report in placements:
             id_ = self._keys.get(report.member)
             if id_ is not None:
@@ -669,18 +670,18 @@ class Balancer:
                 )
 
     def expire_loads(self, now: float) -> None:
-        """Drop the loads that peers have not told of for too long: the report that ended them was lost."""
+        """Drop the loads that peers have not reported for too long: the report of their end was lost."""
         for replica in self._processes.values():
             if replica.peer_in_flight or replica.peer_pending:
                 replica.expire_peers(now)
 
     def drop_peer(self, sender: int) -> None:
-        """Drop the load of a peer that is gone."""
+        """Drop the load of a peer that has left."""
         for replica in self._processes.values():
             replica.drop_peer(sender)
 
     def snapshot(self) -> Iterator[PlacementReport]:
-        """Yield the placements that are still believed, the most recently used first."""
+        """Yield the placements whose sessions are still expected to be cached, the most recently used first."""
         for session, place in self.locations.newest_first():
             replica = self.replicas.get(place.member)
             if replica is not None and replica.tokens_written - place.written < TRUST * replica.costs.kv_tokens:

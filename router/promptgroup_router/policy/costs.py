@@ -1,4 +1,4 @@
-"""Predicts how long an engine's work takes, and corrects the prediction by what is observed.
+"""Predicts the time that an engine's work takes, and corrects the prediction by measured times.
 
 A step of a vLLM-like engine (chunked prefill, decodes first) takes `overhead + prefill + interference` seconds. The
 terms follow its scheduler. The first values are those of an 8B model on one data-centre GPU.
@@ -9,33 +9,33 @@ import math
 from promptgroup_router.prefixes.prefixes_in_use import PrefixesInUse
 
 PREFILL_RATE = 5_000.0
-"""Prompt tokens per second where nobody has measured them. A value that is too low costs about 1 % of TTFT, one that is
-too high up to a third."""
+"""Prompt tokens per second if no measurement exists. A value that is too low costs about 1 % of TTFT, one that is too
+high up to a third."""
 STEP_TOKENS = 8192
 """vLLM's default `max_num_batched_tokens` on data-centre GPUs."""
 KV_TOKENS = 100_000
-"""Tokens of a KV cache of unknown size. The value is low because a record that is believed for too long sends requests
-to caches that are gone."""
+"""Tokens of a KV cache of unknown size. The value is low because a record that is trusted for too long sends requests
+to caches that were evicted."""
 
 _RISE, _FALL = 0.01, 0.02
 """Steps of a correction (natural logarithm). They balance where one request in three is slower than predicted, because
 a rate that is too low does little harm and one that is too high does much. Bounded steps forgive outliers, averages do
 not."""
 COPIED_STEP = 0.02
-"""Step by which one request moves the means of what a tier was seen to bring."""
+"""Step by which one request moves the means of the tokens that a KV tier should have supplied and did supply."""
 LEAST_COPIED = 0.8
-"""Share that a tier must bring for any copy to be expected; above it all is expected. One that is away falls below it
-in some ten requests that leave home. One that keeps half of what it was given doubled the p99 of some simulated runs
-where the share was 0.5."""
+"""Share of the expected tokens that a KV tier must supply for any copy to be predicted; above it, a full copy is
+predicted. A tier that is unavailable falls below it within some ten requests that leave home. With a share of 0.5, a
+tier that stores half of its tokens doubled the p99 of some simulated runs."""
 DELAYED_STEP = 0.05
 """Step by which one first token moves the mean of delays; the first ones move it further."""
 FIRST_DELAYS = 8
 """First tokens whose delays count in full."""
 OUTLIER, LEAST_OUTLIER = 3.0, 0.01
-"""Times the mean delay, and seconds beyond it, that a later delay counts at most. Where few first tokens are very late,
-their replica is to be avoided; noise is what most of them have."""
+"""A later delay counts at most as this multiple of the mean delay plus these seconds. If few first tokens are very
+late, their replica is to be avoided; noise is the delay that most of them have."""
 _LOWEST, _HIGHEST = 0.05, 20.0
-"""A correction stays within these multiples of the first value, so that a clock that jumps cannot ruin the routing."""
+"""Limits of a correction, as multiples of the first value, so that a jump of the clock cannot ruin the routing."""
 
 
 class EngineCosts:
@@ -47,13 +47,13 @@ class EngineCosts:
     )  # fmt: skip
 
     def __init__(self, kv_tokens: int = 0, prefill_rate: float = 0, step_tokens: int = 0) -> None:
-        """Take the constants that are known; 0 stands for unknown."""
+        """Set the measured constants; 0 stands for unknown."""
         self.kv_tokens = KV_TOKENS
         """Tokens that a replica's cache holds."""
         self.cache_tokens = math.inf
-        """The same limit for admission: no request waits for a limit that nobody knows."""
+        """The same limit for admission; infinite while it is unknown, so that no request waits for an assumed limit."""
         self.in_use = PrefixesInUse(self.kv_tokens)
-        """The prefixes that requests for these replicas begin with."""
+        """The Tier-1 prefixes of the requests for these replicas."""
         if kv_tokens:
             self.set_capacity(kv_tokens)
         self.rate = self._first_rate = float(prefill_rate or PREFILL_RATE)
@@ -70,29 +70,29 @@ class EngineCosts:
         """Seconds that each token of decoding context adds to a step."""
         self._scale = 1.0
         self._seen = 0
-        """First tokens that `delay` was learned from."""
+        """Number of first tokens that `delay` is based on."""
         self.delay = 0.0
-        """Mean seconds by which first tokens come later than expected; those in time count as 0."""
+        """Mean seconds by which first tokens arrive later than predicted; those in time count as 0."""
         self.copy_rate = 0.0
-        """Tokens a second that a replica copies from a KV tier which all replicas share; 0 where there is none."""
+        """Tokens per second that a replica copies from a KV tier which all replicas share; 0 without such a tier."""
         self.least_copy = 0.0
-        """Tokens that were copied when the rate was measured: of a shorter copy the time is unknown, but no longer."""
+        """Tokens that were copied when the rate was measured. A shorter copy is assumed to take as long."""
         self._held = self._copied = 1000.0
-        """Means of the tokens that a tier may have had for a request, and of those that it brought."""
+        """Means of the tokens that a KV tier should have supplied to a request, and of those that it supplied."""
 
     def set_copies(self, rate: int, least: int) -> None:
-        """Take the rate of copies from a shared tier, 0 for none, and the tokens of the copy that was measured."""
+        """Set the rate of copies from a shared KV tier, 0 for none, and the tokens of the copy that was measured."""
         self.copy_rate, self.least_copy = float(rate), float(least)
 
     def copy(self, tokens: float) -> float:
-        """Return the seconds in which a shared tier brings so many tokens, above 0."""
+        """Return the seconds that a copy of `tokens`, above 0, from a shared KV tier takes."""
         return max(tokens, self.least_copy) / self.copy_rate
 
     def copied(self, cached: float, held: float) -> float:
-        """Return the tokens that a shared tier should bring. Engines copy all that a tier has, quicker or not.
+        """Return the tokens expected from a shared KV tier. Engines copy all that it has, even if it takes longer.
 
         Args:
-            cached: tokens of the prompt that the replica has.
+            cached: tokens of the prompt that the replica has cached.
             held: tokens of the prompt that some replica has computed.
         """
         if held <= cached or not self.copy_rate or self.copied_share < LEAST_COPIED:
@@ -101,16 +101,16 @@ class EngineCosts:
 
     @property
     def copied_share(self) -> float:
-        """Share that the tier was seen to bring of what replicas had computed, from 0 to 1."""
+        """Measured share, from 0 to 1, of the tokens computed by other replicas that the KV tier has supplied."""
         return self._copied / self._held
 
     def observe_copy(self, expected: float, result: float) -> None:
-        """Learn from a request that had `found` more tokens cached than its replica, of those that a tier may hold."""
+        """Learn from a request: `result` tokens were supplied of the `expected` ones that a KV tier may hold."""
         self._held += COPIED_STEP * (expected - self._held)
         self._copied += COPIED_STEP * (min(expected, max(0.0, result)) - self._copied)
 
     def set_capacity(self, kv_tokens: int) -> None:
-        """Take the tokens that a replica's cache holds, once the table tells them."""
+        """Set the tokens that a replica's cache holds, once the table contains them."""
         self.kv_tokens = kv_tokens
         self.cache_tokens = float(kv_tokens)
         self.in_use.capacity = float(kv_tokens)
@@ -121,7 +121,7 @@ class EngineCosts:
         return new * (1 + (cached + new / 2) / self.attention_length) / self.rate
 
     def observe_delay(self, seconds: float) -> None:
-        """Learn by how many seconds a first token came later than expected."""
+        """Learn from a first token that arrived so many seconds later than predicted."""
         self._seen += 1
         delay = max(0.0, seconds)
         if self._seen > FIRST_DELAYS:
@@ -129,11 +129,11 @@ class EngineCosts:
         self.delay += max(DELAYED_STEP, 1 / (1 + self._seen)) * (delay - self.delay)
 
     def observe(self, predicted: float, step: float, seconds: float) -> None:
-        """Learn from a request that had its replica to itself until its first token.
+        """Learn from a request that was the only one on its replica until its first token.
 
         Args:
             predicted: seconds of prefill, given the cached tokens that the engine reported.
-            step: predicted seconds of one step there.
+            step: predicted seconds of one step of the replica.
             seconds: measured seconds from sending the request to the first byte.
         """
         faster = seconds < predicted + step

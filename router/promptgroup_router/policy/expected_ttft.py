@@ -4,15 +4,15 @@ The cost of a replica, in seconds:
 
     wait + step · (1 + (wait + prefill) · rate / step_tokens) + (1 + PRICE) · prefill
 
-`wait` is the prefill that was sent there and is not known to be done. `prefill` is that of this request, given what
-should be cached there. `step` is the time of one step with everything that runs there; its term counts the steps until
-the first token and tells idle replicas from busy ones when nothing else does. PRICE stands for the requests that will
-queue behind this one: work that a cache saves is saved for all of them.
+`wait` is the prefill that was sent to the replica and is not known to be computed. `prefill` is that of this request,
+given its expected cache hits there. `step` is the time of one engine step with the current load; its term counts the
+steps until the first token, and distinguishes idle replicas from busy ones if all else is equal. PRICE stands for the
+requests that will queue behind this one: work that a cache saves is saved for all of them.
 
-Where requests queue on all replicas PRICE grows by their number: see FEW.
+If requests queue on all replicas, PRICE grows with their number: see FEW.
 
 The idea of a cost of queue plus uncached prefill is NVIDIA Dynamo's. The home on the ring, the price, the terms for
-decoding and for a cold prefix, and how far a record is believed come from simulation: docs/research/policy.md.
+decoding and for a cold prefix, and the trust in records come from simulation: docs/research/policy.md.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,22 +28,22 @@ from promptgroup_router.rings.ids import MemberId
 from promptgroup_router.rings.index import Candidates, Member, preferred
 
 PRICE = 1.5
-"""Weight of the prefill that later requests wait for. Values from 1 to 4 do alike; 0 is unstable near saturation, where
-every request that is computed again delays all others."""
+"""Weight of the prefill that later requests wait for. Values from 1 to 4 give similar results; 0 is unstable near
+saturation, where every recomputed prompt delays all other requests."""
 TRUST = 0.6
-"""Share of a cache that may be written anew before a record of it is void. A record believed for too long costs more
-than one forgotten: requests wait at replicas that have evicted their cache."""
+"""Share of a cache that may be overwritten before a record of its content is void. A record trusted for too long costs
+more than one dropped too early: requests wait for replicas that have evicted their cache."""
 MARGIN = 0.005
-"""Seconds that leaving home must save. Less is noise, and several routers must agree."""
+"""Seconds that leaving the current replica must save. Smaller differences are noise, and several routers must agree."""
 INHERITED_MARGIN = 1.0
-"""The same for a session whose slot another process took over. What was cached there is gone, so that every idle
-replica looks as good. But in an update of all replicas the next one is replaced as well, and a session that went there
-computes its history once more. Staying is worth more than a second."""
+"""The same for a session whose slot another process took over. The cache of the previous process is lost, so that every
+idle replica has the same cost. But in a rolling update the next replica is replaced as well, and a session that moved
+there recomputes its history once more. Staying is worth more than a second."""
 ANSWER = 150
-"""Tokens that an answer is expected to have, which a request needs in the cache beside its prompt."""
+"""Expected tokens of an answer, which a request needs in the cache in addition to its prompt."""
 SCANNED = 64
-"""Most replicas that are all compared. Of more, only home and its successors, the replica of the session, and a sample
-are."""
+"""Most replicas that are all compared. If there are more, only the home and its successors, the replica of the session,
+and a sample are compared."""
 SUCCESSORS = 2
 SAMPLE = 16
 
@@ -51,9 +51,9 @@ _FIRST, _LEAST_TRUST_STEP = 0.5, 0.02
 _INFINITE = float("inf")
 _WEIGHT = 1 + PRICE
 FEW = 2
-"""Requests without a first token that busy replicas have anyway. Each one beyond them, where all replicas have as many,
-adds 1 to the weight of prefill: they all wait for it. Otherwise waits of seconds would differ by more than a prefix
-costs, requests would leave their caches for it, and the overload would grow by what they compute anew."""
+"""Requests without a first token that a busy replica usually has. Each further one that all replicas have adds 1 to the
+weight of prefill, because all of them wait for it. Otherwise waits of seconds would differ by more than the cost of a
+prefix, requests would leave their caches, and recomputed prompts would increase the overload."""
 _NO_COSTS = EngineCosts()
 
 
@@ -62,24 +62,24 @@ class ReplicaCost:
     """The parts of a replica's cost: tokens, and seconds."""
 
     cached: float
-    """Tokens of the prompt that should be found there."""
+    """Tokens of the prompt that are expected to be cached there."""
     copied: float
-    """Tokens that a KV tier should bring beside them."""
+    """Further tokens that are expected from a KV tier."""
     wait: float
-    """Until the engine can begin: its backlog, or a copy that takes longer."""
+    """Seconds until the engine can begin: its backlog, or a copy that takes longer."""
     prefill: float
-    """Prefill of what is not cached; of a cold Tier 1 only what this request is charged."""
+    """Prefill of the uncached tokens; of a cold Tier 1 only the share that this request is charged."""
     step: float
     """All steps until the first token."""
     margin: float
-    """Advantage of the replica where the session is."""
+    """Advantage of the replica that has the session."""
     total: float
 
 
 def _anchor(
     candidates: Candidates, demand: Demand, allowed: Sequence[Member], place: Placement | None
 ) -> tuple[Member, Member | None]:
-    """Return the member that served a session last, or its home, and the member before that, of those in `allowed`."""
+    """Return the member that served a session last, or its home, and the member before that, if they are allowed."""
     last = before = None
     if place is not None:
         last, before = candidates.by_id.get(place.member), candidates.by_id.get(place.before)
@@ -89,10 +89,10 @@ def _anchor(
 
 
 def _home_key(demand: Demand) -> int:
-    """Return what decides the home: of a new session a prefix that it may share, so that all routers agree.
+    """Return the key of the home; for a new session it is a prefix that it may share, so that all routers agree.
 
-    Neither the first, with which most prompts may begin, nor the last, which no other may have: the one in the middle
-    by the powers of two, which is the same for prompts of about the same length.
+    It is neither the first prefix, with which most prompts may begin, nor the last, which no other prompt may have. It
+    is the middle one, by powers of two, so that it is the same for prompts of about the same length.
     """
     count = len(demand.marks)
     if not count or demand.history:
@@ -104,10 +104,10 @@ def _home_key(demand: Demand) -> int:
 
 
 def _weight(replicas: Mapping[MemberId, ReplicaLoad], anchor: Member, allowed: Sequence[Member]) -> float:
-    """Return the weight of prefill: more where requests queue on every replica, even the one with the fewest.
+    """Return the weight of prefill, which is higher if requests queue on every replica, even the least loaded one.
 
-    Where one of them is idle, work that is done there delays nobody. Of the mean queue a single replica with a long one
-    would raise the weight, and so keep the requests that should leave it.
+    If one replica is idle, work on it delays no other request. With the mean queue instead of the shortest one, a
+    single replica with a long queue would raise the weight, and thereby hold the requests that should leave it.
     """
     least = replicas[anchor.id].queue
     for member in allowed:
@@ -118,19 +118,19 @@ def _weight(replicas: Mapping[MemberId, ReplicaLoad], anchor: Member, allowed: S
 
 
 def has_been(place: Placement | None, id_: MemberId) -> bool:
-    """Return True if a session with this record was served by a member lately."""
+    """Return True if a session with this record was served by a member last, or before its last move."""
     return place is not None and id_ in (place.member, place.before)
 
 
 def _need(demand: Demand) -> tuple[float, float]:
-    """Return the tokens of its own that a session needs, and the share of a cache that they must fit."""
+    """Return the unshared tokens that a session needs, and the share of a cache that all sessions may fill with it."""
     return demand.prompt - demand.tier1 + ANSWER, RETURNING_SHARE if demand.history else NEW_SHARE
 
 
 def held(demand: Demand, place: Placement | None) -> float:
-    """Return the tokens of the prompt that some replica has computed for the session, as far as its record tells.
+    """Return the tokens of the prompt that some replica has computed for the session, by its record.
 
-    It is 0 where that is no more than the Tier-1 prefix.
+    It is 0 if these are not more than the Tier-1 prefix.
     """
     if place is None:
         return 0.0
@@ -144,7 +144,8 @@ class ExpectedTtft:
     def __init__(self, locations: SessionLocations) -> None:
         self._locations = locations
         self.home_trust = _FIRST
-        """Share of a session's history that is found at home when nothing is recorded of it, from 0 to 1."""
+        """Share of a session's history, from 0 to 1, that is expected in the cache of its home if the session has no
+        record."""
         self._learned = 0
 
     def choose(
@@ -157,7 +158,7 @@ class ExpectedTtft:
         now: float,
         turn: int,
     ) -> Member | None:
-        """Return the cheapest member that has room for the session, or None if it must wait."""
+        """Return the cheapest member that has capacity for the session, or None if it must wait."""
         place = self._locations.get_by_origin(demand.record, demand.origin, now)
         anchor, before = _anchor(candidates, demand, allowed, place)
         own, share = _need(demand)
@@ -178,7 +179,7 @@ class ExpectedTtft:
         if copied:
             bound += costs.copy(copied)
         if least <= bound:
-            return best  # no other costs less: an idle replica that has all that can be shared would cost as much
+            return best  # no other costs less: this is the cost of an idle replica with all shareable prefixes
         if len(allowed) > SCANNED:
             allowed = _candidate_sample(candidates, _home_key(demand), allowed, turn)
         rest = [member for member in allowed if member is not anchor and member is not before]
@@ -196,7 +197,7 @@ class ExpectedTtft:
         self, demand: Demand, rest: Sequence[Member], replicas: Mapping[MemberId, ReplicaLoad], now: float, *,
         own: float, share: float, weight: float, best: Member | None, least: float,
     ) -> Member | None:  # fmt: skip
-        """Return the cheapest of `rest`, or `best` if none costs less than `least`. No session state is in `rest`."""
+        """Return the cheapest of `rest`, which hold no session state, or `best` if none costs less than `least`."""
         prefix, marks, costs = demand.prefix, demand.marks, _NO_COSTS
         for member in rest:
             replica = replicas[member.id]
@@ -233,7 +234,7 @@ class ExpectedTtft:
         replicas: Mapping[MemberId, ReplicaLoad],
         now: float,
     ) -> dict[MemberId, tuple[ReplicaCost, bool]]:
-        """Return id of each allowed member → its cost and whether it has room: what `choose` compares."""
+        """Return id of each allowed member → the cost that `choose` compares, and whether it has capacity."""
         place = self._locations.get_by_origin(demand.record, demand.origin, now)
         anchor, _ = _anchor(candidates, demand, allowed, place)
         own, share = _need(demand)
@@ -252,7 +253,7 @@ class ExpectedTtft:
     ) -> ReplicaCost:  # fmt: skip
         """Return the cost of any member.
 
-        For members that hold nothing of the session, `_cheapest` computes the same in fewer steps.
+        For members that hold no state of the session, `_cheapest` computes the same in fewer steps.
         """
         costs = replica.costs
         cached = self.cached(demand, member.id, replica, place, home=stays and place is None)
@@ -275,7 +276,7 @@ class ExpectedTtft:
     def _fits(
         replica: ReplicaLoad, demand: Demand, own: float, share: float, now: float, *, been: bool = False
     ) -> bool:
-        """Return True if a session may have `own` tokens of its own on a replica, where it has `been` before or not."""
+        """Return True if a replica has capacity for `own` unshared tokens; `been` if it served the session before."""
         live = replica.live
         if replica.admitted <= share * replica.costs.cache_tokens - own - demand.tier1:
             return True
@@ -284,10 +285,10 @@ class ExpectedTtft:
             return True
         cache = replica.costs.cache_tokens
         if live.seldom_returns(later=demand.history > 0) and live.kept <= KEPT_SHARE * cache:
-            return True  # it takes room only while it runs, and for that engines have a queue of their own
+            return True  # it occupies cache only while it runs, and the engine's own queue limits that
         shared = replica.shared(demand, been=been)
         if shared > demand.tier1 or demand.record in live:
-            share = LIVE_SHARE  # what it shares is there already
+            share = LIVE_SHARE  # the tokens that it shares are cached already
         own += demand.tier1 - shared
         need = min(live.need(demand.record, demand.prefix, demand.tier1, own), LARGEST_SHARE * cache)
         return replica.admitted + need <= share * cache
@@ -295,7 +296,7 @@ class ExpectedTtft:
     def cached(
         self, demand: Demand, id_: MemberId, replica: ReplicaLoad, place: Placement | None, *, home: bool
     ) -> float:
-        """Return the tokens of the prompt that a replica should have cached."""
+        """Return the tokens of the prompt that a replica is expected to have cached."""
         depth = TRUST * replica.costs.kv_tokens
         written = replica.tokens_written
         prefixes = replica.prefixes
@@ -315,7 +316,7 @@ class ExpectedTtft:
         return result
 
     def learn(self, demand: Demand, cached: float) -> None:
-        """Learn how much of the history of a session without a record its home had cached, as the engine reported."""
+        """Learn the reported share of the history that the home had cached, from a session without a record."""
         if demand.history <= demand.tier1:
             return
         share = min(1.0, max(0.0, (cached - demand.tier1) / (demand.history - demand.tier1)))
@@ -324,7 +325,7 @@ class ExpectedTtft:
 
 
 def _candidate_sample(candidates: Candidates, key: int, allowed: Sequence[Member], turn: int) -> list[Member]:
-    """Return the members to compare beside the session's: home and its successors, and a sample that moves on."""
+    """Return the members to compare with the session's: home, its successors and a sample that rotates by `turn`."""
     few = {member.id: member for member in islice(preferred(candidates, key, allowed), 1 + SUCCESSORS)}
     start = turn * SAMPLE % len(allowed)
     sample = (*allowed[start : start + SAMPLE], *allowed[: max(0, start + SAMPLE - len(allowed))])

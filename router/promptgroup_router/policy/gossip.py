@@ -1,4 +1,4 @@
-"""Defines what routers send each other: placements of sessions and prefixes, and each router's load on each replica."""
+"""Defines the reports that routers exchange: placements of sessions, prefixes, and each router's load per replica."""
 
 from typing import NamedTuple
 
@@ -6,34 +6,34 @@ from promptgroup_router.apis.session_key import SessionKey
 from promptgroup_router.rings.ids import MemberHash, PrefixKey
 
 REPEATS = 3
-"""Ticks in which peers are told that a replica is idle: two datagrams in a row may be lost."""
+"""Ticks in which the report that a replica is idle is sent to peers: two datagrams in a row may be lost."""
 REPORT_SECONDS = 5.0
-"""Seconds for which a report of requests counts that is not renewed: it is in each tick, so that many were lost."""
+"""Seconds after which a report of requests that is not renewed expires: each tick sends one, so many were lost."""
 
 LAST_TURN = 65535
-"""The largest number of a turn that a report holds: of a session that was never silent for half an hour meanwhile."""
+"""The largest turn number that a report holds: that of a session which is never silent for half an hour meanwhile."""
 
 
 class PlacementReport(NamedTuple):
-    """A turn of a session that was placed or has ended. Idempotent; an older turn never overrides a newer one."""
+    """A turn of a session that was placed or has ended. It is idempotent; an older turn never replaces a newer one."""
 
     session: SessionKey
     member: MemberHash
     prefix: PrefixKey
-    """The Tier-1 prefix that the member has cached with it."""
+    """The Tier-1 prefix of the session, which the member has cached too."""
     turn: int
     """Orders the placements of one session: the messages of the request, or one more than that of the placement that
-    the sender knew before, where this is more. Clients that compact their history send fewer messages from then on.
-    At most `LAST_TURN`; of several placements with the same number, the one that is heard last counts."""
+    the sender had recorded, if that is greater. Clients that compact their history send fewer messages from then on.
+    At most `LAST_TURN`; of several placements with the same number, the one received last counts."""
     tokens: int
     """Tokens of the session that the member has cached: the prompt when it was placed, with the answer once it
     ended."""
     shared: int = 0
-    """Those of them that other sessions had computed there, Tier 1 included."""
+    """The part of `tokens` that other sessions had computed there, Tier 1 included."""
 
 
 class PrefixReport(NamedTuple):
-    """A prefix that a request was sent somewhere with. Idempotent, and in any order."""
+    """A prefix of a request that was sent to a member. Reports are idempotent and may arrive in any order."""
 
     prefix: PrefixKey
     member: MemberHash
@@ -44,8 +44,8 @@ class PrefixReport(NamedTuple):
 class LoadReport(NamedTuple):
     """The load that one router has put on one replica.
 
-    It holds ages instead of times and a counter instead of increments, so that a lost report does no harm. It is
-    renewed in each tick as long as there are requests, and told `REPEATS` times once there are none.
+    It contains ages instead of times and a counter instead of increments, so that a lost report does no harm. It is
+    sent in each tick while there are requests, and `REPEATS` times once there are none.
     """
 
     member: MemberHash
@@ -54,13 +54,13 @@ class LoadReport(NamedTuple):
     context: int
     """Tokens of these requests."""
     pending: float
-    """Seconds of predicted prefill whose first token is still to come."""
+    """Seconds of predicted prefill that is not known to be computed."""
     age: float
     """Seconds since the last sign of progress: a first token, or the moment when the replica became busy."""
     written: int
     """Tokens newly written into its cache since the sender started; never decreases."""
     unplaced: int = 0
-    """Tokens of their own of sessions that were sent there and of which no placement is told yet: their first token is
-    still to come."""
+    """Unshared tokens of sessions that were sent there and whose placement is not reported yet, because their first
+    token has not arrived."""
     waiting: int = 0
-    """Requests whose first token is still to come."""
+    """Streamed requests that wait for their first token."""

@@ -1,4 +1,4 @@
-"""Ejects replicas that could not be reached or that refuse, for a back-off that doubles with each failure in a row.
+"""Ejects replicas that are unreachable or refuse requests, for a back-off that doubles with each failure in a row.
 
 A circuit breaker for each engine process (M. Nygard, Release It!, 2007):
 
@@ -8,8 +8,8 @@ A circuit breaker for each engine process (M. Nygard, Release It!, 2007):
 | open      | none           | half-open, after the back-off                                               |
 | half-open | one, the trial | closed, when it is answered; open for twice as long, when it fails          |
 
-A trial that tells nothing within TRIAL_SECONDS is followed by another. A record concerns one engine process: another
-incarnation behind the same slot starts with a clean one. Does no I/O and reads no clock; `now` is in monotonic seconds.
+A trial without a result within TRIAL_SECONDS is followed by another. A record concerns one engine process: another
+incarnation behind the same slot starts without a record. Does no I/O and reads no clock; `now` is in monotonic seconds.
 """
 
 from collections.abc import Container
@@ -21,10 +21,10 @@ FIRST_BACKOFF = 1.0
 """Seconds of the first back-off: a lost packet is over by then, while a restarted engine refuses connections for
 longer."""
 LAST_BACKOFF = 30.0
-"""Seconds of the longest back-off: a replica that comes back as the same incarnation is found within this time."""
+"""Seconds of the longest back-off: a replica that recovers as the same incarnation gets a trial within this time."""
 ERRORS_IN_A_ROW = 5
-"""Errors of an engine, none of which says that it is unavailable, after which it is: as many as Envoy's
-`consecutive_5xx` takes by default. A single one may be the fault of its request."""
+"""Errors in a row, none of which says that the engine is unavailable, after which the replica is ejected: the default
+of Envoy's `consecutive_5xx`. A single one may be the fault of its request."""
 TRIAL_SECONDS = 10.0
 """Time for a trial's first byte before the next trial: its client may have left, or its prompt may be long."""
 
@@ -41,7 +41,7 @@ class _Record:
 
 
 class Health:
-    """The failures of each slot's engine, by the member's `slot_id`: its ranks fail and come back together."""
+    """The failures of each slot's engine, by the member's `slot_id`: its ranks fail and recover together."""
 
     def __init__(self) -> None:
         self._records: dict[MemberId, _Record] = {}
@@ -68,13 +68,13 @@ class Health:
             member: its id.
             incarnation: its engine process.
             now: monotonic seconds.
-            least: seconds for which the engine itself asks to be left alone; no more than LAST_BACKOFF count.
+            least: seconds for which the engine itself asks for no requests; no more than LAST_BACKOFF count.
         """
         record = self._records.get(member)
         if record is None or record.incarnation != incarnation or record.errors:
             backoff = FIRST_BACKOFF
         elif now < record.until and not record.trial:
-            return False  # requests that were under way when it failed are one failure
+            return False  # failures of requests that were in flight count as one
         else:
             backoff = min(LAST_BACKOFF, record.backoff * 2)
         self._records[member] = _Record(incarnation, backoff, now + max(backoff, min(least, LAST_BACKOFF)))

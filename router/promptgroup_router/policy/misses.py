@@ -1,18 +1,19 @@
-"""Tells what a request computed anew although an engine of the group had computed it before, and why.
+"""Computes the cache misses of a request: tokens computed anew that an engine of the group had computed before.
 
-What repeats is the declared prefix, and the history that the session's last turn left in a cache. Of a session that no
-record is kept of, only the declared prefix counts: nobody knows that its history was ever computed.
+The repeated tokens are the declared prefix, and the history that the session's last turn left in a cache. For a session
+without a record only the declared prefix counts, because its history may never have been computed.
 
 | cause      | when                                                                                     |
 |------------|------------------------------------------------------------------------------------------|
 | `moved`    | another slot served the session last                                                     |
-| `replaced` | the slot's process is another one than at the session's last turn: its cache began empty  |
-| `cold`     | the replica was not known to hold the declared prefix: it is lent, or has just begun      |
-| `evicted`  | the same process held it: blocks were evicted, or the client changed what it had sent     |
+| `replaced` | the slot has another process than at the session's last turn: its cache began empty      |
+| `cold`     | the replica was not known to cache the declared prefix: it is lent, or has just started  |
+| `evicted`  | the same process had cached it: blocks were evicted, or the client changed the prompt    |
 
-What was evicted has a distance: the tokens that other requests used on its replica since. A memory of that many tokens
-would hold it still. Of these tokens some were written since, which is known, and others were found, which are no more
-than the cache holds: so the distance is at most what was written and one cache.
+Evicted tokens have a reuse distance: the tokens that other requests have used on the replica since. A cache of that
+many tokens would still hold them. Some of these tokens were written since, and their number is recorded. The others
+were cache hits, and they are no more than the cache holds: so the distance is at most the written tokens plus one
+cache.
 """
 
 import math
@@ -28,12 +29,13 @@ COLD: Final = "cold"
 EVICTED: Final = "evicted"
 
 UNLIKELY = 0.1
-"""Share of a cache below which so little was written that nothing can have been evicted for it: rather the client has
-changed what it had sent."""
+"""Share of a cache below which so little was written that it cannot have caused an eviction: it is more likely that
+the client has changed the prompt."""
 SLACK_TOKENS = 64
 """Tokens that may be missing without a cause: hits end with a whole block, and four blocks of 16 are usual."""
 SLACK_SHARE = 0.05
-"""Share of what repeats that may be missing without a cause: lengths are estimates, and answers are tokenized anew."""
+"""Share of the repeated tokens that may be missing without a cause: lengths are estimates, and answers are tokenized
+anew."""
 
 
 class Miss(NamedTuple):
@@ -41,14 +43,14 @@ class Miss(NamedTuple):
 
     tokens: float
     seconds: float
-    """Seconds of prefill that they took, by the replica's measured rate."""
+    """Predicted seconds of prefill for them, by the replica's learned rate."""
     cause: str
     within: str
-    """One of EVICTED_WITHIN; what has another cause than EVICTED, and what nobody knows, is in the last."""
+    """One of EVICTED_WITHIN; the last if the cause is not EVICTED or the distance is unknown."""
 
 
 def find_miss(pick: Pick, usage: Usage) -> Miss | None:
-    """Return what a request missed; None if it found what repeats, or its engine does not tell what it found."""
+    """Return the miss of a request; None if its repeated tokens were hits, or its engine does not report hits."""
     demand = pick.demand
     if usage.cached_tokens is None or not demand.recorded or not demand.prompt:
         return None
@@ -61,7 +63,7 @@ def find_miss(pick: Pick, usage: Usage) -> Miss | None:
 
 
 def repeated(pick: Pick, usage: Usage) -> float:
-    """Return the tokens of a request's prompt that its group's engines had computed before, as far as is known."""
+    """Return the tokens of a request's prompt that its group's engines have computed before, as far as recorded."""
     demand, before = pick.demand, pick.before
     repeats = float(demand.tier1)
     if before is not None and demand.prompt:
@@ -71,7 +73,7 @@ def repeated(pick: Pick, usage: Usage) -> float:
 
 
 def expect_miss(pick: Pick) -> Miss | None:
-    """Return what a request is expected to miss on its replica; None if that should hold all that repeats."""
+    """Return the miss that is predicted for a request on its replica; None if all repeated tokens should be hits."""
     demand, before = pick.demand, pick.before
     repeats = float(max(demand.tier1, min(demand.history, before.tokens) if before is not None else 0))
     lost = repeats - pick.cached
@@ -81,12 +83,12 @@ def expect_miss(pick: Pick) -> Miss | None:
 
 
 def miss_cause(pick: Pick) -> str:
-    """Return the cause for which a replica does not find what repeats, as far as it is known."""
+    """Return the cause of a miss on the replica of a request, as far as it is recorded."""
     return _cause(pick)[0]
 
 
 def seconds_saved(pick: Pick, usage: Usage) -> float:
-    """Return the seconds of prefill that the tokens found in cache would have taken, by the replica's measured rate."""
+    """Return the seconds of prefill that the cached tokens have saved, by the replica's learned rate."""
     costs, prompt = pick.replica.costs, float(usage.prompt_tokens)
     return costs.prefill(0.0, prompt) - costs.prefill(float(usage.cached_tokens or 0), prompt)
 
@@ -103,7 +105,7 @@ def _cause(pick: Pick) -> tuple[str, str]:
 
 
 def _within(written: float, cache: float) -> str:
-    """Return the band of what was used last before so many tokens were written, in caches of so many."""
+    """Return the band of a reuse distance of `written` tokens plus one cache of `cache` tokens."""
     if math.isinf(cache) or written < UNLIKELY * cache:
         return names.EVICTED_WITHIN[-1]
     caches = 1 + written / cache

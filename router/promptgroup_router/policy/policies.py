@@ -1,7 +1,7 @@
 """Implements the simple policies: bounded loads, least request, round robin, prefix hash.
 
-Each is given the members that can be sent to, ordered by slot and never empty, and their load estimates. A load counts
-from the pick on, not from the first byte, and includes the requests of peers as far as they are known.
+Each policy gets the eligible members, ordered by slot and never empty, and their load estimates. A request counts as
+load from the pick on, not from the first byte. Loads include the requests of peers as far as they are reported.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,8 +13,9 @@ from promptgroup_router.rings.ids import MemberId
 from promptgroup_router.rings.index import Candidates, Member, preferred
 
 LEAST_CAP = 8
-"""Requests that any member may have. An engine runs hundreds in one batch: at a few requests each the mean says nothing
-about load, and leaving home because of it would waste caches. (SGLang's cache_aware allows 10 over the mean.)"""
+"""Requests that any member may have, whatever the mean. An engine runs hundreds in one batch: at a few requests per
+member the mean says nothing about load, and leaving home for it would waste caches. (SGLang's cache_aware allows 10
+over the mean.)"""
 
 
 class RoutingPolicy(Protocol):
@@ -32,15 +33,15 @@ class RoutingPolicy(Protocol):
     ) -> Member | None:
         """Return the member that gets the request, or None if it must wait.
 
-        Policies have no memory of their own choices: the same arguments give the same member.
+        Policies store no state of their own choices: the same arguments give the same member.
 
         Args:
             candidates: the members that can serve the request.
             demand: the request.
-            allowed: those that can be sent to, by slot; never empty.
+            allowed: the eligible members, by slot; never empty.
             replicas: member id → load estimate.
             now: monotonic seconds.
-            turn: number of the requests that these candidates were chosen for before.
+            turn: number of requests that were placed among these candidates before.
         """
 
 
@@ -60,7 +61,7 @@ class BoundedLoad:
         """Return the first member under the cap."""
         loads = {member.id: replicas[member.id].load for member in allowed}
         cap = load_cap(list(loads.values()), candidates.load_factor_percent)
-        # one always is, because the loads add up to less than the caps
+        # such a member always exists, because the loads add up to less than the caps
         return next(member for member in preferred(candidates, demand.session, allowed) if loads[member.id] < cap)
 
 

@@ -1,9 +1,9 @@
-"""Estimates the load of each replica and what its cache holds.
+"""Estimates the load of each replica and the content of its cache.
 
-Engines compute prompts first come, first served. A first token therefore says that everything sent before it is
+Engines compute prompts first come, first served. A first token therefore shows that everything sent before it is
 computed, and the backlog needs no list of requests: `queued` sums the predicted seconds of prefill ever sent, a request
-remembers the sum at its own place, and its first token moves `done` up to there. A first token that never comes (a
-whole answer, a client that left) is made up for by the next one.
+stores the sum at its own position, and its first token moves `done` up to that value. A first token that never arrives
+(an answer that is not streamed, a client that disconnected) is made up for by the next one.
 
 Does no I/O and reads no clock; `now` is in monotonic seconds.
 """
@@ -19,13 +19,13 @@ from promptgroup_router.prefixes.cached_prefixes import CachedPrefixes
 from promptgroup_router.rings.ids import MemberHash, PrefixKey
 
 FEW_PEERS = 4
-"""Peers whose reports are added up each time that one of them tells."""
+"""Number of peers up to which all reports are added up anew whenever one of them reports."""
 USUAL = 4
-"""Times the mean delay of first tokens that is usual. Of delays that vary as much as their mean 1 in 50 is more."""
+"""Multiple of the mean delay of first tokens that is usual. Of exponentially distributed delays 1 in 50 is longer."""
 
 
 class PendingPrefill:
-    """A request whose first token is still to come."""
+    """A request that waits for its first token."""
 
     __slots__ = ("due", "mark", "seconds", "settled", "tokens")
 
@@ -35,15 +35,15 @@ class PendingPrefill:
         self.tokens = tokens
         """Tokens of its prompt."""
         self.mark = mark
-        """Value of `queued` at its place in the backlog."""
+        """Value of `queued` at its position in the backlog."""
         self.due = due
         """Time at which its first token is expected."""
         self.settled = False
-        """True once the first token has come or never will."""
+        """True once the first token has arrived or cannot arrive any more."""
 
 
 class ReplicaLoad:
-    """The load of one engine process behind a slot, as this router and its peers know it."""
+    """The load of one engine process behind a slot, estimated from the requests of this router and its peers."""
 
     __slots__ = (
         "answers",
@@ -79,7 +79,7 @@ class ReplicaLoad:
         """Hash of the member's id."""
         self.incarnation = incarnation
         self.inherited = -math.inf
-        """Time at which the process took the slot over from another one that served until then; minus infinity if the
+        """Time at which the process took over the slot from another one that served until then; minus infinity if the
         slot was empty."""
         self.costs = costs
         self.in_flight = 0
@@ -87,44 +87,44 @@ class ReplicaLoad:
         self.context = 0.0
         """Tokens of these requests."""
         self.queued = 0.0
-        """Predicted seconds of prefill that this router ever sent."""
+        """Predicted seconds of prefill of all requests that this router has ever sent."""
         self.done = 0.0
-        """Part of `queued` that is known to be computed."""
+        """Part of `queued` that is computed, as first tokens have shown."""
         self.since = now
         """Time of the last sign of progress: a first token, or the moment when the replica became busy."""
         self.written = 0.0
         """Tokens newly written into its cache by this router's requests."""
         self.answers: deque[PendingPrefill] = deque()
-        """Requests whose first token is still to come, in the order in which they were sent."""
+        """Requests that wait for their first token, in the order in which they were sent."""
         self.prefixes = CachedPrefixes()
-        """The prefixes that its cache should hold: Tier 1, and those beyond it."""
+        """The prefixes that are expected in its cache: Tier 1, and longer ones."""
         self.live = WorkingSet()
-        """The sessions that take turns there."""
+        """The live sessions of the process."""
         self.peers: dict[int, tuple[LoadReport, float, float]] = {}
-        """Peer → its latest report, the tokens that it is believed to have written since it was first heard, and the
-        time of the report."""
+        """Peer → its latest report, the tokens that it is assumed to have written since its first report, and the time
+        of the latest report."""
         self.waiting = 0
-        """Streamed requests of this router whose first token is still to come."""
+        """Streamed requests of this router that wait for their first token."""
         self.unplaced = 0.0
-        """Tokens of their own of this router's sessions of which no placement is recorded, as their first token is
-        still to come. `live` has them; of those of peers it has not heard."""
+        """Unshared tokens of this router's sessions that have no recorded placement yet, because their first token has
+        not arrived. `live` includes them, but not those of peers (`peer_unplaced`)."""
         self.peer_unplaced = 0
         self.unheard = 0
-        """Tokens of prefixes that were heard of and that their senders have not counted as written yet."""
+        """Tokens of prefixes that peers have reported but not yet counted as written."""
         self.peer_in_flight = 0
         self.peer_context = 0
         self.peer_waiting = 0
         self.peer_pending = 0.0
         self.peer_written = 0.0
         self.pending = 0.0
-        """Predicted seconds of prefill, of all routers, that are not known to be computed."""
+        """Predicted seconds of prefill, of all routers, that no first token has shown to be computed."""
         self.step = costs.overhead
         """Predicted seconds of one step with the current load."""
         self.ticks = REPEATS
-        """Ticks in which peers are still to be told that this router has no request there."""
+        """Remaining ticks in which peers are sent the report that this router has no request there."""
 
     def begin(self, costs: EngineCosts, now: float) -> None:
-        """Count from now on, with these costs."""
+        """Start the estimate now, with these costs."""
         self.costs, self.step, self.since = costs, costs.overhead, now
 
     @property
@@ -134,17 +134,17 @@ class ReplicaLoad:
 
     @property
     def queue(self) -> int:
-        """Requests of all routers whose first token is still to come."""
+        """Requests of all routers that wait for their first token."""
         return self.waiting + self.peer_waiting
 
     @property
     def admitted(self) -> float:
-        """Tokens of all sessions that take turns there, those included whose placements peers do not tell yet."""
+        """Tokens of all live sessions, including those of peers whose placements are not reported yet."""
         return self.live.tokens + self.peer_unplaced
 
     @property
     def tokens_written(self) -> float:
-        """Tokens newly written by all routers, as far as known: the clock of the cache."""
+        """Tokens newly written by all routers, as far as reported: the clock by which the cache ages."""
         return self.written + self.peer_written
 
     def wait(self, now: float) -> float:
@@ -153,10 +153,10 @@ class ReplicaLoad:
         return left if self.pending > 0 and left > 0 else 0.0
 
     def late(self, now: float) -> float:
-        """Return by how many seconds this router's oldest first token is overdue, beyond what is usual for its engines.
+        """Return by how many seconds this router's oldest first token is overdue, beyond its engines' usual delay.
 
-        Its delay holds up everything behind it for about as long again. A delay that is usual says nothing of this
-        replica: predictions are wrong for all of them, and to leave a cache for it would be to leave it for noise.
+        Its delay holds up all later requests for about as long again. A usual delay says nothing about this replica,
+        because predictions are inaccurate for all replicas: a session must not leave its cache for noise.
         """
         answers = self.answers
         while answers and answers[0].settled:
@@ -166,11 +166,11 @@ class ReplicaLoad:
     def send(self, seconds: float, tokens: float, now: float, *, streamed: bool, copy: float = 0.0) -> PendingPrefill:
         """Count a request with `seconds` of predicted prefill and a prompt of `tokens`.
 
-        `copy` is the seconds of a copy for it, which runs beside the backlog and is none of the engine's work.
+        `copy` is the seconds of a copy from a KV tier, which runs beside the backlog and is no work of the engine.
         """
         wait = self.wait(now)
         if wait == 0:
-            # idle, or later than predicted: either way the clock begins with this request
+            # idle, or slower than predicted: in both cases the backlog begins with this request
             self.done = self.queued
             self.since = now
         costs = self.costs
@@ -181,7 +181,7 @@ class ReplicaLoad:
             self.answers.append(sent)
             self.waiting += 1
         else:
-            sent.settled = True  # its first byte will say nothing about its first token
+            sent.settled = True  # its first byte is not that of its first token
         self.in_flight += 1
         self.context += tokens
         self._add_up()
@@ -199,7 +199,7 @@ class ReplicaLoad:
         self.pending = self.queued - self.done + self.peer_pending
 
     def leave(self, sent: PendingPrefill) -> None:
-        """Remove a request that is over, with a first token or without."""
+        """Remove a request that has ended, with or without a first token."""
         if not sent.settled:
             sent.settled = True
             self.waiting -= 1
@@ -210,7 +210,7 @@ class ReplicaLoad:
         self._add_up()
 
     def use(self, demand: Demand) -> None:
-        """Record that a request is sent there, whose prompt will be in the cache unless it is given up (`drop`)."""
+        """Record the prefixes of a request that is sent there; if it is cancelled, `prefixes.drop` removes them."""
         begin = demand.unmarked
         if demand.marks:
             self.prefixes.use_all(demand.marks, demand.lengths, begin)
@@ -223,20 +223,20 @@ class ReplicaLoad:
         self.wrote(0)
 
     def heard(self, prefix: PrefixKey, tokens: int) -> None:
-        """Record that a peer has sent a request with a prefix there, which has so many tokens beyond a shorter one."""
+        """Record that a peer has sent a request with a prefix there, which has `tokens` beyond the next shorter one."""
         if prefix not in self.prefixes:
             self.unheard = min(self.unheard + tokens, self.costs.kv_tokens)
         self.touch(prefix, tokens)
 
     def wrote(self, tokens: int) -> None:
-        """Record that tokens were written into its cache which no other request shares, as far as is known."""
+        """Record that tokens were written into its cache which no other request is known to share."""
         self.prefixes.write(tokens)
         self.prefixes.evict(self.costs.kv_tokens)
 
     def shared(self, demand: Demand, *, been: bool) -> int:
-        """Return the tokens of a request that are other sessions': Tier 1, or more that its session found there.
+        """Return the tokens of a request that other sessions have computed there: Tier 1, or a longer cached prefix.
 
-        Where the session was there before (`been`), what the cache holds may be its own.
+        If the session was there before (`been`), a longer cached prefix may be its own, so it does not count.
         """
         if not demand.marks:
             return demand.tier1
@@ -247,22 +247,22 @@ class ReplicaLoad:
         return max(demand.tier1, known)
 
     def export(self, now: float) -> LoadReport:
-        """Return this router's part of the load, for peers."""
+        """Return this router's share of the load, as a report for peers."""
         return LoadReport(
             self.key, self.in_flight, int(self.context), self.queued - self.done, now - self.since, int(self.written),
             int(self.unplaced), self.waiting,
         )  # fmt: skip
 
     def merge(self, peer: int, load: LoadReport, now: float) -> None:
-        """Merge the part of a peer."""
+        """Merge the load that a peer reports."""
         known = self.peers.get(peer)
         written = 0.0
         if known is not None:
-            # a count that falls is not believed, nor one that grows by more than the whole cache at once
+            # a falling count is ignored, and growth is limited to the whole cache at once
             grown = min(max(0, load.written - known[0].written), self.costs.kv_tokens)
             written = known[1] + grown
             self.costs.in_use.write(grown)
-            # what is written beyond the prefixes is ends of prompts and answers
+            # tokens written beyond the reported prefixes are ends of prompts and answers
             prefixes = min(grown, self.unheard)
             self.unheard -= prefixes
             self.wrote(grown - prefixes)
@@ -274,10 +274,10 @@ class ReplicaLoad:
             self._add_up_peers()
 
     def _replace_peer(self, load_report: LoadReport, load: LoadReport, written: float) -> None:
-        """Count what a peer tells in the place of what it told before, and so many tokens more as written.
+        """Replace a peer's previous report by its new one, and count `written` more tokens as written.
 
-        A hundred routers hear each other twenty times a second, and all reports would be added up each time. Each tick
-        adds them up anew, so that no error of rounding grows.
+        A hundred routers receive each other's reports twenty times a second, and all reports would be added up each
+        time. Each tick adds them up anew, so that rounding errors do not accumulate.
         """
         most = self.costs.kv_tokens
         self.peer_in_flight += load.in_flight - load_report.in_flight
@@ -289,14 +289,14 @@ class ReplicaLoad:
         self._add_up()
 
     def drop_peer(self, peer: int) -> None:
-        """Drop the part of a peer that is gone; what it wrote into the cache still counts."""
+        """Drop the load of a peer that has left; the tokens that it wrote into the cache still count."""
         gone = self.peers.pop(peer, None)
         if gone is not None:
             self.written += gone[1]
             self._add_up_peers()
 
     def expire_peers(self, now: float) -> None:
-        """Drop the requests of peers that have not told of them again; what they wrote into the cache still counts."""
+        """Drop the requests of peers whose reports were not renewed; the tokens that they have written still count."""
         for peer, (load, written, heard) in self.peers.items():
             if now - heard > REPORT_SECONDS:
                 self.peers[peer] = (

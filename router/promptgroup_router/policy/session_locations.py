@@ -1,6 +1,6 @@
-"""Remembers where sessions are cached: the replica that served each one last, and the one before.
+"""Stores where sessions are cached: the replica that served each session last, and the one before.
 
-The record is bounded.
+The number of stored sessions is bounded.
 """
 
 from collections import OrderedDict
@@ -12,7 +12,7 @@ from promptgroup_router.policy.gossip import LAST_TURN
 from promptgroup_router.rings.ids import NO_MEMBER, MemberId, PrefixKey
 
 LIMIT = 100_000
-"""Most sessions remembered, about 400 bytes each. One that was forgotten is placed by its hash, as a new one is."""
+"""Most sessions stored, about 400 bytes each. A session that was dropped is placed by its hash, like a new one."""
 
 QUIET_SECONDS = 1800.0
 """Seconds of silence after which a session counts as ended: engines have evicted its cache by then."""
@@ -31,8 +31,7 @@ class Placement:
     tokens: float
     """Tokens of the session that are cached there."""
     written: float
-    """Tokens that the replica had written in all when it served the session last, which tells how far eviction has
-    come."""
+    """Total tokens that the replica had written when it served the session last, from which eviction is estimated."""
     seen: float
     before: MemberId = NO_MEMBER
     """The member that served the session before its last move; its cache may still hold the session."""
@@ -66,18 +65,18 @@ class SessionLocations:
         return self.get_fresh(origin, now) if origin else None
 
     def get(self, session: SessionKey) -> Placement | None:
-        """Return the placement of a session, however old."""
+        """Return the placement of a session, whatever its age."""
         return self._locations.get(session)
 
     def put_next(self, session: SessionKey, place: Placement) -> None:
-        """Record the next turn of a session, and raise its number if that is not beyond the one before."""
+        """Record the next turn of a session, and raise its number if it does not exceed that of the previous turn."""
         location = self._locations.get(session)
         if location is not None and location.turn >= place.turn:
             place.turn = min(location.turn + 1, LAST_TURN)
         self.put(session, place)
 
     def put(self, session: SessionKey, place: Placement) -> None:
-        """Record that a session is served at `placement` from here on."""
+        """Replace the placement of a session by `place`; the previous member is stored as `before`."""
         location = self._locations.pop(session, None)
         if location is not None:
             if location.member != place.member:
@@ -94,18 +93,18 @@ class SessionLocations:
             self._locations.popitem(last=False)
 
     def restore(self, session: SessionKey, place: Placement) -> None:
-        """Add the placement that another router remembers, as older than everything known here.
+        """Add a placement that another router has stored, as older than all that are stored here.
 
-        The newest placements must come first.
+        The newest placements must be added first.
         """
         if session not in self._locations and len(self._locations) < self._limit:
             self._locations[session] = place
             self._locations.move_to_end(session, last=False)
 
     def newest_first(self) -> Iterator[tuple[SessionKey, Placement]]:
-        """Yield all sessions known at the time of the call, the most recently used first.
+        """Yield all sessions stored at the time of the call, the most recently used first.
 
-        The iterator may be read slowly.
+        The iterator may be consumed over several calls: sessions that are dropped meanwhile are skipped.
         """
         for session in reversed(list(self._locations)):
             place = self._locations.get(session)

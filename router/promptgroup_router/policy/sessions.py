@@ -1,10 +1,10 @@
-"""Counts the sessions that come back and the tokens of cache that they need, for the operator.
+"""Counts the sessions that return and the cache tokens that they need, for the operator.
 
-Its sizing needs them by prefix, its choice of the slots that leave by replica.
+The operator sizes groups by the counts per prefix, and chooses the slots to remove by the counts per replica.
 
-A session counts from its second request on, because one that came back is likely to come again, for as long as it was
-served lately. It belongs to the router that served it last: another router's placement removes it here, so that routers
-that know each other count no session twice.
+A session counts from its second request on, because a session that has returned once is likely to return again, and
+stops counting after SESSION_SECONDS of silence. It belongs to the router that served it last: a placement reported by
+another router removes it here, so that routers which exchange reports count no session twice.
 """
 
 from collections import OrderedDict
@@ -14,14 +14,14 @@ from promptgroup_router.apis.session_key import SessionKey
 from promptgroup_router.rings.ids import MemberId, PrefixKey
 
 LIMIT = 100_000
-"""Most sessions counted, as many as `session_locations` remembers; the longest silent are dropped first."""
+"""Most sessions counted, as many as `session_locations` stores; the longest silent are dropped first."""
 SESSION_SECONDS = 180.0
-"""Seconds of silence after which a session is not expected back: people take about a minute to read a long answer and
-reply."""
+"""Seconds of silence after which a session is not expected to return: people take about a minute to read a long answer
+and reply."""
 
 
 Process = tuple[MemberId, str]
-"""A member's id and its incarnation. A process that takes a slot over has nothing cached of the one before."""
+"""A member's id and its incarnation. A process that takes over a slot has an empty cache."""
 
 
 @dataclass(slots=True)
@@ -59,7 +59,7 @@ class _Totals:
 
 
 class _Counted:
-    """A session that is counted, and where."""
+    """A counted session, with the totals that include it."""
 
     __slots__ = ("of_prefix", "of_process", "record")
 
@@ -85,7 +85,7 @@ class Sessions:
         return session in self._sessions
 
     def served(self, session: SessionKey, record: SessionRecord) -> None:
-        """Count a session that has come back."""
+        """Count a session that has returned."""
         known = self._sessions.get(session)
         if known is not None:
             before = known.record
@@ -119,7 +119,7 @@ class Sessions:
             del self._by_process[record.process]
 
     def totals(self, now: float) -> dict[PrefixKey, tuple[int, int]]:
-        """Return Tier-1 prefix → the sessions that are expected back, and their tokens beyond the prefix."""
+        """Return Tier-1 prefix → the sessions that are expected to return, and their tokens beyond the prefix."""
         while self._sessions:
             session, known = next(iter(self._sessions.items()))
             if now - known.record.seen <= SESSION_SECONDS:
@@ -128,6 +128,6 @@ class Sessions:
         return {prefix: (total.sessions, round(total.tokens)) for prefix, total in self._by_prefix.items()}
 
     def of_process(self, process: Process) -> tuple[int, int]:
-        """Return the sessions that a process served last, and their tokens beyond their prefixes, as of `totals`."""
+        """Return the sessions that a process served last, and their tokens beyond the prefixes, as of `totals`."""
         total = self._by_process.get(process)
         return (total.sessions, max(0, round(total.tokens))) if total is not None else (0, 0)

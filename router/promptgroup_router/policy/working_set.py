@@ -1,11 +1,11 @@
-"""Decides which sessions may live on a replica: admission by working set.
+"""Decides which sessions are admitted to a replica, by the working set of its KV cache.
 
-A cache that is too small for the sessions that take turns on it is useless to all of them. Each turn evicts what the
-next one needs. Computing that again delays every decode, requests stay longer and hold more of the cache. An engine in
-this state serves a quarter of what it could and stays there after the burst that caused it is over. This is the
-thrashing of virtual memory, and so is the cure (Denning, 1968: a process runs only while its working set fits): a
-session is admitted to a replica only while the sessions that live there fit its cache. Others wait in the router, where
-they hold no cache, or are refused.
+A KV cache that is too small for the sessions that alternate on it is useless to all of them. Each turn evicts the
+blocks that the next turn needs. Recomputing them delays every decode, requests run longer and occupy more of the cache.
+An engine in this state serves a quarter of the load that it could serve, and it stays in this state after the burst
+that caused it is over. This is the thrashing of virtual memory, and the remedy is the same (Denning, 1968: a process
+runs only while its working set fits): a session is admitted to a replica only while the live sessions of that replica
+fit its cache. Other sessions wait in the router, where they occupy no cache, or are refused.
 """
 
 import heapq
@@ -15,33 +15,36 @@ from promptgroup_router.apis.session_key import SessionKey
 from promptgroup_router.rings.ids import PrefixKey
 
 LIVE_SECONDS = 5.0
-"""Seconds for which a session counts as live after its last answer. Agents come back within seconds; a session that
-comes back later is admitted anew."""
+"""Seconds for which a session counts as live after its last answer. Agents send their next turn within seconds; a
+session that returns later is admitted anew."""
 LEARNED = 0.02
-"""Step by which one session that came back in time, or did not, moves the share that is expected to. A hundred sessions
-are known within a minute. People read for half a minute: counted in full, those who have left would keep out those who
-come. Sessions after their first turn are known apart from others: single questions never come back, agents nearly
-always do, and both may be there at once."""
+"""Step of the moving average of the share of sessions that return in time: the weight of one session's outcome. A
+hundred outcomes are observed within a minute. People read for half a minute: if their idle sessions counted in full,
+sessions that have ended would block the admission of new ones. Sessions after their first turn are measured separately:
+single questions never return, agents nearly always do, and a replica may have both at once."""
 FIRST = 3
-"""Sessions that the first value counts for: the first ones that are seen move it by more than LEARNED."""
+"""Number of observations that the initial value counts as: the first observed sessions move it by more than
+LEARNED."""
 UNHEARD_SECONDS = 60.0
-"""Seconds for which a peer's request counts whose end was never reported."""
+"""Seconds for which a peer's request counts if its end is never reported."""
 
 NEW_SHARE = 0.75
-"""Share of a cache in which a new session must find room: it will grow, and so will the others."""
+"""Share of a cache that all sessions may fill for a new session to be admitted: it will grow, and so will the
+others."""
 RETURNING_SHARE = 0.85
-"""The same share for a session whose history must be computed again."""
+"""The same share for a returning session whose history must be recomputed."""
 LIVE_SHARE = 0.95
-"""The same share for a session that lives there. Beyond it the sessions that come back are evicted one by one."""
+"""The same share for a session that is live on the replica. Beyond it, returning sessions are evicted one by one."""
 
 UNLIKELY = 0.5
-"""Share of sessions that come back in time below which none of them is kept waiting for room."""
+"""Share of sessions that return in time below which such sessions do not wait for capacity."""
 KEPT_SHARE = 0.5
-"""Share of a cache up to which that holds. Where sessions that do come back have more, room is kept for them."""
+"""Share of a cache up to which UNLIKELY applies. Where returning sessions occupy more, capacity is reserved for
+them."""
 
 LARGEST_SHARE = 0.25
-"""Largest share of a cache that a session is taken to need. A long prompt that waited for most of the cache to be idle
-would wait for ever under traffic; admitted, it evicts once."""
+"""Largest share of a cache that a session is assumed to need. A long prompt that waited until most of the cache is idle
+would wait for ever under traffic; when it is admitted, it evicts other sessions once."""
 
 
 class _Session:
@@ -50,19 +53,19 @@ class _Session:
     def __init__(self, prefix: PrefixKey) -> None:
         self.prefix = prefix
         self.tokens = 0.0
-        """Tokens beyond what it shares."""
+        """Tokens beyond those that it shares with other sessions."""
         self.shared = 0
         """Tokens that it shares with others, Tier 1 included."""
         self.discount = 0.0
-        """Share of the session that does not count between two turns, because it may not come back in time."""
+        """Share of the session's tokens that does not count between two turns, because it may not return in time."""
         self.returned = 0
-        """1 once the session has come back, else 0."""
+        """1 once the session has returned for a later turn, else 0."""
         self.back = True
-        """True if the session has come back since its last answer."""
+        """True if the session has returned since its last answer."""
         self.in_flight = 0
         self.until = 0.0
         self.looked_at = math.inf
-        """Time at which the heap has the session next."""
+        """Time of the session's valid entry in the heap; infinity without one."""
 
 
 class _Prefix:
@@ -74,31 +77,32 @@ class _Prefix:
         self.tokens = tokens
         self.sessions = 0
         self.weight = 0.0
-        """Sum of the shares by which its sessions count; it counts whole from 1 on."""
+        """Sum of the shares by which its sessions count; the prefix counts in full once this is 1 or more."""
 
 
 class WorkingSet:
-    """The sessions that live on one replica. Times must not decrease."""
+    """The live sessions of one replica. Times must not decrease."""
 
     __slots__ = ("_ends", "_prefixes", "_seen", "_sessions", "kept", "returning", "tokens")
 
     def __init__(self) -> None:
         self.tokens = 0.0
-        """Tokens of all live sessions: a shared prefix counts once, a session between two turns by the share that comes
-        back."""
+        """Tokens of all live sessions: a shared prefix counts once, a session between two turns by the share of
+        sessions that return."""
         self.kept = 0.0
-        """Tokens of their own of the live sessions that have come back."""
+        """Unshared tokens of the live sessions that have returned at least once."""
         self.returning = [0.0, 1.0]
-        """Share of the sessions that come back in time: after their first turn, and after a later one. Those that do
-        are seen at once and those that do not after seconds, in which a flood of single questions would keep itself
-        out; caches are empty at first, or hold sessions that nobody knows."""
+        """Share of the sessions that return in time: after their first turn, and after a later one. A return is
+        observed at once, but a session that does not return only after seconds, in which a flood of single questions
+        would block its own admission. Therefore the first share begins at 0: caches are empty at first, or hold
+        sessions that the router has no record of."""
         self._seen = [0, 0]
-        """The number of sessions that each share was learned from."""
+        """The number of observed sessions, for each of the two shares."""
         self._sessions: dict[SessionKey, _Session] = {}
         self._prefixes: dict[PrefixKey, _Prefix] = {}
         self._ends: list[tuple[float, SessionKey]] = []
-        """Heap of (time when a session may have ended, session). A session that lives on is put back with its later
-        time once its entry is due, so that a request costs no entry of its own."""
+        """Heap of (time when a session may have ended, session). A session that is still live is pushed again with its
+        later time when its entry is due, so that a request needs no heap entry of its own."""
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -107,12 +111,12 @@ class WorkingSet:
         return session in self._sessions
 
     def shared(self, session: SessionKey) -> int:
-        """Return the tokens of a live session that are counted as other sessions'; -1 if it does not live there."""
+        """Return the tokens that a live session shares with other sessions; -1 if the session is not live here."""
         known = self._sessions.get(session)
         return known.shared if known is not None else -1
 
     def need(self, session: SessionKey, prefix: PrefixKey, tier1: float, tokens: float) -> float:
-        """Return the tokens that a session with `tokens` of its own would add."""
+        """Return the tokens by which a session with `tokens` unshared tokens would enlarge the working set."""
         known = self._sessions.get(session)
         if known is not None:
             return tokens - known.tokens * (1 - known.discount)
@@ -123,15 +127,15 @@ class WorkingSet:
         self, session: SessionKey, prefix: PrefixKey, tier1: float, tokens: float, *, shared: int = 0,
         returned: bool = False,
     ) -> None:  # fmt: skip
-        """Record a request of the session that is sent there.
+        """Record a request of the session that is sent to the replica.
 
         Args:
             session: the session.
             prefix: its Tier-1 prefix.
-            tier1: tokens of that.
-            tokens: tokens of its own.
+            tier1: tokens of that prefix.
+            tokens: unshared tokens of the session.
             shared: tokens that other sessions have computed, Tier 1 included.
-            returned: whether this is a later turn.
+            returned: True if this is a later turn than the first.
         """
         known = self._add(session, prefix, tier1, tokens)
         known.shared = shared
@@ -144,14 +148,14 @@ class WorkingSet:
         """Record the end of a request; the session stays live for a while."""
         known = self._sessions.get(session)
         if known is None or not known.in_flight:
-            return  # it has moved meanwhile
+            return  # the session has moved to another replica meanwhile
         known.in_flight -= 1
         if not known.in_flight:
             self._rest(known)
         self._keep(session, known, now + LIVE_SECONDS)
 
     def arrive(self, session: SessionKey) -> None:
-        """Record that a request of the session has arrived at the router, with or without room for it."""
+        """Record that a request of the session has arrived at the router, whether or not it can be admitted."""
         known = self._sessions.get(session)
         if known is not None:
             self._came_back(known)
@@ -160,7 +164,7 @@ class WorkingSet:
         self, session: SessionKey, prefix: PrefixKey, tier1: float, tokens: float, now: float, *, ended: bool,
         shared: int = 0,
     ) -> None:  # fmt: skip
-        """Record that a peer has sent a request of the session there, or that it has ended."""
+        """Record that a peer has sent a request of the session to the replica, or that such a request has ended."""
         known = self._add(session, prefix, tier1, tokens)
         known.shared = shared
         self._resume(known)
@@ -170,7 +174,7 @@ class WorkingSet:
         self._keep(session, known, now + (LIVE_SECONDS if ended else UNHEARD_SECONDS))
 
     def expire(self, now: float) -> None:
-        """Drop the sessions that did not come back in time."""
+        """Drop the sessions that did not return in time."""
         ends = self._ends
         while ends and ends[0][0] <= now:
             at, session = heapq.heappop(ends)
@@ -179,7 +183,7 @@ class WorkingSet:
                 continue
             known.looked_at = math.inf
             if known.in_flight:
-                continue  # its end puts it back
+                continue  # `leave` pushes it again
             if known.until > now:
                 self._look_at(session, known)
                 continue
@@ -188,7 +192,7 @@ class WorkingSet:
             self.drop(session)
 
     def drop(self, session: SessionKey) -> None:
-        """Drop a session that has left."""
+        """Drop a session from the working set, for example because it has moved to another replica."""
         known = self._sessions.pop(session, None)
         if known is None:
             return
@@ -199,14 +203,14 @@ class WorkingSet:
         if not prefix.sessions:
             del self._prefixes[known.prefix]
         if not self._sessions:
-            self.tokens = self.kept = 0.0  # sums of floats drift
+            self.tokens = self.kept = 0.0  # resets the rounding errors of the sums
 
     def seldom_returns(self, *, later: bool) -> bool:
         """Return True if sessions are expected to end with their first turn, or with a later one."""
         return self.returning[later] < UNLIKELY
 
     def in_flight(self, session: SessionKey) -> bool:
-        """Return True if a request of the session runs there."""
+        """Return True if a request of the session is in flight on the replica."""
         known = self._sessions.get(session)
         return known is not None and known.in_flight > 0
 
@@ -239,7 +243,7 @@ class WorkingSet:
             known.tokens = tokens
 
     def _weigh(self, known: _Session, discount: float) -> None:
-        """Count a session, and what it shares, with another discount."""
+        """Count a session, and its shared prefix, with another discount."""
         change = known.discount - discount
         known.discount = discount
         self.tokens += known.tokens * change
@@ -249,7 +253,7 @@ class WorkingSet:
         self.tokens += prefix.tokens * (min(1.0, prefix.weight) - before)
 
     def _rest(self, known: _Session) -> None:
-        """Discount a session between two turns by the share of sessions that do not come back."""
+        """Discount a session between two turns by the share of sessions that do not return."""
         known.back = False
         self._weigh(known, 1 - self.returning[known.returned])
 
@@ -268,7 +272,7 @@ class WorkingSet:
         known.returned = 1
 
     def _learn(self, known: _Session, back: float) -> None:
-        """Learn from a session that came back in time (1), or did not (0)."""
+        """Update the share of returning sessions with one that returned in time (1), or did not (0)."""
         of = known.returned
         self._seen[of] += 1
         self.returning[of] += max(LEARNED, 1 / (FIRST + self._seen[of])) * (back - self.returning[of])

@@ -1,4 +1,4 @@
-"""Follows prefixes that prompts share, declared or not: where prompts may part, what caches hold, what cold ones cost.
+"""Tracks prefixes that prompts share, declared or not: their marks, their presence in caches, their cost when cold.
 
 It may not import `policy`, or a folder above it.
 """

@@ -1,8 +1,8 @@
-"""Decides what a prefix that is cold on a replica costs: its whole price, or a share, as an investment.
+"""Decides the cost of a prefix that is cold on a replica: its whole prefill, or a share of it, as an investment.
 
-A replica that computes a declared prompt can serve all requests with that prompt from then on. That pays as far as such
-requests come, and where the prompts in use fit every cache. Where they do not, copies evict each other, and each
-replica computes everything again and again.
+A replica that computes a declared prompt can serve all requests with that prompt from then on. That pays off if such
+requests follow, and if the prompts in use fit every cache. If they do not fit, copies evict each other, and each
+replica recomputes everything again and again.
 """
 
 from collections import OrderedDict
@@ -10,17 +10,17 @@ from collections import OrderedDict
 from promptgroup_router.rings.ids import PrefixKey
 
 WORTH = 2
-"""Requests to come that each request with a prefix stands for."""
+"""Future requests that each past request with a prefix predicts."""
 LEAST_SHARE = 0.1
-"""Least share of a cold Tier-1 prefix that the request that computes it is charged."""
+"""Least share of the cost of a cold Tier-1 prefix that the request which computes it is charged."""
 FITTING = 0.5
 """Share of a cache up to which the prefixes in use count as fitting: sessions need the rest."""
 LIMIT = 4096
-"""Most prefixes that are counted; so many fit no cache."""
+"""Most prefixes that are counted; no cache holds so many."""
 
 
 class PrefixRequests:
-    """The number of requests that each Tier-1 prefix had, on replicas of any kind."""
+    """The number of requests per Tier-1 prefix, on replicas of any kind."""
 
     __slots__ = ("_requests",)
 
@@ -43,7 +43,7 @@ class PrefixRequests:
 
 
 class PrefixesInUse:
-    """The Tier-1 prefixes that requests have used since all caches together were last written anew."""
+    """The Tier-1 prefixes used within the last tokens written, as many as all caches together hold."""
 
     __slots__ = ("_tokens", "_used", "_written", "capacity", "replicas", "requests")
 
@@ -52,11 +52,11 @@ class PrefixesInUse:
         """Tokens that a replica's cache holds."""
         self.replicas = 1
         self.requests = PrefixRequests()
-        """Those of all kinds of replicas, where there are several."""
+        """The requests on all kinds of replicas, if there are several."""
         self._used: OrderedDict[PrefixKey, tuple[float, int]] = OrderedDict()
         """Prefix → tokens that had been written when it was last used, and its own; the least recently used first."""
         self._tokens = 0
-        """Tokens of all of them."""
+        """Tokens of all prefixes in `_used`."""
         self._written = 0.0
 
     def mean(self) -> int:
@@ -66,8 +66,8 @@ class PrefixesInUse:
     def cold_share(self, prefix: PrefixKey) -> float:
         """Return the share of a cold prefix that a request is charged, at most 1.
 
-        The requests to come share the cost with this one, and how many come is judged by how many came. A prefix that
-        few have used is worth no copy yet: that its own replica looks slower may be noise.
+        Future requests share the cost with this one, and their number is predicted from that of past requests. A prefix
+        with few requests is worth no second copy yet: the higher cost of its own replica may be noise.
         """
         if self._tokens > FITTING * self.capacity:
             return 1.0
@@ -78,7 +78,7 @@ class PrefixesInUse:
         self._written += tokens
 
     def use(self, prefix: PrefixKey, tokens: int, written: float) -> None:
-        """Record a request with a prefix of `tokens`, which is expected to write so many tokens into a cache."""
+        """Record a request with a prefix of `tokens`, which is expected to write `written` tokens into a cache."""
         self.requests.add(prefix)
         self._written += written
         used = self._used

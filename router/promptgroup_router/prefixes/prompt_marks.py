@@ -1,8 +1,8 @@
-"""Cuts a prompt at places where others may leave it: the marks by which shared prefixes are recognised.
+"""Hashes a prompt at positions where other prompts may diverge from it: the marks that identify shared prefixes.
 
-A mark is the hash of everything before a place, so two prompts have a mark in common where they are the same up to
-there. Marks stand at fixed distances, which grow with the length, and at the ends of messages and of their parts. They
-depend on nothing behind them. What is cut is the prompt as engines read it: tools, system text, messages in order.
+A mark is the hash of the prompt up to a position, so two prompts have a mark in common if they are equal up to there.
+Marks are at fixed distances, which grow with the length, and at the ends of messages and of their parts. They depend
+on nothing behind them. The prompt is read in the order in which engines read it: tools, system text, messages.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -15,24 +15,24 @@ from promptgroup_router.apis.request import SYSTEM_ROLES, ParsedRequest
 from promptgroup_router.apis.session_key import media_end
 
 STEP = 1024
-"""Bytes between two marks at first; further on an eighth of the power of two below the place, 8 KiB at 64 KiB."""
+"""Bytes between the first marks; further on, an eighth of the power of two below the position, 8 KiB at 64 KiB."""
 MOST_MARKS = 256
-"""Most marks of a prompt. Without borders close to each other this is enough for any body that is read."""
+"""Most marks of a prompt. If message ends are not close to each other, this is enough for any body that is accepted."""
 MOST_IDS = 131_072
-"""Most tokens of a prompt of token ids that are cut."""
+"""Most tokens that are marked in a prompt of token ids."""
 NEAR = 4
-"""A border is marked only if it is at least this part of a step behind the mark before it."""
+"""The end of a message or part is marked only if it is at least 1/NEAR of a step behind the mark before it."""
 ID_BYTES = 4
-"""Bytes of text that stand for a token which is given as its id."""
+"""Bytes of text that a token given as its id counts as."""
 LEAST = STEP // NEAR
-"""Bytes behind a declared prompt from where on marks count. Nearer ones are the end of that prompt, or a greeting: all
-sessions with the prompt would have them in common, and so one home."""
+"""Bytes behind a declared prompt from which on marks count. Nearer ones are the end of that prompt, or a greeting: all
+sessions with the prompt would share them, and would therefore have the same home."""
 
 _TOOL_PARTS = frozenset(("tool_use", "tool_result"))
-"""Types of the parts that are text in another form: what a model asks of a tool, and what that answers."""
+"""Types of the parts that are text in another form: the calls of tools and their results."""
 
 _FOLLOWING = {"user": "assistant", "assistant": "user", "tool": "assistant"}
-"""The role of a message → that of the one behind it, nearly always. Only another one is hashed."""
+"""The role of a message → the usual role of the next message. Only a different role is hashed."""
 
 _digest = cast("Callable[[bytes | memoryview, int], int]", xxhash.xxh3_64_intdigest)
 
@@ -50,12 +50,12 @@ NO_MARKS: Final = Marks((), ())
 
 
 def step_at(place: int) -> int:
-    """Return the bytes from a place to the next fixed one."""
+    """Return the bytes from a position to the next fixed one."""
     return max(STEP, (1 << place.bit_length()) >> 4)
 
 
 def marks_of(request: ParsedRequest) -> Marks:
-    """Return the marks of a request; those that its digest has, if it was read elsewhere."""
+    """Return the marks of a request; those of its digest if it was parsed elsewhere."""
     if request.marks is not None:
         hashes, ends = request.marks
         return Marks(hashes, ends)
@@ -107,7 +107,7 @@ def _marks_of_ids(cut: "_Cut", request: ParsedRequest) -> Marks:
 
 
 def _words(part: object) -> bytes:
-    """Return the text of a part of a message; of what is no text, what tells it from others."""
+    """Return the text of a part of a message; for a part that is not text, bytes that identify it."""
     if not isinstance(part, dict):
         return b""
     text = part.get("text")
@@ -119,10 +119,10 @@ def _words(part: object) -> bytes:
 
 
 class _Cut:
-    """Reads a prompt part by part, and marks it.
+    """Reads a prompt part by part, and computes its marks.
 
-    Each hash has the one before it as its seed, so that every byte is hashed once. A part is hashed up to its end even
-    if no mark stands there: no text is copied to join it with the next part.
+    Each hash has the previous one as its seed, so that every byte is hashed once. A part is hashed up to its end even
+    if no mark is there, so that no text is copied to join it with the next part.
     """
 
     __slots__ = ("_at", "_chain", "_last", "_step", "ends", "hashes")
@@ -149,7 +149,7 @@ class _Cut:
             while last + step <= end and len(hashes) < MOST_MARKS:
                 last += step
                 to = last - begin
-                # to copy a short piece takes less than to make a view of it
+                # copying a short piece is faster than creating a view of it
                 chain = _digest(text[at:to] if to - at <= STEP else view[at:to], chain)
                 hashes.append(chain)
                 ends.append(last)
