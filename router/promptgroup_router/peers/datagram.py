@@ -1,13 +1,13 @@
-"""Packs and seals the datagrams that routers send each other. Does no I/O and reads no clock.
+"""Encodes and authenticates the datagrams that routers send each other. Does no I/O and reads no clock.
 
     magic 3 · version 1 · kind 1 · sender 8 · sequence 8 · sent 8 · placements 1 · loads 1 | loads, 36 each
         | placements, 34 each | tag 16
 
-Datagrams of what callers have used have reports of 42 bytes in place of placements, and those of prefixes have reports
-of 20 bytes; both count them there.
+Datagrams with the use of callers have reports of 42 bytes in place of placements, and those with prefixes have reports
+of 20 bytes; in both, the field of placements holds the number of reports.
 
 All numbers are big-endian. The tag is a keyed BLAKE2s (RFC 7693, section 2.9) over everything before it: without the
-key nobody can send a datagram or change one. The time and the sequence prevent replays. Numbers too large for their
+key no datagram can be forged or changed. The time and the sequence prevent replays. Numbers too large for their
 field are sent as the largest that it holds.
 """
 
@@ -25,8 +25,8 @@ MAX_BYTES = 1200
 """Size of the largest datagram. It passes any path unfragmented, including the headers of overlay networks (RFC 9000,
 section 14.1)."""
 MAX_SKEW_SECONDS = 30.0
-"""Most that two clocks may differ. A recorded datagram is worthless after this time; only nodes without NTP differ by
-more."""
+"""Most seconds that two clocks may differ. A captured datagram cannot be replayed after this time; only nodes without
+NTP differ by more."""
 
 _MAGIC = b"PGP"
 _VERSION = 4
@@ -42,7 +42,7 @@ _PURPOSE = b"pg-peers"
 RECORDS = (MAX_BYTES - _HEADER.size - _TAG_BYTES) // _LOAD.size
 """Placements and loads that one datagram holds: loads are the larger ones."""
 SPENDS = (MAX_BYTES - _HEADER.size - _TAG_BYTES) // _SPEND.size
-"""Reports of what callers have used that one datagram holds."""
+"""Reports of callers' use that one datagram holds."""
 PREFIXES = (MAX_BYTES - _HEADER.size - _TAG_BYTES) // _PREFIX.size
 """Reports of prefixes that one datagram holds."""
 
@@ -54,17 +54,17 @@ class DatagramKind(enum.IntEnum):
     """The purpose of a datagram."""
 
     HELLO = 1
-    """Says that the sender is there."""
+    """Announces that the sender is alive."""
     TICK = 2
-    """Carries what the sender did since its last one."""
+    """Contains new placements of the sender, and its loads."""
     ASK = 3
-    """Asks for a copy of all placements, because the sender has just started."""
+    """Requests a copy of all placements, because the sender has just started."""
     COPY = 4
-    """Carries a part of that copy; one without placements ends it."""
+    """Contains a part of that copy; one without placements ends it."""
     SPEND = 5
-    """Carries what callers have used of their limits."""
+    """Contains the use that callers have made of their limits."""
     PREFIX = 6
-    """Carries the prefixes that requests were sent to replicas with."""
+    """Contains the prefixes of requests that were sent to replicas."""
 
 
 class Refusal(enum.StrEnum):
@@ -86,22 +86,22 @@ class Datagram(NamedTuple):
     sender: int
     """Random number of the sending process, 64 bits."""
     sequence: int
-    """Number of the datagram among all that the sender sent, to anybody."""
+    """Number of the datagram among all that the sender has sent to any peer."""
     sent: float
     """Seconds since the epoch by the sender's clock."""
     placements: Sequence[PlacementReport] = ()
     loads: Sequence[LoadReport] = ()
     spends: Sequence[SpendReport] = ()
-    """Those of a datagram of kind SPEND, which has no placements and no loads."""
+    """Reports of a datagram of kind SPEND, which has no placements and no loads."""
     prefixes: Sequence[PrefixReport] = ()
-    """Those of a datagram of kind PREFIX, which has nothing else."""
+    """Reports of a datagram of kind PREFIX, which has no other records."""
 
 
 _KINDS = {int(kind): kind for kind in DatagramKind}
 
 
 def seal_key(secret: bytes) -> bytes:
-    """Return the key of the tag, from a secret of any length."""
+    """Derive the key of the tag from a secret of any length."""
     return blake2s(secret, person=_PURPOSE).digest()
 
 
@@ -158,10 +158,10 @@ def _encode_prefixes(datagram: Datagram, key: bytes) -> bytes:
 
 
 def decode(data: bytes, key: bytes, wall: float) -> Datagram | Refusal:
-    """Return the received datagram, or why it was dropped. Never raises, whatever the bytes are.
+    """Return the received datagram, or the reason for dropping it. Never raises, whatever the bytes are.
 
     Args:
-        data: what was received.
+        data: the received bytes.
         key: the key of the tag.
         wall: seconds since the epoch.
     """

@@ -1,4 +1,4 @@
-"""Resolves the names of routers to the addresses where they may be."""
+"""Resolves the names of routers to the addresses at which they may listen."""
 
 import asyncio
 import socket
@@ -15,7 +15,7 @@ async def resolve(name: PeerName, ports: Iterable[int], family: socket.AddressFa
     """Return every address of a name with every port of the range, or with the name's own port.
 
     Raises:
-        OSError: the name has no address, or nobody answers.
+        OSError: the name has no address, or no resolver answers.
     """
     loop = asyncio.get_running_loop()
     # an IPv6 socket reaches routers with IPv4 only by mapped addresses (RFC 4291, section 2.5.5.2)

@@ -1,15 +1,15 @@
-"""Keeps the other routers that were heard of. Does no I/O and reads no clock; `now` is in monotonic seconds."""
+"""Tracks the other routers that have sent datagrams. Does no I/O and reads no clock; `now` is in monotonic seconds."""
 
 import enum
 from dataclasses import dataclass
 
 SILENT_SECONDS = 5.0
-"""Seconds of silence after which a peer is gone: several heartbeats were lost, and its load must not count for
+"""Seconds of silence after which a peer counts as dead: several heartbeats were lost, and its load must not count for
 longer."""
 REMEMBERED_SECONDS = 60.0
-"""Seconds for which a silent peer's sequence is kept: until none of its datagrams can pass the check of the clock."""
+"""Seconds for which a silent peer's sequence number is stored: until none of its datagrams can pass the clock check."""
 MAX_PEERS = 256
-"""Most routers known at a time: more than any namespace runs, including restarts within a minute."""
+"""Most routers tracked at a time: more than any namespace runs, including restarts within a minute."""
 WINDOW = 1024
 """Sequence numbers behind the newest that may still arrive, each once (like RFC 4303, section 3.4.3): a second's worth
 at the highest rate."""
@@ -23,11 +23,11 @@ class Arrival(enum.Enum):
 
     NEWEST = enum.auto()
     LATE = enum.auto()
-    """A newer datagram arrived before it; what it says of a state is out of date."""
+    """A newer datagram arrived before it, so the state that it reports is out of date."""
     REPLAYED = enum.auto()
     """It arrived before, or may have."""
     CROWD = enum.auto()
-    """It is from one router more than `MAX_PEERS`."""
+    """It is from a new router while `MAX_PEERS` are tracked."""
 
 
 @dataclass(slots=True)
@@ -36,7 +36,7 @@ class Peer:
 
     sender: int
     address: Address
-    """Address that it was last heard from."""
+    """Source address of its newest datagram."""
     sequence: int
     """The highest sequence number that it sent."""
     heard: float
@@ -46,7 +46,7 @@ class Peer:
 
 
 class Membership:
-    """The routers that were heard of. It must be given authentic datagrams only."""
+    """The tracked routers. Only authentic datagrams must be passed to it."""
 
     def __init__(self) -> None:
         self._peers: dict[int, Peer] = {}
@@ -71,11 +71,11 @@ class Membership:
         return Arrival.NEWEST
 
     def live(self) -> list[Peer]:
-        """Return the peers that are sent data."""
+        """Return the live peers, which data is sent to."""
         return [peer for peer in self._peers.values() if peer.alive]
 
     def expire(self, now: float) -> list[int]:
-        """Return the senders that have fallen silent since the last call."""
+        """Return the senders that have become silent since the last call."""
         gone = [peer for peer in self._peers.values() if now - peer.heard > SILENT_SECONDS]
         fallen = [peer.sender for peer in gone if peer.alive]
         for peer in gone:

@@ -1,8 +1,8 @@
 """Runs the exchange between routers: datagrams in, datagrams out.
 
-In every tick a router sends each live peer the placements of sessions and its load on each replica. Any of it may be
-lost: the next turn replaces a placement, the next tick a load, and a load that no tick replaces expires. Nothing is
-acknowledged.
+In every tick a router sends each live peer the placements of sessions and its load on each replica. Any datagram may
+be lost: the next turn replaces a placement, the next tick replaces a load, and a load that no tick replaces expires.
+Nothing is acknowledged.
 """
 
 from collections import deque
@@ -20,26 +20,27 @@ from promptgroup_router.policy.gossip import LoadReport, PlacementReport, Prefix
 from promptgroup_router.rings.ids import MemberHash
 
 HELLO_SECONDS = 1.0
-"""Seconds between heartbeats to every address where a router may be. A peer is given up after five are missed."""
+"""Seconds between heartbeats to every address at which a router may listen. A peer counts as dead after five are
+missed."""
 DATAGRAMS_A_TICK = 16
-"""Most datagrams that a peer is sent in one tick beside a copy, half of them for loads, half for placements. At 20
-ticks a second that is 4,400 placements a second, more than a router serves. With more than 220 busy replicas each load
-is sent every few ticks."""
+"""Most datagrams that a peer is sent in one tick in addition to a copy, half of them for loads, half for placements. At
+20 ticks a second that is 4,400 placements a second, more than a router serves. With more than 220 busy replicas each
+load is sent every few ticks."""
 WAITING_PLACEMENTS = 20_000
-"""Most placements kept for later ticks when a tick has too many; then the oldest are dropped."""
+"""Most placements queued for later ticks when a tick has too many; beyond that the oldest are dropped."""
 PREFIX_DATAGRAMS_A_TICK = 8
-"""Most datagrams of prefixes that a peer is sent in one tick beside those: some 10,000 reports a second, 190 KB."""
+"""Most further datagrams, of prefixes, that a peer is sent in one tick: some 10,000 reports a second, 190 KB."""
 WAITING_PREFIXES = 20_000
-"""Most reports of prefixes kept for later ticks; then the oldest are dropped."""
+"""Most reports of prefixes queued for later ticks; beyond that the oldest are dropped."""
 MAX_CANDIDATES = 512
 """Most addresses that heartbeats are sent to: all ports of a range at every address of every name."""
 
 
 class GossipHandler(Protocol):
-    """The policy, which says what this router does and takes in what others do."""
+    """The policy, which exports the state of this router and merges that of its peers."""
 
     def export(self, now: float) -> tuple[list[PlacementReport], list[LoadReport]]:
-        """Return the placements since the last call, and the load of every replica that has some or had some then."""
+        """Return the placements since the last call, and the loads of replicas that have, or recently had, requests."""
 
     def merge(
         self, sender: int, placements: Sequence[PlacementReport], loads: Sequence[LoadReport], now: float
@@ -47,7 +48,7 @@ class GossipHandler(Protocol):
         """Merge the placements and loads of a peer; placements may arrive twice and out of order."""
 
     def export_prefixes(self) -> list[PrefixReport]:
-        """Return the prefixes that requests were sent to replicas with since the last call."""
+        """Return the prefixes of the requests that were sent to replicas since the last call."""
 
     def merge_prefixes(self, prefixes: Sequence[PrefixReport]) -> None:
         """Merge the prefixes of a peer, which may arrive twice and out of order."""
@@ -56,13 +57,13 @@ class GossipHandler(Protocol):
         """Restore a part of a peer's placements, the newest first."""
 
     def expire_loads(self, now: float) -> None:
-        """Drop the loads that no peer has told of for too long."""
+        """Drop the loads that peers have not reported for too long."""
 
     def drop_peer(self, sender: int) -> None:
-        """Drop the load of a peer that is gone."""
+        """Drop the load of a peer that has left."""
 
     def snapshot(self) -> Iterator[PlacementReport]:
-        """Return all placements that a starting router should copy, the newest first; read over several calls."""
+        """Return all placements that a starting router should copy, the newest first; consumed over several ticks."""
 
 
 class GossipProtocol:
@@ -70,10 +71,10 @@ class GossipProtocol:
 
     def __init__(self, handler: GossipHandler, metrics: Metrics, sender: int, limiter: Limiter | None = None) -> None:
         self.key: bytes | None = None
-        """Seals datagrams. Without it nothing is sent and nothing is accepted."""
+        """Key that authenticates datagrams. Without it nothing is sent and nothing is accepted."""
         self._handler = handler
         self._metrics = metrics
-        metrics.peers.replace({(): 0})  # from now on nobody is known, and others are listened for
+        metrics.peers.replace({(): 0})  # the exchange has begun, without a peer so far
         self._limiter = limiter
         self._sender = sender
         self._sequence = 0
@@ -92,17 +93,17 @@ class GossipProtocol:
         return self._sender
 
     def live(self) -> list[Peer]:
-        """Return the peers that are heard of."""
+        """Return the live peers."""
         return self._membership.live() if self.key is not None else []
 
     def aim(self, candidates: Collection[Address]) -> None:
-        """Set the addresses where routers may be, including this one's."""
+        """Set the addresses at which routers may listen, including this one's."""
         self._candidates = list(islice(dict.fromkeys(candidates), MAX_CANDIDATES))
 
     # --- In ------------------------------------------------------------------------------------------------------
 
     def receive(self, data: bytes, address: Address, now: float, wall: float) -> Refusal | None:
-        """Take in a datagram. Return the reason if it was dropped."""
+        """Process a received datagram. Return the reason if it was dropped."""
         metrics = self._metrics
         metrics.peer_datagrams.add("received")
         metrics.peer_bytes.add("received", amount=len(data))
@@ -139,7 +140,7 @@ class GossipProtocol:
         return None
 
     def _merge(self, datagram: Datagram, now: float, *, newest: bool) -> None:
-        """Merge what a peer tells; of loads and of use, what is late says less than what came before it."""
+        """Merge the reports of a peer; late loads and reports of use are ignored, since newer ones arrived before."""
         if datagram.spends:
             if newest and self._limiter is not None:
                 self._limiter.merge(datagram.sender, datagram.spends, now)
@@ -184,7 +185,7 @@ class GossipProtocol:
             self._placements.popleft()
             self._metrics.peer_notes_dropped.add()
         for load in loads:
-            self._loads[load.member] = load  # the newest load keeps the place of the older one in the queue
+            self._loads[load.member] = load  # the newest load gets the position of the older one in the queue
 
     def _hellos(self, key: bytes, live: Sequence[Peer], now: float, wall: float) -> Iterator[tuple[bytes, Address]]:
         targets = dict.fromkeys([*self._candidates, *(peer.address for peer in live)])

@@ -1,7 +1,7 @@
-"""Holds the socket of the exchange, its clock, its key and its names. Requests are routed on whatever fails here.
+"""Runs the exchange between routers on a socket, with its clock, key and peer names.
 
-The exchange uses UDP: what is sent is worth nothing a tick later, so that nothing needs to wait for what was lost, and
-n routers need not make, watch and remake connections to each other.
+Requests are still routed if anything fails here. The exchange uses UDP: a report is obsolete a tick later, so nothing
+needs to wait for lost datagrams, and n routers need not open, watch and reopen connections to each other.
 """
 
 import asyncio
@@ -24,19 +24,20 @@ from promptgroup_router.peers.protocol import GossipHandler, GossipProtocol
 log = logging.getLogger("promptgroup.peers")
 
 LOOKUP_EVERY_SECONDS = 5.0
-"""Seconds between lookups of a name. A router that starts is found by the others as soon as it finds one of them."""
+"""Seconds between lookups of a name. Other routers learn the address of a starting router from its first datagram, so
+it is a peer as soon as it has resolved one of them."""
 KEY_EVERY_SECONDS = 1.0
 """Seconds between reads of the key."""
 READS_AT_ONCE = 64
-"""Datagrams read before the event loop serves others."""
+"""Datagrams read before other tasks of the event loop run."""
 RECEIVE_BUFFER = 2**20
-"""Bytes that may wait for a busy event loop. The kernel grants less where `net.core.rmem_max` is lower."""
+"""Bytes that may wait for a busy event loop. The kernel grants less if `net.core.rmem_max` is lower."""
 LOG_AGAIN_SECONDS = 60.0
-"""Seconds between log lines about a problem that goes on; every case is counted."""
+"""Seconds between log lines about a continuing problem; every case is counted."""
 
 
 class GossipTransport:
-    """This process's part in the exchange, in the event loop that made it."""
+    """This process's part in the exchange, in the event loop that created it."""
 
     def __init__(
         self,
@@ -49,10 +50,10 @@ class GossipTransport:
         on_key: Callable[[bytes], None] | None = None,
         limiter: Limiter | None = None,
     ) -> None:
-        """Take a port.
+        """Bind a port.
 
         Raises:
-            OSError: all ports of the range are taken, or the address is not of this machine.
+            OSError: all ports of the range are in use, or the address is not one of this machine.
         """
         self._names = settings.peers
         self._ports = range(settings.peer_port, settings.peer_port + settings.peer_ports)
@@ -77,7 +78,7 @@ class GossipTransport:
         return self._protocol.own
 
     def others(self) -> list[tuple[int, str]]:
-        """Return the number of each other router that is heard of, and its `host:port`, which is also its TCP port."""
+        """Return the number of each live peer, and its `host:port`; the port is also its TCP port."""
         return [(peer.sender, _endpoint(peer.address)) for peer in self._protocol.live()]
 
     async def run(self) -> None:
@@ -107,7 +108,7 @@ class GossipTransport:
     def _send(self, data: bytes, address: Address) -> None:
         try:
             self._socket.sendto(data, address)
-        except OSError as error:  # a full buffer, a firewall, no route: the datagram is lost, as any may be
+        except OSError as error:  # a full buffer, a firewall, no route: any datagram may be lost
             self._metrics.peer_dropped.add("unsent")
             self._problem("unsent", f"{address[0]}: {error.strerror}")
             return
@@ -128,7 +129,7 @@ class GossipTransport:
             if refusal not in (None, Refusal.NO_KEY):  # a missing key is logged when the key is read
                 self._problem(refusal.value, f"from {address[0]}")
 
-    # --- What they need --------------------------------------------------------------------------------------------
+    # --- Key and names ---------------------------------------------------------------------------------------------
 
     async def _follow_key(self) -> None:
         while True:

@@ -1,4 +1,4 @@
-"""Keeps account of requests that no group declares: what they begin with, and how that beginning varies.
+"""Counts requests that match no declared prompt by their beginning, and detects volatile text in it.
 
 Does no I/O and reads no clock.
 """

@@ -1,4 +1,4 @@
-"""The weights of a sketch halve with time, and none is touched for that: what is added weighs more instead.
+"""Halves the weights of a sketch with time without changing them: new additions weigh more instead.
 
 Forward decay (Cormode, Shkapenyuk, Srivastava, Xu, ICDE 2009). Does no I/O and reads no clock; `now` is in monotonic
 seconds.
@@ -9,11 +9,11 @@ import math
 HALF_LIFE = 3600.0
 """Seconds in which a weight halves."""
 LARGEST_UNIT = 2.0**64
-"""Unit from which on weights are made small again, long before a float ends."""
+"""Unit above which all weights are scaled down, long before a float overflows."""
 
 
 class Decay:
-    """The weight of what is added now."""
+    """The weight of an addition now."""
 
     __slots__ = ("_began", "_scaled", "unit")
 
@@ -25,7 +25,7 @@ class Decay:
         """Time at which `unit` was 1."""
 
     def advance(self, now: float) -> float:
-        """Move on to `now`, and return what all weights are to be divided by: nearly always 1."""
+        """Advance to `now`, and return the divisor for all weights: nearly always 1."""
         if self._began is None:
             self._began = self._scaled = now
         self.unit = math.pow(2.0, max(0.0, now - self._scaled) / HALF_LIFE)
@@ -35,6 +35,6 @@ class Decay:
         return divisor
 
     def seconds(self, now: float) -> float:
-        """Return the time that the weights stand for: a steady rate times it is the weight of it."""
+        """Return the seconds that the weights represent: the weight of a steady rate is the rate times this value."""
         age = max(0.0, now - self._began) if self._began is not None else 0.0
         return HALF_LIFE / math.log(2) * (1 - math.pow(0.5, age / HALF_LIFE))

@@ -1,7 +1,7 @@
 """Names the beginning of a prompt that no group declares, so that requests which begin alike are counted together.
 
-The name is a hash of the first LEADING_BYTES of the system text. Volatile text on top (`volatile`) is taken away
-before: with a time in front of it each request would be a prompt of its own.
+The name is a hash of the first LEADING_BYTES of the system text. Volatile text at the top (`volatile`) is removed
+before: otherwise, with a time in front of the prompt, each request would count as a prompt of its own.
 """
 
 from collections.abc import Callable
@@ -16,8 +16,7 @@ from promptgroup_router.rings.ids import PrefixKey
 from promptgroup_router.undeclared.volatile import TopToken, on_top
 
 LEADING_BYTES = 2048
-"""Bytes of an undeclared prompt by which it is listed; for text completions also the bytes that take the place of Tier
-1."""
+"""Bytes of an undeclared prompt by which it is listed; for text completions also the bytes that serve as Tier 1."""
 LEADING_IDS = 512
 """The same for a prompt of token ids: about as much text."""
 
@@ -26,14 +25,14 @@ _prefix_key = cast("Callable[..., PrefixKey]", xxhash.xxh3_64_intdigest)
 
 
 class VolatileText(NamedTuple):
-    """Volatile text on top of a prompt."""
+    """Volatile text at the top of a prompt."""
 
     rule: str
-    """As `promptgroup lint` names it."""
+    """Id of the rule in `promptgroup lint`."""
     at: int
     """Bytes in front of it."""
     value: int
-    """Hash of it."""
+    """Hash of the text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +43,11 @@ class Leading:
     length: int
     """Bytes of the whole system text."""
     volatile: tuple[VolatileText, ...] = ()
-    """The text on top that the hash leaves out."""
+    """The volatile text at the top, which the hash leaves out."""
 
 
 def leading_of(request: ParsedRequest) -> tuple[Leading, PrefixKey]:
-    """Return the start of an undeclared prompt, and the hash of what takes the place of its Tier 1."""
+    """Return the start of an undeclared prompt, and the hash of the text that serves as its Tier 1."""
     if request.ids:
         listed = _prefix_key(first_ids(request, LEADING_IDS))
         return Leading(listed, 0), listed
@@ -64,12 +63,12 @@ def leading_of(request: ParsedRequest) -> tuple[Leading, PrefixKey]:
     )
     if request.kind is ApiKind.TEXT or not (text or request.tools):
         return leading, exact
-    # the whole text: to take a text for cached that only begins like another costs more than to compute it again
+    # the whole text: wrongly assuming that a text is cached costs more than computing it again
     return leading, _prefix_key(request.tools.encode() + b"\0" + text)
 
 
 def _without(text: str, top: list[TopToken]) -> PrefixKey:
-    """Return the hash of the start of a text, with the names of rules in place of what they found."""
+    """Return the hash of the start of a text, in which matches of rules are replaced by the rule's name."""
     parts, done = [], 0
     for top_token in top:
         parts += [text[done : top_token.start], "\0", top_token.rule, "\0"]

@@ -1,11 +1,11 @@
-"""Keeps the heaviest prefixes that requests share and no group declares, and the tokens that a group would save.
+"""Stores the heaviest prefixes that requests share and no group declares, and the tokens that a group would save.
 
-The index of prefixes knows how much of a new session's prompt another request had before: that is a prefix that is
-shared. It is kept here, and each request that begins with it counts: how many tokens of it the engine found in its
-cache, and how many it computed. A group computes them once on each replica, when it is warmed.
+The model of a replica's cache gives the part of a new session's prompt that another request had before: this is a
+shared prefix. It is stored here, and for each request that begins with it the tokens are counted that the engine had
+cached, and those that it computed. A group computes them once per replica, when the replica is warmed.
 
-As many prefixes are kept as by `unmatched`, in the same way: a new one takes the place of the lightest. Prefixes are
-known by their marks alone (`prefixes.prompt_marks`), no text is kept.
+As many prefixes are stored as by `unmatched`, and in the same way: a new one replaces the lightest. Prefixes are
+identified by their marks alone (`prefixes.prompt_marks`); no text is stored.
 """
 
 from array import array
@@ -17,13 +17,14 @@ from promptgroup_router.undeclared.decay import Decay
 from promptgroup_router.undeclared.unmatched import BITS, BYTES, CAPACITY, UNMATCHED, Document, counted
 
 SAME = 0.8
-"""Share of a prefix's requests from which on those of a longer one count as all of them."""
+"""Share of a prefix's requests from which on the requests of a longer prefix count as nearly all of them."""
 LEAST_SESSIONS = 3
-"""Sessions that share a prefix. What one has to itself is its history, of which it may leave the last part once."""
+"""Least sessions that share a prefix. A prefix of one session alone is its history, whose last part it may replace
+once."""
 
 
 class _Entry:
-    """A prefix and its traffic lately; sums are weighed by `Decay.unit`."""
+    """A prefix and its recent traffic; sums are weighted by `Decay.unit`."""
 
     __slots__ = (
         "error", "group", "hash", "instructions", "length", "missed", "model", "parent", "requests", "sessions",
@@ -32,26 +33,26 @@ class _Entry:
     def __init__(self, model: str, group: str, name: int, length: int, error: float, *, instructions: bool) -> None:
         self.model = model
         self.group = group
-        """The group whose prompt is in front of it, or UNMATCHED."""
+        """The group whose declared prompt precedes it, or UNMATCHED."""
         self.hash = name
-        """Its mark, as it is cut."""
+        """Hash of the text alone: its mark without the value that `add` calls `within`."""
         self.length = length
-        """Tokens beyond what the group declares."""
+        """Tokens beyond the group's declared prompt."""
         self.instructions = instructions
         """True if it ends within the tools and the system text."""
         self.error = error
         """Largest amount by which its weight may be too high, in tokens."""
         self.requests = 0.0
         self.missed = 0.0
-        """Tokens of it that engines computed."""
+        """Tokens of the prefix that engines computed anew."""
         self.sessions = 0
-        """Bitmap of the sessions. Texts that begin alike have one session, so they are told apart by how they go on."""
+        """Bitmap of the sessions. Requests that begin alike may have the same session, so the next mark is added."""
         self.parent = 0
-        """The next shorter prefix that is kept, as it is cut; 0 for none."""
+        """`hash` of the next shorter prefix that is stored; 0 for none."""
 
 
 class SharedPrefixes:
-    """The sketch; it has at most 192 KiB."""
+    """The sketch; it takes at most 192 KiB."""
 
     def __init__(self, capacity: int = CAPACITY) -> None:
         self._capacity = capacity
@@ -59,7 +60,7 @@ class SharedPrefixes:
         self._keys: list[PrefixKey] = []
         self._entries: list[_Entry] = []
         self._weights = array("d")
-        """Tokens of the requests of each, whether they were cached or not."""
+        """Weight of each prefix: the tokens of its requests, cached or not."""
         self._decay = Decay()
 
     def add(
@@ -77,13 +78,13 @@ class SharedPrefixes:
         """Count a request that was served.
 
         Args:
-            model: that it names.
+            model: the model that it names.
             group: its group's label, or UNMATCHED.
             demand: the request, with its marks.
-            within: what tells its marks from the same text in other groups and caches.
+            within: value that distinguishes its marks from the same text in other groups and caches.
             instructions: tokens of its tools and system text.
-            known: of its marks, how many another request had before on its replica.
-            cached: tokens of it that were found in cache.
+            known: number of its marks that were cached on its replica by another request before.
+            cached: tokens of its prompt that were cached.
             now: monotonic seconds.
         """
         marks, lengths, places = demand.marks, demand.lengths, self._places
@@ -135,11 +136,11 @@ class SharedPrefixes:
                 entry.missed /= divisor
 
     def document(self, now: float, prefill_rates: Mapping[str, int] | None = None) -> Document:
-        """Return what one router tells of them at `GET /unmatched`, those first of which most was computed.
+        """Return the answer of one router to `GET /unmatched`, with the most computed tokens first.
 
         Args:
             now: monotonic seconds.
-            prefill_rates: model → prompt tokens that a replica of it computes a second, where that was measured.
+            prefill_rates: model → measured prompt tokens that one of its replicas computes per second.
         """
         self._age(now)
         rates, unit = prefill_rates or {}, self._decay.unit
@@ -167,7 +168,7 @@ class SharedPrefixes:
 # --- The answer to GET /unmatched ----------------------------------------------------------------------------------
 
 ADDED = ("requests", "requestsPerSecond", "tokensPerSecond", "computedTokensPerSecond")
-"""Fields of which each router has its own part."""
+"""Fields that are summed over routers."""
 
 
 def _computed(document: Document) -> float:
@@ -175,7 +176,7 @@ def _computed(document: Document) -> float:
 
 
 def merge(documents: Sequence[Document]) -> Document:
-    """Return what several routers tell together.
+    """Merge the answers of several routers.
 
     Raises:
         KeyError, TypeError, ValueError: a document has another form.
@@ -198,9 +199,9 @@ def merge(documents: Sequence[Document]) -> Document:
 
 
 def worth_a_group(listed: Sequence[Document]) -> list[Document]:
-    """Return the prefixes that several sessions share, without those of which nearly all requests share a longer one.
+    """Return the prefixes that several sessions share, except those whose requests nearly all share a longer one.
 
-    Each has its number of `sessions` in place of the bitmap.
+    Each entry has its number of `sessions` instead of the bitmap.
     """
     shared = [entry | {"sessions": counted(bytes.fromhex(entry["bitmap"]))} for entry in listed]
     shared = [entry for entry in shared if entry["sessions"] >= LEAST_SESSIONS]

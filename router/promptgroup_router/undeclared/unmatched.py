@@ -1,17 +1,17 @@
-"""Keeps the heaviest prefixes that no group declares: the prompts that deserve a group.
+"""Stores the heaviest prefixes that no group declares: the prompts for which a group would save most.
 
-Weighted space-saving (Metwally, Agrawal, El Abbadi, ICDT 2005; Cormode and Hadjieleftheriou, PVLDB 2008): a full sketch
-gives the place of its lightest entry to the new one, which inherits the weight as its possible error. A prefix with
-more than 1/CAPACITY of all weight is always in it. The weight of a request is the tokens of its prefix, which a group
-would keep warm. Weights halve with time (`decay`), so that the sketch speaks of lately (Cormode, Korn, Tirthapura,
-ICDE 2008).
+Weighted space-saving (Metwally, Agrawal, El Abbadi, ICDT 2005; Cormode and Hadjieleftheriou, PVLDB 2008): in a full
+sketch a new entry replaces the lightest one and inherits its weight as the possible error. A prefix with more than
+1/CAPACITY of all weight is always in the sketch. The weight of a request is the tokens of its prefix, which a group
+would keep warm. Weights decay exponentially (`decay`), so that the sketch describes recent traffic (Cormode, Korn,
+Tirthapura, ICDE 2008).
 
-What stands on top of a prompt and is another text each time (`leading`) is kept by rule and place, once two requests
-differed in it; and so is the declared prompt that the latest request nearly matched.
+Volatile text at the top of a prompt, which differs between requests (`leading`), is recorded by rule and position once
+two requests differ in it. The declared prompt that the latest request nearly matched is recorded, too.
 
-How many sessions and texts begin with a prefix is counted by linear counting (Whang, Vander-Zanden, Taylor, TODS 1990).
-Its bitmaps are added by a bitwise or, so that the answers of several routers give the figures of all of them. Text of a
-prompt is kept only where whoever runs the router asked for it, up to so many bytes a prefix.
+The numbers of sessions and texts per prefix are estimated by linear counting (Whang, Vander-Zanden, Taylor, TODS 1990).
+Bitmaps are merged by a bitwise or, so that the figures of several routers can be combined. Text of a prompt is stored
+only if a limit of bytes per prefix is set for it (`sample_bytes`).
 """
 
 import functools
@@ -31,101 +31,101 @@ from promptgroup_router.undeclared.volatile import TOP_TOKENS
 UNMATCHED = "-"
 """Group name for requests that match none."""
 CAPACITY = 256
-"""Most prefixes kept. Whatever else passes, the weight of one is too high by a 256th of all weight at most."""
+"""Most prefixes stored. The weight of a prefix is too high by at most a 256th of all weight."""
 LISTED = 20
-"""Prefixes that people are shown."""
+"""Number of prefixes that are shown to users."""
 BITS = 256
-"""Bits of a bitmap: it counts up to about a thousand, with an error of a tenth."""
+"""Bits of a bitmap, which counts up to about a thousand with an error of a tenth."""
 BYTES = BITS // 8
 _NONE = -1
-"""The number of no name."""
+"""Stands for no group, or no rule."""
 _MOST_AT = (1 << 32) - 1
 
 
 @dataclass(frozen=True, slots=True)
 class PrefixSample:
-    """The text that all requests with a prefix begin with, as far as it is kept."""
+    """The text that all requests with a prefix begin with, as far as it is stored."""
 
     system: str
     tools: str
-    """Their tools in canonical form; empty where they differ, or are too long."""
+    """The tools in canonical form; empty if they differ between requests, or are too long."""
     whole: bool
-    """False if the text is cut at the limit, so that more of it may be shared."""
+    """False if the text is cut at the limit, so that the shared text may be longer."""
 
 
 def sampled(system: str, tools: str, limit: int) -> PrefixSample:
     """Return the sample of one request, which has at most `limit` bytes."""
     encoded = system[:limit].encode()
-    kept = encoded[:limit].decode(errors="ignore")  # a character that is cut is left out
+    kept = encoded[:limit].decode(errors="ignore")  # without a character that is cut
     room = limit - len(encoded)
     fits = len(tools) <= room and len(tools.encode()) <= room
     return PrefixSample(kept, tools if fits else "", len(kept) == len(system))
 
 
 def shared(one: PrefixSample, other: PrefixSample) -> PrefixSample:
-    """Return what two samples have in common."""
+    """Return the common part of two samples."""
     system = one.system[: common_length(one.system, other.system)]
     cut = not (one.whole and other.whole) and len(system) == min(len(one.system), len(other.system))
     return PrefixSample(system, one.tools if one.tools == other.tools else "", not cut)
 
 
 class Place(NamedTuple):
-    """A place in a text."""
+    """A position in a text."""
 
     name: str
-    """The group whose prompt it is, as `namespace/group`, or the rule by which the text there was found."""
+    """The group whose prompt the text is, as `namespace/group`, or the rule that the text there matches."""
     at: int
     """Bytes in front of it."""
 
 
 @dataclass(frozen=True, slots=True)
 class UnmatchedPrefix:
-    """A prefix that requests without a group begin with, and the traffic of it lately."""
+    """A prefix of requests that match no group, and its recent traffic."""
 
     model: str
     hash: int
     length: int
     """Bytes of the system text of the latest request."""
     tokens: float
-    """Prefix tokens of its requests, each halved with time."""
+    """Prefix tokens of its requests, decayed with time."""
     error: float
     """Largest amount by which `tokens` may be too high."""
     requests: float
-    """Requests since it was kept, weighed alike."""
+    """Requests since it was added, decayed in the same way."""
     sessions: bytes
     """Bitmap of the sessions."""
     texts: bytes
     """Bitmap of the whole system texts and tools."""
     sample: PrefixSample | None = None
     near: Place | None = None
-    """Where the latest request leaves a declared prompt that it nearly matches."""
+    """Position at which the latest request departs from a declared prompt that it nearly matches."""
     varies: Place | None = None
-    """The first text on top that was another one in another request."""
+    """The first volatile text at the top that has differed between two requests."""
 
     @property
     def prefix_tokens(self) -> int:
-        """Tokens of the prefix, as a mean."""
+        """Mean tokens of the prefix per request."""
         return round((self.tokens - self.error) / self.requests) if self.requests else 0
 
 
 class UnmatchedPrefixes:
-    """The sketch. It has at most 64 KiB: figures of all entries lie side by side, without an object for each.
+    """The sketch. It takes at most 64 KiB: its figures are stored in arrays, without an object per entry.
 
-    Samples come on top of that: `capacity` of them, each with at most `sample_bytes`.
+    Samples need further memory: there are at most `capacity` of them, each with at most `sample_bytes`.
     """
 
     def __init__(self, capacity: int = CAPACITY, sample_bytes: int = 0) -> None:
         self._capacity = capacity
         self.sample_bytes = sample_bytes
-        """Most bytes of a prefix's text that are kept; 0 to keep none."""
+        """Most bytes of a prefix's text that are stored; 0 to store none."""
         self._samples: dict[int, PrefixSample] = {}
-        """Place → sample."""
+        """Index of an entry → sample."""
         self._models: list[str] = []
-        """Models, by number; a model that is served is listed once."""
+        """Models, by number; each model is listed once."""
         self._places: dict[tuple[int, PrefixKey], int] = {}
-        """Number of the model and hash → place."""
+        """Number of the model and hash → index of the entry."""
         self._keys: list[tuple[int, PrefixKey]] = []
-        """The same by place."""
+        """Number of the model and hash, by index."""
         self._tokens, self._errors, self._requests = array("d"), array("d"), array("d")
         self._lengths = array("q")
         self._sessions, self._texts = bytearray(), bytearray()
@@ -134,11 +134,11 @@ class UnmatchedPrefixes:
         self._near, self._near_at = array("h"), array("I")
         """Number of the group, or _NONE; bytes in front of the difference."""
         self._rules: list[str] = []
-        """Rules of text on top, by number."""
+        """Rules of volatile text at the top, by number."""
         self._varies, self._varies_at = array("b"), array("H")
-        """Number of the rule, or _NONE; bytes in front of what varies."""
+        """Number of the rule, or _NONE; bytes in front of the text that varies."""
         self._values = array("H")
-        """Hashes of the texts on top of the latest request, TOP_TOKENS of each place."""
+        """Hashes of the volatile texts at the top of the latest request, TOP_TOKENS per entry."""
         self._decay = Decay()
 
     def add(
@@ -158,16 +158,16 @@ class UnmatchedPrefixes:
         """Count a request.
 
         Args:
-            model: that it names.
+            model: the model that the request names.
             prefix: hash of the beginning of its system text.
             length: bytes of its system text.
-            tokens: of its prefix, an estimate.
+            tokens: estimated tokens of its prefix.
             session: hash of its session.
             text: hash of its whole system text and tools.
             now: monotonic seconds.
-            sample: its text, where that is kept.
+            sample: its text, if samples are stored.
             near: the group that it nearly matches, and the bytes in front of the difference.
-            volatile: volatile text on top of it, which the hash leaves out.
+            volatile: volatile text at its top, which the hash leaves out.
         """
         self._age(now)
         place = self._place(model, prefix)
@@ -206,7 +206,7 @@ class UnmatchedPrefixes:
         return sorted(unmatched_prefixes, key=lambda item: -item.tokens)
 
     def seconds(self, now: float) -> float:
-        """Return the time that the weights stand for: a steady rate times it is the weight of it."""
+        """Return the seconds that the weights represent: the weight of a steady rate is the rate times this value."""
         return self._decay.seconds(now)
 
     def _note_near(self, place: int, near: tuple[str, int] | None) -> None:
@@ -276,7 +276,7 @@ class UnmatchedPrefixes:
 
 
 def _number(names: list[str], name: str, kept: AbstractSet[int]) -> int:
-    """Return the number of a name; a new name takes a number that is not kept."""
+    """Return the number of a name; a new name gets a number that is not in use (`kept`)."""
     if name in names:
         return names.index(name)
     free = next((number for number in range(len(names)) if number not in kept), None)
@@ -293,7 +293,7 @@ def _set(bitmaps: bytearray, place: int, hash_: int) -> None:
 
 
 def counted(bitmap: bytes) -> int:
-    """Return about how many different hashes a bitmap was given; at most BITS ln BITS, where all bits are set."""
+    """Return the estimated number of different hashes in a bitmap; at most BITS ln BITS, if all bits are set."""
     empty = BITS - int.from_bytes(bitmap, "little").bit_count()
     return round(BITS * math.log(BITS / max(1, empty)))
 
@@ -304,12 +304,12 @@ Document = dict[str, Any]
 
 
 def document(sketch: UnmatchedPrefixes, now: float, prefill_rates: Mapping[str, int] | None = None) -> Document:
-    """Return what one router tells of its sketch.
+    """Return the sketch of one router as the answer to `GET /unmatched`.
 
     Args:
         sketch: the sketch.
         now: monotonic seconds.
-        prefill_rates: model → prompt tokens that a replica of it computes a second, where that was measured.
+        prefill_rates: model → measured prompt tokens that one of its replicas computes per second.
     """
     rates = prefill_rates or {}
     seconds = max(1.0, sketch.seconds(now))
@@ -346,10 +346,10 @@ def _encode(sample: PrefixSample) -> Document:
 
 
 def decode_sample(result: Document) -> PrefixSample:
-    """Return the sample that an entry of an answer has.
+    """Return the sample of an entry of an answer.
 
     Raises:
-        KeyError, TypeError, ValueError: it has another form.
+        KeyError, TypeError, ValueError: the sample has another form.
     """
     system, tools, whole = result["system"], result["tools"], result["whole"]
     if not (isinstance(system, str) and isinstance(tools, str) and isinstance(whole, bool)):
@@ -358,11 +358,11 @@ def decode_sample(result: Document) -> PrefixSample:
 
 
 ADDED = ("requests", "requestsPerSecond", "tokensPerSecond", "tokensPerSecondTooHighBy")
-"""Fields of which each router has its own part."""
+"""Fields that are summed over routers."""
 
 
 def merge(documents: Sequence[Document]) -> Document:
-    """Return what several routers tell together: the heaviest first, as many as one sketch keeps.
+    """Merge the answers of several routers: the heaviest prefixes first, as many as one sketch stores.
 
     Raises:
         KeyError, TypeError, ValueError: a document has another form.

@@ -1,20 +1,20 @@
-"""Finds text that is another one on the next request, by how it is written: dates, times, ids, counters.
+"""Finds text that differs between requests by its form: dates, times, ids, counters.
 
-`promptgroup lint` looks for it in all of a prompt. The router looks at the top of prompts that no group declares: all
-that stands behind a time is computed again for each request, and without the time they are one prompt. A text without
-a digit on top, as nearly all have, costs one look for a digit.
+`promptgroup lint` searches a whole prompt for it. The router searches the top of prompts that no group declares: all
+text behind a time is recomputed for each request, and without the time the requests have the same prompt. A text
+without a digit at its top, which is the usual case, costs one search for a digit.
 """
 
 import re
 from typing import NamedTuple
 
 TOP_CHARACTERS = 128
-"""Characters of a text in which a token on top begins: the cost of looking is bounded, and what varies further down
-leaves engines something to find."""
+"""Characters of a text in which a token at the top begins: this bounds the cost of the search, and text that varies
+further down leaves engines a prefix to cache."""
 TOP_TOKENS = 4
-"""Most tokens on top."""
+"""Most volatile tokens at the top of a text."""
 _LONGEST = 384
-"""Characters of a token on top that are looked at."""
+"""Most characters of a token at the top that are matched."""
 
 _DAY = r"[0-3]?[0-9](?:st|nd|rd|th)?"
 _YEAR = r"(?:19|20)[0-9]{2}(?![0-9])"
@@ -60,7 +60,7 @@ _PRESENT = (
 )
 
 TOKEN = re.compile(
-    r"(?<![0-9a-z])(?:"  # tokens begin where words begin: five times fewer places to look at
+    r"(?<![0-9a-z])(?:"  # tokens begin where words begin: five times fewer positions to search
     rf"(?P<current_date>{_PRESENT}(?:{_STAMP}|{_DATE}|{_CLOCK}|{_WEEKDAY}|(?=[^\n.]{{0,24}}[0-9]{{2}}))|"
     rf"as\ of\ (?:{_STAMP}|{_DATE})|it\ is\ (?:now|currently)\ (?:{_STAMP}|{_DATE}|{_CLOCK}))|"
     rf"(?P<uuid>{_UUID})|(?P<named_id>{_NAMED})|(?P<counter>{_COUNTER})|(?P<timestamp>{_ALONE}{_STAMP})|"
@@ -74,7 +74,7 @@ _SAID = re.compile(r"[^\n.]{0,24}?[0-9]{2,4}")
 
 
 class TopToken(NamedTuple):
-    """Volatile text on top of a prompt, in characters."""
+    """Volatile text at the top of a prompt; positions are in characters."""
 
     rule: str
     start: int
@@ -82,12 +82,12 @@ class TopToken(NamedTuple):
 
 
 def rule_of(match: re.Match[str]) -> str:
-    """Return the id of the rule by which a token was found, as `promptgroup lint` names it."""
+    """Return the id of the rule that a token matches, as in `promptgroup lint`."""
     return str(match.lastgroup).replace("_", "-")
 
 
 def on_top(text: str) -> list[TopToken]:
-    """Return the volatile tokens on top of a text, in order."""
+    """Return the volatile tokens at the top of a text, in order."""
     top_tokens: list[TopToken] = []
     if _DIGIT.search(text, 0, TOP_CHARACTERS) is None:
         return top_tokens
@@ -96,7 +96,7 @@ def on_top(text: str) -> list[TopToken]:
         match = TOKEN.search(text, at, TOP_CHARACTERS)
         if match is None:
             break
-        # it may go on behind the end of what was looked at
+        # the token may extend beyond the characters that were searched
         match = TOKEN.match(text, match.start(), match.start() + _LONGEST) or match
         at = match.end()
         value = _SAID.match(text, at) if _DIGIT.search(match[0]) is None else None
