@@ -1,13 +1,13 @@
-"""Tells which of two groups came first."""
+"""Defines the order of groups by age."""
 
 from promptgroup_contract.table import Group
 
 Age = tuple[bool, str]
-"""Key by which times are compared (RFC 3339 in UTC): unknown ones come last."""
+"""Sort key of a time (RFC 3339 in UTC): unknown times sort last."""
 
 
 def age_of(time: str) -> Age:
-    """Return the age of what has existed since a time; empty if that is unknown."""
+    """Return the sort key of an object that has existed since `time`, which is empty if it is unknown."""
     return (not time, time)
 
 
@@ -17,5 +17,5 @@ def full_name(group: Group) -> str:
 
 
 def by_age(group: Group) -> tuple[Age, str]:
-    """Return the key by which groups are ordered when they claim something: by time of creation, then by name."""
+    """Return the key by which groups are ordered when they claim names or prefixes: time of creation, then name."""
     return age_of(group.created), full_name(group)

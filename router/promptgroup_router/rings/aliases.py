@@ -1,17 +1,17 @@
 """Decides which model an alias stands for, in each namespace and for requests that name no namespace.
 
-A group's aliases are names of its model in its own namespace. There, what has a name itself comes first:
+A group's aliases are names of its model in its own namespace. There, a model or group of that name has precedence:
 
-| the name is also               | then it stands for                       |
+| the alias is also              | then it stands for                       |
 |--------------------------------|------------------------------------------|
 | a model of the namespace       | that model                               |
 | the name of a group there      | that group                               |
 | the full name of any group     | that group                               |
 | an alias of several models     | the model of the oldest group            |
 
-A request that names no namespace gets what the name stands for in the namespace that had it first, whether as a model,
-as a group or as an alias. The age of an alias is its own, not that of its group: a spec can be changed at any time, and
-a team could otherwise give an old group its neighbour's names. See docs/development/decisions/0073.
+In a request that names no namespace, the name has its meaning in the namespace that had it first, whether as a model, a
+group or an alias. The age of an alias is its own, not that of its group: a spec can be changed at any time, and a team
+could otherwise add the names of another team's groups to an old group. See docs/development/decisions/0073.
 """
 
 from collections.abc import Generator, Mapping, Sequence
@@ -29,7 +29,7 @@ class Meaning:
 
     model: str
     age: Age
-    """Since when the namespace has the alias."""
+    """Time since which the namespace has the alias."""
     group: str
     """`namespace/group` of the oldest group that has it."""
 
@@ -41,7 +41,7 @@ class AliasConflict:
     group: str
     alias: str
     keeper: str
-    """`namespace/group` that keeps the name."""
+    """`namespace/group` that owns the name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +49,9 @@ class Aliases:
     """The aliases of a table."""
 
     meanings: Mapping[str, Mapping[str, Meaning]]
-    """Alias → namespace → what it stands for there."""
+    """Alias → namespace → its meaning there."""
     first: Mapping[str, str]
-    """Alias → the namespace whose meaning holds for requests that name none; absent where something else has it."""
+    """Alias → the namespace whose meaning applies to requests that name none; absent if a group owns the name."""
     conflicts: tuple[AliasConflict, ...]
 
 
@@ -59,16 +59,16 @@ NO_ALIASES = Aliases({}, {}, ())
 
 
 def settle(groups: Sequence[Group], everywhere: NameKeepers) -> Aliases:
-    """Return what the aliases of groups stand for, at once: see `settle_steps`."""
+    """Return the meanings of groups' aliases in one call: see `settle_steps`."""
     return at_once(settle_steps(sorted(groups, key=by_age), everywhere))
 
 
 def settle_steps(oldest_first: Sequence[Group], everywhere: NameKeepers) -> Generator[None, None, Aliases]:
-    """Return what the aliases of groups stand for, in steps of a group or an alias.
+    """Return the meanings of groups' aliases, in steps of a group or an alias.
 
     Args:
         oldest_first: the groups of a table, by age.
-        everywhere: those of them that keep names other than aliases.
+        everywhere: the groups that own names other than aliases.
     """
     if not any(group.aliases for group in oldest_first):
         return NO_ALIASES

@@ -1,6 +1,7 @@
-"""Builds the index of a table from the one before it, in steps, so that others have their turn between them.
+"""Builds the index of a table from the previous one, in steps between which other tasks of the event loop can run.
 
-A table of ten thousand groups changes by a slot. What that slot does not concern is the same object in both indexes.
+A table of ten thousand groups often changes by one slot. Parts that do not depend on that slot are the same objects in
+both indexes.
 """
 
 from collections.abc import Generator, Mapping, Sequence
@@ -28,16 +29,16 @@ from promptgroup_router.rings.names import NameConflict, NameKeepers, keeper_ste
 
 
 def build_index(table: RoutingTable) -> RoutingIndex:
-    """Build the index of a table at once."""
+    """Build the index of a table in one call."""
     return at_once(index_steps(table))
 
 
 def index_steps(table: RoutingTable, before: RoutingIndex | None = None) -> Generator[None, None, RoutingIndex]:
-    """Build the index of a table in steps of a group or a slot, so that others have their turn between them.
+    """Build the index of a table in steps of a group or a slot, between which other tasks can run.
 
     Args:
         table: the table.
-        before: an index, of which the parts are taken that are the same in this one.
+        before: the previous index, whose unchanged parts are reused.
     """
     group_entries: Mapping[str, GroupEntry] = before.parts.labels if before is not None else {}
     named: dict[str, Group] = {}
@@ -102,7 +103,7 @@ def index_steps(table: RoutingTable, before: RoutingIndex | None = None) -> Gene
 def _sleeper_steps(
     groups: Sequence[GroupEntry], models: Mapping[str, ModelEntry]
 ) -> Generator[None, None, dict[str, Candidates]]:
-    """Return id → candidates that may have no member on purpose, looked for in steps of a group or a namespace."""
+    """Return id → candidates that may be scaled to zero on purpose, in steps of a group or a namespace."""
     sleepers: dict[str, Candidates] = {}
     for group in groups:
         if group.group.sleep is not None:
@@ -116,9 +117,9 @@ def _sleeper_steps(
 
 
 def unchanged_steps(table: RoutingTable, last: RoutingTable) -> Generator[None, None, RoutingTable]:
-    """Return a table that has the groups of the last one where they are equal, compared one in each step.
+    """Return the table with equal groups replaced by the objects of the last one, compared one in each step.
 
-    It is the last one itself where nothing differs.
+    If nothing differs, the last table itself is returned.
     """
     known = {full_name(group): group for group in last.groups}
     groups: list[Group] = []
@@ -126,13 +127,13 @@ def unchanged_steps(table: RoutingTable, last: RoutingTable) -> Generator[None, 
         had = known.get(full_name(group))
         groups.append(had if had is not None and (had is group or had == group) else group)
         yield
-    # groups that are the same objects are not compared again
+    # the comparison skips groups that are the same objects
     made = RoutingTable(tuple(groups), table.version)
     return last if made == last else made
 
 
 def replaced_steps(old: RoutingIndex, new: RoutingIndex) -> Generator[None, None, list[Candidates]]:
-    """Return the candidates of an index that a later one does not have any more, in steps of a group or a model."""
+    """Return the candidates of an index that a later one does not contain, in steps of a group or a model."""
     replaced: list[Candidates] = []
     for label, entry in old.parts.labels.items():
         if new.parts.labels.get(label) is not entry:
@@ -150,7 +151,7 @@ def replaced_steps(old: RoutingIndex, new: RoutingIndex) -> Generator[None, None
 
 
 class _Naming(NamedTuple):
-    """The groups by name, and what follows from names."""
+    """The groups by name, and the data derived from names."""
 
     names: Mapping[str, GroupEntry]
     oldest_first: tuple[str, ...]
@@ -167,14 +168,14 @@ def _naming_steps(
     some_left: bool,
     before: RoutingIndex | None,
 ) -> Generator[None, None, _Naming]:
-    """Return who has which name. It is as before unless a group came, left, or has another model, age or alias.
+    """Return the owners of names; reused unless a group was added, removed, or has another model, age or alias.
 
     Args:
-        groups: all of them.
+        groups: all groups.
         labels: `namespace/name` → group.
-        fresh: those that the index before does not have.
-        some_left: whether some of the index before have left.
-        before: the index before.
+        fresh: groups that the previous index does not contain.
+        some_left: True if groups of the previous index were removed.
+        before: the previous index.
     """
     if before is not None and not some_left:
         known = before.parts.labels
@@ -210,7 +211,7 @@ def _named_alike(group: Group, entry: GroupEntry | None) -> bool:
 def _grouped(
     labels: Mapping[str, GroupEntry], oldest_first: Sequence[str], desired: set[str] | None
 ) -> Generator[None, None, dict[str, list[GroupEntry]]]:
-    """Return model → its groups, the oldest first; of all models, or of those that are wanted."""
+    """Return model → its groups, the oldest first, for the models in `desired`, or for all if it is None."""
     by_model: dict[str, list[GroupEntry]] = {}
     for label in oldest_first:
         item = labels[label]
@@ -227,14 +228,14 @@ def _all_models(
     naming: _Naming,
     before: Parts | None,
 ) -> Generator[None, None, tuple[Mapping[str, ModelEntry], Mapping[str, tuple[ClaimConflict, ...]]]]:
-    """Return the models by name, and the claims that groups of each have in conflict: those that changed anew.
+    """Return the models by name, and the conflicting claims of each model's groups; unchanged ones are reused.
 
     Args:
         labels: `namespace/name` → group.
-        fresh: those that the index before does not have.
-        stale: those that this index does not have.
-        naming: who has which name; where that has changed, every model is looked at.
-        before: the parts of the index before.
+        fresh: groups that the previous index does not contain.
+        stale: groups that this index does not contain.
+        naming: the owners of names; if they have changed, every model is rebuilt.
+        before: the parts of the previous index.
     """
     models: dict[str, ModelEntry] = dict(before.models) if before is not None else {}
     conflicts = dict(before.conflicts) if before is not None else {}
@@ -250,7 +251,7 @@ def _all_models(
         models[model] = yield from model_steps(model, groups, naming.keepers, claim_conflicts, models.get(model))
         conflicts[model] = tuple(claim_conflicts)
         yield
-    ordered: dict[str, ModelEntry] = {}  # as the table has them, whatever came before
+    ordered: dict[str, ModelEntry] = {}  # in the order of the table
     for label in labels.values():
         ordered[label.group.model] = models[label.group.model]
         yield
@@ -263,7 +264,7 @@ _Members = dict[MemberId, Member]
 def _member_steps(
     fresh: Sequence[GroupEntry], stale: Sequence[GroupEntry], before: RoutingIndex | None
 ) -> Generator[None, None, tuple[_Members, _Members]]:
-    """Return the members that can be sent to by their ids, and those that finish what they have."""
+    """Return the ready members and the draining members, by id."""
     ready = dict(before.ready) if before is not None else {}
     draining = dict(before.draining) if before is not None else {}
     for item in stale:
@@ -288,13 +289,13 @@ def _member_steps(
 def _access_steps(
     groups: Sequence[GroupEntry],
 ) -> Generator[None, None, tuple[tuple[tuple[Access | None, str], ...], int]]:
-    """Return each access and namespace of groups once, and the most messages that a revision declares."""
+    """Return the distinct accesses and namespaces of groups, and the most messages that a revision declares."""
     accesses: dict[tuple[Access | None, str], None] = {}
     most = 0
     last: tuple[Access | None, str] | None = None
     for group in groups:
         access, namespace = group.group.access, group.group.namespace
-        # groups that follow each other mostly have the same, and to hash an access takes long
+        # consecutive groups mostly have the same access, and hashing one is slow
         if last is None or last[0] is not access or last[1] != namespace:
             last = access, namespace
             accesses[last] = None

@@ -1,18 +1,18 @@
 """Looks up declared prompts by the start of a request's text. Does no I/O and reads no clock.
 
 The declared texts of a model form one tree for each tool list, branching at the characters in which they differ
-(a PATRICIA tree: Morrison, 1968). A lookup follows one path: at a branch it looks at one character of the request, and
-at the end it compares the request with one declared text. The cost is that of one comparison, plus one step for each
-declared text that the request's own begins with or branches off from, however many texts are declared.
+(a PATRICIA tree: Morrison, 1968). A lookup follows one path: at a branch it reads one character of the request, and at
+the end it compares the request with one declared text. The cost is that of one comparison, plus one step for each
+declared text that the request begins with or branches off from, however many texts are declared.
 
-A text that has not been read is known by its length and hash alone. The request is hashed once, at most up to the
-longest of these lengths, and the hash is taken at each length.
+Of a declared text that has not been read, only the length and the hash are available. The request is hashed once, at
+most up to the longest of these lengths, and the hash is compared at each length.
 
-A prefix that has messages behind its system text is known by their number and its hash. It is longer than any prefix
-without messages that the same request begins with, since it has the request's whole system text.
+A prefix that has messages behind its system text is indexed by their number and its hash. It is longer than any prefix
+without messages that the same request begins with, since it contains the request's whole system text.
 
-An index is never changed. The next one shares with it what the claims that come and go do not touch: of the tree only
-the nodes on their paths are made anew (Driscoll, Sarnak, Sleator and Tarjan, 1989).
+An index is immutable. The next index shares all parts with it that added and removed claims do not affect: of a tree,
+only the nodes on their paths are copied (Driscoll, Sarnak, Sleator and Tarjan, 1989).
 """
 
 import heapq
@@ -24,12 +24,12 @@ from promptgroup_router.base.steps import at_once
 from promptgroup_router.rings.age import Age
 
 MOST_LENGTHS = 256
-"""Lengths of unread texts that a request is hashed at, 1 µs each. Of more, the longest ones are taken: the others match
-once their text has been read, which is within seconds."""
+"""Most lengths of unread texts at which a request is hashed, 1 µs each. If there are more, the longest are used: the
+others match once their text has been read, which is within seconds."""
 MOST_COUNTS = 16
-"""Different numbers of declared messages that a request is hashed at; of more, the greatest ones are taken."""
+"""Most numbers of declared messages at which a request is hashed; if there are more, the greatest are used."""
 LONGEST = 8
-"""Declared texts per tool list that `longest` returns: to look for the end of one in a request takes 2 µs."""
+"""Declared texts per tool list that `longest` returns: searching a request for the end of one takes 2 µs."""
 
 _T = TypeVar("_T")
 
@@ -45,22 +45,22 @@ class Claim(NamedTuple, Generic[_T]):
     system: str | None
     """The system text, once it has been read."""
     tools: str
-    """The tools in canonical form; empty for none, and while the prompt has not been read."""
+    """The tools in canonical form; empty without tools, and while the prompt has not been read."""
     messages: int = 0
     """Number of messages behind the system text that belong to the prefix."""
     age: tuple[Age, str] = ((True, ""), "")
-    """The order in which groups claim prefixes; the oldest has the least."""
+    """Sort key for the order in which groups claim prefixes; the oldest group has the least."""
 
 
 class Alike(NamedTuple, Generic[_T]):
-    """A declared prefix, and how much of it a request's text begins with."""
+    """A declared prefix, and the number of its characters that a request's text begins with."""
 
     claim: Claim[_T]
     characters: int
 
 
 class _Claimants(Generic[_T]):
-    """The claims on one prefix, one of each namespace."""
+    """The claims on one prefix, one per namespace."""
 
     __slots__ = ("by_namespace", "oldest", "owner")
 
@@ -71,7 +71,7 @@ class _Claimants(Generic[_T]):
         """The build that may change it."""
 
     def put(self, claim: Claim[_T], owner: object) -> "_Claimants[_T]":
-        """Return the claimants with this claim of its namespace."""
+        """Return the claimants with this claim for its namespace."""
         known = self.by_namespace.get(claim.namespace)
         if self.owner is not owner:
             return _Claimants({**self.by_namespace, claim.namespace: claim}, owner)
@@ -83,7 +83,7 @@ class _Claimants(Generic[_T]):
         return self
 
     def without(self, claim: Claim[_T], owner: object) -> "_Claimants[_T] | None":
-        """Return the claimants without this claim; None if no other is left."""
+        """Return the claimants without this claim; None if none is left."""
         if self.by_namespace.get(claim.namespace) is not claim:
             return self
         left = {namespace: item for namespace, item in self.by_namespace.items() if item is not claim}
@@ -105,13 +105,13 @@ class _Node(Generic[_T]):
 
     def __init__(self, depth: int, text: str, owner: object) -> None:
         self.depth = depth
-        """Characters that all texts below have in common."""
+        """Number of characters that all texts below have in common."""
         self.text = text
-        """One of the texts below; the one that ends here if one does."""
+        """One of the texts below; the text that ends here, if there is one."""
         self.claimants: _Claimants[_T] | None = None
         """The claims on the text that ends here."""
         self.children: dict[str, _Node[_T]] = {}
-        """First character that differs → the texts that have it."""
+        """First character that differs → node of the texts with it."""
         self.shortest: Claim[_T] | None = None
         """The shortest of the texts below."""
         self.owner = owner
@@ -126,7 +126,7 @@ class _Node(Generic[_T]):
         return made
 
     def renew(self) -> None:
-        """Find the text and the shortest one again, after something below has changed."""
+        """Recompute `text` and `shortest` after a change below."""
         below = [child.shortest for child in self.children.values() if child.shortest is not None]
         if self.claimants is not None:
             below.append(self.claimants.oldest)
@@ -136,7 +136,7 @@ class _Node(Generic[_T]):
 
 
 _Hashed = dict[int, dict[Fingerprint, _Claimants[_T]]]
-"""Length of a text, or number of messages → hash → the claims on the prefix that has it."""
+"""Length of a text, or number of messages → hash → the claims on the prefix with that hash."""
 _Key = tuple[str, Fingerprint]
 """Namespace and fingerprint."""
 
@@ -144,29 +144,29 @@ _Key = tuple[str, Fingerprint]
 class Claims(Generic[_T]):
     """The declared prefixes of a model.
 
-    Several namespaces may claim one prefix, each for its own requests; within a namespace the first claim counts.
+    Several namespaces may claim one prefix, each for its own requests; within a namespace the first claim is used.
     """
 
     def __init__(self, claims: Iterable[Claim[_T]]) -> None:
-        """Index the claims at once, each prefix for the first of its namespace: see `renewed`."""
+        """Index all claims in one call, each prefix for the first claim of its namespace: see `renewed`."""
         self.declared: dict[_Key, Claim[_T]] = {}
         """Namespace and fingerprint → claim."""
         self._trees: dict[str, _Node[_T]] = {}
-        """Tools → tree of the texts that come with them."""
+        """Tools → tree of the texts declared with them."""
         self._longest: dict[str, tuple[Claim[_T], ...]] = {}
         self._unread: _Hashed[_T] = {}
         self._with_messages: _Hashed[_T] = {}
         self._lengths: list[int] = []
         self._counts: list[int] = []
         self._own: set[int] = set()
-        """Lengths, and numbers of messages below 0, whose hashes no other index has too."""
+        """Lengths, and negated numbers of messages, whose dict of hashes is not shared with another index."""
         desired: dict[_Key, Claim[_T]] = {}
         for claim in claims:
             desired.setdefault((claim.namespace, claim.fingerprint), claim)
         at_once(self._change(desired, {}, object()))
 
     def renewed(self, desired: dict[_Key, Claim[_T]]) -> "Generator[None, None, Claims[_T]]":
-        """Return the index of these claims, made in steps of one that comes or goes; this one if none does."""
+        """Return the index of these claims, built in steps of one added or removed claim; this one if none changes."""
         if len(desired) == len(self.declared):
             same = True
             for key, claim in desired.items():
@@ -189,10 +189,10 @@ class Claims(Generic[_T]):
         Args:
             tools: the request's tools in canonical form.
             text: its system text.
-            namespace: the namespace of the request. If it is empty, it is that of the oldest claim that the request
-                matches: a younger claim of another namespace takes no requests from an older one.
-            first_messages: returns as many of the request's first messages in canonical form, None if they cannot
-                be declared.
+            namespace: the namespace of the request. If it is empty, that of the oldest matching claim is used: a
+                younger claim of another namespace takes no requests from an older one.
+            first_messages: returns the given number of the request's first messages in canonical form, None if they
+                cannot be declared.
 
         Returns:
             The longest match in that namespace.
@@ -212,9 +212,9 @@ class Claims(Generic[_T]):
         return None
 
     def alike(self, tools: str, text: str) -> Iterator[Alike[_T]]:
-        """Yield declared prefixes that begin like a text, those that have more in common with it first.
+        """Yield declared prefixes that begin like a text, those with the longest common beginning first.
 
-        Of several that have as much in common the shortest is yielded. All have the same tools, and have been read.
+        Of several with an equally long one, the shortest prefix is yielded. All have the same tools, and were read.
         """
         root = self._trees.get(tools)
         if root is None:
@@ -224,7 +224,7 @@ class Claims(Generic[_T]):
         before: Claim[_T] | None = None
         for number in range(len(path) - 1, -1, -1):
             node = path[number]
-            # below a node deeper than the first difference, no text has more in common than those of the node above it
+            # below a node deeper than the first difference, no common beginning is longer than at the node above
             if number and path[number - 1].depth >= shared:
                 continue
             claim = node.shortest
@@ -242,7 +242,7 @@ class Claims(Generic[_T]):
         path: list[_Node[_T]] = []
         if root is not None:
             path = [node for node in reversed(_path(root, text)) if node.claimants is not None]
-            # nearly always the text begins with the longest of them, and so with all
+            # usually the text begins with the longest of them, and therefore with all
             if path and not text.startswith(path[0].text):
                 shared = common_length(path[0].text, text)
                 path = [node for node in path if node.depth <= shared]
@@ -259,7 +259,7 @@ class Claims(Generic[_T]):
     def _matches_with_messages(
         self, tools: str, text: str, first_messages: Callable[[int], str | None]
     ) -> "list[_Claimants[_T]]":
-        """Return the claims on prefixes that have messages and that a request begins with, the longest first."""
+        """Return the claims on prefixes with messages that a request begins with, the longest first."""
         starts = [(count, start) for count in self._counts if (start := first_messages(count)) is not None]
         if not starts:
             return []
@@ -270,12 +270,12 @@ class Claims(Generic[_T]):
         )
         return [claimants for claimants in result if claimants is not None]
 
-    # --- Claims that come and go ------------------------------------------------------------------------------------
+    # --- Added and removed claims -----------------------------------------------------------------------------------
 
     def _change(
         self, desired: dict[_Key, Claim[_T]], known: dict[_Key, Claim[_T]], owner: object
     ) -> Generator[None, None, None]:
-        """Make this index, which has what is known, that of what is wanted."""
+        """Turn this index, which contains the claims `known`, into that of the claims `desired`."""
         touched: set[str] = set()
         for key, claim in known.items():
             now = desired.get(key)
@@ -299,7 +299,7 @@ class Claims(Generic[_T]):
         self._counts = sorted(self._with_messages, reverse=True)[:MOST_COUNTS]
 
     def _note(self, touched: set[str], claim: Claim[_T]) -> None:
-        """Note the tools whose longest texts may be others with, or without, this one."""
+        """Record the tools of a claim if adding or removing it may change their longest texts."""
         if claim.messages or claim.system is None:
             return
         known = self._longest.get(claim.tools, ())
@@ -348,7 +348,7 @@ class Claims(Generic[_T]):
         at = path[-1]
         if at.claimants is not None:
             at.claimants = at.claimants.without(claim, owner)
-        # a node at which no text ends and none branches off is in the way
+        # remove nodes at which no text ends and none branches off
         while len(path) > 1 and at.claimants is None and len(at.children) < 2:
             path.pop()
             above = path[-1]
@@ -363,7 +363,7 @@ class Claims(Generic[_T]):
         _renew(path, text)
 
     def _owned(self, tools: str, path: "list[_Node[_T]]", owner: object) -> "list[_Node[_T]]":
-        """Return the nodes of a path from the root as those that the build may change, put in their places."""
+        """Return the nodes of a path from the root, replaced in the tree by copies that the build may change."""
         made: list[_Node[_T]] = []
         for node in path:
             mine = node.owned(owner)
@@ -376,7 +376,7 @@ class Claims(Generic[_T]):
         return made
 
     def _hashed(self, claim: Claim[_T]) -> "dict[Fingerprint, _Claimants[_T]] | None":
-        """Return the claims among which this one is known by its hash alone; None if its text has been read."""
+        """Return the claims among which this one is indexed by its hash; None if it is in a tree, by its text."""
         if not claim.messages and claim.system is not None:
             return None
         by_hash = self._with_messages if claim.messages else self._unread
@@ -389,12 +389,12 @@ class Claims(Generic[_T]):
 
 
 def _place(claim: Claim[_T]) -> tuple[int, str | None, str, int]:
-    """Return what says where a claim is in the index, beside its fingerprint."""
+    """Return the values that, with the fingerprint, determine the position of a claim in the index."""
     return claim.messages, claim.system, claim.tools, claim.system_bytes
 
 
 def _renew(path: list[_Node[_T]], text: str) -> None:
-    """Renew the nodes of a path from its end, as far as anything changes; `text` is the one that came or left."""
+    """Recompute the nodes of a path from its end, as far as they change; `text` is the one added or removed."""
     for node in reversed(path):
         before = node.shortest
         node.renew()
@@ -403,7 +403,7 @@ def _renew(path: list[_Node[_T]], text: str) -> None:
 
 
 def _longest(root: _Node[_T] | None) -> Generator[None, None, tuple[Claim[_T], ...]]:
-    """Return the longest texts of a tree, in steps of a text."""
+    """Return the claims on the longest texts of a tree, in steps of a node."""
     result: list[tuple[int, int, Claim[_T]]] = []
     left = [root] if root is not None else []
     number = 0
@@ -422,7 +422,7 @@ def _longest(root: _Node[_T] | None) -> Generator[None, None, tuple[Claim[_T], .
 
 
 def _path(root: _Node[_T], text: str) -> list[_Node[_T]]:
-    """Return the nodes that a text leads to. Only the characters at the branches are compared."""
+    """Return the nodes on the path of a text. Only the characters at the branches are compared."""
     node, path, length = root, [root], len(text)
     while node.depth < length:
         child = node.children.get(text[node.depth])
@@ -436,7 +436,7 @@ def _path(root: _Node[_T], text: str) -> list[_Node[_T]]:
 def common_length(one: str, other: str) -> int:
     """Return the number of characters that both texts begin with.
 
-    Compares windows that double until one holds a difference, and halves that one.
+    Compares windows of doubling size until one contains a difference, and bisects that one.
     """
     low, high, most = 0, 64, min(len(one), len(other))
     while high < most and one[low:high] == other[low:high]:

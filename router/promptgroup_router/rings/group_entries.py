@@ -1,6 +1,6 @@
-"""Makes the entries of groups: members, whom they borrow from, the order in which keys prefer them.
+"""Builds the entries of groups: their members, the members that they borrow, and their rings.
 
-What a group had before is taken where it is the same, so that whoever borrows a member need not be made again.
+Unchanged parts of the previous entry are reused, so that entries of groups that borrow a member need no rebuild.
 """
 
 from collections.abc import Collection, Generator, Mapping, Sequence
@@ -26,11 +26,11 @@ from promptgroup_router.rings.index import (
 from promptgroup_router.rings.ring import NO_SLOTS, ring_of
 
 Own = list[tuple[tuple[Member, ...], tuple[Member, ...]]]
-"""For each revision of a group its members that are ready, and those that drain."""
+"""For each revision of a group, its ready members and its draining ones."""
 
 
 def own_steps(group: Group, label: str, entry: GroupEntry | None) -> Generator[None, None, Own]:
-    """Return the members of a group, made one in each step; those that it had before are the same objects."""
+    """Return the members of a group, built one in each step; unchanged members are the same objects as before."""
     members: dict[MemberId, Member] = {}
     for revision_entry in entry.revisions if entry is not None else ():
         for had in (*revision_entry.candidates.ready, *revision_entry.candidates.draining):
@@ -72,11 +72,11 @@ def _lending_key(group: Group, revision: Revision) -> LendingKey | None:
 def lender_steps(
     before: Mapping[LendingKey, Lenders], stale: Sequence[GroupEntry], changed: Sequence[tuple[Group, Own]]
 ) -> Generator[None, None, tuple[Mapping[LendingKey, Lenders], Collection[LendingKey | None]]]:
-    """Return the lenders of a table, and the keys under which they are others than before.
+    """Return the lenders of a table, and the keys under which they have changed.
 
     Args:
-        before: those of the table before.
-        stale: its groups that are gone or have changed.
+        before: the lenders of the previous table.
+        stale: its groups that were removed or have changed.
         changed: groups that are new or have changed, with their members.
     """
     gone: dict[LendingKey, dict[MemberId, Member]] = {}
@@ -115,13 +115,13 @@ def group_entry(
     entry: GroupEntry | None,
     lenders: Mapping[LendingKey, Lenders],
 ) -> GroupEntry:
-    """Return the entry of a group; the one that it had if it has the same members and borrows the same.
+    """Return the entry of a group; its previous one if its own and its borrowed members are unchanged.
 
     Args:
         group: the group.
         label: `namespace/name`.
         own: the members of its revisions; None if the group has not changed.
-        entry: the entry that it had, if any.
+        entry: its previous entry, if any.
         lenders: the members that lend.
     """
     had = entry.revisions if entry is not None else ()
@@ -144,10 +144,10 @@ def group_entry(
                 if other != number and item.lends and keys[other] == key
                 for member in own[other][0]
             )
-            # one that has no replica on purpose is not served by those of others, where its prompt is cold
+            # a group scaled to zero on purpose borrows no replicas, on which its prompt would be cold
             if key in lenders and (ready or group.sleep is None):
                 lent = lenders[key].lent(label, revision)
-        # while a release is under way the group's own other revisions come last: see Candidates.last_resort
+        # during a release the group's other revisions are the last resort: see Candidates.last_resort
         if not ready and not lent:
             lent, siblings = siblings, ()
         if entry is not None:
@@ -174,7 +174,7 @@ def group_entry(
 
 
 def _preamble(group: Group, revision: Revision, had: Sequence[RevisionEntry]) -> Preamble | None:
-    """Return how a revision's prompt is sent, None until the text is known; made once, since prompts are long."""
+    """Return a revision's prompt as it is sent, None until its text is read; built once, since prompts are long."""
     prompt = revision.prompt
     if prompt is None:
         return None
@@ -198,7 +198,7 @@ def _revision_candidates(
         id=f"{label}/{revision.fingerprint}",
         policy=group.policy,
         load_factor_percent=group.load_factor_percent,
-        # every slot, whatever its state: the keys of an absent one go to the next and come back with it
+        # every slot, whatever its state: the keys of an absent slot map to the next one until it returns
         ring=ring_of(frozenset(places_of(revision))),
         ready=ready,
         lent=lent,

@@ -1,6 +1,6 @@
 """The ids by which a router keeps records: of a member, of its hash, and of a Tier-1 prefix.
 
-Each has a type of its own, because all of them are texts or numbers of 64 bits that stand side by side in one record.
+Each has a type of its own, because all of them are strings or numbers of 64 bits that occur side by side in one record.
 """
 
 from typing import Final, NamedTuple, NewType
@@ -10,13 +10,13 @@ import xxhash
 from promptgroup_contract.fingerprint import Fingerprint, ShortFingerprint, short
 
 MemberId = NewType("MemberId", str)
-"""`namespace/group/fingerprint/slot`, and `.rank` behind it for an engine with data-parallel ranks: the key of load
+"""`namespace/group/fingerprint/slot`, followed by `.rank` for an engine with data-parallel ranks: the key of load
 records, which outlives pods and tables."""
 NO_MEMBER: Final = MemberId("")
 MemberHash = NewType("MemberHash", int)
 """Hash of a member's id (64 bits), by which peers and the ids of responses name the member."""
 PrefixKey = NewType("PrefixKey", int)
-"""Names a Tier-1 prefix (64 bits): the hash of its fingerprint, or of an undeclared prompt's start."""
+"""Identifies a Tier-1 prefix (64 bits): the hash of its fingerprint, or of an undeclared prompt's start."""
 
 
 class MemberParts(NamedTuple):
@@ -46,7 +46,7 @@ def place_name(slot: int, rank: int | None) -> str:
 
 
 def ring_place(slot: int, rank: int | None) -> int:
-    """Return the number of a place on the ring. The first rank has that of its slot, so ranks that come move few."""
+    """Return the number of a ring position. The first rank has that of its slot, so added ranks move few keys."""
     return slot if rank is None else rank << 32 | slot
 
 
@@ -56,7 +56,7 @@ def member_id(group: str, fingerprint: Fingerprint, slot: int, rank: int | None 
 
 
 def member_parts(member: MemberId) -> MemberParts:
-    """Return the parts of an id, also of a member that is gone."""
+    """Return the parts of an id, even if the table does not contain the member any more."""
     group, fingerprint, place = member.rsplit("/", 2)
     slot, _, rank = place.partition(".")
     return MemberParts(group, Fingerprint(fingerprint), int(slot), int(rank) if rank else None)

@@ -1,10 +1,10 @@
 """Indexes a routing table: names and models, rings, and prompts in the form in which they are sent.
 
-An index is immutable and replaced by one assignment. A request keeps the index that it began with; only the members
-that it may be sent to are those of the table in use (`renewal`).
+An index is immutable and replaced by one assignment. A request uses the index that it began with until its end; only
+its eligible members are those of the table in use (`renewal`).
 
-An index is made from the one before it: what a change of the table does not concern is the same object in both. A group
-is the same where its `Group` is the same object, so whoever reads tables keeps the objects of groups that are equal.
+An index is built from the previous one: parts that a change of the table does not affect are the same objects in both.
+A group counts as unchanged if its `Group` is the same object, so readers of tables reuse the objects of equal groups.
 """
 
 from bisect import bisect_left, insort
@@ -39,24 +39,24 @@ from promptgroup_router.rings.names import NameConflict, NameKeepers
 from promptgroup_router.rings.ring import Ring, preference
 
 LENDERS = 64
-"""Most members of other groups that take the overflow of one revision. Where more could, each revision has its own
-choice of them, so that neither memory nor the cost of a request grows with the number of groups that share."""
+"""Most members of other groups that serve the overflow of one revision. If there are more, each revision uses its own
+selection of them, so that neither memory nor the cost of a request grows with the number of groups in the pool."""
 
 
 LendingKey = tuple[str, str, str, Access | None, CallerRules]
-"""Namespace, model, engine settings, access and rules for callers. Replicas that are equal in these take each other's
-requests: a caller who may not use a group gets none of its replicas by the overflow of another one, and an engine gets
-nothing that its own group's rules keep from it."""
+"""Namespace, model, engine settings, access and rules for callers. Groups that are equal in these lend each other
+replicas: a caller without access to a group does not reach its replicas by the overflow of another one, and an engine
+gets no request that its own group's rules forbid."""
 
 
 class Validity:
-    """The mark of candidates, and of all copies of them, that a later table has replaced."""
+    """A flag, shared by candidates and all copies of them, that is set when a later table replaces them."""
 
     __slots__ = ("ended",)
 
     def __init__(self) -> None:
         self.ended = False
-        """True once a table has others in their place."""
+        """True once a later table has replaced the candidates."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,13 +71,13 @@ class Member:
     address: str
     incarnation: str
     credential: str = ""
-    """Secret and key (`name/key`) of what its engine asks for; the Secret is in the group's namespace."""
+    """Secret and key (`name/key`) of the credential for its engine; the Secret is in the group's namespace."""
     tls: EngineTls | None = None
-    """The rule by which its engine is verified; None where it serves plain HTTP."""
+    """The rule by which its engine's certificate is verified; None if it serves plain HTTP."""
     rank: int | None = None
     """Data-parallel rank, which has a KV cache of its own; None for an engine that has none."""
     slot_id: MemberId = field(init=False, compare=False)
-    """The id without the rank: the key of health records, since the ranks of an engine die together."""
+    """The id without the rank: the key of health records, since the ranks of an engine fail together."""
     label: str = field(init=False, compare=False)
     """The id with a short fingerprint, for clients and logs."""
 
@@ -90,7 +90,7 @@ class Member:
 
     @property
     def place(self) -> int:
-        """Its number on the ring."""
+        """Its position on the ring."""
         return ring_place(self.slot, self.rank)
 
 
@@ -106,31 +106,31 @@ class Candidates:
     ready: tuple[Member, ...]
     """The members that are warm for the prompt; without a declared prompt, all of the model."""
     lent: tuple[Member, ...] = ()
-    """Members of other revisions that take overflow."""
+    """Members of other revisions that serve overflow."""
     last_resort: "Candidates | None" = None
-    """The lending members of the group's other revisions, for requests that no other member has room for. A new
-    revision is judged by its own replicas, and its requests would find their prefix cold on these."""
+    """The lending members of the group's other revisions, for requests that no other member has capacity for. A new
+    revision is judged by its own replicas, and the prefix of its requests would be cold on these."""
     time_limits: TimeLimits = NO_TIME_LIMITS
     responses: ResponseCaching | None = None
-    """Rules by which answers are kept; None if they are not."""
+    """Rules by which answers are cached; None if they are not."""
     settings: str = ""
     """Digest of the engine settings; empty while they are unknown, or differ between replicas."""
     max_resumes: int = 0
-    """Most times that one answer goes on on another member."""
+    """Most times that one answer is resumed on another member."""
     unranked: frozenset[str] = frozenset()
-    """APIs for which engines with data-parallel ranks choose the rank themselves; empty where none has any."""
+    """APIs for which engines with data-parallel ranks choose the rank themselves; empty if no engine has ranks."""
     draining: tuple[Member, ...] = ()
-    """Members that finish what they have: only what continues a response that they hold goes there."""
+    """Draining members: they get only requests that continue a response which they store."""
     rules: CallerRules = NO_RULES
-    """The rules for those who send the requests."""
+    """The rules for the callers of the requests."""
     access: Access | None = None
-    """The access of those who send them, which says if engines get their credentials; None for the default."""
+    """The access of the callers, which says if engines get their credentials; None for the default."""
     sleep: Sleep | None = None
-    """The treatment of requests while there is no member on purpose; None where that is not meant to be."""
+    """The treatment of requests while the group is scaled to zero on purpose; None if it never is."""
     sleeper: str = ""
-    """Label of the group that has a replica again when requests ask for it; empty where there is no `sleep`."""
+    """Label of the group that is scaled up again when requests arrive; empty without `sleep`."""
     validity: Validity = field(default_factory=Validity, compare=False, repr=False)
-    """Says if a later table has other members, or the same at other addresses."""
+    """Shows if a later table has other members, or the same members at other addresses."""
     members: tuple[Member, ...] = field(init=False, compare=False, repr=False)
     """`ready`, followed by `lent`."""
     by_id: dict[MemberId, Member] = field(init=False, compare=False, repr=False)
@@ -144,14 +144,14 @@ class Candidates:
         set_(self, "by_id", {member.id: member for member in self.members})
         on_ring = bool(self.ring)
         set_(self, "_by_slot", {member.place: member for member in self.ready} if on_ring else {})
-        # by id, because slots of several revisions share numbers; a replica that comes or goes moves only its own keys
+        # by id, because slots of several revisions share numbers; adding or removing a replica moves only its own keys
         rest = self.lent if on_ring else self.members
         set_(self, "_without_ring", (rest, tuple(member.id.encode() for member in rest)))
 
     def within(self, addresses: Collection[str]) -> "Candidates":
-        """Return the same candidates without the members at other addresses, `host:port` or `host` each.
+        """Return the same candidates without the members at other addresses, which are given as `host:port` or `host`.
 
-        The ring stays whole, so that a session whose home is among them goes there.
+        The ring is unchanged, so that a session whose home is among the addresses is sent there.
         """
         ready, lent, draining = (
             tuple(
@@ -190,9 +190,9 @@ class RevisionEntry:
     prefix: PrefixKey
     candidates: Candidates
     preamble: Preamble | None = field(compare=False)
-    """None until the text is known."""
+    """None until the text has been read."""
     short: ShortFingerprint
-    """The fingerprint in the form that people and metrics use."""
+    """The fingerprint in the form that users see and metrics use."""
     lending: "LendingKey | None" = field(compare=False)
     """The key under which it lends and borrows replicas; None if it does neither."""
 
@@ -213,16 +213,16 @@ class TenantEntry:
 
     namespace: str
     model: str
-    """The name of the model, as its engines know it."""
+    """The name under which the engines serve the model."""
     claims: Claims[RevisionEntry] = field(compare=False)
     """The declared prefixes."""
     by_access: tuple[tuple[Access | None, Candidates], ...]
-    """An access → the replicas that serve requests of those whom it lets in and which match no declared prefix. The
-    access of the oldest group comes first."""
+    """An access → the replicas that serve its callers' requests without a declared prefix. The access of the oldest
+    group comes first."""
 
     @property
     def candidates(self) -> Candidates:
-        """The replicas for those whom the first access lets in."""
+        """The replicas for the callers that the first access admits."""
         return self.by_access[0][1]
 
 
@@ -230,18 +230,18 @@ class TenantEntry:
 class ModelEntry:
     """The groups and replicas behind the name of a model, or behind an alias.
 
-    What one namespace serves is kept apart from the others. A name may stand for a model in one namespace, and be an
-    alias of another model in the next.
+    Each namespace has an entry of its own. A name may be a model in one namespace, and an alias of another model in the
+    next.
     """
 
     tenants: Mapping[str, TenantEntry]
-    """Namespace → its part, in the order in which the namespaces first had a group of the model; those where the name
-    is an alias follow."""
+    """Namespace → its entry, in the order in which the namespaces first had a group of the model, followed by those in
+    which the name is an alias."""
     claims: Claims[RevisionEntry] = field(compare=False)
-    """The declared prefixes that requests which name no namespace may belong to."""
+    """The declared prefixes that apply to requests which name no namespace."""
     first: TenantEntry | None
-    """The namespace of requests that name none and match no declared prefix; None where something else keeps the name,
-    so that such requests do not reach it."""
+    """The entry for requests that name no namespace and match no declared prefix; None if another group owns the name,
+    so that such requests do not reach this model."""
     everybodys: Claims[RevisionEntry] = field(compare=False)
     """The declared prefixes of all namespaces."""
 
@@ -256,7 +256,7 @@ class ClaimConflict:
 
 
 class Lenders:
-    """The members that take each other's overflow, in the order of their hashes. It is not changed once it is made."""
+    """The members that serve each other's overflow, in the order of their hashes. It is immutable once it is built."""
 
     __slots__ = ("_ring",)
 
@@ -264,7 +264,7 @@ class Lenders:
         self._ring = list(ring)
 
     def changed(self, gone: Sequence[Member], come: Sequence[Member]) -> "Generator[None, None, Lenders]":
-        """Return the lenders without some members and with others, made in steps of one."""
+        """Return the lenders without the members `gone` and with the members `come`, in steps of one."""
         made = Lenders(self._ring)
         for member in gone:
             del made._ring[bisect_left(made._ring, (hash_of(member.id), member.id))]
@@ -280,8 +280,8 @@ class Lenders:
     def lent(self, label: str, revision: Revision) -> tuple[Member, ...]:
         """Return the members that a revision borrows, none of its own group; at most LENDERS.
 
-        Of more it gets those behind its own hash, so that neighbours belong to different groups, and a member that
-        comes or goes concerns few revisions.
+        If there are more, it borrows those that follow its own hash, so that neighbours belong to different groups,
+        and an added or removed member affects few revisions.
         """
         ring = self._ring
         start = bisect_left(ring, (hash_of(f"{label}/{revision.fingerprint}"), "")) if len(ring) > LENDERS else 0
@@ -297,7 +297,7 @@ class Lenders:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """Parts that an index hands on to the next one."""
+    """Parts of an index that are reused to build the next one."""
 
     labels: Mapping[str, GroupEntry]
     """`namespace/name` → group."""
@@ -307,9 +307,9 @@ class Parts:
     keepers: NameKeepers
     aliases: Aliases
     models: Mapping[str, ModelEntry]
-    """Name of a model → its groups and replicas, without what is an alias."""
+    """Name of a model → its groups and replicas, without aliases."""
     conflicts: Mapping[str, tuple[ClaimConflict, ...]]
-    """Name of a model → the prefixes that its groups claim and older ones have."""
+    """Name of a model → the prefixes that its groups declare and older groups have claimed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,27 +321,27 @@ class RoutingIndex:
     names: Mapping[str, GroupEntry]
     """`namespace/name` → group, and `name` → the oldest group that has the name."""
     models: Mapping[str, ModelEntry]
-    """Name of a model, or alias → what it stands for."""
+    """Name of a model, or alias → its entry."""
     accesses: tuple[tuple[Access | None, str], ...]
-    """Each access and namespace that a group has, once."""
+    """The distinct accesses and namespaces of groups."""
     ready: Mapping[MemberId, Member]
-    """Id → member, for all that can be sent to."""
+    """Id → member, for all ready members."""
     draining: Mapping[MemberId, Member]
-    """The same for those that finish what they have."""
+    """The same for draining members."""
     conflicts: tuple[ClaimConflict, ...]
     most_messages: int
     """Most messages that a revision declares."""
     aliases: Mapping[str, TenantEntry]
-    """Alias → what it stands for in requests that name no namespace."""
+    """Alias → its entry for requests that name no namespace."""
     alias_conflicts: tuple[AliasConflict, ...]
     name_conflicts: tuple[NameConflict, ...]
     sleepers: Mapping[str, Candidates]
-    """Id → candidates that may have no member on purpose."""
+    """Id → candidates that may be scaled to zero on purpose."""
     parts: Parts = field(compare=False, repr=False)
-    """The parts from which the next index is made."""
+    """The parts from which the next index is built."""
 
     def rules_of_replicas(self, group: Group) -> CallerRules:
-        """Return the rules for what a group's replicas hold, which may be of requests that no group declares."""
+        """Return the rules for the cache of a group's replicas, which may also hold prompts that no group declares."""
         if group.sharing is Sharing.DEDICATED:
             return group.callers
         pools = self.models[group.model].tenants[group.namespace].by_access
@@ -349,7 +349,7 @@ class RoutingIndex:
         return replace(group.callers, cached_tokens=strictest((group.callers, undeclared)))
 
     def prefill_rates(self) -> dict[str, int]:
-        """Return model → prompt tokens that a replica of it computes a second, at least; only what was measured."""
+        """Return model → the highest measured prefill rate of its revisions, in tokens per second."""
         rates: dict[str, int] = {}
         for group in self.groups:
             measured = max((revision.revision.engine.prefill_rate for revision in group.revisions), default=0)
@@ -361,7 +361,7 @@ class RoutingIndex:
 def preferred(candidates: Candidates, key: int, allowed: Sequence[Member]) -> Iterator[Member]:
     """Yield the allowed members in the order that a key prefers.
 
-    Members of other revisions come last: one of them is home only if no member of the revision itself is left.
+    Members of other revisions are last: one of them is home only if no member of the revision itself is allowed.
     """
     if len(allowed) == len(candidates.members):
         yield from candidates.order(key)
@@ -373,25 +373,25 @@ def preferred(candidates: Candidates, key: int, allowed: Sequence[Member]) -> It
 
 
 def strictest(rules: Iterable[CallerRules]) -> CachedTokens:
-    """Return the least that any of the rules tells of cached tokens."""
+    """Return the strictest of the rules on reporting cached tokens."""
     return max((rule.cached_tokens for rule in rules), key=list(CachedTokens).index)
 
 
 def ranks_of(slot: Slot) -> Sequence[int | None]:
-    """Return the ranks of a slot's engine; None alone where it has one cache."""
+    """Return the ranks of a slot's engine; only None if it has one cache."""
     return range(slot.ranks) if slot.ranks > 1 else (None,)
 
 
 def places_of(revision: Revision) -> dict[int, Slot]:
-    """Return place on the ring → its slot, for every slot whatever its state, and each of its ranks."""
+    """Return ring position → slot, for every slot whatever its state, and each of its ranks."""
     return {ring_place(slot.index, rank): slot for slot in revision.slots for rank in ranks_of(slot)}
 
 
 def hash_of(text: str) -> int:
-    """Return the hash (64 bits) by which members and revisions have an order that has nothing to do with names."""
+    """Return the hash (64 bits) that orders members and revisions independently of their names."""
     return xxhash.xxh3_64_intdigest(text.encode())
 
 
 def entry_age(entry: GroupEntry | RevisionEntry) -> tuple[Age, str]:
-    """Return the key by which groups are ordered when they claim something."""
+    """Return the key by which groups are ordered when they claim names or prefixes."""
     return by_age(entry.group)

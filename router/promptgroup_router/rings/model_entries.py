@@ -1,6 +1,6 @@
-"""Makes what stands behind the name of a model, or behind an alias: declared prefixes, and the replicas for all else.
+"""Builds the entry of a model or an alias: its declared prefixes, and the replicas for all other requests.
 
-What a model had before is taken where it is the same.
+Parts of the previous entry that are unchanged are reused.
 """
 
 from collections.abc import Generator, Iterable, Mapping, Sequence
@@ -39,13 +39,13 @@ def model_steps(
     conflicts: list[ClaimConflict],
     last: ModelEntry | None,
 ) -> Generator[None, None, ModelEntry]:
-    """Return a model, made in steps of a group.
+    """Return the entry of a model, built in steps of a group.
 
     Args:
         model: its name.
-        groups: those that serve it, the oldest first.
-        keepers: the groups that keep names.
-        conflicts: gets the prefixes that a group claims and an older one has.
+        groups: the groups that serve it, the oldest first.
+        keepers: the groups that own names.
+        conflicts: list to which the prefixes are added that a group declares and an older one has claimed.
         last: the model in the index before.
     """
     nothing: Claims[RevisionEntry] = Claims(())
@@ -96,9 +96,9 @@ def alias_steps(
     by_model: Mapping[str, Sequence[GroupEntry]],
     before: RoutingIndex | None,
 ) -> Generator[None, None, ModelEntry]:
-    """Return what an alias stands for, besides the model of that name in other namespaces if there is one.
+    """Return the entry of an alias, which includes the model of that name in other namespaces if there is one.
 
-    Its parts are those of the models themselves: sessions, limits and kept answers are the same under each name.
+    Its parts are those of the models themselves: sessions, limits and cached answers are the same under each name.
     """
     yield
     nothing: Claims[RevisionEntry] = Claims(())
@@ -112,7 +112,7 @@ def alias_steps(
     first = tenants[namespace]
     if real is None:
         return ModelEntry(tenants, first.claims, first, nothing)
-    # the alias came before each group of the model of this name, so no age is greater than that of the name
+    # the alias is older than each group of the model of this name, so no age is greater than that of the name
     theirs = [item for item in by_model[first.model] if item.group.namespace == namespace]
     oldest_first = yield from sorted_steps([*by_model[name], *theirs], entry_age)
     last = before.models.get(name) if before is not None else None
@@ -125,7 +125,7 @@ def alias_steps(
 def _claim_steps(
     groups: Iterable[GroupEntry], conflicts: list[ClaimConflict], known: Claims[RevisionEntry]
 ) -> Generator[None, None, _Claimed]:
-    """Return the declared prefixes of groups, which come in the order in which they claim them."""
+    """Return the declared prefixes of groups, which are given in the order in which they claim prefixes."""
     claims: _Claimed = {}
     for group in groups:
         for revision in group.revisions:
@@ -157,12 +157,12 @@ _Pools = tuple[tuple[Access | None, Candidates], ...]
 
 
 def _pool_steps(label: str, groups: Sequence[GroupEntry], had: TenantEntry | None) -> Generator[None, None, _Pools]:
-    """Return, for each access, the replicas for requests that match no declared prefix; the same if nothing changed.
+    """Return, for each access, the replicas for requests that match no declared prefix; unchanged ones are reused.
 
     Args:
-        label: of the first pool.
-        groups: those of the model in a namespace, the oldest first.
-        had: their pools before.
+        label: label of the first pool.
+        groups: the groups of the model in a namespace, the oldest first.
+        had: the previous entry, with their pools.
     """
     by_access: dict[Access | None, list[GroupEntry]] = {}
     admitting: list[GroupEntry] = []
@@ -186,7 +186,7 @@ def _model_candidates(
     label: str, groups: Sequence[GroupEntry], access: Access | None, candidates: Candidates | None
 ) -> Generator[None, None, Candidates]:
     lending: list[Member] = []
-    # a replica that lends nothing is still better than no answer
+    # without lending replicas, the others serve such requests, too
     others: list[Member] = []
     draining: list[Member] = []
     rules: list[CallerRules] = []
@@ -206,7 +206,7 @@ def _model_candidates(
                 unranked |= revision.candidates.unranked
                 draining += revision.candidates.draining
         yield
-    # of several the oldest that a request wakes
+    # of several, the oldest group that requests can wake
     asleep = next((item for item in sleepers if item.group.sleep and item.group.sleep.wake_timeout), None)
     asleep = asleep or next(iter(sleepers), None)
     made = Candidates(
@@ -227,12 +227,12 @@ def _model_candidates(
 
 
 def _unmatched_rules(groups: Sequence[CallerRules]) -> CallerRules:
-    """Return the rules for requests that no group declares, from those of the groups whose engines serve them.
+    """Return the rules for requests that match no declared prompt, from those of the groups whose engines serve them.
 
-    One group that isolates its callers, or hides something from them, is enough: their other prompts are cached by the
-    same engines. Where their engines take a salt on different APIs, such requests are served on none. No field of
-    engines and no further header passes: no group answers for their clients. The limits are those of the first group,
-    the oldest.
+    If one group isolates its callers, or hides cached tokens from them, the strict rule applies: the same engines cache
+    their other prompts. If the engines accept a salt on different APIs, such requests are served only on the APIs that
+    all of them have in common. No engine field and no further header is passed on: no group is responsible for their
+    clients. The limits are those of the first group, the oldest.
     """
     first = groups[0]
     isolating = [group.salted for group in groups if group.salted is not None]

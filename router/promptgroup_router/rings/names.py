@@ -1,9 +1,9 @@
 """Decides which namespace a name belongs to in requests that name none: the one that had it first.
 
 A name may be the model of one group, the name of another and the full name (`namespace/name`) of a third. Of all groups
-that have it in one of these ways the oldest keeps it, so that no group which another namespace creates later takes a
-request by that name, and none makes it ambiguous. The namespace that keeps it says what it means there. Aliases are
-as old as themselves: `aliases` decides about them. See docs/development/decisions/0076.
+that have it in one of these ways the oldest owns it, so that a group which another namespace creates later neither
+receives requests by that name nor makes it ambiguous. The name has the meaning that it has in the namespace of its
+owner. An alias has an age of its own: `aliases` decides about aliases. See docs/development/decisions/0076.
 """
 
 from collections.abc import Generator, Mapping, Sequence
@@ -16,19 +16,19 @@ from promptgroup_router.rings.age import by_age, full_name
 
 @dataclass(frozen=True, slots=True)
 class NameConflict:
-    """A name of a group, or of its model, that another namespace keeps.
+    """A name of a group, or of its model, that another namespace owns.
 
-    A request whose `model` it is, and that names no namespace, does not reach the group by it.
+    A request with this name as its `model` that names no namespace does not reach the group.
     """
 
     group: str
     name: str
     keeper: str
-    """`namespace/group` that keeps the name."""
+    """`namespace/group` that owns the name."""
 
 
 class NameKeepers:
-    """The groups that keep the names of a table."""
+    """The groups that own the names of a table."""
 
     __slots__ = ("_first", "_labels")
 
@@ -46,14 +46,14 @@ class NameKeepers:
             self._first.setdefault(name, group)
 
     def first(self, name: str) -> Group | None:
-        """Return the oldest group that has the name as that of its model, as its own or as its full name."""
+        """Return the oldest group that has the name as its model, its own name or its full name."""
         return self._first.get(name)
 
     def named(self, name: str) -> Group | None:
-        """Return the group that the name means where it belongs; None where it is that of a model alone.
+        """Return the group that the name means in the namespace of its owner; None if it is only the name of a model.
 
-        A model may be served by several namespaces, and requests that begin with a prompt of a later one go there. They
-        do not if they name a group that was there before.
+        A model may be served by several namespaces, and requests that begin with a prompt of a later namespace are sent
+        to it. They are not if the name is also that of an older group.
         """
         first = self._first.get(name)
         if first is None or first.model != name:
@@ -61,14 +61,14 @@ class NameKeepers:
         return self._labels.get(f"{first.namespace}/{name}")
 
     def conflicts(self, aliases: Mapping[str, Group]) -> tuple[NameConflict, ...]:
-        """Return the names that groups have and do not keep, at once: see `conflict_steps`."""
+        """Return the names that groups have but do not own, in one call: see `conflict_steps`."""
         return at_once(self.conflict_steps(aliases))
 
     def conflict_steps(self, aliases: Mapping[str, Group]) -> Generator[None, None, tuple[NameConflict, ...]]:
-        """Return the names that groups have and do not keep, in steps of a group.
+        """Return the names that groups have but do not own, in steps of a group.
 
         Args:
-            aliases: alias → group that has it, for those that came before each group with the name.
+            aliases: alias → group that has it, for aliases older than each group with the name.
         """
         result = []
         for label, group in self._labels.items():
@@ -86,7 +86,7 @@ class NameKeepers:
 
 
 def keeper_steps(oldest_first: Sequence[Group]) -> Generator[None, None, NameKeepers]:
-    """Return the keepers of the names of groups that come by age, in steps of a group."""
+    """Return the owners of the names of groups, which are given by age, in steps of a group."""
     keepers = NameKeepers(())
     for group in oldest_first:
         keepers.add(group)

@@ -1,4 +1,4 @@
-"""Predicts by sampling keys how many sessions a new table moves."""
+"""Predicts by sampling keys the share of sessions that a new table moves."""
 
 from collections.abc import Generator
 
@@ -9,19 +9,19 @@ from promptgroup_router.rings.ids import NO_MEMBER, MemberId
 from promptgroup_router.rings.index import Candidates, GroupEntry, RoutingIndex
 
 SAMPLES = 1024
-"""Most keys sampled. A share of 0.2 is known to within 0.025 (two standard deviations), in 2 ms per group that
-changed."""
+"""Most keys sampled. A share of 0.2 is estimated to within 0.025 (two standard deviations), in 2 ms per changed
+group."""
 FEW_SAMPLES = 64
-"""Those of a group with so many slots that each key takes long."""
+"""Fewest keys sampled, for a group with so many slots that each key takes long."""
 MOST_WEIGHED = 2**17
-"""Slots that are weighed for all keys of a group before there are fewer of them: 12 ms."""
+"""Most slots weighed for all keys of a group together, above which fewer keys are sampled: 12 ms."""
 
 Shares = dict[str, float]
 """Group label → share of its keys whose first ready slot differs, over the revisions in both tables."""
 
 
 def remapped_shares(old: RoutingIndex, new: RoutingIndex) -> Shares:
-    """Return the shares of the groups that are in both tables, at once: see `remap_steps`."""
+    """Return the shares of the groups that are in both tables, in one call: see `remap_steps`."""
     return at_once(remap_steps(old, new))
 
 

@@ -1,7 +1,7 @@
-"""Brings the candidates of a request up to the table in use: the request may outlive the table that it began with.
+"""Updates the candidates of a request to the table in use: the request may outlive the table that it began with.
 
-Members that have left are dropped, and a slot that another process has taken over is reached at its new address. No
-member is added, because who may send a request where was decided as it came.
+Removed members are dropped, and a slot that another process has taken over is reached at its new address. No member is
+added, because the members that the caller may use were determined when the request arrived.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,9 +12,9 @@ from promptgroup_router.rings.index import Candidates, Member, RoutingIndex
 
 
 def renewed(candidates: Candidates, view: RoutingIndex) -> Candidates:
-    """Return candidates of another table as a later one has their members.
+    """Return candidates of an earlier table with their members as in `view`.
 
-    Members that drain are among them only where no other is left. There may be none at all.
+    Draining members are included only if no other is left. The result may have no members.
     """
     others = renewed(candidates.last_resort, view) if candidates.last_resort is not None else None
     ready, lent = _present(candidates.ready, view.ready), _present(candidates.lent, view.ready)

@@ -1,9 +1,9 @@
 """Gives every session its home: orders the slots by a key's preference. Does no I/O and reads no clock.
 
-Highest random weight (Thaler and Ravishankar, 1998): each slot weighs xxh3_64 of its number, four bytes little endian
-(eight for a rank of its engine beyond the first), seeded with the key; the heaviest is home, the next ones follow.
-What a ring of points promises holds exactly: the order of slots does not matter, losing one moves only its keys, a new
-one takes 1/(n+1) of them, all to itself. With 128 points a slot the same step moves up to 1.2/(n+1), see
+Highest random weight (Thaler and Ravishankar, 1998): the weight of a slot is xxh3_64 of its number, four bytes little
+endian (eight for a rank of its engine beyond the first), seeded with the key; the heaviest is home, the next ones
+follow. The guarantees of a ring of points hold exactly: the order of slots does not matter, removing a slot moves only
+its keys, and adding one moves 1/(n+1) of all keys, all to it. With 128 points per slot up to 1.2/(n+1) move, see
 docs/development/decisions/0005. It costs 0.3 µs with 4 slots, 0.5 with 8, 3 with 64. The same inputs give the same
 order in every process and version: `tests/golden/rings.json`.
 """
@@ -29,7 +29,7 @@ def preference(names: Sequence[bytes], key: int) -> Iterator[int]:
     home = weights.index(max(weights))
     yield home
     if len(weights) > _LONG:
-        # callers that ask for successors ask for a few: to order a thousand slots would take ten times as long
+        # usually only a few successors are read: ordering a thousand slots would take ten times as long
         few = heapq.nlargest(_FEW, range(len(weights)), key=weights.__getitem__)
         yield from few[1:]
         yield from sorted(set(range(len(weights))) - set(few), key=weights.__getitem__, reverse=True)
@@ -41,7 +41,7 @@ def preference(names: Sequence[bytes], key: int) -> Iterator[int]:
 class Ring:
     """The slots of a revision as a consistent-hash ring. The order in which the slots are given does not matter.
 
-    Where engines have data-parallel ranks, each rank stands for itself, by its `ids.ring_place`.
+    If engines have data-parallel ranks, each rank has a position of its own, by its `ids.ring_place`.
     """
 
     __slots__ = ("_names", "_slots")
@@ -63,7 +63,7 @@ class Ring:
         return bool(self._slots)
 
     def home(self, key: int) -> int | None:
-        """Return the slot that a key (64 bits) belongs to, or None on an empty ring."""
+        """Return the home slot of a key (64 bits), or None on an empty ring."""
         return next(self.order(key), None)
 
     def order(self, key: int) -> Iterator[int]:
@@ -79,4 +79,4 @@ def ring_of(slots: frozenset[int]) -> Ring:
 
 
 NO_SLOTS = Ring(())
-"""The ring of members that have no slots in common: they are ordered by their ids."""
+"""The ring of members without slots on a common ring: they are ordered by their ids."""

@@ -1,6 +1,6 @@
-"""Bounds what the routes of one namespace, and of all, take of a router. Does no I/O and reads no clock.
+"""Bounds the router capacity that the routes of one namespace, and of all, use. Does no I/O and reads no clock.
 
-Whoever may write PromptRoutes of one namespace must not hold the event loop, or fill the memory, for all others.
+A user who may write PromptRoutes in one namespace must not block the event loop, or fill the memory, for all others.
 """
 
 from collections.abc import Mapping
@@ -12,22 +12,22 @@ from promptgroup_contract.table import TableError
 class Size(NamedTuple):
     """The size of some routes.
 
-    A slot, or a rank of its engine, takes 5 KiB, and 20 µs when it comes; a revision ten times as much time.
+    A slot, or a rank of its engine, uses 5 KiB, and 20 µs when it is added; a revision ten times as much time.
     """
 
     revisions: int
     slots: int
 
     def plus(self, other: "Size", sign: int = 1) -> "Size":
-        """Return the size of both together, or of the difference with the sign -1."""
+        """Return the sum of both sizes, or the difference with the sign -1."""
         return Size(self.revisions + sign * other.revisions, self.slots + sign * other.slots)
 
 
 NOTHING = Size(0, 0)
 MOST_OF_NAMESPACE = Size(16_384, 32_768)
-"""Most that a router serves of one namespace, so that one cannot take the room of all others."""
+"""Most that a router serves per namespace, so that one cannot use the capacity of all others."""
 MOST = Size(32_768, 65_536)
-"""Most that a router serves. Ten thousand groups that each replace a revision have two thirds of it."""
+"""Most that a router serves. Ten thousand groups that each replace a revision use two thirds of it."""
 
 
 class Room:
@@ -39,10 +39,10 @@ class Room:
         self._all = NOTHING
 
     def check(self, namespace: str, name: str, size: Size) -> None:
-        """Check that a route may have a size, whatever it has now.
+        """Check that a route of a size is within the limits; its present size does not count.
 
         Raises:
-            TableError: there is no room for it beside the others.
+            TableError: the limits are exceeded, given the sizes of the other routes.
         """
         more = size.plus(self._routes.get((namespace, name), NOTHING), -1)
         own = self._namespaces.get(namespace, NOTHING).plus(more)
@@ -64,7 +64,7 @@ class Room:
         self._count(namespace, size, 1)
 
     def leave(self, namespace: str, name: str) -> None:
-        """Record that a route is gone."""
+        """Record that a route was removed."""
         size = self._routes.pop((namespace, name), None)
         if size is not None:
             self._count(namespace, size, -1)
@@ -79,7 +79,7 @@ class Room:
 
 
 def size_of(spec: object) -> Size:
-    """Return the size of a route that has not been decoded, by its lists and their ranks; what is no list is empty."""
+    """Return the size of a route that is not decoded yet, by its lists and ranks; a value that is no list counts 0."""
     revisions = spec.get("revisions") if isinstance(spec, Mapping) else None
     result = revisions if isinstance(revisions, list) else []
     slots = [item.get("slots") for item in result if isinstance(item, Mapping)]
@@ -87,6 +87,6 @@ def size_of(spec: object) -> Size:
 
 
 def _places(slot: object) -> int:
-    """Return the places of a slot on the ring; one where it is no slot."""
+    """Return the number of ring positions of a slot; 1 if the value is not a slot."""
     ranks = slot.get("ranks") if isinstance(slot, Mapping) else 1
     return ranks if isinstance(ranks, int) and ranks > 1 else 1
