@@ -6,10 +6,10 @@ from promptgroup_router.apis.request import ApiKind
 from promptgroup_router.documents import lax
 
 UNSTATED = 4096
-"""Tokens that are reserved for an answer without a stated length. Few answers are longer, and what is not used comes
-back at their end; of a limit of 100,000 a minute it lets 20 such requests run at a time."""
+"""Tokens that are reserved for an answer without a stated length. Few answers are longer, and unused tokens are
+returned at their end; of a limit of 100,000 a minute it lets 20 such requests run at a time."""
 MOST = 10**9
-"""Longest answer that is believed to have been asked for: more than any limit leaves."""
+"""Upper bound of a requested answer length: more than any limit leaves."""
 
 _OF_CHAT, _OF_RESPONSES, _OF_OTHERS = ("max_completion_tokens", "max_tokens"), ("max_output_tokens",), ("max_tokens",)
 """Fields of a body that bound an answer."""

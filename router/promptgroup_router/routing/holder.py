@@ -1,4 +1,4 @@
-"""The replica that holds a stored response, found by the response's id."""
+"""Finds the replica that holds a stored response by the response's id."""
 
 from dataclasses import replace
 

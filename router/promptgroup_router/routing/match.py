@@ -13,7 +13,7 @@ Content comes before names, so that a group may have the name of the model that 
 the model; `rings/aliases.py` decides which model it stands for. Where a name is a model in one namespace and a group in
 another, or a group in several, the namespace that had it first keeps it: `rings/names.py` decides that.
 
-A router that serves several namespaces keeps them apart: a request belongs to one namespace, and only that namespace's
+A router that serves several namespaces isolates them: a request belongs to one namespace, and only that namespace's
 groups, names and replicas count for it. The namespace of a request is, in this order,
 
 1. the one that the header `x-promptgroup-namespace` names;
@@ -52,7 +52,7 @@ class ByContent:
 
 @dataclass(slots=True)
 class NoMatch:
-    """A request of which only the model and the namespace are known."""
+    """A request that matches a model and a namespace, but no group."""
 
     model: TenantEntry
     """The candidates that serve the model in the request's namespace."""

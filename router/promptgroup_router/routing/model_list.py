@@ -17,7 +17,7 @@ MODELS_PATH = b"/v1/models"
 
 _PREFIX = MODELS_PATH + b"/"
 _UNKNOWN_TIME = "1970-01-01T00:00:00Z"
-"""The time of creation that Anthropic's API has for a model whose release nobody knows."""
+"""The time of creation that Anthropic's API reports for a model with an unknown release date."""
 
 
 def model_list(index: RoutingIndex, identify: Identify = identify_nobody, *, anthropic: bool = False) -> bytes:

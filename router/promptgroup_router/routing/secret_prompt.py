@@ -1,4 +1,4 @@
-"""Decides what a request may ask of an engine that is given a prompt from a Secret, and what its client hears of it.
+"""Restricts requests to engines that get a prompt from a Secret, and the errors that their clients get.
 
 A request that names a group never shows the group's prompt to its client. What would make an engine repeat the prompt,
 or its tokens, is refused of a prompt from a Secret:
@@ -48,7 +48,7 @@ _ASKS_FOR_TOKENS = b"x-sglext-"
 _STATUSES = frozenset(map(int, HTTPStatus))
 
 COARSE_BYTES = 256
-"""Offsets in a secret prompt are rounded down to this: exact ones would tell a guesser each byte that is right."""
+"""Offsets in a secret prompt are rounded down to this: exact ones would confirm each correctly guessed byte."""
 
 
 class SecretPrompt(RequestFeature):
@@ -139,5 +139,5 @@ def engine_refused(status: int) -> ApiError:
 
 
 def offset(at: int, revision: Revision) -> int:
-    """Return an offset into a prompt, in bytes, in the precision in which it may be told."""
+    """Return an offset into a prompt, in bytes, rounded to the precision in which it may be disclosed."""
     return at - at % COARSE_BYTES if is_secret(revision) else at
