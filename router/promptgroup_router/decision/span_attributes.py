@@ -68,7 +68,7 @@ def end_without_engine(
     error: str = "",
     told: Mapping[str, Value] = _NOTHING,
 ) -> None:
-    """End the span of a request that no engine was asked for: one that is refused, or has a kept or shared answer.
+    """End the span of a request that was sent to no engine: one that is refused, or has a cached or shared answer.
 
     Args:
         tracer: has begun the span.
@@ -76,7 +76,7 @@ def end_without_engine(
         path: of the API.
         status: of the answer.
         now: monotonic seconds.
-        model: the request's; empty where the request was not read.
+        model: the request's; empty where the request was not parsed.
         error: the code of the error; empty for none.
         told: more attributes.
     """

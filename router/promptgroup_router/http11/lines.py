@@ -153,7 +153,7 @@ def _read_name(spelled: bytes) -> bytes:
 
 
 def remember(known: dict[bytes, _T], received: bytes, read: _T) -> None:
-    """Keep what was read, and begin anew when there is too much: a hit then costs no more than a look."""
+    """Cache a parsed value, and clear the cache when it is full, so that a hit costs only a look-up."""
     if len(known) >= REMEMBERED_LINES:
         known.clear()
     known[received] = read

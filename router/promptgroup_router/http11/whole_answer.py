@@ -6,7 +6,7 @@ from promptgroup_router.http11.reader import ResponseReader
 
 
 class AnswerError(Exception):
-    """There is no answer that can be used. The message goes on from the server's name, and never has what it sent."""
+    """There is no usable answer. The message continues after the server's name, and contains no bytes of the answer."""
 
 
 class NothingSentError(AnswerError):

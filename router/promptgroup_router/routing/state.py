@@ -256,8 +256,7 @@ class RouterState:
             yield
 
     def _forget_steps(self, now: float) -> Generator[None, None, None]:
-        """Drop the series of groups and revisions that left the table long ago, as prompts are replaced all the
-        time."""
+        """Drop the series of groups and revisions that left the table more than `SERIES_SECONDS` ago."""
         expired = [labels for labels, at in self._left.items() if now - at > SERIES_SECONDS]
         if expired:
             for labels in expired:
