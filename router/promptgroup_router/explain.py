@@ -11,18 +11,18 @@ The document is JSON:
 | field        | value                                                                                              |
 |--------------|----------------------------------------------------------------------------------------------------|
 | `table`      | version of the table                                                                               |
-| `refusal`    | what the client would get instead: status, code, param, message; then what follows may be missing  |
-| `match`      | how (content, name, none), group (`namespace/name`), model, alias (null: the model was named, or a  |
-|              | group); `nearMiss`: the prompt of a near miss                                                      |
-| `caller`     | null where the group asks nobody who they are; name: of the caller, null where that is not known   |
+| `refusal`    | the error for the client: status, code, param, message; then later fields may be missing           |
+| `match`      | how (content, name, none), group (`namespace/name`), model, alias (null: a model or a group is     |
+|              | named); `nearMiss`: the prompt of a near miss                                                      |
+| `caller`     | null where the group does not identify callers; name: of the caller, null if anonymous             |
 | `session`    | key, named, source (a header or a field; empty: the start of the conversation), last (where it was; |
-|              | null where the group tells callers apart)                                                          |
+|              | null where the group identifies callers)                                                           |
 | `revision`   | fingerprint, weight of weights, why (content, session, weight); null without a group               |
 | `tokens`     | prompt, prefix, history: lengths as the router estimates them                                      |
 | `policy`     | its name                                                                                           |
 | `ring`       | the replicas in the order in which the key prefers them, home first: replica, state                |
 | `candidates` | where it may go, the cheapest first: replica, lent, requests (in flight), ejected, room, cost      |
-| `choice`     | the replica that would get it; null: it would wait for room                                        |
+| `choice`     | the replica that would get it; null: it would wait for capacity                                    |
 | `why`        | the same in words                                                                                  |
 
 A cost has cachedTokens, copiedTokens (from a KV tier that all replicas share) and, in seconds, wait, prefill, step,
@@ -182,7 +182,7 @@ def _routed(
     demand = result.demand
     demand.unseen, demand.origin, demand.marks, demand.lengths = True, NO_SESSION, (), ()
     if (result.group == UNMATCHED or result.rewrite.domain.salt) and result.candidates.policy is not Policy.PREFIX_HASH:
-        demand.prefix = NO_PREFIX  # a prefix that callers have brought to replicas, and not the operator
+        demand.prefix = NO_PREFIX  # a prefix that is cached because of callers, and not of the operator
     return result
 
 
@@ -263,7 +263,7 @@ class _Case(NamedTuple):
     """The members, those that can be chosen first, by cost; otherwise by slot."""
     chosen: Member | None
     last_resort: bool
-    """True if only the group's other revisions have room; `ranked` are their members."""
+    """True if only the group's other revisions have capacity; `ranked` are their members."""
 
 
 def _case(state: RouterState, result: Route, now: float) -> _Case:

@@ -2,12 +2,12 @@
 
 | the request                                        | the answer                                         |
 |----------------------------------------------------|----------------------------------------------------|
-| has no credential of the kind that the access asks | 401 `missing_credential`                           |
-| has a key that nobody of the namespace has         | 401 `invalid_api_key`                              |
-| has a token that is not good                       | 401 `invalid_token`                                |
-| has a name in a header that its sender may not set | 401 `untrusted_sender`                             |
-| is of somebody whom the group does not list        | 403 `not_allowed`                                  |
-| cannot be judged yet: the keys have not been read  | 503 `access_not_available`, or the request waits   |
+| has no credential of the kind that its group asks  | 401 `missing_credential`                           |
+| has an API key that is not in the namespace        | 401 `invalid_api_key`                              |
+| has an invalid token                               | 401 `invalid_token`                                |
+| has a caller header from outside its `sources`     | 401 `untrusted_sender`                             |
+| is of a caller that the group does not list        | 403 `not_allowed`                                  |
+| arrives before the keys have been read             | 503 `access_not_available`, or the request waits   |
 | otherwise                                          | the caller                                         |
 """
 
@@ -37,7 +37,7 @@ class KeysAwaitedError(ApiError):
 
 
 class Sender(Protocol):
-    """The connection that a request came on."""
+    """The connection on which a request arrived."""
 
     def peer_address(self) -> str:
         """Return the address of the peer; empty if that is not available."""
@@ -53,7 +53,7 @@ class Sender(Protocol):
 
 
 class NoSender:
-    """The connection of a request that did not come on one."""
+    """The sender of a request that did not arrive on a connection."""
 
     def __init__(self, address: str = "") -> None:
         """Stand for a connection from an address; empty if there is none."""
@@ -107,7 +107,7 @@ class Authenticator:
             access: that of the group.
             namespace: that of the group.
             fields: the request's header fields, names in lower case.
-            sender: the connection that it came on.
+            sender: the connection on which it arrived.
             now: monotonic seconds.
 
         Raises:
@@ -201,7 +201,7 @@ def _networks(sources: tuple[str, ...]) -> tuple[IPv4Network | IPv6Network, ...]
 
 @lru_cache(4096)
 def _is_within(address: str, sources: tuple[str, ...]) -> bool:
-    """Return True if an address is in one of these networks; an IPv4 address may come as an IPv6 one."""
+    """Return True if an address is in one of these networks; an IPv4 address may be mapped into IPv6."""
     try:
         result = ip_address(address.partition("%")[0])
     except ValueError:

@@ -32,11 +32,11 @@ LONGEST_FIELDS = {"n": 1366, "e": 8, "crv": 16, "x": 128, "y": 128, "alg": 16, "
 not passed on. From those of a private key PyJWT would compute the primes, which takes hours for a long one."""
 MAX_TIME = 2**53
 LEEWAY_SECONDS = 60
-"""Difference of clocks that is passed over (RFC 7519 section 4.1.4)."""
+"""Tolerated difference of clocks (RFC 7519 section 4.1.4)."""
 REMEMBERED_TOKENS = 10_000
-"""Most tokens that are remembered."""
+"""Most tokens that are cached."""
 REMEMBERED_SECONDS = 300.0
-"""Longest time for which a token is remembered: after it the issuer's keys count again."""
+"""Longest time for which a token is cached: after it the token is verified again with the issuer's keys."""
 
 
 _KEPT = frozenset(("kid", *LONGEST_FIELDS))
@@ -53,7 +53,7 @@ class IssuerId(NamedTuple):
 
 
 class TokenError(Exception):
-    """A token that is not good. The message says why, and repeats nothing of the token."""
+    """A token that is not valid. The message has the reason, and no part of the token."""
 
 
 class UnknownKeyError(Exception):
@@ -81,12 +81,12 @@ class PublicKey:
 def parse_jwks(content: bytes) -> dict[str, PublicKey]:
     """Return the keys for signatures that an issuer publishes, by their ids; the key without an id has an empty one.
 
-    Keys that cannot be used are passed over: issuers publish kinds that only some clients know.
+    Keys that cannot be used are skipped: issuers publish kinds that only some clients support.
 
     Raises:
         TokenError: the content is no set of keys, or none of them can be used.
     """
-    from jwt import PyJWK, PyJWTError  # noqa: PLC0415 - it takes 10 MiB, which routers without tokens save
+    from jwt import PyJWK, PyJWTError  # noqa: PLC0415 - it needs 10 MiB, which routers without tokens save
 
     try:
         listed = orjson.loads(content).get("keys")
@@ -117,7 +117,7 @@ def public_part(content: bytes) -> list[dict[str, str]]:
     """Return the public fields of an issuer's keys, which may be stored: an issuer may publish private ones by mistake.
 
     Args:
-        content: what `parse_jwks` takes.
+        content: the argument of `parse_jwks`.
     """
     listed = orjson.loads(content)["keys"][:MAX_KEYS]
     keys = [item for item in listed if isinstance(item, dict) and item.get("kty") in _KINDS]
@@ -168,7 +168,7 @@ class Issuer:
         self._good.clear()
 
     def caller(self, token: bytes, access: Access, now: float, time: float) -> Caller:
-        """Return whose token it is.
+        """Return the caller of a token.
 
         Args:
             token: as received.
@@ -213,7 +213,7 @@ class Issuer:
                 raise TokenError("the token is signed with a key that its issuer does not publish")
             return _caller_of(_claims(token, key, access, str(algorithm)), access, time)
         except InvalidSignatureError as error:
-            if not key_id:  # the only key of the issuer may have been replaced: its tokens do not tell
+            if not key_id:  # the only key of the issuer may have been replaced: its tokens name none
                 self._ask_for_keys(now)
             raise TokenError(f"the token is not good: {type(error).__name__}") from None
         except (PyJWTError, ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError) as error:

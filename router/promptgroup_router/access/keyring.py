@@ -42,7 +42,7 @@ class Keyring:
 
         Args:
             salt: up to 64 random bytes of this process: hashes that a dump of its memory shows are of no use elsewhere,
-                and the time of a look-up says nothing about keys to those who do not know it.
+                and the duration of a look-up reveals nothing about keys without it.
         """
         self.salt = salt
         self.version = 0

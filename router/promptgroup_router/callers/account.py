@@ -1,11 +1,11 @@
 """The use of one group by one caller: within the last minute, since midnight, and at this moment.
 
-The minute is a window that slides in slices of half a second. All of it is one object, whose sums hold for the slice
-that runs: a request within it adds to numbers and looks nothing up.
+The minute is a window that slides in slices of half a second. All of it is one object, whose sums hold for the current
+slice: a request within it only adds to numbers.
 
-No window has more tokens than the limit. What an answer took beyond it is a debt, which takes the room of the next
-windows until it is paid: over time a caller gets its limit, however it sends its requests. Does no I/O; the time is an
-argument.
+No window has more tokens than the limit. The tokens of an answer beyond it are a debt, which reduces the limit of the
+next windows until it is paid: over time a caller gets its limit, however it sends its requests. Does no I/O; the time
+is an argument.
 """
 
 from collections import deque
@@ -17,13 +17,13 @@ WINDOW_SECONDS = 60.0
 SLICE_SECONDS = 0.5
 """Precision of the window: what is used within one slice leaves it at once."""
 MOST_DEBT = 60
-"""Windows after which a debt is paid at the latest: no single answer takes as much, and a peer that lies blocks a
+"""Windows after which a debt is paid at the latest: no single answer uses as much, and false reports of a peer block a
 caller for no longer."""
 _SLICES = int(WINDOW_SECONDS / SLICE_SECONDS)
 
 
 class SpendReport(NamedTuple):
-    """The use of one account, as one router tells the others."""
+    """The use of one account, as one router reports it to the others."""
 
     account: int
     """Hash of the group and the caller (64 bits)."""
@@ -32,7 +32,7 @@ class SpendReport(NamedTuple):
     tokens: int
     """Tokens that it has charged since it started; a correction may make them fewer."""
     minute_requests: int
-    """Requests of all routers within the last minute, as far as the sender knows."""
+    """Requests of all routers within the last minute, as counted by the sender."""
     minute_tokens: int
     """Tokens of the same, and the debt."""
     day_tokens: int
@@ -54,7 +54,7 @@ class Slice:
 
 
 class Account:
-    """The use of one group by one caller. Its sums hold before the time `until`: `move` first, if that has come."""
+    """The use of one group by one caller. Its sums hold before the time `until`: call `move` first if it has passed."""
 
     __slots__ = (
         "_slices",
@@ -140,7 +140,7 @@ class Account:
         """Lower bound of the requests in flight that peers count for this router: the least of the values that they may
         have received last."""
         self.open_tokens = 0
-        """Tokens that are reserved for answers which have not ended, and may come back."""
+        """Tokens that are reserved for answers which have not ended, and may be returned."""
         self.longest = 0.0
         """Tokens of the longest recent answer; the value halves with each minute."""
         self.ticks = 0
@@ -210,7 +210,7 @@ class Account:
             self.debt = min(self.debt + over, MOST_DEBT * self.most)
 
     def _pay(self) -> None:
-        """Pay as much of the debt as the window has room for."""
+        """Pay as much of the debt as the limit of the window allows."""
         paid = min(self.debt, self.most - self.minute_tokens)
         if paid > 0:
             self.debt -= paid
@@ -248,7 +248,7 @@ class Account:
             tokens -= result
 
     def seconds_until(self, *, requests: int = 0, tokens: int = 0, now: float) -> float:
-        """Return the seconds after which there is so much more room, if nothing more is used; at most a minute."""
+        """Return the seconds after which so much is free again, if nothing more is used; at most a minute."""
         if tokens > 0:
             tokens += self.debt
         for part in self._slices:

@@ -121,7 +121,7 @@ def _may_tell(text: bytes) -> bool:
 
 
 def _checked(text: bytes) -> bytes:
-    """Return a text that cannot be read, if it has no name in quotes that says something of caches.
+    """Return a text that cannot be parsed, if it has no name in quotes that may concern caches.
 
     Raises:
         UnreadableError: it has one.
@@ -157,7 +157,7 @@ def _rewrite(doc: Any, how: CachedTokens) -> None:
 
 
 def _told(result: Any, how: CachedTokens) -> Any:
-    """Return a `usage`, or several in a list, as a client may know it."""
+    """Return a `usage`, or several in a list, as a client may see it."""
     if isinstance(result, list):
         return [_told(item, how) for item in result]
     return _usage(result, how) if isinstance(result, dict) else result
@@ -177,7 +177,7 @@ def _usage(usage: dict[str, Any], how: CachedTokens) -> dict[str, Any]:
 
 
 def _details(result: dict[str, Any], how: CachedTokens) -> dict[str, Any]:
-    """Return an object with what it says of caches rounded, or without it."""
+    """Return an object with its numbers of cached tokens rounded, or without them."""
     document: dict[str, Any] = {}
     for name, value in result.items():
         if _CACHE not in name:

@@ -29,7 +29,7 @@ class CacheDomain:
     salt: str
     """The text that engines mix into their keys, hex digits; empty for the part that all share."""
     mask: int
-    """64 bits that tell the prefixes of one domain from those of others; 0 for the shared one."""
+    """64 bits that distinguish the prefixes of one domain from those of others; 0 for the shared one."""
 
     def prefix(self, shared: PrefixKey) -> PrefixKey:
         """Return the key of a prefix in this domain, by its key in the shared one."""

@@ -21,7 +21,7 @@ field."""
 
 
 def asks(fields: dict[bytes, bytes]) -> bool:
-    """Return True if a request asks what it used; its header fields have names in lower case."""
+    """Return True if a request asks for its usage; its header fields have names in lower case."""
     field = fields.get(HEADER)
     return field is not None and field.lower() == b"true"
 

@@ -70,6 +70,6 @@ def from_engine(rules: CallerRules, *, sized: bool = True) -> frozenset[bytes]:
 
 @lru_cache(1024)
 def _with_named(allowed: frozenset[bytes], named: frozenset[str]) -> frozenset[bytes]:
-    """Return the allowed names and those that a group names; none of the latter brings back what was taken out."""
+    """Return the allowed names and those that a group names; none of the latter restores a field that was removed."""
     kept = {name.encode() for name in named}
     return allowed | (kept - TO_ENGINES - FROM_ENGINES)

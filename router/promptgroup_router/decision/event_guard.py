@@ -44,7 +44,7 @@ MESSAGES = b'"message_', b'"error"'
 RESPONSES = b'"cancelled"', b'"failed"'
 _DATA, _LINE_DATA, _PING = b"data:", b"\ndata:", b'"ping"'
 _SILENT = (b":", b"event:", b"id:", b"retry:")
-"""The beginnings of lines without which a stream would say as much."""
+"""The beginnings of lines that carry no content of a stream."""
 _SIZE = re.compile(rb"[0-9A-Fa-f]{1,15}")
 MOST_LINES = 64
 """Lines of a part without data that are inspected; a part with more counts as part of an event."""
@@ -184,7 +184,7 @@ def _is_silent(line: bytes) -> bool:
 
 
 def words_of(endpoint: Endpoint) -> tuple[bytes, bytes]:
-    """Return the words of an API, one of which is in each event that breaks off or says nothing."""
+    """Return the words of an API, one of which is in each event that aborts the answer or has no content."""
     if endpoint.form is ANTHROPIC:
         return MESSAGES
     return RESPONSES if endpoint.form is RESPONSES_FORM else CHAT

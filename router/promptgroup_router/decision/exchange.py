@@ -4,13 +4,13 @@ Events are method calls, which return actions:
 
 | event                                    | action                                                                  |
 |------------------------------------------|-------------------------------------------------------------------------|
-| begin                                    | Send to the pick, WAIT where none has room, or Refuse (503)              |
-| room                                     | the same again                                                           |
+| begin                                    | Send to the pick, WAIT where none has capacity, or Refuse (503)          |
+| capacity is free                         | the same again                                                           |
 | waited too long                          | Refuse (503)                                                             |
-| failed, kept connection was stale        | Send to the same slot on a fresh connection; nobody's failure            |
+| failed, pooled connection was stale      | Send to the same slot on a fresh connection; not counted as a failure    |
 | failed, nothing was passed on yet        | the slot is ejected; Send to the next best, WAIT, or Refuse (502, 504);  |
 |                                          | on a fresh connection if an engine was lost with the request             |
-| the same, of two engines at one time     | WAIT, until what dies with them is dead                                  |
+| the same, of two engines at one time     | WAIT, until failures with the same cause have shown                      |
 | the same, too many others are tried again| WAIT                                                                     |
 | answered 429, 502, 503, 504              | the slot is ejected; Send to the next best, or WAIT; RELAY when all that |
 |                                          | may be tried have refused                                                |
@@ -43,13 +43,14 @@ from promptgroup_router.routing.state import RouterState
 MAX_TRIES = 3
 """Most engines that get one request, and most slots that are tried where all that are left are ejected."""
 MAX_SLOTS = 32
-"""Most slots that are tried for one request: twice as many as the replicas that a node with 16 GPUs takes with it."""
+"""Most slots that are tried for one request: twice as many as the replicas that are lost with a node of 16 GPUs."""
 MAX_LOST = 2
-"""Most times that engines may close their connection while they have one request: it may be what kills them."""
+"""Most times that engines may close their connection while they have one request: the request may have crashed them."""
 TOGETHER_SECONDS = 1.0
-"""Engines that are lost within such a time are lost at one time: a node or a device that dies takes all that it has."""
+"""Engines that are lost within such a time are lost at one time: a failed node or device loses all its engines."""
 SETTLE_SECONDS = 0.5
-"""Wait before a request that has lost two engines at one time is tried again: by then what dies with them is dead."""
+"""Wait before a request that has lost two engines at one time is tried again: by then other engines that fail with them
+have failed."""
 
 REST_SECONDS = 60.0
 """Least time in which replicas are tried for the rest of an answer, which may be older than requests may wait."""
@@ -70,7 +71,7 @@ _NOT_THERE = (
     Failure.NO_TOKEN,
     Failure.ABORTED,
 )
-"""Failures that eject a slot; of an engine that answers, its status says whether it is ejected."""
+"""Failures that eject a slot; of an engine that answers, the status decides."""
 _NEVER_SENT = frozenset(
     (Failure.REFUSED, Failure.CONNECT_TIMEOUT, Failure.UNTRUSTED, Failure.NO_TLS, Failure.NO_CREDENTIAL)
 )
@@ -130,7 +131,7 @@ class Exchange:
         self._tried: tuple[MemberId, ...] = ()
         self._relays = False
         self._refused = False
-        """True if the answer is an error, of which nothing is learned about the engine's work."""
+        """True if the answer is an error, which does not count as the engine's work."""
         self._stale = False
         """True if a pooled connection of this slot was closed on the request."""
         self._got = 0

@@ -8,7 +8,7 @@ Only the driver does I/O.
 | begin                     | new             | Send, Refuse, or WAIT in the admission queue                  |
 | the group sleeps          | new, sent       | WAIT until it has a replica, or Refuse                        |
 | the group has a replica   | held            | Send, Refuse, or WAIT in the admission queue                  |
-| room was made             | waiting         | Send or Refuse, by `Driver.perform`                           |
+| capacity is free          | waiting         | Send or Refuse, by `Driver.perform`                           |
 | waited for too long       | waiting         | Refuse, by `Driver.perform`                                   |
 | head of an answer         | sent            | RELAY it, Send to another replica, or WAIT                    |
 | the replica failed        | sent            | Send to another replica, WAIT, or Refuse                      |
@@ -16,8 +16,8 @@ Only the driver does I/O.
 | the replica must leave    | relaying        | none; for an answer that can go on, Send to another           |
 | deadline                  | any             | Refuse, or CUT once relaying                                  |
 | first byte to the client  | sent            | none: relaying; no other replica is tried from here on        |
-| end of the answer         | relaying        | none: the books are closed, and others that wait are admitted |
-| the client left           | any             | none: the books are closed, and others that wait are admitted |
+| end of the answer         | relaying        | none: its end is recorded, and others that wait are admitted  |
+| the client left           | any             | none: its end is recorded, and others that wait are admitted  |
 
 `Exchange` decides which replica is next, `RequestRecord` counts; a driver uses neither by itself.
 """
@@ -295,7 +295,7 @@ class RequestLife:
         return True
 
     def _or_hold(self, refused: Refuse, now: float) -> Begun:
-        """Return WAIT in place of a refusal if the group may sleep and no engine has seen the request; else say why."""
+        """Return WAIT instead of a refusal if the group may sleep and no engine has had the request; else why not."""
         state, route = self._state, self._route
         candidates = state.index.sleepers.get(route.candidates.id)
         if candidates is None or candidates.sleep is None or not self._exchange.untouched or self._is_bound:

@@ -32,7 +32,7 @@ UPSTREAM_ERRORS = 500
 QUARTERS = ("0-25", "25-50", "50-75", "75-100")
 """Values of the label `cached`: percent of the prompt's tokens that were cached."""
 UNKNOWN = "unknown"
-"""The value where the engine does not say."""
+"""The value where the engine does not report it."""
 
 
 def quarter(usage: Usage | None) -> str:
@@ -184,7 +184,7 @@ class RequestRecord:
 
     @property
     def _tried_once(self) -> RequestSeries:
-        """The series of its time and its cache, of which a second try says nothing."""
+        """The series of its time and its cache, which a second try would distort."""
         return self._series if self._exchange.tries <= 1 else self._other
 
     @property

@@ -94,7 +94,7 @@ class FileFeed:
 
     def _refuse(self, error: OSError | TableError) -> None:
         if isinstance(error, OSError):
-            self._read = None  # as without a free descriptor, which says nothing of the file: read it again
+            self._read = None  # such as the lack of a free descriptor, independent of the file: read it again
         self._failed(str(error))
 
     def _failed(self, problem: str) -> None:

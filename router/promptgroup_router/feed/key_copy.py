@@ -130,7 +130,7 @@ class KeyCopy:
             return None
         try:
             return read_key(self._key_file)
-        except BadKeyError:  # who follows the file says so
+        except BadKeyError:  # the feed of the file reports it
             return None
 
     def _take(self, content: bytes) -> None:

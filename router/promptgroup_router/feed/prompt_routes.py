@@ -97,7 +97,7 @@ class Routes:
             self._room.leave(*key)
             yield
         problems = []
-        # each is let go once it is read: to let thousands go together takes a tenth of a second
+        # each is released once it is parsed: releasing thousands at once takes a tenth of a second
         items.reverse()
         while items:
             item = items.pop()

@@ -162,7 +162,7 @@ class Publisher:
 
 
 def _told(conflict: Conflict) -> tuple[str, dict[str, str]]:
-    """Return what the log says of a conflict, and its fields beside the groups."""
+    """Return the log message for a conflict, and its fields beside the groups."""
     match conflict:
         case AliasConflict(alias=alias):
             return "an alias of a model is a name that another group keeps", {"alias": alias}

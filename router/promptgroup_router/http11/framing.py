@@ -44,7 +44,7 @@ class Body(Protocol):
 
 
 class Sized:
-    """A body of known length."""
+    """A body with a `content-length`."""
 
     __slots__ = ("_left", "done")
 

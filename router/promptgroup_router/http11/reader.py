@@ -182,8 +182,8 @@ class ResponseReader:
         """Add received bytes.
 
         Returns:
-            The bytes that belong to the body, as received but for trailers and extensions of chunks: clients get what
-            an engine says beside its content by name, and in the head.
+            The bytes that belong to the body, as received but for trailers and extensions of chunks: clients get other
+            fields of an engine by name only, and in the head.
 
         Raises:
             HttpError: the engine's answer is not HTTP/1.1.

@@ -47,13 +47,13 @@ class WholeAnswer:
         return bytes(self._content)
 
     def feed(self, data: bytes) -> bool:
-        """Add received bytes; none say that the server closed the connection.
+        """Add received bytes; an empty part means that the server closed the connection.
 
         Returns:
             True once the answer is whole.
 
         Raises:
-            AnswerError: the answer was cut, is too long, or has a status that is not taken.
+            AnswerError: the answer was cut, is too long, or has a status that is not accepted.
             HttpError: what was sent is not HTTP/1.1.
         """
         reader = self._reader

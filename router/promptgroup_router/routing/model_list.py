@@ -64,7 +64,7 @@ def model_card(
 
 
 def _model_or_alias(index: RoutingIndex, name: str, groups: list[GroupEntry]) -> dict[str, Any]:
-    """Return what the name of a model, or an alias, stands for to somebody who may use these groups.
+    """Return the entry of a model's name, or of an alias, for a caller who may use these groups.
 
     Raises:
         ApiError: 404, none of them serves it.

@@ -5,17 +5,17 @@ they act, and none for a group that uses none. The router's relay and the picker
 
 | point           | when                                         | a feature may                                   |
 |-----------------|----------------------------------------------|-------------------------------------------------|
-| `engine_fields` | the request goes to a replica                | keep header fields of the client from it        |
+| `engine_fields` | the request goes to a replica                | remove header fields of the client              |
 | `engine_body`   | the same                                     | change the body                                 |
 | `error_for`     | the engine answers with an error             | have the router answer with an error of its own |
-| `tail`          | the head of the answer has come              | watch the parts of the body                     |
+| `tail`          | the head of the answer has arrived           | inspect the parts of the body                   |
 | `answering`     | the client gets the head of the answer       | add header fields, rewrite the body             |
 | `answered`      | the same, and when the router answers itself | count the status                                |
 | `log_fields`    | the request is over                          | add to its line in the access log, and its span |
-| `rest`          | the replica is lost, or must leave, while    | have the rest of the answer asked of another    |
+| `rest`          | the replica is lost, or must leave, while    | request the rest of the answer from another     |
 |                 | the client gets the answer                   |                                                 |
-| `ended`         | the request is over, however it ended        | close books of its own                          |
-| `withdrawn`     | the request is dropped before it is sent     | give back what was taken for it                 |
+| `ended`         | the request is over, however it ended        | finish its own records                          |
+| `withdrawn`     | the request is dropped before it is sent     | release resources reserved for it               |
 
 The model is the `requestcontrol` interfaces of llm-d's router.
 """

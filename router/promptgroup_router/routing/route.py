@@ -323,7 +323,7 @@ def _to(
     model, counted = revision.group.model, revision.revision.tokens
     tier1 = counted or ceil((inside + put) * rate)
     rest = max(0, request.text - inside)
-    # declared messages look like an earlier turn, but every replica has them
+    # declared messages resemble an earlier turn, but every replica has them cached
     returns = request.history > (inside if messages else 0)
     demand = Demand(
         session=session.key,
@@ -350,7 +350,7 @@ def _share(demand: Demand, request: ParsedRequest, scope: PrefixKey, *, inside: 
     Args:
         demand: the request, to which they are added.
         request: its body.
-        scope: tells them from the same text in other groups, and in the caches of other callers.
+        scope: distinguishes them from the same text in other groups, and in the caches of other callers.
         inside: bytes of the declared prompt within what is cut.
         before: tokens of the declared prompt.
         rate: tokens of a byte.
@@ -510,7 +510,7 @@ def _continue(
     previous = previous_response(request)
     desired = decode(previous)
     if desired is None:
-        return  # the request continues none, or only the engine that made the id can tell
+        return  # the request continues none, or only the engine that made the id can decode it
     member = find_holder(result.candidates, desired)
     if member is None or not holds(member, desired):
         raise lost(previous, PREVIOUS, "previous_response_not_found", restarted=member is not None)

@@ -35,13 +35,13 @@ REPEATING_FIELDS = (
     "enable_response_messages",  # vLLM: the messages of a response
     "previous_input_messages",  # vLLM: the same of the one before
 )
-"""Fields that make an engine repeat its prompt, or hand out what was computed of it."""
+"""Fields that make an engine repeat its prompt, or return data computed from it."""
 RETURNING = "return_"
-"""The beginning of fields that hand something out beside the answer. vLLM has `return_token_ids` and
-`return_prompt_text`, SGLang `return_prompt_token_ids`, `return_hidden_states`, `return_meta_info` and others,
-TensorRT-LLM `return_prompt_token_ids_b64`; the next releases will have more."""
+"""The beginning of fields that return data beside the answer. vLLM has `return_token_ids` and `return_prompt_text`,
+SGLang `return_prompt_token_ids`, `return_hidden_states`, `return_meta_info` and others, TensorRT-LLM
+`return_prompt_token_ids_b64`; later releases will have more."""
 HARMLESS = ("return_tokens_as_token_ids", "return_cached_tokens_details")
-"""Those of them that say nothing of the prompt's text."""
+"""Those of them that reveal nothing of the prompt's text."""
 
 _ASKS_FOR_TOKENS = b"x-sglext-"
 """SGLang: `x-sglext-return-input-ids` hands out the tokens of the prompt, and the others are made for it."""

@@ -1,4 +1,4 @@
-"""The state that all connections of a router share: the table in use, and what was learned while serving."""
+"""The state that all connections of a router share: the table in use, and the statistics from serving."""
 
 import secrets
 from collections.abc import Container, Generator, Sequence
@@ -209,7 +209,7 @@ class RouterState:
 
         Args:
             table: the table.
-            source: where it comes from.
+            source: its origin, for the metrics.
             now: monotonic seconds.
             prepared: the result of `prepare` for it, if there is one.
 
@@ -220,7 +220,7 @@ class RouterState:
             prepared = at_once(self.prepare(table, now))
         self.balancer.install(prepared.view, now)
         self.index = prepared.view
-        # the last ones first: an index goes before its parts
+        # in reverse order: an index is released before its parts
         before, parts = prepared.before, prepared.before.parts
         self._stale += prepared.stale
         self._stale += parts.models.values()
