@@ -10,7 +10,8 @@ from promptgroup_router.routing.state import RouterState
 CHECK = "/grpc.health.v1.Health/Check"
 ALIVE = ("liveness",)
 READY = ("", "readiness", "envoy.service.ext_proc.v3.ExternalProcessor", "inference-extension")
-"""Services that say whether requests may come; the last is the one that the Inference Extension's manifests name."""
+"""Services that report whether requests are accepted; the last is the one that the Inference Extension's manifests
+name."""
 _SERVING, _NOT_SERVING = 1, 2
 
 
@@ -20,7 +21,7 @@ class HealthCheck:
     def __init__(self, state: RouterState, stream: Stream) -> None:
         self._state = state
         self._stream = stream
-        stream.pays = False  # a few a second are asked for, and they cost as much as their frames
+        stream.pays = False  # a few a second are requested, and they cost as much as their frames
 
     def begun(self, size: int) -> None:
         """Refuse a message that no check has.

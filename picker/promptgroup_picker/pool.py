@@ -13,7 +13,7 @@ from promptgroup_router.feed.kube_api import KubeApi, KubeError, object_path
 log = logging.getLogger("promptgroup.picker")
 
 SECONDS = 1.0
-"""Time between two readings: the tests wait for much longer before they say that something is not so."""
+"""Time between two readings: the tests wait for much longer before they fail."""
 
 
 class PoolFeed:

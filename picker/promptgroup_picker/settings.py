@@ -10,7 +10,7 @@ from promptgroup_contract import names
 from promptgroup_router.base.core_settings import CoreSettings, FlagParser, check_core, core_values
 
 MAX_ENDPOINTS = 8
-"""Most endpoints that one request is told: retries beyond them come too late for anybody."""
+"""Most endpoints in the answer for one request: further retries would be too late for clients."""
 
 
 @dataclass(frozen=True, slots=True)

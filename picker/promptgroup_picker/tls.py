@@ -1,7 +1,7 @@
 """The TLS of the port for gateways, where no certificate is given: the picker makes one for itself.
 
-Gateways do not verify a picker's certificate unless they are told to, so that one without an issuer is what the
-reference picker has, too. It keeps out those who only listen.
+Gateways do not verify a picker's certificate unless they are configured to, so the reference picker has a self-signed
+one, too. It protects against passive eavesdropping only.
 """
 
 import datetime as dt

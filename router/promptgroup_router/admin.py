@@ -28,8 +28,8 @@ SAMPLES_PATH = b"/responses/samples"
 
 PATHS = (b"/healthz", b"/readyz", b"/metrics", b"/table", b"/unmatched", EXPLAIN_PATH, PURGE_PATH, SAMPLES_PATH)
 ADMIN_BODY_BYTES = 2 << 20
-"""Most bytes of a body: to explain one holds the loop, since the answer tells the loop's own state. Longer requests are
-explained by a table file."""
+"""Most bytes of a body: explaining one blocks the event loop, since the answer depends on the loop's own state. Longer
+requests are explained by a table file."""
 JSON = b"application/json"
 JSON_LINES = b"application/jsonl"
 TEXT = b"text/plain; charset=utf-8"
@@ -41,7 +41,7 @@ log = logging.getLogger("promptgroup.router")
 
 
 def check_request(guard: AdminGuard, client: ClientConnection, request: HttpRequest) -> None:
-    """Check that a request is for one of the paths, of somebody who may ask it.
+    """Check that a request is for one of the paths, from a client that may use it.
 
     Raises:
         ApiError: 403, see `AdminGuard`; 404, there is no such path; 405, it does not allow the method.
@@ -58,7 +58,7 @@ def check_request(guard: AdminGuard, client: ClientConnection, request: HttpRequ
 
 
 def table_steps(state: RouterState, now: float) -> Generator[None, None, bytes]:
-    """Return the table in use and what is known of its replicas as JSON, written in steps of a group or a replica."""
+    """Return the table in use and the state of its replicas as JSON, written in steps of a group or a replica."""
     view, blocks = state.index, list[bytes]()
     pieces = [b'{\n  "version": ', orjson.dumps(view.table.version), b',\n  "groups": [']
     comma = b"\n    "
@@ -130,7 +130,7 @@ class PendingAnswer:
         """Do nothing: the answer is written at once."""
 
     def tick(self, now: float) -> None:
-        """Do nothing: whatever is asked has a time limit of its own."""
+        """Do nothing: each request has a time limit of its own."""
 
     async def _run(self, answering: Coroutine[object, object, None]) -> None:
         try:
@@ -150,10 +150,10 @@ def no_samples() -> ApiError:
 
 @dataclass(frozen=True, slots=True)
 class KeptAnswers:
-    """The things that the admin port does with answers that a router keeps."""
+    """The admin port's operations on a router's response cache."""
 
     purge: Callable[[bytes], Awaitable[int]]
-    """Forgets kept answers, as a body says. Returns their number; raises ApiError."""
+    """Removes cached answers that match a body. Returns their number; raises ApiError."""
     samples: Callable[[], bytes] | None
     """Returns pairs of questions for people to judge; None where samples are not allowed."""
 

@@ -35,7 +35,7 @@ log = logging.getLogger("promptgroup.router")
 TICK_SECONDS = 1.0
 """Precision of deadlines: all are several seconds long, and one timer costs less than one for each."""
 SWEEP_SECONDS = 0.25
-"""Interval at which waiting requests are tried again: time alone can make room."""
+"""Interval at which waiting requests are tried again: capacity can become free without an event."""
 SALT_BYTES = 32
 """Random bytes with which API keys are hashed."""
 BACKLOG = 4096
@@ -61,7 +61,7 @@ class RoutingCore:
             service: name of the program, for traces.
             connections: returns how many connections its clients have.
             tick: called every second, with the time.
-            kept_answers: what the admin port does with the answers that are kept; None where none are.
+            kept_answers: the admin port's operations on the response cache; None without one.
         """
         self._settings = settings
         self._loop = asyncio.get_running_loop()
@@ -79,7 +79,7 @@ class RoutingCore:
         self.state.set_epoch(_epoch(clock()))
         self.state.metrics.build_info.replace({(build.python(), "true" if build.compiled() else "false"): 1})
         self.bodies, self.buffers = BodyBudget(settings.body_memory_bytes), BodyBudget(BUFFER_BYTES)
-        """Bounds of all requests' bodies, and of what connections keep beside them."""
+        """Memory limits of all requests' bodies, and of the other buffers of connections."""
         self._connections = connections
         self._on_tick = tick
         guard = AdminGuard(settings.admin_hosts, settings.admin_token_file)
@@ -216,7 +216,7 @@ class RoutingCore:
 
 
 def _key_copy(settings: CoreSettings, state: RouterState) -> KeyCopy | None:
-    """Return the file beside the copy of the table that keeps hashes of keys."""
+    """Return the file with hashes of keys, beside the copy of the table."""
     copy = settings.cache_file
     if copy is None:
         return None

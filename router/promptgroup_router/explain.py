@@ -1,27 +1,28 @@
 """Explains where a request would go at this moment, and why: steps 2 to 5 of a request's life without effects.
 
-Nothing is placed, counted or remembered of it, and none of its text and headers is repeated. The sender is told by the
-headers, as that of a request; a header by which a gateway names callers is taken as if the request came from there.
-Where a group tells callers apart, the request is explained as the first one of its session: whoever asks learns what
-its rules do with the request, and not what another caller has sent. Does no I/O and reads no clock.
+The request is not placed, counted or recorded, and its text and headers are not repeated in the result. The caller is
+identified by the headers, as for a real request; a header by which a gateway names callers is accepted as if the
+request came from that gateway. Where a group identifies its callers, the request is explained as the first one of its
+session: the result shows the effect of the group's rules, and nothing that another caller has sent. Does no I/O and
+reads no clock.
 
 The document is JSON:
 
 | field        | value                                                                                              |
 |--------------|----------------------------------------------------------------------------------------------------|
 | `table`      | version of the table                                                                               |
-| `refusal`    | what the client would get instead: status, code, param, message; then what follows may be missing  |
-| `match`      | how (content, name, none), group (`namespace/name`), model, alias (null: the model was named, or a  |
-|              | group); `nearMiss`: the prompt of a near miss                                                      |
-| `caller`     | null where the group asks nobody who they are; name: of the caller, null where that is not known   |
+| `refusal`    | the error for the client: status, code, param, message; then later fields may be missing           |
+| `match`      | how (content, name, none), group (`namespace/name`), model, alias (null: a model or a group is     |
+|              | named); `nearMiss`: the prompt of a near miss                                                      |
+| `caller`     | null where the group does not identify callers; name: of the caller, null if anonymous             |
 | `session`    | key, named, source (a header or a field; empty: the start of the conversation), last (where it was; |
-|              | null where the group tells callers apart)                                                          |
+|              | null where the group identifies callers)                                                           |
 | `revision`   | fingerprint, weight of weights, why (content, session, weight); null without a group               |
 | `tokens`     | prompt, prefix, history: lengths as the router estimates them                                      |
 | `policy`     | its name                                                                                           |
 | `ring`       | the replicas in the order in which the key prefers them, home first: replica, state                |
 | `candidates` | where it may go, the cheapest first: replica, lent, requests (in flight), ejected, room, cost      |
-| `choice`     | the replica that would get it; null: it would wait for room                                        |
+| `choice`     | the replica that would get it; null: it would wait for capacity                                    |
 | `why`        | the same in words                                                                                  |
 
 A cost has cachedTokens, copiedTokens (from a KV tier that all replicas share) and, in seconds, wait, prefill, step,
@@ -108,7 +109,8 @@ def parse_explain_request(data: bytes) -> ExplainRequest:
 def explain_with_table(table: RoutingTable, question: ExplainRequest) -> bytes:
     """Explain by a table alone, as a router does that has just started.
 
-    A table has no keys, so callers are not known: where a group asks who they are, the session has a key of its own.
+    A table has no keys, so callers cannot be identified: in a group that requires it, the session's key may differ from
+    that of a running router.
     """
     state = RouterState()
     state.install(table, "file", 0.0)
@@ -116,7 +118,7 @@ def explain_with_table(table: RoutingTable, question: ExplainRequest) -> bytes:
 
 
 def explain(state: RouterState, question: ExplainRequest, now: float) -> bytes:
-    """Return where the request would go at this moment and why, as JSON.
+    """Return which replica would get the request at this moment and why, as JSON.
 
     Args:
         state: of the router.
@@ -134,7 +136,7 @@ def explain(state: RouterState, question: ExplainRequest, now: float) -> bytes:
 
     def identify(own: Access | None, namespace: str) -> Caller:
         access = authenticator.access(own)
-        # whoever asks has no connection of the request: it counts as one from the networks that may name callers
+        # the request to explain has no connection: it is treated as one from the networks that may name callers
         sender = NoSender(access.sources[0].partition("/")[0] if access.sources else "")
         return authenticator.identify(access, namespace, question.headers, sender, now)
 
@@ -167,9 +169,9 @@ def _explained(state: RouterState, question: ExplainRequest, now: float, identif
 def _routed(
     state: RouterState, request: ParsedRequest, headers: dict[bytes, bytes], now: float, identify: Identify
 ) -> Route:
-    """Return the route of a request: without regard to what was sent before, where the group tells callers apart.
+    """Return the route of a request; in a group that identifies its callers, without regard to earlier requests.
 
-    The names of sessions and of callers are the sender's to choose here, so that any record could be asked for.
+    The sender chooses the names of sessions and callers here, and could otherwise read the record of any session.
     """
     route_by = partial(
         route, state.index, request, headers, tokens=state.tokens, now=now, identify=identify, salts=state.salts
@@ -180,7 +182,7 @@ def _routed(
     demand = result.demand
     demand.unseen, demand.origin, demand.marks, demand.lengths = True, NO_SESSION, (), ()
     if (result.group == UNMATCHED or result.rewrite.domain.salt) and result.candidates.policy is not Policy.PREFIX_HASH:
-        demand.prefix = NO_PREFIX  # a prefix that callers have brought to replicas, and not the operator
+        demand.prefix = NO_PREFIX  # a prefix that is cached because of callers, and not of the operator
     return result
 
 
@@ -261,7 +263,7 @@ class _Case(NamedTuple):
     """The members, those that can be chosen first, by cost; otherwise by slot."""
     chosen: Member | None
     last_resort: bool
-    """True if only the group's other revisions have room; `ranked` are their members."""
+    """True if only the group's other revisions have capacity; `ranked` are their members."""
 
 
 def _case(state: RouterState, result: Route, now: float) -> _Case:
@@ -395,5 +397,5 @@ def _cheapest(case: _Case, taken: _Candidate) -> str:
 
 
 def _label(member: MemberId) -> str:
-    """Return the label of a member that may be gone, as clients and logs see it."""
+    """Return the label of a member that may have left the table, as clients and logs see it."""
     return member_parts(member).label

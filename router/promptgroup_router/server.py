@@ -236,7 +236,7 @@ class Router:
         """Report that this router is draining, then stop accepting and let running requests end."""
         settings = self._settings
         self.state.draining = True
-        # answers say so from now on: a client that keeps a connection sends its next request elsewhere
+        # answers announce it from now on: a client with a persistent connection sends its next request elsewhere
         self._clients.draining = self._peer_clients.draining = True
         log.info("draining", extra=fields(connections=len(self._clients.connections)))
         await asyncio.sleep(settings.drain_delay)
@@ -282,7 +282,7 @@ class Router:
         self._follow_groups()
 
     def _follow_groups(self) -> None:
-        """Forget the answers of groups that have left the table, or that keep none any more."""
+        """Remove the cached answers of groups that have left the table, or that cache none any more."""
         index = self.state.index
         if index is not self._followed:
             self._followed = index
@@ -294,7 +294,7 @@ class Router:
 
 
 def _purge_file_of(settings: Settings) -> PurgeFile | None:
-    """Return the file beside the copy of the table that keeps purges."""
+    """Return the file with the purges, beside the copy of the table."""
     copy = settings.cache_file
     return PurgeFile(copy.with_name(f"{copy.name}.purges")) if copy is not None else None
 
@@ -318,7 +318,7 @@ def _store_of(settings: Settings, metrics: Metrics) -> "RedisStore | None":
 def _embedding_networks(settings: Settings) -> Sequence[Network] | None:
     """Return the networks whose addresses endpoints of embeddings may have; None for all.
 
-    Whoever writes the router's own file may name any; whoever writes PromptRoutes must not lead routers to their own
+    The author of the router's own file may name any; authors of PromptRoutes must not make routers connect to their own
     machine.
     """
     return settings.source.allowed_networks if isinstance(settings.source, ApiServerAddress) else None

@@ -36,7 +36,7 @@ class CallBody:
         return True
 
     def expect(self, size: int, beside: int) -> ApiError | None:
-        """Take the memory of a message with a part of the body before it comes; return why it may not come.
+        """Reserve the memory of a message with a part of the body before it arrives; return the error if it is refused.
 
         Args:
             size: bytes of the message.
@@ -48,19 +48,19 @@ class CallBody:
         return problem
 
     def expect_other(self, size: int) -> bool:
-        """Take the memory of another large message before it comes. Return False if there is none."""
+        """Reserve the memory of another large message before it arrives. Return False if there is none."""
         if not self._budget.take(size, size):
             return False
         self._coming = size
         return True
 
     def came(self) -> None:
-        """Give back the memory that a message took before it came: its parts are counted by themselves."""
+        """Release the memory that was reserved before a message arrived: its parts are counted by themselves."""
         self._budget.give_back(self._coming)
         self._coming = 0
 
     def add(self, part: bytes) -> ApiError | None:
-        """Add a part of the body; return why there is no room for it."""
+        """Add a part of the body; return the error if there is no memory for it."""
         size = self._size + len(part)
         problem = self._take(len(part), size, size)
         if problem is None:

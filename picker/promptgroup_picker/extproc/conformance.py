@@ -17,7 +17,7 @@ from promptgroup_picker.http2.grpc_messages import GrpcError, GrpcStatus
 SELECTION = b"test-epp-endpoint-selection"
 """Header with addresses, with or without a port, that the choice is limited to."""
 ECHO = "X-Echo-Set-Header"
-"""Header by which the tests' engine is told a header of its answer."""
+"""Header with a header field that the tests' engine adds to its answer."""
 TOLD = "x-conformance-test-served-endpoint"
 
 
@@ -35,7 +35,7 @@ class PooledPod(NamedTuple):
 
 @dataclass(slots=True)
 class Pool:
-    """The pool that the tests are about, whose requests come in turn to those that may serve them."""
+    """The pool under test, whose requests are sent in turn to the endpoints that may serve them."""
 
     members: tuple[PooledPod, ...] = ()
     endpoints: int = 1

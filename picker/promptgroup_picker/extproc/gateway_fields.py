@@ -1,8 +1,8 @@
-"""Decides which header fields a gateway is to take out of a request or an answer. Does no I/O.
+"""Decides which header fields a gateway is to remove from a request or an answer. Does no I/O.
 
-What may pass is `engine_headers`' decision, as in a router. Beside it stay the fields that the gateway itself has set
-or needs: pseudo-header fields, those of the connection and of the message's framing, which its codec handles, the
-gateway's id of the request, and who came from where. No supported engine takes an order from one of them.
+`engine_headers` decides which fields pass, as in a router. Besides, the fields that the gateway itself sets or needs
+stay: pseudo-header fields, those of the connection and of the message's framing, which its codec handles, the gateway's
+id of the request, and the addresses of client and proxies. None of them controls a supported engine.
 """
 
 from collections.abc import Iterable
@@ -15,7 +15,7 @@ OWN = frozenset(
 ) | {DESTINATION.encode()}
 """The gateway's fields of a request or an answer. The picker overwrites DESTINATION."""
 OWN_BEGINNINGS = (b":", b"x-envoy-")
-"""Beginnings of further ones: Envoy lets nobody change them, and takes those of clients out."""
+"""Beginnings of further ones: Envoy does not allow changes of them, and removes those of clients."""
 
 
 def to_remove(fields: Iterable[bytes], allowed: frozenset[bytes], given: Iterable[bytes] = ()) -> tuple[str, ...]:

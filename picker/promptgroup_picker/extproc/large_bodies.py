@@ -1,4 +1,4 @@
-"""Large bodies, which another process reads: the calls whose turn has not come, and those whose body is being read."""
+"""Large bodies, which another process parses: the queued calls, and those whose body is being parsed."""
 
 import asyncio
 import logging
@@ -20,13 +20,13 @@ class ReadCall(Protocol):
     """A call whose body is read elsewhere."""
 
     def is_over(self) -> bool:
-        """Return True once nobody waits for the decision any more."""
+        """Return True once the gateway does not wait for the decision any more."""
 
     def declared_messages(self) -> int:
         """Return the most messages that a group of the table declares."""
 
     def asks_by_header(self) -> bool:
-        """Return True if the client asks by a header why its prompt was not found in cache."""
+        """Return True if the client requests a cache diagnosis by a header."""
 
     def arrive(self, ask: ParsedRequest) -> Route | None:
         """Decide where the request may go, by the digest of its body; None if it was answered."""
@@ -49,7 +49,7 @@ class LargeBodies:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def read(self, call: ReadCall, endpoint: Endpoint, body: bytes) -> None:
-        """Have a body read, and tell the call."""
+        """Have a body parsed, and pass the result to the call."""
         task = asyncio.get_running_loop().create_task(self._run(call, endpoint, body))
         self._tasks.add(task)
         task.add_done_callback(lambda done: self._done(done, call))

@@ -54,7 +54,7 @@ _LONGEST = 5
 """Bytes of a tag or a length, at most."""
 
 KEPT_NAMES = 512
-"""Most characters of the names of removed fields in a message that is kept."""
+"""Most characters of the names of removed fields in a message that is cached."""
 PIECE = 62_000
 """Most bytes of a body in one message: gateways take at most 64 KiB."""
 _OVERWRITE = 2
@@ -109,7 +109,7 @@ def fields(headers: HeaderMap) -> dict[bytes, bytes]:
 
 
 def repeated(headers: HeaderMap) -> frozenset[bytes]:
-    """Return the names of fields that come more than once, in lower case."""
+    """Return the names of fields that occur more than once, in lower case."""
     seen: set[bytes] = set()
     twice: set[bytes] = set()
     for header in headers.headers:
@@ -132,7 +132,7 @@ def subset(metadata: Metadata) -> frozenset[str] | None:
 
 
 def served(message: ProcessingRequest) -> str:
-    """Return who answered, as the gateway tells it on the head of an answer; empty if it does not."""
+    """Return the endpoint that answered, as the gateway reports it with the head of an answer; empty if it does not."""
     metadata = message.metadata_context.filter_metadata
     if _LB in metadata and SERVED in metadata[_LB].fields:
         return metadata[_LB].fields[SERVED].string_value
@@ -156,7 +156,7 @@ def _mutation(values: Iterable[tuple[str, str | bytes]], remove: Iterable[str] =
 
 
 def _is_long(remove: tuple[str, ...]) -> bool:
-    """Return True if the names are too long for their message to be kept: clients and engines choose them."""
+    """Return True if the names, which clients and engines choose, are too long for their message to be cached."""
     return sum(map(len, remove)) > KEPT_NAMES
 
 
@@ -181,13 +181,13 @@ def picked(
     *,
     once: bool = False,
 ) -> bytes:
-    """Return the answer to a request's headers that says where it goes.
+    """Return the answer to a request's headers with its endpoints.
 
     Args:
         endpoints: `host:port`, or several with commas, in the order in which they are to be tried.
         remove: names of fields that engines do not get.
-        more: fields that they get as well.
-        once: whether no other request has the same fields, whose message would push the others' out of what is kept.
+        more: further fields that engines get.
+        once: whether no other request has the same fields, so that its message would only evict others from the cache.
     """
     return (_picked.__wrapped__ if once or _is_long(remove) else _picked)(endpoints, remove, more)
 
@@ -202,7 +202,7 @@ def picked_with_body(
     endpoints: str, body: bytes | None, remove: tuple[str, ...] = (), more: tuple[tuple[str, bytes], ...] = ()
 ) -> bytes:
     """Return the answer to a body that the gateway holds (MODE_BUFFERED); None leaves the body as it is."""
-    # Envoy refuses a body of another length than the one that was told
+    # Envoy refuses a body whose length differs from `content-length`
     length = (("content-length", b"%d" % len(body)),) if body is not None else ()
     choice = _choice(endpoints, remove, (*more, *length))
     if body is not None:

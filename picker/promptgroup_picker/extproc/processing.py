@@ -11,13 +11,13 @@
 | end of the answer                    | the books are closed with the engine's token counts                         |
 | end of the stream before that        | the load is released: the client left                                       |
 
-What the gateway is owed for each message of the request is said by `request_side`.
+`request_side` determines the answers to the messages of the request.
 
-A large body is read by another process, and decided by its digest once that has come. A request whose token is
-signed with a key that is not known waits until its issuer was asked, as it does in a router.
+A large body is parsed by another process, and the request decided by its digest once that has arrived. A request whose
+token is signed with an unknown key waits until its issuer's keys have been read, as in a router.
 
-Decide: refuse (an answer of the picker's own), wait for room, or name the replica and give the body back. A stream that
-has nothing to learn of the answer (the gateway shows none) is closed as one whose answer was whole.
+Decide: refuse (an answer of the picker's own), wait for capacity, or name the replica and return the body. If the
+gateway does not show the answer, the end of the stream counts as the end of a whole answer.
 """
 
 import os
@@ -64,7 +64,7 @@ from promptgroup_router.undeclared.unmatched import UNMATCHED
 READ_SECONDS = 60.0
 """Time limit from a request's head to the end of its body: it bounds what a slow client can hold."""
 MAX_FIELDS = 1000
-"""Most header fields of a request: gateways take a hundred unless they are told otherwise."""
+"""Most header fields of a request: gateways accept a hundred unless they are configured otherwise."""
 FIELD_BYTES = 256
 """Memory that a header field takes beside its bytes."""
 REQUEST_SECONDS = 3600.0
@@ -94,23 +94,23 @@ class PickerState:
         self.clock = clock
         self.max_body = max_body
         self.endpoints = endpoints
-        """Most endpoints that a gateway is told for one request."""
+        """Most endpoints that a gateway gets for one request."""
         self.large_bodies = large_bodies
         """Reads large bodies elsewhere; without it they are read here, and all others wait meanwhile."""
         self.open: set[Processing] = set()
         self.awaiting: dict[Processing, KeysAwaitedError] = {}
-        """Requests that wait for the keys of an issuer, in the order in which they came."""
+        """Requests that wait for the keys of an issuer, in the order of arrival."""
         state.authenticator.on_keys.append(self._look)
         self.told_served = False
-        """True once a gateway has told who served a request: those that do tell it of each."""
+        """True once a gateway has reported the endpoint that served a request: such a gateway reports it for each."""
 
     def tick(self, now: float) -> None:
-        """Refuse requests whose body does not come; called every second."""
+        """Refuse requests whose body does not arrive; called every second."""
         for processing in [item for item in self.open if item.is_late(now)]:
             processing.time_out_reading()
 
     def _look(self) -> None:
-        """Decide requests whose sender can be told now: keys were read, or could not be."""
+        """Decide requests whose sender can be identified now: keys were read, or could not be."""
         for processing in list(self.awaiting):
             processing.look()
 
@@ -143,23 +143,23 @@ class Processing:
         self._picker = picker
         self._stream = stream
         self._since = self._came = picker.clock()
-        """The times at which the request came, and at which it came whole."""
+        """The times at which the request arrived, and at which all of it had arrived."""
         self._side = RequestSide()
         self._answer_mode = MODE_FULL_DUPLEX
         self._fields: dict[bytes, bytes] | None = None
-        """The head of the request, once it has come."""
+        """The head of the request, once it has arrived."""
         self._repeated: frozenset[bytes] = frozenset()
-        """Names of header fields that came more than once."""
+        """Names of header fields that the request has more than once."""
         self._subset: frozenset[str] | None = None
         self._endpoint: Endpoint
         self._body = CallBody(picker.bodies, picker.max_body)
         self._decided = False
-        """True once the picker has said where the request goes, or has refused it."""
+        """True once the picker has chosen the request's endpoints, or has refused it."""
         self._reading = False
         """True while another process reads the body."""
         self._route: Route | None = None
         self._life: RequestLife | None = None
-        """None until it is known where the request may go."""
+        """None until the request is routed."""
         self._answer: ShownAnswer | None = None
         """The answer, from then on."""
         self._fallbacks: list[Member] = []
@@ -170,11 +170,11 @@ class Processing:
     # --- Events of the stream --------------------------------------------------------------------------------------
 
     def begun(self, size: int) -> None:
-        """Take the memory of a large message before it comes: a body that a gateway holds is one message.
+        """Reserve the memory of a large message before it arrives: a body that a gateway buffers is one message.
 
         Raises:
-            GrpcError: the head is yet to come, which is never as large, or there is no memory for what is no body of a
-                request.
+            GrpcError: the head has not arrived, which is never as large, or there is no memory for a message other than
+                a body of a request.
         """
         if self._fields is None and not self._decided:
             raise GrpcError(GrpcStatus.RESOURCE_EXHAUSTED, f"the first message has {size} bytes, at most {MAX_BESIDE}")
@@ -183,7 +183,7 @@ class Processing:
                 raise GrpcError(GrpcStatus.RESOURCE_EXHAUSTED, "the picker has no memory for a message: retry")
         elif (problem := self._body.expect(size, MAX_BESIDE)) is not None:
             self._refuse(problem)
-            self._stream.finish()  # nobody needs the rest
+            self._stream.finish()  # the rest is not needed
 
     def message(self, data: bytes) -> None:
         """Take a message of the gateway.
@@ -219,7 +219,7 @@ class Processing:
         self._stream.finish()
 
     def lost(self) -> None:
-        """Close the books: the gateway is done with the request, or gone."""
+        """Release the resources: the gateway has finished the request, or disconnected."""
         self._leave()
 
     # --- Who sends the request ---------------------------------------------------------------------------------------
@@ -277,7 +277,7 @@ class Processing:
 
     def _request_body(self, part: HttpBody) -> None:
         if not self._takes_body:
-            return  # the last part can come twice, and more of what was refused may be on its way
+            return  # the last part can arrive twice, and parts of a refused body may still arrive
         if (problem := self._body.add(part.body)) is not None:
             self._refuse(problem)
         elif self._side.is_whole(part):
@@ -297,12 +297,12 @@ class Processing:
 
     @property
     def _takes_body(self) -> bool:
-        """True until the request is whole, or nobody needs its body any more."""
+        """True until the request is whole, or its body is not needed any more."""
         return not (self._decided or self._waits or self._life is not None)
 
     @property
     def _waits(self) -> bool:
-        """True if the request is whole and nobody can decide it yet."""
+        """True if the request is whole and cannot be decided yet."""
         return self._reading or self in self._picker.awaiting
 
     def _decide(self) -> None:
@@ -311,7 +311,7 @@ class Processing:
         self.look()
 
     def look(self) -> None:
-        """Decide where the request goes, or who decides it; or wait until an issuer was asked for its keys."""
+        """Decide the request, have its body parsed first, or wait until an issuer's keys have been read."""
         awaiting = self._picker.awaiting
         try:
             self._judge()
@@ -347,7 +347,7 @@ class Processing:
     # --- A body that another process reads ----------------------------------------------------------------------------
 
     def is_over(self) -> bool:
-        """Return True once nobody waits for the decision any more."""
+        """Return True once the gateway does not wait for the decision any more."""
         return self._over
 
     def declared_messages(self) -> int:
@@ -355,7 +355,7 @@ class Processing:
         return self._picker.state.index.most_messages
 
     def asks_by_header(self) -> bool:
-        """Return True if the client asks by a header why its prompt was not found in cache."""
+        """Return True if the client requests a cache diagnosis by a header."""
         return DIAGNOSTICS in (self._fields or {})
 
     def refuse_read(self, error: ApiError, route: Route | None) -> None:
@@ -373,10 +373,10 @@ class Processing:
     # --- The decision ------------------------------------------------------------------------------------------------
 
     def arrive(self, ask: ParsedRequest | None = None) -> Route | None:
-        """Decide where the request may go, by the digest of its body where it was read; None if it was answered.
+        """Decide where the request may go, by the digest of its body where it was parsed; None if it was answered.
 
         Raises:
-            KeysAwaitedError: nobody can tell yet who sends it, and it may wait.
+            KeysAwaitedError: the sender cannot be identified yet, and the request may wait.
         """
         picker, fields = self._picker, self._fields or {}
         now = picker.clock()
@@ -410,7 +410,7 @@ class Processing:
             return None
 
     def begin(self, route: Route) -> None:
-        """Choose a replica, or wait for room."""
+        """Choose a replica, or wait for capacity."""
         state, now, fields = self._picker.state, self._picker.clock(), self._fields or {}
         self._reading = False
         if self._over:
@@ -441,7 +441,7 @@ class Processing:
             feature.withdrawn(now)
 
     def perform(self, effect: Failed) -> None:
-        """Perform what follows from an event: of this request, or of another that has made room for it."""
+        """Perform the effect of an event: of this request, or of another that has freed capacity for it."""
         match effect:
             case Send(member, _):
                 self._send_to(member)
@@ -534,7 +534,7 @@ class Processing:
             self._picker.told_served = True
             life.served_by(served, self._fallbacks, now)
         elif status in UNAVAILABLE and self._picker.told_served:
-            # the gateway answers by itself, and names nobody who served: it reached none of the replicas
+            # the gateway answers by itself, and names no endpoint that served: it reached none of the replicas
             life.not_sent(status, now)
             self._stream.send(messages.response_headers(()))
             self._close()
@@ -561,7 +561,7 @@ class Processing:
         left = self._passed(b"", end=True)
         for part in messages.response_body(left, end=False) if left else ():
             self._stream.send(part)
-        # a gateway's own answer keeps what it has
+        # a gateway's own answer is left unchanged
         of_engine = self._life is not None and not self._over
         self._stream.send(messages.without_trailers(message) if of_engine else messages.UNCHANGED["response_trailers"])
         self._answer_ended()
@@ -597,14 +597,14 @@ class Processing:
     # --- The end -----------------------------------------------------------------------------------------------------
 
     def is_late(self, now: float) -> bool:
-        """Return True if the request takes too long to come, or to be read."""
+        """Return True if the request takes too long to arrive, or to be parsed."""
         if self in self._picker.awaiting:
             return now - self._came >= WAIT_SECONDS
         limit = TURN_SECONDS if self._reading else READ_SECONDS
         return not self._decided and self._life is None and now - self._since > limit
 
     def time_out_reading(self) -> None:
-        """Refuse a request that has not come whole, or was not read in time."""
+        """Refuse a request that has not arrived whole, or was not parsed in time."""
         if self._fields is None:
             self._close()
             self._stream.finish(GrpcStatus.INVALID_ARGUMENT, f"no request_headers came within {READ_SECONDS:g} s")

@@ -1,4 +1,4 @@
-"""Says which messages a gateway is owed for its request, by the way in which it shows the body. Does no I/O.
+"""Determines the messages that answer a gateway's request, by the mode in which it sends the body. Does no I/O.
 
 | the gateway shows               | a body in full duplex                | a body that it holds (buffered)          |
 |---------------------------------|--------------------------------------|------------------------------------------|
@@ -7,8 +7,8 @@
 | part of the body                | nothing yet; the last makes it whole | it is whole: the choice with it          |
 | trailers                        | choice, body if any, the trailers    | go on; without a body there is no choice |
 
-A gateway waits for each of them, and takes no others: whether a part of a body came decides what is owed, not whether
-the part had bytes.
+A gateway waits for each of them, and accepts no others: the answers depend on whether a part of a body arrived, and not
+on whether the part had bytes.
 """
 
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ from promptgroup_picker.stubs.ext_proc_pb2 import HttpBody
 
 
 class EndpointChoice(NamedTuple):
-    """The endpoints that a request goes to, and the fields that it has there."""
+    """The endpoints for a request, and the fields that it has there."""
 
     endpoints: str
     """`host:port`, or several with commas, in the order in which they are to be tried."""
@@ -41,9 +41,9 @@ class RequestSide:
         self.mode = MODE_FULL_DUPLEX
         """The way in which it shows the body."""
         self.parts = False
-        """True once a part of the body has come, with or without bytes."""
+        """True once a part of the body has arrived, with or without bytes."""
         self.trailers = b""
-        """The answer that is owed to trailers once they have come; empty without any."""
+        """The answer to trailers once they have arrived; empty without any."""
 
     @property
     def shows_bodies(self) -> bool:
@@ -52,7 +52,7 @@ class RequestSide:
 
     @property
     def is_late(self) -> bool:
-        """True if nothing is left that a choice could go with: a held head went on, and no body came behind it."""
+        """True if no message is left that could carry a choice: the head was passed on, and no body followed."""
         return self.mode == MODE_BUFFERED and self.trailers != b"" and not self.parts
 
     def headed(self) -> Iterator[bytes]:
@@ -66,10 +66,10 @@ class RequestSide:
         return self.mode == MODE_BUFFERED or part.end_of_stream
 
     def chosen(self, choice: EndpointChoice, body: bytes, *, changed: bool) -> Iterator[bytes]:
-        """Yield what is owed once the choice is made.
+        """Yield the outstanding messages once the choice is made.
 
         Args:
-            choice: where the request goes.
+            choice: the endpoints of the request.
             body: the body that the engine gets.
             changed: whether it is another one than the gateway has shown.
         """

@@ -14,7 +14,8 @@ from promptgroup_router.routing.points import Answering, BodyRewriter, tail_of
 from promptgroup_router.routing.route import Route
 
 MOST_ANSWERED = 1 << 20
-"""Bytes of a whole answer that are kept to see whether the engine broke it off; of a longer one nobody looks."""
+"""Most bytes of a whole answer that are buffered to detect whether the engine aborted it; a longer one is not
+checked."""
 OK = 200
 _TARGET = PATH.encode()
 
@@ -68,7 +69,7 @@ class ShownAnswer:
         self._rewriter: BodyRewriter | None = None
         """Rewrites the body on its way."""
         self._whole = bytearray()
-        """The body of a whole answer, which may say that the engine broke it off."""
+        """The body of a whole answer, which may show that the engine aborted it."""
         self._status = 0
         self.relays = False
         """True once the client gets the answer."""
@@ -119,7 +120,7 @@ class ShownAnswer:
         return self._guard is not None and self._guard.broken
 
     def break_off(self, now: float) -> None:
-        """Close the books of an answer that the engine has broken off: its slot is ejected unless it told an error."""
+        """Record that the engine has aborted the answer: its slot is ejected unless it reported an error."""
         failure = self._guard.failure if self._guard is not None else Failure.ABORTED
         if not self.relays:
             self._relay(now)

@@ -1,4 +1,4 @@
-"""Serves gRPC over HTTP/2 (RFC 9113): what a gateway that asks a picker needs, and no more.
+"""Serves gRPC over HTTP/2 (RFC 9113), as far as gateways need it for requests to a picker.
 
-Frames and streams are state without I/O. `docs/development/decisions/0026` says why no library does it.
+Frames and streams are state without I/O. `docs/development/decisions/0026` explains why no library is used.
 """

@@ -14,7 +14,7 @@ They are counted and not measured, so that a busy machine does not change what a
 """
 
 READ = 4
-"""A read, however little it brings."""
+"""A read, however few its bytes."""
 FRAME = 4
 """A frame of any type, its bytes aside."""
 FIELD = 3
@@ -30,7 +30,7 @@ MESSAGE = 10
 DECISION = 100
 """The work of a call for a message, on average: a part of a turn, and never owed."""
 BYTES_A_UNIT = 512
-"""Bytes of payload that cost a unit: they are copied, and looked through where they are a message."""
+"""Bytes of payload that cost a unit: they are copied, and scanned where they are a message."""
 SETTINGS_BYTES_A_UNIT = 12
 """The same for settings: two of them."""
 
@@ -81,7 +81,7 @@ class Network:
 
     @property
     def settled(self) -> bool:
-        """True if nothing need be known of it: no connection is open, and nothing is owed."""
+        """True if its record can be dropped: no connection is open, and nothing is owed."""
         return not self.open and not self.gone.owed
 
 

@@ -11,13 +11,14 @@ both sides have ended it:
 | RST_STREAM, end of the connection | `lost`, once, unless the stream has ended                                       |
 
 A connection drains in two steps (RFC 9113 section 6.8): GOAWAY with the highest number there is, and a PING. Calls that
-the peer opened before it read them are taken; its answer to the PING comes behind all of those, and none is taken then.
+the peer opened before it read them are taken; its answer to the PING arrives after all of those, and none is taken
+then.
 
-What a call fails at, its own faults included, ends that call alone.
+An error in a call, the handler's own faults included, ends that call alone.
 
 Everything is bounded: frames, fields, streams, resets, messages, what waits to be sent, and what all of it costs
-(`budget`). A peer that sends more than the window of a stream is cut off, since what waits is bounded by it. `held` is
-what the connection keeps.
+(`budget`). A peer that sends more than the window of a stream is disconnected, since the window limits the buffers.
+`held` is the size of the connection's buffers.
 """
 
 from collections import deque
@@ -38,7 +39,7 @@ CONNECTION_WINDOW = 2**24
 MAX_STREAMS = 4096
 """Most calls at the same time on one connection; a gateway has a few connections."""
 MAX_FIELD_BYTES = 16384
-"""Most bytes of the fields of one stream, in all their frames: what clients send in fields comes in messages."""
+"""Most bytes of the fields of one stream, in all their frames: the clients' own fields are in messages."""
 UNSENT = 2**18
 """Bytes that may wait to be sent on a stream before its window stays closed."""
 MAX_RESETS = 2000
@@ -59,10 +60,10 @@ class Call(Protocol):
     """The handler of a stream."""
 
     def begun(self, size: int) -> None:
-        """Learn, before it comes, that a message has so many bytes, more than `LARGE`.
+        """Handle the length of a message above `LARGE` before the message arrives.
 
         Raises:
-            GrpcError: the call takes none of that size.
+            GrpcError: the call accepts no message of that size.
         """
 
     def message(self, data: bytes) -> None:
@@ -73,14 +74,14 @@ class Call(Protocol):
         """
 
     def half_closed(self) -> None:
-        """Learn that the peer sends no more."""
+        """Handle the end of the peer's messages."""
 
     def lost(self) -> None:
-        """Learn that the stream ended before its answer did."""
+        """Handle a stream that ended before its answer did."""
 
 
 Opener = Callable[[str, "Stream"], "Call | None"]
-"""Returns what handles a call of a path (`/package.Service/Method`); None if nothing does."""
+"""Returns the handler for a call of a path (`/package.Service/Method`); None if there is none."""
 
 
 class Stream:
@@ -99,13 +100,13 @@ class Stream:
         self.kept = 0
         """Bytes of a message that is not whole."""
         self.heard = False
-        """True once a message has come."""
+        """True once a message has arrived."""
         self.opening = 0.0
         """Units that the fields cost which opened it, until its first answer pays for them."""
         self.pays = True
-        """False for a call whose answers pay for nothing: it is not what gateways come for."""
+        """False for a call whose answers reduce no debt, since it chooses no endpoint."""
         self.quiet = 0
-        """Seconds in which it brought no first message, or its output did not get on."""
+        """Seconds without a first message, or without progress of its output."""
         self.output: deque[bytes | memoryview] = deque()
         """Data that waits for a window."""
         self.waiting = 0
@@ -125,7 +126,7 @@ class Stream:
 
     @property
     def peer(self) -> str:
-        """The address that the call came from; empty if it is not known."""
+        """The address of the connection's peer; empty if it is not available."""
         return self._connection.peer
 
     def _begun(self, size: int) -> None:
@@ -161,7 +162,7 @@ class Stream:
             raise Http2Error(ErrorCode.FLOW_CONTROL_ERROR, f"stream {self.id} has more data than its window")
 
     def grant(self) -> int:
-        """Return how many bytes the peer may send more, and forget them."""
+        """Return how many more bytes the peer may send, and reset the number."""
         if self._unread < WINDOW // 4 or self.waiting > UNSENT:
             return 0
         more, self._unread = self._unread, 0
@@ -216,14 +217,14 @@ class ServerConnection:
         self._blocked: dict[int, Stream] = {}
         """Streams with data that waits for the window of the connection, in order."""
         self._leaving = False
-        """True once the peer was asked to open no more streams."""
+        """True once GOAWAY was sent, so that the peer opens no more streams."""
         self._refuses = False
         """True once it has learned that, so that streams which it opens are refused."""
         self.full = False
         """True while streams are refused since there are too many on all connections."""
         self.closed = False
         self.peer = ""
-        """Address of the other end; empty if it is not known."""
+        """Address of the peer; empty if it is not available."""
         self._out: list[bytes] = [
             frames.settings(
                 {
@@ -237,7 +238,7 @@ class ServerConnection:
         ]
 
     def take(self) -> list[bytes]:
-        """Return what is to be sent, in order, and forget it."""
+        """Remove and return the output, in order."""
         out, self._out = self._out, []
         return out
 
@@ -248,7 +249,7 @@ class ServerConnection:
 
     @property
     def held(self) -> int:
-        """Number of bytes that are kept: of frames, fields and messages that are not whole, and output that waits."""
+        """Number of buffered bytes: of frames, fields and messages that are not whole, and output that waits."""
         return self._held + self._reader.waiting + (len(self._block[2]) if self._block is not None else 0)
 
     @property
@@ -315,7 +316,7 @@ class ServerConnection:
             self._out.append(frames.goaway(self._last, ErrorCode.NO_ERROR))
 
     def lost(self) -> None:
-        """End all streams: the connection is gone, or cannot be used."""
+        """End all streams: the connection is closed, or cannot be used."""
         self.closed, self.more = True, False
         for stream in list(self.streams.values()):
             self._drop(stream)
@@ -362,7 +363,7 @@ class ServerConnection:
                 return
             piece = output[0]
             if len(piece) > room:
-                view = memoryview(piece)  # a long message goes in many frames, and is not copied for each
+                view = memoryview(piece)  # a long message is sent in many frames, and is not copied for each
                 output[0], piece = view[room:], view[:room]
             else:
                 output.popleft()
@@ -476,7 +477,7 @@ class ServerConnection:
             raise Http2Error(ErrorCode.STREAM_CLOSED, f"data behind the end of stream {frame.stream}")
         stream.received(len(frame.payload))
         data = frames.content(frame)
-        if stream.trailers is None:  # else the call has ended, and what still comes is dropped
+        if stream.trailers is None:  # else the call has ended, and later data is dropped
             self._guard(stream, lambda: self._messages(stream, data))
         if stream.ended:
             return
@@ -489,7 +490,7 @@ class ServerConnection:
             self._grant(stream)
 
     def _messages(self, stream: Stream, data: bytes) -> None:
-        """Tell a call the messages that the received bytes complete.
+        """Pass the messages that the received bytes complete to a call.
 
         Raises:
             GrpcError: the call cannot go on.
@@ -509,7 +510,7 @@ class ServerConnection:
             self._guard(stream, stream.call.half_closed)
 
     def _guard(self, stream: Stream, tell: Callable[[], None]) -> None:
-        """Tell a call something. What it fails at ends this call alone: the others of the connection go on."""
+        """Invoke a handler of a call. Its error ends this call alone: the others of the connection go on."""
         try:
             tell()
         except GrpcError as error:
@@ -587,7 +588,7 @@ class ServerConnection:
     # --- The end of a stream -----------------------------------------------------------------------------------------
 
     def _abandon(self, stream: Stream) -> None:
-        """Tell the call that it ended otherwise than it wanted to."""
+        """Notify the call that its stream ended before its answer did."""
         call, stream.call = stream.call, None
         if call is not None:
             self._guard(stream, call.lost)

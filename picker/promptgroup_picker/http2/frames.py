@@ -7,7 +7,7 @@ from typing import NamedTuple
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 HEADER_BYTES = 9
 MAX_FRAME = 2**20
-"""Largest payload that is taken, as SETTINGS_MAX_FRAME_SIZE tells: a body of many megabytes comes in few frames."""
+"""Largest payload that is accepted, announced as SETTINGS_MAX_FRAME_SIZE: a body of many megabytes has few frames."""
 SENT_FRAME = 16384
 """Largest payload that every peer takes, and so the largest that is sent."""
 
@@ -15,7 +15,7 @@ _UNKNOWN = 255
 
 
 class FrameType(enum.IntEnum):
-    """The types of frames that are looked at."""
+    """The types of frames that are processed."""
 
     DATA = 0
     HEADERS = 1

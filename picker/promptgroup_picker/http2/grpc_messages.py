@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 
 PREFIX_BYTES = 5
 LARGE = 2**17
-"""A message of more bytes is told before it is kept."""
+"""The length of a larger message is reported before the message is buffered."""
 
 
 class GrpcStatus(enum.IntEnum):
@@ -37,14 +37,14 @@ class MessageReader:
 
         Args:
             most: the most bytes of a message.
-            begun: told the bytes of each message above `LARGE`, once and before it is kept; what it raises ends the
-                stream.
+            begun: called with the length of each message above `LARGE`, once and before it is buffered; its exception
+                ends the stream.
         """
         self._buffer = bytearray()
         self._most = most
         self._begun = begun
         self._told = False
-        """True once the message that is not whole was told."""
+        """True once the length of the incomplete message was reported."""
 
     @property
     def waiting(self) -> int:
@@ -80,7 +80,7 @@ class MessageReader:
             del buffer[:at]
 
     def _check(self, prefix: bytes | bytearray) -> int:
-        """Return the length that a prefix tells."""
+        """Return the length in a prefix."""
         if prefix[0]:
             raise GrpcError(GrpcStatus.UNIMPLEMENTED, "a message is compressed: send it as it is")
         length = int.from_bytes(prefix[1:5], "big")

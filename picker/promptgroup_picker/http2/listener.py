@@ -1,8 +1,8 @@
 """Accepts gateways' connections, and moves bytes between their transports and `ServerConnection`.
 
 Connections have turns, bounded by what their frames cost (`budget`). One whose turn is over is not read until the next.
-Of those that wait the ones come first whose network owes the least, and then those that owe the least themselves, so
-that nobody waits for frames that bring no calls; those that owe as much come in order.
+Of those that wait, the ones whose network owes the least are first, and then those that owe the least themselves, so
+that no connection waits for frames that make no calls; equal ones are served in order.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ log = logging.getLogger("promptgroup.picker")
 UNSENT_BYTES = 2**24
 """Bytes that a connection may leave unread before nothing more is read from it."""
 IDLE_SECONDS = 3600.0
-"""Time after which a connection without a stream is closed: gateways keep theirs as long as they live."""
+"""Time after which a connection without a stream is closed: gateways keep theirs open as long as they run."""
 PREFACE_SECONDS = 10.0
 """Time limit for a peer to begin to speak HTTP/2."""
 STALL_SECONDS = 60.0
@@ -31,7 +31,7 @@ MAX_CALLS = 2**14
 MAX_HELD = 2**26
 """Most bytes that all connections of a port hold: parts of frames and messages, and output that is not read."""
 LEARN_SECONDS = 5.0
-"""Time limit for a peer to say that it has read that a connection drains."""
+"""Time limit for a peer to acknowledge that a connection drains."""
 _STEP = CREDIT / 10
 """Connections that owe as much in these steps have turns in order."""
 
@@ -136,10 +136,10 @@ class GrpcListener:
         self._idle.clear()
 
     def make_room(self, newcomer: Network) -> bool:
-        """Return True if there is room for another connection, which another one may have given way to.
+        """Return True if another connection is accepted; an open one may have been closed for it.
 
-        Those without a call give way, of the network with the most connections the one that is idle for the longest.
-        Where all have calls, a network that has more than half of all connections gives way to others.
+        Connections without a call give way: of the network with the most connections the one that is idle for the
+        longest. Where all have calls, a network that has more than half of all connections gives way to others.
         """
         if len(self.connections) < self.max_connections:
             return True
@@ -223,7 +223,7 @@ class GrpcConnection(asyncio.Protocol):
         self.calls = 0
         """Calls that it had then."""
         self._asked: float | None = None
-        """The time at which the peer was asked to begin no more calls."""
+        """The time at which a drain was announced to the peer."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # a stream has no other
         """Say the settings."""
@@ -273,7 +273,7 @@ class GrpcConnection(asyncio.Protocol):
         return self._http2.more and not self._stalled and not self.budget.overdrawn
 
     def go_on(self) -> None:
-        """Have a turn if there is something to read, and nothing keeps it from that."""
+        """Request a turn if there is something to read, and nothing prevents it."""
         if self.ready:
             self._listener.queue(self)
         self._regulate()
@@ -322,14 +322,14 @@ class GrpcConnection(asyncio.Protocol):
         self._transport.abort()
 
     def weigh(self) -> None:
-        """Tell the listener what the connection holds."""
+        """Report the size of the connection's buffers to the listener."""
         held, calls = self._http2.held + self._transport.get_write_buffer_size(), len(self._http2.streams)
         self._listener.held += held - self.held
         self._listener.calls += calls - self.calls
         self.held, self.calls = held, calls
 
     def tick(self, now: float) -> None:
-        """Close if the peer reads nothing, has gone silent without a call, or does not say that it knows of a drain."""
+        """Close if the peer reads nothing, has gone silent without a call, or does not acknowledge a drain."""
         unsent = self._transport.get_write_buffer_size()
         if unsent < self._unsent or not unsent:
             self._sent = now

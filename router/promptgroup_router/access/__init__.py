@@ -1,4 +1,4 @@
-"""Decides who asks, and whether they may: callers, credentials, and each group's way to tell them apart.
+"""Authenticates and authorizes the callers of requests by the access rules of each group.
 
 Does no I/O and reads no clock.
 """

@@ -1,13 +1,13 @@
-"""Tells who sends a request, by the access of its group. Does no I/O and reads no clock.
+"""Identifies the caller of a request by the access rules of its group. Does no I/O and reads no clock.
 
 | the request                                        | the answer                                         |
 |----------------------------------------------------|----------------------------------------------------|
-| has no credential of the kind that the access asks | 401 `missing_credential`                           |
-| has a key that nobody of the namespace has         | 401 `invalid_api_key`                              |
-| has a token that is not good                       | 401 `invalid_token`                                |
-| has a name in a header that its sender may not set | 401 `untrusted_sender`                             |
-| is of somebody whom the group does not list        | 403 `not_allowed`                                  |
-| cannot be judged yet: the keys have not been read  | 503 `access_not_available`, or the request waits   |
+| has no credential of the kind that its group asks  | 401 `missing_credential`                           |
+| has an API key that is not in the namespace        | 401 `invalid_api_key`                              |
+| has an invalid token                               | 401 `invalid_token`                                |
+| has a caller header from outside its `sources`     | 401 `untrusted_sender`                             |
+| is of a caller that the group does not list        | 403 `not_allowed`                                  |
+| arrives before the keys have been read             | 503 `access_not_available`, or the request waits   |
 | otherwise                                          | the caller                                         |
 """
 
@@ -33,30 +33,30 @@ _READING = "the keys of the token's issuer are being read"
 
 
 class KeysAwaitedError(ApiError):
-    """A 503 that need not be: the issuer of the request's token is about to be asked for its keys."""
+    """A 503 that a wait may avoid: the keys of the issuer of the request's token are about to be requested."""
 
 
 class Sender(Protocol):
-    """The connection that a request came on."""
+    """The connection on which a request arrived."""
 
     def peer_address(self) -> str:
-        """Return the address of its other end; empty if that is not known."""
+        """Return the address of the peer; empty if that is not available."""
 
     def repeats(self, name: bytes) -> bool:
         """Return True if the request has a header field more than once."""
 
     def known_key(self) -> KnownKey | None:
-        """Return the key of an earlier request; None if there is none."""
+        """Return the key of an earlier request on the connection; None if there is none."""
 
     def remember(self, key: KnownKey) -> None:
-        """Keep a key until another one or the end of the connection."""
+        """Store a key until another one replaces it or the connection ends."""
 
 
 class NoSender:
-    """The connection of a request that did not come on one."""
+    """The sender of a request that did not arrive on a connection."""
 
     def __init__(self, address: str = "") -> None:
-        """Stand for a connection from an address; empty if none is known."""
+        """Stand for a connection from an address; empty if there is none."""
         self._address = address
 
     def known_key(self) -> KnownKey | None:
@@ -64,7 +64,7 @@ class NoSender:
         return None
 
     def remember(self, _key: KnownKey) -> None:
-        """Keep nothing."""
+        """Store nothing."""
 
     def peer_address(self) -> str:
         """Return the address."""
@@ -76,7 +76,7 @@ class NoSender:
 
 
 class Authenticator:
-    """All that a router knows of callers."""
+    """Identifies callers by their API keys, their tokens, or a header that a gateway sets."""
 
     def __init__(self, keyring: Keyring, default: Access = ANYBODY) -> None:
         """Start with a default.
@@ -88,14 +88,14 @@ class Authenticator:
         self.keyring = keyring
         self.default = default
         self.issuers: dict[IssuerId, Issuer] = {}
-        """The issuers of tokens whose keys are followed."""
+        """The token issuers whose keys the router reads and refreshes."""
         self.on_keys: list[Callable[[], None]] = []
-        """Called whenever an issuer has been asked for its keys, whether or not it gave any."""
+        """Called after each request for an issuer's keys, whether or not it succeeded."""
         self.epoch = 0.0
         """Seconds since 1970 at which the clock of requests was 0."""
 
     def access(self, own: Access | None) -> Access:
-        """Return the access that holds for a group, by its own."""
+        """Return the effective access rules of a group: its own, or else the default."""
         return own if own is not None else self.default
 
     def identify(
@@ -107,11 +107,11 @@ class Authenticator:
             access: that of the group.
             namespace: that of the group.
             fields: the request's header fields, names in lower case.
-            sender: the connection that it came on.
+            sender: the connection on which it arrived.
             now: monotonic seconds.
 
         Raises:
-            KeysAwaitedError: 503: somebody should ask again once an issuer has been asked for its keys.
+            KeysAwaitedError: 503: the request can be retried once the issuer's keys have been read.
             ApiError: 401, 403 or 503, see above.
         """
         kind = access.type
@@ -201,7 +201,7 @@ def _networks(sources: tuple[str, ...]) -> tuple[IPv4Network | IPv6Network, ...]
 
 @lru_cache(4096)
 def _is_within(address: str, sources: tuple[str, ...]) -> bool:
-    """Return True if an address is in one of these networks; an IPv4 address may come as an IPv6 one."""
+    """Return True if an address is in one of these networks; an IPv4 address may be mapped into IPv6."""
     try:
         result = ip_address(address.partition("%")[0])
     except ValueError:
@@ -212,7 +212,7 @@ def _is_within(address: str, sources: tuple[str, ...]) -> bool:
 
 
 class Visit:
-    """One request, as far as its sender is concerned: asked about several accesses, it tells each sender once."""
+    """The identity of the sender of one request. The result of the last access rules is cached."""
 
     __slots__ = ("_access", "_authenticator", "_caller", "_fields", "_namespace", "_now", "_sender")
 
@@ -239,7 +239,7 @@ class Visit:
 
 
 def not_available(why: str) -> ApiError:
-    """Return the error for a request whose sender cannot be told yet."""
+    """Return the error for a request whose sender cannot be identified yet."""
     return ApiError(503, f"{why}: retry", code=UNREAD)
 
 

@@ -1,4 +1,4 @@
-"""Names whoever sends a request, as far as the router knows."""
+"""The caller: the identity of the sender of a request."""
 
 from typing import NamedTuple
 
@@ -7,12 +7,13 @@ MAX_NAME = 128
 
 
 class Caller(NamedTuple):
-    """The sender of a request, as the access of its group told it."""
+    """The sender of a request, identified by the access rules of its group."""
 
     name: str
-    """A name of 1 to MAX_NAME printable ASCII characters, the same on each request; empty for a caller who is not
-    known. Within a namespace one name is one caller, however it was told. It is no secret, unlike the credential."""
+    """A name of 1 to MAX_NAME printable ASCII characters, the same on each request; empty for an anonymous caller.
+    Within a namespace one name is one caller, by whatever credential it was identified. Unlike the credential it is not
+    secret."""
 
 
 ANONYMOUS = Caller("")
-"""Everybody, where nobody is asked who they are."""
+"""The caller of every request to a group that does not authenticate its callers."""

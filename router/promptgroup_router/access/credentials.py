@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 HEADERS = frozenset((b"authorization", b"x-api-key", b"api-key", b"proxy-authorization", b"cookie"))
-"""Fields that hold clients' credentials: engines get them only where the group says so."""
+"""Fields that hold clients' credentials: engines get them only where the group allows it."""
 
 AUTHORIZATION, X_API_KEY = b"authorization", b"x-api-key"
 _BEARER = b"bearer "

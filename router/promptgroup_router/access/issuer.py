@@ -1,7 +1,7 @@
 """Checks tokens of issuers: JWTs (RFC 7519) with signatures (RFC 7515) by keys that the issuer publishes (RFC 7517).
 
-PyJWT verifies. This module bounds what it is given, chooses the key, and remembers tokens that were good, since a
-signature costs a hundred times as much as a look-up.
+PyJWT verifies the signatures. This module limits the size of its input, chooses the key, and caches valid tokens, since
+verifying a signature costs a hundred times as much as a look-up.
 """
 
 import hashlib
@@ -32,11 +32,11 @@ LONGEST_FIELDS = {"n": 1366, "e": 8, "crv": 16, "x": 128, "y": 128, "alg": 16, "
 not passed on. From those of a private key PyJWT would compute the primes, which takes hours for a long one."""
 MAX_TIME = 2**53
 LEEWAY_SECONDS = 60
-"""Difference of clocks that is passed over (RFC 7519 section 4.1.4)."""
+"""Tolerated difference of clocks (RFC 7519 section 4.1.4)."""
 REMEMBERED_TOKENS = 10_000
-"""Most tokens that are remembered."""
+"""Most tokens that are cached."""
 REMEMBERED_SECONDS = 300.0
-"""Longest time for which a token is remembered: after it the issuer's keys count again."""
+"""Longest time for which a token is cached: after it the token is verified again with the issuer's keys."""
 
 
 _KEPT = frozenset(("kid", *LONGEST_FIELDS))
@@ -53,7 +53,7 @@ class IssuerId(NamedTuple):
 
 
 class TokenError(Exception):
-    """A token that is not good. The message says why, and repeats nothing of the token."""
+    """A token that is not valid. The message has the reason, and no part of the token."""
 
 
 class UnknownKeyError(Exception):
@@ -81,12 +81,12 @@ class PublicKey:
 def parse_jwks(content: bytes) -> dict[str, PublicKey]:
     """Return the keys for signatures that an issuer publishes, by their ids; the key without an id has an empty one.
 
-    Keys that cannot be used are passed over: issuers publish kinds that only some clients know.
+    Keys that cannot be used are skipped: issuers publish kinds that only some clients support.
 
     Raises:
         TokenError: the content is no set of keys, or none of them can be used.
     """
-    from jwt import PyJWK, PyJWTError  # noqa: PLC0415 - it takes 10 MiB, which routers without tokens save
+    from jwt import PyJWK, PyJWTError  # noqa: PLC0415 - it needs 10 MiB, which routers without tokens save
 
     try:
         listed = orjson.loads(content).get("keys")
@@ -95,7 +95,7 @@ def parse_jwks(content: bytes) -> dict[str, PublicKey]:
     public_keys: dict[str, PublicKey] = {}
     for item in listed[:MAX_KEYS] if isinstance(listed, list) else ():
         if not isinstance(item, dict) or item.get("kty") not in _KINDS or item.get("use", "sig") != "sig":
-            continue  # a symmetric key (`oct`) would let whoever reads it sign
+            continue  # a symmetric key (`oct`) would let any reader of it sign
         key_id = item.get("kid", "")
         if not isinstance(key_id, str) or len(key_id) > MAX_KEY_ID or (key_id in public_keys and key_id):
             continue
@@ -114,10 +114,10 @@ def parse_jwks(content: bytes) -> dict[str, PublicKey]:
 
 
 def public_part(content: bytes) -> list[dict[str, str]]:
-    """Return what of an issuer's keys may be kept: an issuer may publish more than it means to.
+    """Return the public fields of an issuer's keys, which may be stored: an issuer may publish private ones by mistake.
 
     Args:
-        content: what `parse_jwks` takes.
+        content: the argument of `parse_jwks`.
     """
     listed = orjson.loads(content)["keys"][:MAX_KEYS]
     keys = [item for item in listed if isinstance(item, dict) and item.get("kty") in _KINDS]
@@ -130,31 +130,31 @@ class Issuer:
     def __init__(self) -> None:
         self._keys: dict[str, PublicKey] = {}
         self.content = b""
-        """The document that was learned last; empty before there is one."""
+        """The key set (JWKS) that was read last; empty before the first."""
         self.asked_at: float | None = None
-        """Time at which the keys were asked for that hold, in monotonic seconds; None before there are any."""
+        """Time at which the current keys were requested, in monotonic seconds; None before there are any."""
         self.tried = False
-        """True once they were asked for."""
+        """True once the keys were requested."""
         self.wanted = False
         """True if the keys should be read soon, for a token with a key that is not among them."""
         self.away = False
         """True if the last read has failed."""
         self._good: OrderedDict[bytes, tuple[Caller, float, float]] = OrderedDict()
-        """Hash of a token and of what was asked of it → its caller, the end of its time, and until when it is
-        remembered."""
+        """Hash of a valid token and the access rules → its caller, its expiry, and the end of its time in this
+        cache."""
 
     def learn(self, content: bytes, asked_at: float) -> None:
-        """Replace the keys by those that the issuer was asked for at a time.
+        """Replace the keys by those that were requested from the issuer at `asked_at`.
 
         Raises:
-            TokenError: the content is no set of keys; the last ones stay.
+            TokenError: the content is no set of keys; the current ones stay in use.
         """
         self._replace(content)
         self.asked_at = asked_at
         self.wanted = False
 
     def restore(self, content: bytes) -> None:
-        """Take over the keys that an earlier process has learned, if the issuer has not been asked since.
+        """Restore the keys that an earlier process has stored, unless this process has already read newer ones.
 
         Raises:
             TokenError: the content is no set of keys.
@@ -168,21 +168,21 @@ class Issuer:
         self._good.clear()
 
     def caller(self, token: bytes, access: Access, now: float, time: float) -> Caller:
-        """Return whose token it is.
+        """Return the caller of a token.
 
         Args:
             token: as received.
-            access: what is asked of it.
-            now: when it came, in monotonic seconds.
+            access: the rules that the token must meet.
+            now: when it arrived, in monotonic seconds.
             time: seconds since 1970.
 
         Raises:
             TokenError: it is not good.
-            UnknownKeyError: its key may be one that the issuer has published since it was asked last.
+            UnknownKeyError: its key may be one that the issuer has published since its keys were last read.
         """
         if len(token) > MAX_TOKEN_BYTES:
             raise TokenError(f"the token has more than {MAX_TOKEN_BYTES} bytes")
-        # what is asked differs between groups with one issuer
+        # groups with the same issuer may require different claims
         requested = repr((access.issuer, access.audiences, access.algorithms, access.name_claim)).encode()
         digest = hashlib.blake2b(
             token, digest_size=24, person=hashlib.blake2b(requested, digest_size=16).digest()
@@ -207,13 +207,13 @@ class Issuer:
                 raise TokenError("the token is signed with an algorithm that is not taken")
             key = self._key(key_id)
             if key is None:
-                # no key makes a token good that is too old, or for somebody else: nobody is asked for its sake
+                # no key makes a token valid that has expired, or has another audience: the issuer is not queried for it
                 _caller_of(_claims(token, None, access, str(algorithm)), access, time)
                 self._ask_for_keys(now)
                 raise TokenError("the token is signed with a key that its issuer does not publish")
             return _caller_of(_claims(token, key, access, str(algorithm)), access, time)
         except InvalidSignatureError as error:
-            if not key_id:  # the only key of the issuer may have been replaced: its tokens do not tell
+            if not key_id:  # the only key of the issuer may have been replaced: its tokens name none
                 self._ask_for_keys(now)
             raise TokenError(f"the token is not good: {type(error).__name__}") from None
         except (PyJWTError, ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError) as error:
@@ -228,10 +228,10 @@ class Issuer:
         return self._keys.get(key_id)
 
     def _ask_for_keys(self, now: float) -> None:
-        """Have the keys read, unless those that are known were asked for after a token had come.
+        """Have the keys read, unless the current ones were requested after the token had arrived.
 
         Raises:
-            UnknownKeyError: they were not.
+            UnknownKeyError: the keys will be read.
         """
         if self.asked_at is None or now >= self.asked_at:
             self.wanted = True
@@ -239,7 +239,7 @@ class Issuer:
 
 
 def _claims(token: bytes, key: PublicKey | None, access: Access, algorithm: str) -> Mapping[str, Any]:
-    """Return what a token says, for the issuer and the audience that are asked of it; without a key it proves nothing.
+    """Return the claims of a token with the required issuer and audience; without a key no signature is verified.
 
     Raises:
         PyJWTError: it is not good.

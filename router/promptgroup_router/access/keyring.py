@@ -42,13 +42,13 @@ class Keyring:
 
         Args:
             salt: up to 64 random bytes of this process: hashes that a dump of its memory shows are of no use elsewhere,
-                and the time of a look-up says nothing about keys to those who do not know it.
+                and the duration of a look-up reveals nothing about keys without it.
         """
         self.salt = salt
         self.version = 0
-        """Changes with what is known of API keys and credentials."""
+        """Increases with each change of the API keys and credentials."""
         self._salted = hashlib.blake2b(digest_size=HASH_BYTES, key=salt)
-        """A hash that has taken the salt, and is copied for each key: half the cost of a new one."""
+        """A hash state that contains the salt, and is copied for each key: half the cost of a new one."""
         self._keys: dict[tuple[str, str], Mapping[bytes, Caller]] = {}
         """Secret → hash of an API key → whose it is; empty for a Secret that does not exist."""
         self._by_namespace: dict[str, dict[str, Mapping[bytes, Caller]]] = {}
@@ -57,14 +57,14 @@ class Keyring:
         """Secret → its key → the credential for engines."""
 
     def learn_keys(self, ref: SecretRef, data: Mapping[str, bytes]) -> list[str]:
-        """Replace the API keys of a Secret; without data, nobody has any.
+        """Replace the API keys of a Secret; without data the Secret has none.
 
         Args:
             ref: the Secret.
             data: caller's name → that caller's API keys, one a line.
 
         Returns:
-            What cannot be used of it, one message each; none repeats a key.
+            One message for each entry that cannot be used; none repeats a key.
         """
         problems: list[str] = []
         callers: dict[bytes, Caller] = {}
@@ -122,18 +122,18 @@ class Keyring:
         return {SecretRef(*ref): known for ref, known in self._credentials.items()}
 
     def keep(self, refs: frozenset[SecretRef]) -> None:
-        """Forget the Secrets whose keys open no group any more."""
+        """Drop the Secrets whose keys no group accepts any more."""
         self._set_keys({ref: known for ref, known in self._keys.items() if ref in refs})
 
     def keep_credentials(self, refs: frozenset[SecretRef]) -> None:
-        """Forget the Secrets whose credentials no engine asks for any more."""
+        """Drop the Secrets whose credentials no engine requires any more."""
         before = len(self._credentials)
         self._credentials = {ref: known for ref, known in self._credentials.items() if ref in refs}
         if len(self._credentials) < before:
             self.version += 1
 
     def whose(self, key: bytes, namespace: str, secrets: tuple[str, ...]) -> Caller | None:
-        """Return who has an API key, by these Secrets; None if nobody has it."""
+        """Return the caller that an API key belongs to, by these Secrets; None if none of them has the key."""
         of_namespace = self._by_namespace.get(namespace)
         if of_namespace is None:
             return None
@@ -149,12 +149,12 @@ class Keyring:
         return next((name for name in secrets if (namespace, name) not in self._keys), "")
 
     def is_known(self, key: bytes, namespace: str) -> bool:
-        """Return True if somebody of a namespace has an API key, by whichever Secret."""
+        """Return True if any Secret of a namespace has an API key."""
         hashed = self._hash(key)
         return any(place == namespace and hashed in known for (place, _), known in self._keys.items())
 
     def credential(self, namespace: str, place: str) -> bytes:
-        """Return the credential for engines at `name/key` in a namespace; empty while it is not known."""
+        """Return the credential for engines at `name/key` in a namespace; empty until its Secret has been read."""
         name, _, key = place.partition("/")
         return self._credentials.get((namespace, name), {}).get(key, b"")
 

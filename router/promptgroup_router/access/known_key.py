@@ -1,8 +1,8 @@
-"""Tells the caller of a connection that sends the API key of its last request again, as most do.
+"""Caches the caller of a connection's last request, since most connections send the same API key again.
 
-To compare two keys costs a tenth of what it costs to hash one. A key is kept as long as its connection at most, and
-holds for the access, the namespace and the state of all keys for which it was found: once a key is replaced or
-withdrawn, none of those that connections remember counts.
+Comparing two keys costs a tenth of hashing one. A cached key lives no longer than its connection, and is valid only for
+the access rules, the namespace and the keyring version with which it was looked up: once any key is replaced or
+withdrawn, all cached ones are invalid.
 """
 
 from hmac import compare_digest
@@ -19,15 +19,15 @@ class KnownKey:
     def __init__(
         self, name: bytes, value: bytes, caller: Caller, *, access: Access, namespace: str, version: int
     ) -> None:
-        """Keep a credential.
+        """Store a credential.
 
         Args:
             name: the header that held it.
             value: that header's value.
             caller: whose it is.
-            access: that by which the caller was told.
-            namespace: where its keys are.
-            version: the state of all keys.
+            access: the rules by which the caller was identified.
+            namespace: the namespace of the Secrets with its keys.
+            version: the version of the keyring.
         """
         self._name = name
         self._value = value
@@ -37,7 +37,7 @@ class KnownKey:
         self._version = version
 
     def caller(self, name: bytes, value: bytes, access: Access, namespace: str, version: int) -> Caller | None:
-        """Return whose credential this is; None if this one does not tell, see the constructor."""
+        """Return the caller of this credential; None if it or any of the constructor's values differs."""
         if (
             version == self._version
             and access is self._access

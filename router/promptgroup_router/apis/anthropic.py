@@ -1,12 +1,12 @@
 """Anthropic's Messages API: what routing needs from a body, and the body that goes to the engine.
 
 Engines render a request of this API through the same chat template as a chat completion, so that one declared prompt
-serves both. What they make of it (vLLM 0.32, SGLang 0.5):
+serves both. They convert it as follows (vLLM 0.32, SGLang 0.5):
 
 - `system` becomes the first message. vLLM joins its text blocks with nothing between them, and leaves out the block in
   which Claude Code states what it is billed for, which differs from request to request.
 - A tool becomes a function whose parameters are the `input_schema`, of type `object` unless it names one.
-- `cache_control` is accepted and has no effect. It is forwarded where it stands, and no part of a fingerprint.
+- `cache_control` is accepted and has no effect. It is forwarded unchanged, and no part of a fingerprint.
 """
 
 from collections.abc import Sequence
@@ -44,10 +44,10 @@ BILLING = "x-anthropic-billing-header"
 """The beginning of a system block that engines leave out of the prompt."""
 
 _FUNCTION_FIELDS = ("description", "strict", "defer_loading")
-"""Fields that a tool has in common with a function of chat completions; null says the same as a missing field."""
+"""Fields that a tool has in common with a function of chat completions; null is equivalent to a missing field."""
 
 TOOL_LISTS = 256
-"""Declared tool lists whose form in this API is remembered."""
+"""Most declared tool lists whose form in this API is cached."""
 
 
 # --- The forms of the two APIs ------------------------------------------------------------------------------
@@ -81,7 +81,7 @@ def _function(tool: Any) -> Any:
 
 @lru_cache(TOOL_LISTS)
 def messages_tools(canonical: str) -> str | None:
-    """Return canonical tools as this API has them, in JSON; None where that would say something else."""
+    """Return canonical tools as this API has them, in JSON; None where that would change their meaning."""
     tools = []
     for tool in orjson.loads(canonical):
         function = tool.get("function") if isinstance(tool, dict) else None
@@ -187,7 +187,7 @@ def with_preamble(request: ParsedRequest, prompt: Preamble, model: str) -> bytes
     """Return the body with the declared prompt in front, asking for the real model.
 
     Raises:
-        ApiError: 400: the request brings a prompt or tools of its own, or the declared tools do not exist in this API.
+        ApiError: 400: the request has a prompt or tools of its own, or the declared tools do not exist in this API.
     """
     text = "system is given" if request.system else "messages has a system message"
     own = request.system if prompt.appends else ""

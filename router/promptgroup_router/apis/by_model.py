@@ -20,7 +20,7 @@ COUNTED_PATHS: tuple[bytes, ...] = (
     b"/classify",
     b"/pooling",
 )
-"""Paths whose bodies are JSON objects with a model, and whose answers tell the tokens of the text."""
+"""Paths whose bodies are JSON objects with a model, and whose answers report the tokens of the text."""
 JSON_PATHS: tuple[bytes, ...] = (b"/detokenize", b"/v1/audio/speech")
 """Other paths whose bodies are JSON objects with a model."""
 TOKENIZE_PATH: bytes = b"/tokenize"
@@ -42,8 +42,8 @@ _DISPOSITION = re.compile(
     rb"|filename=" + _TOKEN + rb"|filename\*=[A-Za-z0-9_.%'!#$&+^`{}~-]+))++)[ \t]*",
     re.IGNORECASE,
 )
-"""The one way in which a part says what it is: engines know further ways to spell a name (RFC 2231), and would read
-another field than the router."""
+"""The only accepted form of a part's `Content-Disposition`: engines accept further spellings of a name (RFC 2231), and
+would read another field than the router."""
 _NAME = re.compile(rb'[; \t]name="?(' + _TOKEN + rb')(?=["; \t]|$)', re.IGNORECASE)
 _HEAD_LINE = re.compile(rb"([A-Za-z0-9-]+):[ \t]*([^\r\n\x00]*)")
 _TYPE = re.compile(
@@ -64,7 +64,7 @@ def parse_json(body: bytes) -> ParsedRequest:
 
 
 def parse_passed(body: bytes) -> ParsedRequest:
-    """Read a JSON body at a path of which nothing is known; a header may name the group instead of its model.
+    """Parse a JSON body at a path that the router has no parser for; a header may name the group instead of its model.
 
     Raises:
         ApiError: 400, with the field, its value and what is expected.
@@ -122,7 +122,7 @@ def check_type(content_type: bytes, body: bytes | bytearray, *, repeated: bool) 
 
 
 def _engine_field(name: str) -> EngineField | None:
-    """Return the engine's field that a name begins with: its end may go in the coding that a client says it has."""
+    """Return the engine's field that a name begins with: its end may be lost in the coding that a client declares."""
     lower = name.lower()
     return next((field for field in EngineField if lower.startswith(field.value)), None)
 

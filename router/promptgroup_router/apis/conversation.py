@@ -1,4 +1,4 @@
-"""Compares the start of a conversation with declared messages, whichever API it comes in."""
+"""Compares the start of a conversation with declared messages, in all APIs."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -69,5 +69,5 @@ def _text(item: Mapping[str, Any]) -> str | None:
 
 
 def _says_more(fields: Mapping[str, Any], *known: str) -> bool:
-    """Return True if a message or a part has a field that may change the prompt; null says the same as no field."""
+    """Return True if a message or a part has a field that may change the prompt; null is equivalent to no field."""
     return any(value is not None and name not in _NOT_RENDERED and name not in known for name, value in fields.items())

@@ -37,13 +37,13 @@ class Endpoint:
     form: AnswerForm = OPENAI
     """The form of errors, and of a request's id."""
     cached: bool = True
-    """True if the engine keeps the prompt in its KV cache; else any replica serves the request as well as another."""
+    """True if the engine stores the prompt in its KV cache; else all replicas serve the request equally well."""
     values: int = MOST_VALUES
     """Most values of a body."""
 
     @property
     def counted(self) -> bool:
-        """True if engines tell the tokens that a request has taken."""
+        """True if engines report the tokens that a request has used."""
         return self.tail is not NoUsage
 
 
@@ -67,10 +67,10 @@ _ENDPOINTS = (
 )
 
 BY_PATH_ALONE = Endpoint(b"", partial(request.parse, ApiKind.CHAT), NoUsage, cached=False)
-"""Stands for the paths that say all that routing needs, so that no body is read."""
+"""Stands for the paths that contain all data for routing, so that no body is parsed."""
 
 PASSED = Endpoint(b"", by_model.parse_passed, cached=False)
-"""Stands for the paths that the settings allow beside those that are listed; their answers may tell tokens."""
+"""Stands for the paths that the settings allow beside those that are listed; their answers may report tokens."""
 
 ENDPOINTS = {endpoint.path: endpoint for endpoint in _ENDPOINTS}
 """The endpoints for POST, by path."""

@@ -9,11 +9,11 @@ import orjson
 from promptgroup_router.base.errors import SHOWN, ApiError, shown
 
 OVERLOADED = 529
-"""The status by which Anthropic's API says that it has no room; its clients wait longer after it than after a 503."""
+"""The status by which Anthropic's API reports an overload; its clients wait longer after it than after a 503."""
 
 NOT_FOUND = 404
 NO_PATH_BYTES = 256
-"""Bytes of the longest body that says so, in the framing in which it comes."""
+"""Bytes of the longest body by which an engine reports a missing path, with the framing as received."""
 _NO_PATH = {404: b'{"detail":"Not Found"}', 405: b'{"detail":"Method Not Allowed"}'}
 """The answers of vLLM, SGLang and TensorRT-LLM (FastAPI) to a path that they do not have; an unknown model or response
 has an error object of the API."""
@@ -41,16 +41,16 @@ class ErrorAnswer(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class AnswerForm:
-    """The form in which an API has what the router itself says."""
+    """The form that an API requires for the router's own answers."""
 
     refuse: Callable[[ApiError, bytes], ErrorAnswer]
     """Writes an error of a request, whose id is given; empty for a request without an id."""
     id_fields: tuple[bytes, ...]
-    """The header fields that tell the id of a request."""
+    """The header fields that report the id of a request."""
     event: Callable[[ApiError, bytes, int], bytes]
     """Writes an error as an event of a stream, by the id of the request and the number of the event."""
     keep_alive: bytes = b": keep-alive\n\n"
-    """An event that says nothing, for a stream that waits."""
+    """An event without content, for a stream that waits."""
 
 
 def openai_error(error: ApiError, _request_id: bytes = b"") -> ErrorAnswer:
@@ -103,12 +103,12 @@ def with_request_id(body: bytes, old: bytes, new: bytes) -> bytes:
 
 
 def may_lack_path(status: int) -> bool:
-    """Return True if an engine's answer of a status may say that it does not have the path."""
+    """Return True if an engine's answer of a status may mean that it does not have the path."""
     return status in _NO_PATH
 
 
 def lacks_path(status: int, body: bytes) -> bool:
-    """Return True if an engine's answer says that it does not have the path, or not with this method."""
+    """Return True if an engine's answer means that it does not have the path, or not with this method."""
     return _NO_PATH.get(status) == body
 
 

@@ -1,8 +1,8 @@
 """Finds the first visible token of a streamed answer. Does no I/O and reads no clock.
 
 Engines open a stream with events that show the user nothing: the role of the message, the empty response, a comment
-that keeps the connection alive. As long as the client has none of them, another engine can still be asked for the whole
-answer. What is not known here counts as visible, so that nothing is held back that could matter.
+that keeps the connection alive. As long as none of them has been sent to the client, the whole answer can still be
+requested from another engine. Unknown events count as visible, so that no content is held back.
 """
 
 from typing import Any
@@ -26,7 +26,7 @@ _EMPTY_TYPES = frozenset(
         "response.reasoning_summary_part.added",
     )
 )
-"""Events of Anthropic's Messages API and OpenAI's Responses API that come before any text."""
+"""Events of Anthropic's Messages API and OpenAI's Responses API that precede any text."""
 _OPENED = {"content_block_start": "content_block", "response.output_item.added": "item"}
 """Events that open a part of the answer, and their field that has it."""
 _EMPTY_PARTS = frozenset(("text", "thinking", "message", "reasoning"))

@@ -80,7 +80,8 @@ class ParsedRequest:
     content: int = 0
     """A hash of the body, where `raw` is not here."""
     compared: Sequence[Any] | None = None
-    """The hashes by which the prompt is compared with an earlier one, where its client asks and `raw` is not here."""
+    """The hashes by which the prompt is compared with an earlier one, where its client requests it and `raw` is in
+    another process."""
     marks: Sequence[Any] | None = None
     """The marks of the prompt (`prompt_marks`), where `raw` is not here."""
     prompts: int = 1
@@ -152,8 +153,8 @@ def read_object(body: bytes, *, named: bool = True) -> tuple[dict[str, Any], str
 def streams(doc: Mapping[str, Any]) -> bool:
     """Return True if a body asks for a stream.
 
-    Engines take `"true"`, `"yes"` and 1 for true, too (`documents.lax`). This field says how an answer is to be read,
-    so what is neither a boolean nor null is refused instead: the router and every engine agree on it.
+    Engines take `"true"`, `"yes"` and 1 for true, too (`documents.lax`). This field determines the form of the answer,
+    so a value that is neither a boolean nor null is refused instead: the router and every engine agree on it.
 
     Raises:
         ApiError: 400: `stream` is neither a boolean nor null.
@@ -289,7 +290,7 @@ class Preamble:
 
 
 def _kept(message: dict[str, str]) -> orjson.Fragment:
-    """Return a message as JSON, in a copy: what orjson returns has room for several times as much."""
+    """Return a message as JSON, in a copy: orjson's own result occupies several times as much memory."""
     return orjson.Fragment(bytes(memoryview(orjson.dumps(message))))
 
 
@@ -312,7 +313,7 @@ def with_preamble(request: ParsedRequest, prompt: Preamble, model: str) -> bytes
     """Return the body with the declared prompt in front and the name of the model that engines serve.
 
     Raises:
-        ApiError: 400 if the request brings a prompt or tools of its own.
+        ApiError: 400 if the request has a prompt or tools of its own.
     """
     if request.kind is ApiKind.TEXT:
         return encoded(request.doc | {"model": model, "prompt": _prefixed(request, prompt)})
@@ -332,23 +333,23 @@ def with_preamble(request: ParsedRequest, prompt: Preamble, model: str) -> bytes
 
 
 def with_own(prompt: Preamble, own: str) -> str:
-    """Return the declared system text, followed by the instructions that a client brings."""
+    """Return the declared system text, followed by the client's instructions."""
     return f"{prompt.system}\n\n{own}" if prompt.system else own
 
 
 def check_bare(request: ParsedRequest, prompt: Preamble, model: str, result: str, param: str, *, own: str = "") -> None:
-    """Check that a request which is given the declared prompt brings neither a prompt nor other tools.
+    """Check that a request which is given the declared prompt has neither a prompt nor other tools.
 
     Args:
         request: the request.
         prompt: the prompt that is put in front of it.
         model: the model to name instead.
-        result: says where a prompt was found, if there is one.
+        result: says where the request contains a prompt, for the error.
         param: the field that is at fault then.
         own: instructions of the client that will follow the declared ones, in a group that allows them.
 
     Raises:
-        ApiError: 400: it brings one.
+        ApiError: 400: it has one.
     """
     if request.has_system and not own:
         message = f"{result}, but {_brings(request)}: leave it out, or ask for {model!r}"

@@ -32,10 +32,10 @@ from promptgroup_router.documents import lax
 
 RESPONSES_PATH = b"/v1/responses"
 BACKGROUND = "background"
-"""The field by which a response is computed while nobody waits for it."""
+"""The field by which a response is computed without a client that waits for it."""
 
 TOOL_LISTS = 256
-"""Declared tool lists whose form in this API is remembered."""
+"""Most declared tool lists whose form in this API is cached."""
 
 _RENDERED = ("function", "custom", "namespace", None)
 """Types of tools that become part of the prompt."""
@@ -61,13 +61,13 @@ def _function(tool: Any) -> Any:
 
 
 def _says(name: str, value: object) -> bool:
-    """Return True for a field of a tool that belongs to its function; null says the same as a missing field."""
+    """Return True for a field of a tool that belongs to its function; null is equivalent to a missing field."""
     return name not in ("type", "cache_control") and value is not None
 
 
 @lru_cache(TOOL_LISTS)
 def responses_tools(canonical: str) -> str | None:
-    """Return canonical tools as this API has them, in JSON; None where that would say something else."""
+    """Return canonical tools as this API has them, in JSON; None where that would change their meaning."""
     tools = []
     for tool in orjson.loads(canonical):
         function = tool.get("function") if isinstance(tool, dict) else None
@@ -138,7 +138,7 @@ def previous_response(request: ParsedRequest) -> str:
 
 
 def goes_on(request: ParsedRequest) -> bool:
-    """Return True if an engine may go on after it has answered, so that nobody sees the response's end."""
+    """Return True if an engine may go on after it has answered, so that the router does not see the response's end."""
     given = request.doc.get(BACKGROUND) if request.kind is ApiKind.RESPONSES else None
     return given is not None and lax.truth(given) is not False
 
@@ -169,7 +169,7 @@ def _conversation(items: list[Any]) -> tuple[list[dict[str, str]], list[tuple[st
         else:
             text, shows = _text(item.get("output"))
             parts.append(("user", size_of(text)))
-            # an item of the API's own tools becomes text that only the engine knows
+            # an item of the API's own tools becomes text that only the engine generates
             media = media or shows or "output" not in item
     return messages, parts, media
 
@@ -195,7 +195,7 @@ def with_preamble(request: ParsedRequest, prompt: Preamble, model: str) -> bytes
     """Return the body with the declared prompt in front, asking for the real model.
 
     Raises:
-        ApiError: 400: the request brings a prompt or tools of its own, or the declared tools do not exist in this API.
+        ApiError: 400: the request has a prompt or tools of its own, or the declared tools do not exist in this API.
     """
     bare = not request.doc.get("instructions")
     text = "input has a system or developer message" if bare else "instructions are given"
@@ -238,6 +238,6 @@ def _ordered(request: ParsedRequest) -> orjson.Fragment:
 
 
 def with_id(body: bytes | bytearray, response_id: str) -> bytes:
-    """Return a body, a JSON object with at least one field, that asks for a response of this id."""
+    """Return a body, a JSON object with at least one field, that requests a response with this id."""
     start = body.index(b"{") + 1
     return b"".join((body[:start], b'"request_id":"%b",' % response_id.encode(), body[start:]))

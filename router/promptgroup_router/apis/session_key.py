@@ -9,13 +9,13 @@ The first row decides for which a request has a value:
 | header: `x-dynamo-session-id`, `x-session-affinity`, `x-smg-routing-key`      | its value         |
 | body: `prompt_cache_key`; of messages also `metadata.user_id`      | its value, and the start     |
 | header: `x-claude-code-session-id`, `session-id`                   | its value, and the start     |
-| the caller's name, where the group's access tells it               | its value, and the start     |
+| the caller's name, where the group's access rules provide it       | its value, and the start     |
 | header: `authorization`, `api-key`, `x-api-key`                    | 16 bits of it, and the start |
 | none of these                                                      | the start                    |
 
 Several conversations share a value of the last five rows: those of an application's cache key, of the agents of one
-session, of a caller. The start of the conversation tells them apart. Every turn repeats it; a turn that changes it
-cannot use the cache of the conversation anyway. The group is part of every key, since records are kept by key alone.
+session, of a caller. The start of the conversation distinguishes them. Every turn repeats it; a turn that changes it
+cannot use the cache of the conversation anyway. The group is part of every key, since records are stored by key alone.
 """
 
 from collections.abc import Callable, Mapping
@@ -38,11 +38,12 @@ CREDENTIALS = (b"authorization", b"api-key", b"x-api-key")
 CALLER = "caller"
 """The source of a key that the caller's name is part of: it stays when the caller's keys and tokens change."""
 CREDENTIAL_BITS = 16
-"""Bits of a credential's hash: enough to tell callers apart, and too few to test a password against, for those who see
-keys in logs or from peers."""
+"""Bits of a credential's hash: enough to distinguish callers, and too few to test a password against, for readers of
+keys in logs or messages of peers."""
 
 START_BYTES = 256
-"""A chat's start is as many of its first messages as have this many bytes together: `hi` tells no two chats apart."""
+"""A chat's start is as many of its first messages as have this many bytes together: `hi` alone distinguishes no
+chats."""
 TEXT_BYTES = 1024
 """Bytes of a text's start beyond the declared prompt: a text has no messages, and instructions come first."""
 TEXT_IDS = 768
@@ -51,10 +52,10 @@ MEDIA_BYTES = 256
 """Bytes of an image's or a sound's URL or data, from the end: the start is the same for all of one format."""
 
 MEDIA_PARTS = 64
-"""Images and sounds of a message that are looked at: a message of nothing else holds the event loop otherwise."""
+"""Images and sounds of a message that are inspected: a message of nothing else would block the event loop otherwise."""
 
 _SEED = 0x70726F6D707467
-"""Seed that keeps keys apart from other hashes of the same bytes."""
+"""Seed that makes keys differ from other hashes of the same bytes."""
 
 
 SessionKey = NewType("SessionKey", int)
@@ -71,13 +72,13 @@ class RequestSession:
 
     key: SessionKey
     first: SessionKey
-    """The key that the first turn had: another one where that turn was too short to tell sessions apart."""
+    """The key of the first turn: another one where that turn was too short to distinguish sessions."""
     named: bool
     """True if the client named the session; if not, first turns that begin alike have the same key."""
     source: str
-    """The header or the field of the body that was found; empty where the start alone decides."""
+    """The header or the field of the body with the value; empty where the start alone decides."""
     pinned: bool = False
-    """True if it keeps the revision that it began with, instead of the one that this request would be given."""
+    """True if it stays with the revision that it began with, instead of the one that this request would get."""
 
 
 def find_session(
@@ -99,7 +100,7 @@ def find_session(
         header: the group's session header.
         declared: bytes of the declared prompt at the start of a text.
         messages: number of declared messages at the start of a chat, with which all sessions begin.
-        caller: name of the caller, if it is known.
+        caller: name of the caller, if the caller is identified.
     """
     within = group.encode()
     name, source = _first_header(headers, (header.encode(),))

@@ -3,7 +3,7 @@
 Parsing makes an object of 50 to 300 bytes from two bytes such as `[]`, and all that is done with a body afterwards
 takes time for each of its values. Counts of raw bytes are upper bounds, and a body that is too short for a count needs
 none: 1 MiB of prose is checked in 0.1 ms, of brackets in 2 ms. Only a body that exceeds a limit by these counts is
-looked at without its strings, whose text may hold any character.
+counted again without its strings, whose text may hold any character.
 """
 
 from promptgroup_router.base.errors import ApiError
@@ -19,14 +19,14 @@ LARGE_OBJECTS, LARGE_VALUES = 4096, 16_384
 MOST_OBJECTS = 65_536
 """Objects and arrays of a body. A conversation of a thousand messages with a hundred tools has some ten thousand."""
 MOST_VALUES = 2_000_000
-"""Values of a body, which separators tell: a prompt of a million token ids has as many."""
+"""Values of a body, counted by separators: a prompt of a million token ids has as many."""
 MOST_VALUES_OF_TEXT = 200_000
 """Values of a body whose prompt is text, as in chats: it has no token ids. A million numbers hold the event loop for a
 tenth of a second, ten times as long as a text of the same size."""
 MOST_STRINGS = 400_000
 """Strings of a body, names of fields included."""
 RARE = 1000
-"""Times that a character is looked for before it is counted."""
+"""Number of searches for a character before all of its occurrences are counted."""
 
 
 def is_large(body: bytes | bytearray) -> bool:
@@ -76,7 +76,7 @@ def _within(text: bytes, values: int, objects: int) -> bool:
 
 
 def _has_more(text: bytes | bytearray, character: bytes, most: int) -> bool:
-    """Return True if a text has a character more than `most` times. A rare one is found much faster than counted."""
+    """Return True if a text has a character more than `most` times. Searches for a rare one are faster than a count."""
     at = -1
     for _ in range(RARE):
         at = text.find(character, at + 1)

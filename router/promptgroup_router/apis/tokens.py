@@ -17,7 +17,7 @@ LEAST, MOST = 1 / 32, 1.5
 """Ratios beyond these are ignored, since they do not describe the text: a template's own words around a short message,
 the tokens of an image, invented figures. Tokenisers of bytes need one token per byte at most."""
 MODELS = 256
-"""Most models that are remembered; a table has a few."""
+"""Most models whose values are stored; a table has a few."""
 
 
 class _Sums:

@@ -1,4 +1,4 @@
-"""Tool lists in the canonical form that fingerprints cover, remembered by the spelling received.
+"""Tool lists in the canonical form that fingerprints cover, cached by the spelling received.
 
 Applications send the same few lists. Sorting one anew takes 100 µs for a small list, and milliseconds for the hundred
 tools of an agent.
@@ -12,13 +12,13 @@ from typing import Any
 from promptgroup_router.base.errors import ApiError
 
 REMEMBERED_BYTES = 8 << 20
-"""Most bytes that one API remembers, of spellings and forms together: the lists of a hundred applications."""
+"""Most bytes that are cached for one API, of spellings and forms together: the lists of a hundred applications."""
 MOST_BYTES = 1 << 20
 """Most bytes of a list: a quarter of a million tokens, and more than a declared prompt may have."""
 MOST_VALUES = 50_000
 """Most separators of a list, which bound the time that sorting takes."""
 LARGEST_SHARE = 32
-"""A list that takes more than 1/32 of the memory is not remembered: a few such lists would empty it."""
+"""A list that needs more than 1/32 of the memory is not cached: a few such lists would evict all others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +34,10 @@ class ToolForm:
 
 
 class ToolForms:
-    """The forms of the tool lists of one API; the list remembered first goes first."""
+    """The forms of the tool lists of one API; the list that was cached first is evicted first."""
 
     def __init__(self, forms: Callable[[list[Any]], tuple[str, str]], most_bytes: int = REMEMBERED_BYTES) -> None:
-        """Start with nothing remembered.
+        """Start with an empty cache.
 
         Args:
             forms: makes the canonical and the ordered form of a list; may raise ApiError.
@@ -82,6 +82,6 @@ class ToolForms:
 
 
 def _size(spelled: bytes, form: ToolForm) -> int:
-    """Return the bytes that a remembered list takes."""
+    """Return the bytes that a cached list needs."""
     same = form.canonical is form.ordered
     return len(spelled) + sys.getsizeof(form.canonical) + (0 if same else sys.getsizeof(form.ordered))

@@ -1,6 +1,6 @@
-"""Reads the token counts of an answer in passing, streamed or whole. Does no I/O and reads no clock.
+"""Reads the token counts of an answer while it is relayed, streamed or whole. Does no I/O and reads no clock.
 
-Engines tell the counts in `usage`, a member of the answer itself, or of what an event has of it:
+Engines report the counts in `usage`, a member of the answer itself, or of what an event has of it:
 
 | API       | whole answer | event of a stream                                       |
 |-----------|--------------|---------------------------------------------------------|
@@ -10,7 +10,7 @@ Engines tell the counts in `usage`, a member of the answer itself, or of what an
 
 A `usage` that stands elsewhere is none: answers repeat what a client has written (`metadata`, `instructions`, tools),
 and their text is the model's. Of two members with one name the last one counts, as for every reader of JSON; engines
-write one. Of a stream the last event that tells counts does.
+write one. Of a stream the last event with counts does.
 """
 
 from contextlib import suppress
@@ -34,11 +34,11 @@ _USAGE = b"usage"
 _NAME = b'"usage"'
 _DATA = b"data:"
 MOST_TOKENS = 10**8
-"""Engines that tell of more tokens than any prompt has are not believed."""
+"""Largest count that is accepted: more tokens than any prompt has."""
 _BLANKS = b" \t\r\n"
 _OBJECT = b"{"
 _NOTHING = b":null"
-"""The value in each event before, where engines tell the usage at the end."""
+"""The value in each event before, where engines report the usage at the end."""
 
 
 @dataclass(slots=True)
@@ -98,7 +98,7 @@ class _Document:
 
 
 class Tail:
-    """The token counts of an answer, as far as it has come. Parts are read many at a time: an event costs 0.1 µs."""
+    """The token counts of an answer, as far as it has arrived. Parts are read many at a time: an event costs 0.1 µs."""
 
     __slots__ = ("_bytes", "_chunks", "_document", "_events", "_line", "_parts", "_rest", "_streams", "_told", "_whole")
 
@@ -116,9 +116,9 @@ class Tail:
         """Their bytes."""
         self._chunks: Chunked | None = None
         self._document: _Document | None = None
-        """The whole answer, once it is known to be one."""
+        """The state of a whole answer, once the answer has proved to be one."""
         self._streams = False
-        """True once the answer is known to be a stream of events."""
+        """True once the answer has proved to be a stream of events."""
         self._rest = b""
         """The beginning of a line of the stream."""
         self._line: _Document | None = None
@@ -137,7 +137,7 @@ class Tail:
             self._read()
 
     def usage(self) -> Usage | None:
-        """Return the usage of what has come, None if there is none."""
+        """Return the usage in the received part, None if there is none."""
         self._read()
         if self._document is not None:
             self._take_all(self._document)
@@ -148,7 +148,7 @@ class Tail:
         return self._told
 
     def _take(self, usage: dict[str, Any]) -> None:
-        """Note what a usage tells, unless that are no counts."""
+        """Store the counts of a usage, unless they are invalid."""
         prompt = count(usage.get("prompt_tokens"))
         if prompt is not None:
             cached = _cached(usage, "prompt_tokens_details")
@@ -164,7 +164,7 @@ class Tail:
         self._parts, self._bytes = [], 0
         if self._chunks is not None:
             content = bytearray()
-            with suppress(HttpError):  # whoever relays the answer cuts it
+            with suppress(HttpError):  # the relay cuts such an answer
                 self._chunks.feed(data, content)
             data = bytes(content)
         if self._document is not None:
@@ -191,7 +191,7 @@ class Tail:
             self._line, data = None, data[stop:]
         text = self._rest + data if self._rest else data
         cut = text.rfind(b"\n") + 1
-        # from the end it is found three times as fast, and nearly no part of a stream has it
+        # a search from the end is three times as fast, and nearly no part of a stream contains the name
         if text.rfind(_NAME, 0, cut) >= 0:
             at = text.find(_NAME)
             while 0 <= at < cut:
@@ -206,7 +206,7 @@ class Tail:
             self._rest = b""
 
     def _take_line(self, line: bytes) -> None:
-        """Note what an event tells."""
+        """Store the counts of an event."""
         at = line.find(_NAME)
         if at < 0 or not line.startswith(_DATA):
             return
@@ -236,8 +236,8 @@ class ResponsesTail(Tail):
 class MessagesTail(Tail):
     """The same of Anthropic's Messages API.
 
-    The input that was neither read from the cache nor written to it is counted apart, so the prompt is their sum. A
-    stream may count its input in the first event alone, and its output in the last.
+    The input that was neither read from the cache nor written to it is counted separately, so the prompt is their sum.
+    A stream may count its input in the first event alone, and its output in the last.
     """
 
     __slots__ = ("_answer",)
@@ -245,7 +245,7 @@ class MessagesTail(Tail):
     def __init__(self) -> None:
         super().__init__(events=("message", ""))
         self._answer = 0
-        """Tokens of the answer, as they were told last."""
+        """Tokens of the answer, as last reported."""
 
     def _take(self, usage: dict[str, Any]) -> None:
         answer = count(usage.get("output_tokens"))
@@ -261,7 +261,7 @@ class MessagesTail(Tail):
 
 
 class NoUsage(Tail):
-    """The counts of an answer whose tokens nobody counts."""
+    """The counts of an answer whose tokens are not counted."""
 
     __slots__ = ()
 

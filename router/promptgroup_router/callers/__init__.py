@@ -1,4 +1,4 @@
-"""Decides what callers may ask of a group, how much of it, and what they learn of each other.
+"""Restricts the callers of a group: their limits, their fields for engines, and the isolation of their caches.
 
 Does no I/O and reads no clock; the time is an argument.
 """

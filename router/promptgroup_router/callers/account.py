@@ -1,11 +1,11 @@
 """The use of one group by one caller: within the last minute, since midnight, and at this moment.
 
-The minute is a window that slides in slices of half a second. All of it is one object, whose sums hold for the slice
-that runs: a request within it adds to numbers and looks nothing up.
+The minute is a window that slides in slices of half a second. All of it is one object, whose sums hold for the current
+slice: a request within it only adds to numbers.
 
-No window has more tokens than the limit. What an answer took beyond it is a debt, which takes the room of the next
-windows until it is paid: over time a caller gets its limit, however it sends its requests. Does no I/O; the time is an
-argument.
+No window has more tokens than the limit. The tokens of an answer beyond it are a debt, which reduces the limit of the
+next windows until it is paid: over time a caller gets its limit, however it sends its requests. Does no I/O; the time
+is an argument.
 """
 
 from collections import deque
@@ -17,13 +17,13 @@ WINDOW_SECONDS = 60.0
 SLICE_SECONDS = 0.5
 """Precision of the window: what is used within one slice leaves it at once."""
 MOST_DEBT = 60
-"""Windows after which a debt is paid at the latest: no single answer takes as much, and a peer that lies blocks a
+"""Windows after which a debt is paid at the latest: no single answer uses as much, and false reports of a peer block a
 caller for no longer."""
 _SLICES = int(WINDOW_SECONDS / SLICE_SECONDS)
 
 
 class SpendReport(NamedTuple):
-    """The use of one account, as one router tells the others."""
+    """The use of one account, as one router reports it to the others."""
 
     account: int
     """Hash of the group and the caller (64 bits)."""
@@ -32,7 +32,7 @@ class SpendReport(NamedTuple):
     tokens: int
     """Tokens that it has charged since it started; a correction may make them fewer."""
     minute_requests: int
-    """Requests of all routers within the last minute, as far as the sender knows."""
+    """Requests of all routers within the last minute, as counted by the sender."""
     minute_tokens: int
     """Tokens of the same, and the debt."""
     day_tokens: int
@@ -54,7 +54,7 @@ class Slice:
 
 
 class Account:
-    """The use of one group by one caller. Its sums hold before the time `until`: `move` first, if that has come."""
+    """The use of one group by one caller. Its sums hold before the time `until`: call `move` first if it has passed."""
 
     __slots__ = (
         "_slices",
@@ -96,7 +96,7 @@ class Account:
     def __init__(self, key: int) -> None:  # noqa: PLR0915 - all of it in one place
         self.key = key
         self.names: tuple[str, str] | None = None
-        """The group and the caller; None while only peers have told of them."""
+        """The group and the caller; None while only peers have reported them."""
         self.slice = Slice(-1)
         """The slice that runs."""
         self._slices = deque([self.slice])
@@ -108,54 +108,56 @@ class Account:
         self.minute_tokens = 0
         """Tokens of the same, at most `most`."""
         self.most = 0
-        """The limit of tokens a minute; 0 for none, and while only peers have told of the account."""
+        """The limit of tokens a minute; 0 for none, and while only peers have reported the account."""
         self.debt = 0
         """Tokens that were used beyond it and are still to be paid."""
         self.heard = 0
-        """Tokens and debt that a peer has told last of an account that this router has no limit of."""
+        """Tokens and debt in a peer's last report of an account for which this router has no limit."""
         self.heard_at = 0.0
         self.day = 0
         """Days since the epoch, of `day_tokens`."""
         self.day_tokens = 0
         self.assumed = 0
-        """Those of the day that a peer has told as a sum, and that no peer has told as its own yet."""
+        """Tokens of the day that a peer has reported as part of its sum, and that no peer has reported as its own
+        yet."""
         self.in_flight = 0
         """Requests that this router has now."""
         self.peer_in_flight = 0
         self.spent_requests = self.spent_tokens = 0
         """Requests and tokens that this router has charged since it started."""
         self.told_requests = self.told_tokens = 0
-        """The values of these that peers surely know."""
+        """The values of these that all peers have surely received."""
         self.telling: deque[tuple[float, int, int, int, int]] = deque()
-        """Those that they were told later, and the requests that this router had, behind the time and the number of the
-        first report of them."""
+        """The values of later reports: the time and the number of the first report with them, then requests, tokens,
+        and the requests in flight."""
         self.reports = 0
-        """Reports that peers were sent."""
+        """Number of reports that were sent to peers."""
         self.fresh: deque[tuple[float, int, int]] = deque()
-        """Requests and tokens that peers have told of late, each with the time."""
+        """Requests and tokens that peers have reported lately, each with the time."""
         self.fresh_requests = self.fresh_tokens = 0
         """The sums of these: peers have charged them to their own shares of what was left before."""
         self.told_in_flight = 0
-        """Requests that peers surely believe this router has: the least of all that they may have heard last."""
+        """Lower bound of the requests in flight that peers count for this router: the least of the values that they may
+        have received last."""
         self.open_tokens = 0
-        """Tokens that are reserved for answers which have not ended, and may come back."""
+        """Tokens that are reserved for answers which have not ended, and may be returned."""
         self.longest = 0.0
-        """Tokens of the longest answer of late: it counts half as much with each minute."""
+        """Tokens of the longest recent answer; the value halves with each minute."""
         self.ticks = 0
-        """Ticks in which peers are still to be told."""
+        """Ticks in which the account is still to be reported to peers."""
         self.silent_from = 0.0
         """Time at which the account counts as silent, monotonic seconds."""
         self.limits: CallerLimits | None = None
-        """The limits that the next two are of."""
+        """The limits to which the next two attributes belong."""
         self.requests_line = b""
-        """The beginning of an answer's line that tells what is left of the requests a minute."""
+        """The beginning of the response header line with the remaining requests a minute."""
         self.tokens_line = b""
-        """The same of the tokens a minute."""
+        """The same for the tokens a minute."""
         self.peers: dict[int, SpendReport] = {}
         """Peer → its last report."""
 
     def move(self, now: float, day: int) -> None:
-        """Begin the slice of this time and day, and let go of what is older than a minute."""
+        """Begin the slice of this time and day, and drop slices older than a minute."""
         number = int(now / SLICE_SECONDS)
         slices, oldest = self._slices, number - _SLICES
         passed = number - self.slice.number
@@ -163,7 +165,8 @@ class Account:
             if self.longest:
                 self.longest *= 0.5 ** (passed / _SLICES)
             if self.debt:
-                # nobody has looked while whole windows went by: each has paid, and the last one is paid below
+                # whole windows may have passed since the last call: each has paid its part, and the last one is paid
+                # below
                 self.debt = max(0, self.debt - self.most * max(0, passed // (_SLICES + 1) - 1))
             self.slice = Slice(number)
             slices.append(self.slice)
@@ -194,7 +197,7 @@ class Account:
             self.debt = 0
             return
         self.hold()
-        # what was told before the limit was known has been paid at the rate of the limit
+        # usage that was reported before the limit was read has been paid at the rate of the limit
         paid = most + int(most * max(0.0, now - self.heard_at) / WINDOW_SECONDS)
         self.debt = min(max(self.debt, heard - paid), MOST_DEBT * most)
         self._pay()
@@ -207,7 +210,7 @@ class Account:
             self.debt = min(self.debt + over, MOST_DEBT * self.most)
 
     def _pay(self) -> None:
-        """Pay as much of the debt as the window has room for."""
+        """Pay as much of the debt as the limit of the window allows."""
         paid = min(self.debt, self.most - self.minute_tokens)
         if paid > 0:
             self.debt -= paid
@@ -226,7 +229,7 @@ class Account:
             self._take_from_latest(tokens - result)
 
     def take_back_from_latest(self, tokens: int) -> None:
-        """Take tokens out of the debt and the latest slices: nobody knows in which of them they were charged."""
+        """Take tokens out of the debt and the latest slices, for lack of a record of the slices that they are in."""
         self.day_tokens = max(0, self.day_tokens - tokens)
         self._take_from_latest(tokens - self._forgive(tokens))
 
@@ -245,7 +248,7 @@ class Account:
             tokens -= result
 
     def seconds_until(self, *, requests: int = 0, tokens: int = 0, now: float) -> float:
-        """Return the seconds after which there is so much more room, if nothing more is used; at most a minute."""
+        """Return the seconds after which so much is free again, if nothing more is used; at most a minute."""
         if tokens > 0:
             tokens += self.debt
         for part in self._slices:
@@ -256,7 +259,7 @@ class Account:
         return WINDOW_SECONDS
 
     def confirm(self, before: float) -> None:
-        """Take what was told before a time, and more than once, as known to all; what peers told then is no news."""
+        """Count values reported before a time, and more than once, as received by all peers; begin `fresh` there."""
         telling, fresh, popleft = self.telling, self.fresh, None
         while telling and telling[0][0] <= before and telling[0][1] < self.reports:
             popleft = telling.popleft()
@@ -276,7 +279,7 @@ class Account:
         self.fresh_tokens += tokens
 
     def report(self, now: float) -> SpendReport:
-        """Return what peers are told of the account, and note that they are."""
+        """Return the report on the account for peers, and record that it is sent."""
         self.reports += 1
         self.told_in_flight = min(self.told_in_flight, self.in_flight)
         result = self.spent_requests, self.spent_tokens, self.in_flight

@@ -1,7 +1,7 @@
-"""Counts the events of a stream whose caller is known or has limits, since its end may never come.
+"""Counts the events of a stream whose caller is identified or has limits, since the stream may never reach its end.
 
-A client that hangs up before the last event, or an engine that tells no usage, would otherwise leave nothing of the
-answer to count. An event has a token as a rule, and more where an engine sends several at once.
+If a client disconnects before the last event, or an engine reports no usage, the tokens of the answer could not be
+counted otherwise. An event has a token as a rule, and more where an engine sends several at once.
 """
 
 from promptgroup_router.apis.usage import Tail, Usage
@@ -11,7 +11,7 @@ _EVENT = b"\n" + _FIRST
 """The beginning of an event, which no text has: a line feed inside a JSON string is escaped."""
 
 UNSEEN = -1
-"""Stands for the number of events of an answer that is no stream, or that nobody has seen."""
+"""The number of events of an answer that is no stream, or whose events were not counted."""
 
 
 class SeenEvents:
@@ -33,7 +33,7 @@ class AnswerEvents(Tail):
 
         Args:
             tail: of the API.
-            seen: is told of the events.
+            seen: counts the events.
         """
         super().__init__()
         self._tail = tail
@@ -55,5 +55,5 @@ class AnswerEvents(Tail):
 
 
 def tail_of(tail: Tail, seen: SeenEvents | None, *, streamed: bool) -> Tail:
-    """Return what reads the usage of an answer, and counts its events where somebody wants to know."""
+    """Return the reader of an answer's usage; for a stream with a counter, one that counts events, too."""
     return AnswerEvents(tail, seen) if seen is not None and streamed else tail

@@ -1,4 +1,4 @@
-"""Takes out of a body what only the engine's operator may say, and puts the caller's salt in."""
+"""Removes fields from a body that only the engine's operator may set, and adds the caller's salt."""
 
 from collections.abc import Set as AbstractSet
 from copy import copy
@@ -10,7 +10,7 @@ from promptgroup_router.base.errors import ApiError
 
 _ALL = frozenset(field.value for field in EngineField)
 _NESTING = EngineField.VLLM_XARGS.value
-"""vLLM merges its members with others of `EngineField` before it looks at any."""
+"""vLLM merges its members with others of `EngineField` before it reads any."""
 NONE: frozenset[str] = frozenset()
 CUTTING = frozenset(("truncate_prompt_tokens",))
 """Fields by which vLLM drops the beginning of a conversation, with a prompt that a router has put there."""
@@ -52,7 +52,7 @@ def with_text_field(body: bytes, name: str, value: str) -> bytes:
 
 
 def without_media_ids(request: ParsedRequest) -> ParsedRequest:
-    """Return a request whose images have no ids of the client's: vLLM takes what another request sent under the id."""
+    """Return a request without its client's ids of images: vLLM would use another request's image with the id."""
     if not request.media:
         return request
     doc = {name: _without_ids(value) if name in _CONVERSATIONS else value for name, value in request.doc.items()}

@@ -1,4 +1,4 @@
-"""Keeps the callers of one group from each other's caches: which requests can be isolated, and what engines get."""
+"""Isolates the callers of one group from each other's caches: which requests can be isolated, and what engines get."""
 
 from collections.abc import Set as AbstractSet
 
@@ -11,10 +11,10 @@ from promptgroup_router.callers.salts import SHARED, CacheDomain, Salts
 
 _NEVER = SALTS | {EngineField.REQUEST_ID}
 """Fields that the clients of a group which isolates its callers never set, whatever it allows: its router
-chooses salts, and the ids of responses, by which it knows whose they are."""
+chooses salts, and the ids of responses, which are tagged with the caller's salt."""
 
 _COMPUTING = (ApiKind.BY_MODEL, ApiKind.FORM, ApiKind.PASSED)
-"""Requests that engines compute something for although no prompt is kept for a next turn."""
+"""Requests for which engines compute something, although no prompt is cached for a later turn."""
 
 
 def cache_domain(
@@ -37,7 +37,7 @@ def cache_domain(
         cached: False for requests that leave nothing in a cache.
 
     Raises:
-        ApiError: 401: nobody knows who sends it. 400: the engines take no salt on its API.
+        ApiError: 401: the caller is anonymous. 400: the engines take no salt on its API.
     """
     if salted is None:
         return SHARED
@@ -56,7 +56,7 @@ def cache_domain(
 def for_engine(
     request: ParsedRequest, allowed: frozenset[EngineField], domain: CacheDomain, further: frozenset[str] = NONE
 ) -> ParsedRequest:
-    """Return a request without what its client may not say, and without further fields."""
+    """Return a request without the fields that its client may not set, and without further fields."""
     if not domain.salt:
         return without_engine_fields(request, allowed, further)
     return without_media_ids(without_engine_fields(request, allowed - _NEVER, further))

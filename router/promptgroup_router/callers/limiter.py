@@ -1,19 +1,19 @@
-"""Holds callers to their limits: requests and tokens a minute, requests at a time, tokens a day.
+"""Enforces the limits of callers: requests and tokens a minute, requests at a time, tokens a day.
 
 A request is charged as it is admitted, with its prompt and the longest answer that it may have; the tokens that the
 engine reports settle it. Nothing that a caller has done before makes that less, or short answers would open the limit
 for long ones. A request is admitted if its prompt fits. If its longest answer does not, what is left is reserved, and
-nobody else is admitted meanwhile: so a minute has at most the limit and one request, and more only where answers
-without a stated length are longer than was reserved for them. What is beyond the limit is paid in the next windows
+no other request is admitted meanwhile: so a minute has at most the limit and one request, and more only where answers
+without a stated length are longer than was reserved for them. The excess over the limit is charged to the next windows
 (`account`). Windows slide, so that all of it holds wherever a minute begins.
 
-Routers tell each other what they have charged (`SpendReport`) in each tick of their exchange, as counters that only the
-difference to the last report is taken of, so that a lost report does no harm. What the others have charged of late is
-not known: a burst keeps all routers busy, and their reports wait behind it. So a router charges at most its share of
-what is left, by the number of routers, and one request in any case. Of what is left then it charges a share again once
-all others were heard `SETTLE_SECONDS` after the first was told. So a limit is exceeded by at most one request for each
-further router. What a router has charged stays charged when it is gone; one that starts takes over what the
-others know.
+Routers report their charges to each other (`SpendReport`) in each tick of their exchange, as counters of which only the
+difference to the last report is used, so that a lost report does no harm. The latest charges of the others have not
+arrived yet: a burst keeps all routers busy, and delays their reports. So a router charges at most its share of the
+remaining limit, by the number of routers, and one request in any case. It may charge a share of the remainder again
+once messages of all others have arrived `SETTLE_SECONDS` after its own first report. So a limit is exceeded by at most
+one request for each further router. The charges of a router stay in force after it has stopped; a router that starts
+takes over the state of the others.
 """
 
 from collections import OrderedDict
@@ -32,19 +32,19 @@ from promptgroup_router.callers.parted_peers import PartedPeers, of_last, of_las
 
 DAY_SECONDS = 86400
 MOST_ACCOUNTS = 20_000
-"""Most callers of groups whose use is remembered; of more the longest silent are forgotten."""
+"""Most accounts that are stored; beyond it the longest silent ones are evicted."""
 REPEATS = 3
-"""Ticks in which a change is told: two datagrams in a row may be lost."""
+"""Ticks in which a change is reported: two datagrams in a row may be lost."""
 SETTLE_SECONDS = 1.0
-"""Time from a report to the moment at which a peer that is heard knows it, and has told what it had charged before:
-more than a burst holds a loop."""
+"""Time after which a report has been processed by a peer that still sends reports, and the peer's own earlier charges
+have been reported: longer than a burst blocks an event loop."""
 REPORTS_A_TICK = 240
 """Most reports of one tick; the others wait for the next one."""
 MOST_AT_ONCE = 10**9
-"""Most requests or tokens that a peer is believed to have charged between two reports."""
+"""Most requests or tokens that are accepted as a peer's charge between two reports."""
 MOST_RETRY_SECONDS = 60
-"""Longest `Retry-After` of a minute's limit: the SDKs of OpenAI and Anthropic pass over a longer one, and come back
-within seconds. A slice more may have to pass, and the request then waits for another second."""
+"""Longest `Retry-After` of a minute's limit: the SDKs of OpenAI and Anthropic ignore a longer one, and retry within
+seconds. A slice more may have to pass, and the request then waits for another second."""
 
 SILENT_SECONDS = 5.0
 """Precision of the time for which an account has been silent."""
@@ -53,9 +53,9 @@ _REQUESTS, _TOKENS = "requests", "tokens"
 _LEFT = b"x-ratelimit-limit-%b: %d\r\nx-ratelimit-reset-%b: 0s\r\nx-ratelimit-remaining-%b: "
 _NONE_LEFT = b"x-ratelimit-limit-%b: %d\r\nx-ratelimit-reset-%b: %ds\r\nx-ratelimit-remaining-%b: 0"
 _SHARE_SECONDS = 0.1
-"""Wait for what other routers may be using: the next tick tells."""
+"""Wait for the charges of other routers, which the next tick reports."""
 _SETTLED_SECONDS = 1.0
-"""Wait for what is reserved for answers that have not ended."""
+"""Wait for tokens that are reserved for answers which have not ended."""
 
 Field = tuple[bytes, bytes]
 """Name and value of a header field."""
@@ -74,9 +74,9 @@ class Charge:
         self.prompt = prompt
         """Tokens that the prompt is estimated to have."""
         self.open = reserved - prompt if reserved > prompt else 0
-        """Those of the reserved tokens that may come back."""
+        """Those of the reserved tokens that may be returned."""
         self.used = used
-        """Where they were charged."""
+        """The slice in which they were charged."""
         self.settled = False
 
 
@@ -91,13 +91,13 @@ class Limiter:
         self.routers = 1
         """Routers that share the limits, this one among them."""
         self.heard = inf
-        """Time at which that router of the others was heard that was heard the longest ago."""
+        """Arrival time of the last message of the peer whose last message is the oldest."""
         self._accounts: OrderedDict[int, Account] = OrderedDict()
         """Key → account, the longest silent first, to `SILENT_SECONDS`."""
         self._named: dict[str, dict[str, Account]] = {}
         """Group → caller → their account, if this router has admitted some request of theirs."""
         self._changed: dict[int, Account] = {}
-        """The accounts that are still to be told of, by their keys."""
+        """The accounts that are still to be reported, by their keys."""
         self._parted = PartedPeers()
 
     # --- One request ---------------------------------------------------------------------------------------------
@@ -117,11 +117,12 @@ class Limiter:
 
         Args:
             group: the group's label.
-            caller: the caller's name; those who are not known share one account.
+            caller: the caller's name; anonymous callers share one account.
             limits: the caller's limits.
             prompt: estimated tokens of the prompt.
-            longest: most tokens that its answers may have, or that are reserved where it does not say.
-            stated: whether it says; else answers may be longer, and the longest of late counts where it was.
+            longest: most tokens that its answers may have, or that are reserved where the request states no length.
+            stated: whether the request states a length; else answers may be longer, and the longest recent answer
+                counts if it was longer.
             now: monotonic seconds.
 
         Raises:
@@ -145,7 +146,8 @@ class Limiter:
         if most := limits.in_flight:
             running = account.in_flight
             left = most - running - account.peer_in_flight
-            # of what is left, a share, rounded up as such limits are small: the others may begin as many untold
+            # a share of the remainder, rounded up as such limits are small: the others may begin as many before they
+            # report it
             if left < 1 or (running - account.told_in_flight) * (self.routers - 1) >= left:
                 raise self._refusal(account, limits, f"{most} requests at a time", kind=_REQUESTS, wait=1.0, now=now)
         if most := limits.requests_per_minute:
@@ -202,23 +204,23 @@ class Limiter:
         return self._refusal(account, limits, subject, kind=_TOKENS, wait=wait, now=now)
 
     def _others_may_use(self, left: int, room: int, untold: int) -> bool:
-        """Return True if a request has to wait for what other routers tell.
+        """Return True if a request has to wait for the reports of other routers.
 
         Args:
-            left: what was left of the limit before the others charged what they have told of late.
-            room: what the request needs.
-            untold: what this router has used, and the others have not been told of yet.
+            left: the remainder of the limit before the latest reported charges of the others.
+            room: the requests or tokens that the request needs.
+            untold: the charges of this router that the others have not received yet.
         """
         return untold > 0 and (untold + room) * self.routers > left + untold
 
     def settle(self, charge: Charge, usage: Usage | None, now: float, seen: int = UNSEEN) -> None:
-        """Replace the estimate of a request that is over by what the engine reported, or by what was seen of it.
+        """Replace the estimate of a finished request by the usage that its engine reported, or by the counted events.
 
         Args:
             charge: the charge.
-            usage: the tokens that the engine has told; None if it did not.
+            usage: the tokens that the engine has reported; None if it did not.
             now: monotonic seconds.
-            seen: events of the answer. Of one that nobody has seen the estimate stays: all of it may be computed.
+            seen: events of the answer. If they were not counted, the estimate stays: all of it may have been computed.
         """
         if charge.settled:
             return
@@ -235,7 +237,7 @@ class Limiter:
             self._end(charge)
 
     def _correct(self, charge: Charge, used: int, answer: int, now: float) -> None:
-        """Charge what a request has used in place of what was reserved, its answers' tokens among it."""
+        """Replace the reserved tokens of a request by the tokens that it has used, of prompt and answers."""
         account, more = charge.account, used - charge.reserved
         if now >= account.until:
             self._move(account, now)
@@ -255,16 +257,16 @@ class Limiter:
         self._change(charge.account)
 
     def _change(self, account: Account) -> None:
-        """Have peers told of an account that has changed."""
-        # one that was forgotten while its request was served may have been opened anew
+        """Schedule the report of a changed account to peers."""
+        # an account that was evicted while its request was served may have been opened anew
         if account.ticks < REPEATS and self._accounts.get(account.key) is account:
             account.ticks = REPEATS
             self._changed[account.key] = account
 
-    # --- What callers are told -----------------------------------------------------------------------------------
+    # --- Header fields for callers -----------------------------------------------------------------------------------
 
     def headers(self, charge: Charge, now: float) -> list[Field]:
-        """Return the fields by which OpenAI's clients read limits and what is left of them."""
+        """Return the fields in which OpenAI's clients read limits and their remainders."""
         return fields_of(self.lines(charge, now))
 
     def lines(self, charge: Charge, now: float) -> bytes:
@@ -310,7 +312,7 @@ class Limiter:
     # --- Peers -----------------------------------------------------------------------------------------------------
 
     def export(self, now: float) -> list[SpendReport]:
-        """Return what peers are to be told in this tick, and forget those that have been silent for long."""
+        """Return the reports for peers in this tick, and drop the records of peers that have been silent for long."""
         self._parted.forget(now)
         reports = []
         for key, account in list(islice(self._changed.items(), REPORTS_A_TICK)):
@@ -326,7 +328,7 @@ class Limiter:
         return reports
 
     def announce(self) -> None:
-        """Tell everything once more: a router has started."""
+        """Schedule reports of all accounts: another router has started."""
         self._changed = dict(self._accounts)
         for account in self._accounts.values():
             account.ticks = REPEATS
@@ -350,7 +352,7 @@ class Limiter:
                 tokens = of_last_minute(meanwhile, silence, report.minute_tokens, minute)
                 older = min(of_last(today, meanwhile, silence), report.day_tokens) - tokens
             elif now - self.began < WINDOW_SECONDS:
-                # this router has just started: the peer knows what was used before
+                # this router has just started: the peer's sums include the use before
                 requests, tokens = _taken_over(report, account)
                 older = -max(0, min(tokens, account.assumed))
                 account.assumed += older
@@ -359,11 +361,11 @@ class Limiter:
                 tokens = min(report.tokens, report.minute_tokens)
             account.peers[sender] = report
             if (requests or tokens or peer is None or peer.in_flight != report.in_flight) and not account.ticks:
-                # an answer, by which the peer knows that it was heard; what it says is no news, so that none follows
+                # an acknowledgement of the peer's report; it contains no new charges, so that no further report follows
                 account.ticks = 1
                 self._changed[account.key] = account
             account.peer_in_flight += report.in_flight
-            # a peer is believed only so far: what it says can neither take back requests nor block for long
+            # a peer's values are bounded: a report can neither take back requests nor block for long
             account.hear(max(0, min(requests, MOST_AT_ONCE)), max(0, min(tokens, MOST_AT_ONCE)), now)
             if tokens < 0:
                 account.take_back_from_latest(min(-tokens, MOST_AT_ONCE))
@@ -376,7 +378,7 @@ class Limiter:
                 account.day_tokens = report.day_tokens
 
     def drop_peer(self, sender: int, now: float) -> None:
-        """Forget the requests that a peer had in flight, which has fallen silent; what it has charged stays charged."""
+        """Drop the in-flight requests of a peer that has fallen silent; its charges stay in force."""
         reports = {}
         for account in self._accounts.values():
             peer = account.peers.pop(sender, None)
@@ -414,15 +416,16 @@ class Limiter:
         account.move(now, int((now + self.epoch) // DAY_SECONDS))
         if now >= account.silent_from:
             account.silent_from = now + SILENT_SECONDS
-            if account.key in self._accounts:  # it may have been forgotten while its request was served
+            if account.key in self._accounts:  # it may have been evicted while its request was served
                 self._accounts.move_to_end(account.key)
 
 
 def _taken_over(report: SpendReport, account: Account) -> tuple[int, int]:
-    """Return the requests and tokens of a peer's first report that this router, which has just started, does not know.
+    """Return the requests and tokens of a peer's first report that this newly started router has not counted.
 
     All that a peer has charged since it started is its own, and new here, if it fits into the last minute. Else the
-    minute of all routers counts, beside what is known here; the peer may not have been told of this router's latest.
+    minute of all routers counts, less the sums of this router; the peer may not have received the latest charges of
+    this router.
     """
     requests, tokens = report.requests, report.tokens
     if requests > report.minute_requests:
@@ -435,7 +438,7 @@ def _taken_over(report: SpendReport, account: Account) -> tuple[int, int]:
 
 
 def _begin(account: Account, limits: CallerLimits) -> None:
-    """Keep what the lines of an account begin with while something is left of these limits."""
+    """Store the beginnings of an account's header lines, which are used while these limits are not exhausted."""
     account.limits = limits
     account.requests_line = _LEFT % (b"requests", limits.requests_per_minute, b"requests", b"requests")
     account.tokens_line = _LEFT % (b"tokens", limits.tokens_per_minute, b"tokens", b"tokens")

@@ -1,4 +1,4 @@
-"""The most tokens that a request's answers may have, as far as its body says: what is reserved of a caller's limit."""
+"""The most tokens that a request's answers may have by its body, which are reserved from the caller's limit."""
 
 from typing import Any
 
@@ -6,10 +6,10 @@ from promptgroup_router.apis.request import ApiKind
 from promptgroup_router.documents import lax
 
 UNSTATED = 4096
-"""Tokens that are reserved for an answer without a stated length. Few answers are longer, and what is not used comes
-back at their end; of a limit of 100,000 a minute it lets 20 such requests run at a time."""
+"""Tokens that are reserved for an answer without a stated length. Few answers are longer, and unused tokens are
+returned at their end; of a limit of 100,000 a minute it lets 20 such requests run at a time."""
 MOST = 10**9
-"""Longest answer that is believed to have been asked for: more than any limit leaves."""
+"""Upper bound of a requested answer length: more than any limit leaves."""
 
 _OF_CHAT, _OF_RESPONSES, _OF_OTHERS = ("max_completion_tokens", "max_tokens"), ("max_output_tokens",), ("max_tokens",)
 """Fields of a body that bound an answer."""
@@ -22,7 +22,7 @@ SAYING = frozenset((*_OF_CHAT, *_OF_RESPONSES, *_OF_OTHERS, *_COUNTS))
 def longest_answer(kind: ApiKind, body: dict[str, Any], prompts: int = 1) -> tuple[int, bool]:
     """Return the tokens of all answers together, and whether the body bounds them; else UNSTATED for each.
 
-    Fields that engines do not read on the API say nothing, and of two the larger one counts. A number counts in every
+    Fields that engines do not read on the API are ignored, and of two the larger one counts. A number counts in every
     spelling that engines take.
 
     Args:
@@ -41,7 +41,7 @@ def longest_answer(kind: ApiKind, body: dict[str, Any], prompts: int = 1) -> tup
 
 
 def _each(kind: ApiKind, body: dict[str, Any]) -> int:
-    """Return the number of answers that a body asks for to each prompt."""
+    """Return the number of answers that a body requests for each prompt."""
     count = 1
     if kind is ApiKind.CHAT or kind is ApiKind.TEXT:
         for name in _COUNTS:

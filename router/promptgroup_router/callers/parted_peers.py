@@ -1,9 +1,9 @@
-"""Keeps what peers had told before they fell silent, and estimates what of their next reports counts now.
+"""Stores the last reports of peers that fell silent, and estimates how much of their next reports counts now.
 
-A peer that is not heard may only be parted by the network, and charge callers all the while: its next report tells of
-hours at once. It does not tell when it charged what, and its own sum of the last minute may have what this router told
-it already. So the charges count as if they had been made evenly, and for no less than that sum has beyond what this
-router knows. Does no I/O; the time is an argument.
+A peer whose reports do not arrive may only be separated by a network partition, and go on charging callers: its next
+report then covers hours at once. The report does not say when charges were made, and its sum of the last minute may
+include charges that this router has reported to the peer. So the charges count as if they had been made evenly over the
+silence, and for no less than the excess of that sum over the sum of this router. Does no I/O; the time is an argument.
 """
 
 from typing import NamedTuple
@@ -11,8 +11,8 @@ from typing import NamedTuple
 from promptgroup_router.callers.account import WINDOW_SECONDS, SpendReport
 
 REMEMBERED_SECONDS = 3600.0
-"""Seconds for which it is kept what a silent peer had told: each restart of a router leaves a peer that never returns.
-One that does after longer is a new peer."""
+"""Seconds for which the reports of a silent peer are stored: each restart of a router leaves a peer that never returns.
+A peer that returns later counts as a new one."""
 
 
 class Parted(NamedTuple):
@@ -20,7 +20,7 @@ class Parted(NamedTuple):
 
     report: SpendReport
     at: float
-    """Time at which the peer was found silent, monotonic seconds."""
+    """Time at which the peer was declared silent, monotonic seconds."""
 
 
 class PartedPeers:
@@ -28,12 +28,12 @@ class PartedPeers:
 
     def __init__(self) -> None:
         self._peers: dict[int, dict[int, Parted]] = {}
-        """Peer → account → what it had told."""
+        """Peer → account → its last report."""
         self._silent: dict[int, float] = {}
-        """Peer → time at which it was found silent last, the longest silent first."""
+        """Peer → time at which it was last declared silent, the longest silent first."""
 
     def part(self, sender: int, reports: dict[int, SpendReport], now: float) -> None:
-        """Keep the last reports of a peer that has fallen silent.
+        """Store the last reports of a peer that has fallen silent.
 
         Args:
             sender: the peer.
@@ -47,7 +47,7 @@ class PartedPeers:
             peer.update((account, Parted(report, now)) for account, report in reports.items())
 
     def rejoin(self, sender: int, account: int) -> Parted | None:
-        """Return what a peer had told of an account before it fell silent, and forget it; None for nothing."""
+        """Return and remove a peer's last report of an account before it fell silent; None if there is none."""
         peer = self._peers.get(sender)
         if peer is None:
             return None
@@ -57,7 +57,7 @@ class PartedPeers:
         return parted
 
     def forget(self, now: float) -> None:
-        """Forget the peers that have been silent for too long."""
+        """Drop the reports of peers that have been silent for more than REMEMBERED_SECONDS."""
         while self._silent:
             sender, at = next(iter(self._silent.items()))
             if now - at <= REMEMBERED_SECONDS:
@@ -66,7 +66,7 @@ class PartedPeers:
 
 
 def of_last(seconds: float, charged: int, silence: float) -> int:
-    """Return the part that is of the last seconds of what was charged evenly in the seconds of a silence."""
+    """Return the share of the last `seconds` in a total that was charged evenly over a silence."""
     return charged if silence <= seconds else int(charged * max(0.0, seconds) / silence)
 
 
@@ -76,7 +76,8 @@ def of_last_minute(charged: int, silence: float, result: int, known: int) -> int
     Args:
         charged: requests or tokens; less than zero if corrections were more.
         silence: seconds.
-        result: those of all routers within the last minute, as far as the peer knows: the result is never more.
-        known: the same as far as this router knows.
+        result: the sum of all routers within the last minute, as the peer reports it: the upper bound of the return
+            value.
+        known: the same sum as this router has recorded it.
     """
     return min(max(of_last(WINDOW_SECONDS, charged, silence), min(charged, result - known)), result)

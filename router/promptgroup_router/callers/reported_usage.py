@@ -1,12 +1,12 @@
-"""Rewrites what an answer says of its cached tokens, whole or streamed, in the fields of all APIs.
+"""Rewrites the numbers of cached tokens in answers, whole or streamed, in the fields of all APIs.
 
-A value in `usage` whose name has `cache` in it says what engines had in their caches: `cached_tokens` in details of
+A value in `usage` whose name contains `cache` reports tokens from the engine's caches: `cached_tokens` in details of
 the prompt (OpenAI), of each turn (vLLM's responses), `cache_read_input_tokens` and `cache_creation_input_tokens`
-(Anthropic, whose `input_tokens` are those of neither). So does one in `meta_info` of SGLang. Both are found wherever
-they stand, but for what a client or a model has written.
+(Anthropic, whose `input_tokens` exclude both). So does such a value in SGLang's `meta_info`. Both are rewritten at any
+depth, except inside fields that a client or a model has written.
 
-An answer that cannot be read and has such a name goes to nobody. A name in quotes with a colon behind it cannot be text
-of the model, since quotes inside a JSON string are escaped. All of it takes linear time.
+An answer that cannot be parsed and contains such a name is not sent to any client. A name in quotes with a colon behind
+it cannot be text of the model, since quotes inside a JSON string are escaped. All of it takes linear time.
 """
 
 import json
@@ -28,12 +28,12 @@ _EXTENSION = "sglext"
 _NAMES = (_CACHE.encode(), _EXTENSION.encode())
 _HOLDERS = ("usage", "meta_info")
 _WRITTEN = frozenset(("arguments", "input", "instructions", "metadata", "text", "tools"))
-"""Fields whose objects a client or a model has written; they are told as they are."""
+"""Fields whose objects a client or a model has written; they are passed on unchanged."""
 _BLANKS = b" \t\r\n"
 
 
 class NotToldError(Exception):
-    """The answer would tell what its client may not know."""
+    """The answer might disclose numbers that its client may not see."""
 
 
 class TooLongError(NotToldError):
@@ -41,7 +41,7 @@ class TooLongError(NotToldError):
 
 
 class UnreadableError(NotToldError):
-    """Nobody can read the answer, and it may say what was cached."""
+    """The answer cannot be parsed, and may report cached tokens."""
 
 
 class ReportedUsage:
@@ -62,7 +62,7 @@ class ReportedUsage:
             NotToldError: the answer is longer than can be rewritten, or cannot be read.
         """
         if self._compressed:
-            raise UnreadableError  # although it was not asked for
+            raise UnreadableError  # although the request did not allow compression
         held = self._held
         held += content
         ready = b""
@@ -121,7 +121,7 @@ def _may_tell(text: bytes) -> bool:
 
 
 def _checked(text: bytes) -> bytes:
-    """Return a text that cannot be read, if it has no name in quotes that says something of caches.
+    """Return a text that cannot be parsed, if it has no name in quotes that may concern caches.
 
     Raises:
         UnreadableError: it has one.
@@ -157,7 +157,7 @@ def _rewrite(doc: Any, how: CachedTokens) -> None:
 
 
 def _told(result: Any, how: CachedTokens) -> Any:
-    """Return a `usage`, or several in a list, as a client may know it."""
+    """Return a `usage`, or several in a list, as a client may see it."""
     if isinstance(result, list):
         return [_told(item, how) for item in result]
     return _usage(result, how) if isinstance(result, dict) else result
@@ -177,7 +177,7 @@ def _usage(usage: dict[str, Any], how: CachedTokens) -> dict[str, Any]:
 
 
 def _details(result: dict[str, Any], how: CachedTokens) -> dict[str, Any]:
-    """Return an object with what it says of caches rounded, or without it."""
+    """Return an object with its numbers of cached tokens rounded, or without them."""
     document: dict[str, Any] = {}
     for name, value in result.items():
         if _CACHE not in name:

@@ -1,7 +1,7 @@
-"""Makes the salts that keep callers' caches apart: keyed hashes of callers' names.
+"""Makes the salts that isolate callers' caches from each other: keyed hashes of callers' names.
 
-A salt must not be guessed, or whoever guesses it reads its caller's cache where engines are reached past a router. So
-it is a keyed BLAKE2b (RFC 7693 section 2.9) of namespace and name. Routers that share the key make the same salts.
+A salt must be hard to guess: a client that knows it and reaches engines without a router can read its caller's cache.
+So it is a keyed BLAKE2b (RFC 7693 section 2.9) of namespace and name. Routers that share the key make the same salts.
 """
 
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from promptgroup_router.rings.ids import PrefixKey
 SALT_BYTES = 24
 """192 bits, 48 characters as hex digits: vLLM takes up to 128 characters, and not all of base64's."""
 REMEMBERED = 10_000
-"""Callers whose salts are kept; those of more are made anew."""
+"""Most callers whose salts are cached; the salts of others are computed again."""
 TAG_BYTES = 6
 """Bytes of a response's id that prove whose it is: each guess costs a request."""
 
@@ -29,14 +29,14 @@ class CacheDomain:
     salt: str
     """The text that engines mix into their keys, hex digits; empty for the part that all share."""
     mask: int
-    """64 bits that tell the prefixes of one domain from those of others; 0 for the shared one."""
+    """64 bits that distinguish the prefixes of one domain from those of others; 0 for the shared one."""
 
     def prefix(self, shared: PrefixKey) -> PrefixKey:
         """Return the key of a prefix in this domain, by its key in the shared one."""
         return PrefixKey(shared ^ self.mask)
 
     def tag(self, data: bytes) -> bytes:
-        """Return TAG_BYTES bytes that nobody makes who does not know the salt."""
+        """Return TAG_BYTES bytes that cannot be computed without the salt."""
         return blake2b(data, key=self.salt.encode(), digest_size=TAG_BYTES, person=_PURPOSE).digest()
 
 

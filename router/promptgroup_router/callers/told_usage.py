@@ -1,4 +1,4 @@
-"""Tells a client that asks what its request used, beside the answer: in a header field, or in a stream's comment.
+"""Reports the usage of a request to a client that asks for it: in a header field, or in a comment of a stream.
 
 The value is a dictionary of structured fields (RFC 9651 section 3.2), the same in both:
 
@@ -16,11 +16,12 @@ from promptgroup_router.apis.usage import Usage
 
 HEADER = names.HEADER_USAGE.encode()
 MOST_HELD = 4 << 20
-"""Bytes of a whole answer that are held until its usage is known; a longer one is relayed without."""
+"""Most bytes of a whole answer that are buffered until its usage has been read; a longer one is relayed without the
+field."""
 
 
 def asks(fields: dict[bytes, bytes]) -> bool:
-    """Return True if a request asks what it used; its header fields have names in lower case."""
+    """Return True if a request asks for its usage; its header fields have names in lower case."""
     field = fields.get(HEADER)
     return field is not None and field.lower() == b"true"
 

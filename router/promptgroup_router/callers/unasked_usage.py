@@ -1,8 +1,8 @@
-"""Asks engines for the usage of streams whose clients did not ask, and keeps the event that tells it from them.
+"""Requests the usage of streams whose clients did not ask for it, and removes the event with it from the answer.
 
-A stream of chat or text completions tells its usage only if `stream_options.include_usage` says so, which SDKs leave
-out. So the router asks: without it neither hits nor what a caller has used would be known. The answer is one more
-event, with no choices, before `[DONE]`.
+A stream of chat or text completions reports its usage only if `stream_options.include_usage` is set, which SDKs leave
+out. So the router sets it: otherwise neither cache hits nor the tokens of a caller could be counted. The answer is one
+more event, with no choices, before `[DONE]`.
 """
 
 from typing import Any
@@ -21,16 +21,16 @@ NO_CHOICES = (b'"choices":[]', b'"choices": []')
 
 
 def is_unasked(request: ParsedRequest) -> bool:
-    """Return True for a stream whose client has not asked for its usage."""
+    """Return True for a stream whose client has not requested its usage."""
     if not request.streamed or request.kind not in (ApiKind.CHAT, ApiKind.TEXT):
         return False
     options = request.doc.get(OPTIONS)
-    # what is no object is the engine's to refuse
+    # the engine refuses a value that is no object
     return options is None or (isinstance(options, dict) and lax.truth(options.get(INCLUDE)) is not True)
 
 
 def options_of(doc: dict[str, Any]) -> dict[str, Any]:
-    """Return the options of a body as far as `is_unasked` looks at them."""
+    """Return the options of a body that `is_unasked` reads."""
     if OPTIONS not in doc:
         return {}
     options = doc[OPTIONS]
@@ -40,7 +40,7 @@ def options_of(doc: dict[str, Any]) -> dict[str, Any]:
 
 
 def asking(request: ParsedRequest, body: bytes | bytearray) -> bytes:
-    """Return the body for an engine with the question.
+    """Return the body for an engine, with the option that requests the usage.
 
     Args:
         request: the request, which has options of its own or none.
@@ -54,7 +54,7 @@ def asking(request: ParsedRequest, body: bytes | bytearray) -> bytes:
 
 
 class UsageEvents:
-    """The body of a stream on its way to a client who gets no usage."""
+    """The body of a stream for a client that gets no usage."""
 
     __slots__ = ("_events",)
 
@@ -71,7 +71,7 @@ class UsageEvents:
 
 
 def _without_usage(events: bytes) -> bytes:
-    """Return whole events without those that tell nothing but usage. Most parts of a stream are compared, no more."""
+    """Return whole events without those that report only usage. For most parts of a stream this is one comparison."""
     if NO_CHOICES[0] not in events and NO_CHOICES[1] not in events:
         return events
     kept, start = [], 0

@@ -10,7 +10,7 @@ _OVERLAP = max(map(len, EVENT_ENDS)) - 1
 
 
 class WholeEvents:
-    """The events of a stream that are whole, whatever the parts in which it comes. It takes linear time."""
+    """The whole events of a stream, which arrives in arbitrary parts. It takes linear time."""
 
     __slots__ = ("_held",)
 
@@ -26,7 +26,7 @@ class WholeEvents:
         """Add a part of the stream.
 
         Returns:
-            What is held up to the end of its last whole event; all of it if that event is too long.
+            The buffered bytes up to the end of the last whole event; all of them if an event is too long.
         """
         held = self._held
         if not held and content.endswith(b"\n\n"):

@@ -1,6 +1,6 @@
-"""Decides what becomes of a request that has arrived: steps 1 to 4 of a request's life.
+"""Routes or refuses a request that has arrived: steps 1 to 4 of a request's life.
 
-The same request gets the same answer whether the router relays it or a picker tells a gateway where to send it.
+The decision is the same whether the router relays the request or a picker returns an endpoint to a gateway.
 """
 
 from dataclasses import dataclass
@@ -41,7 +41,7 @@ _SERVED = ", ".join(
 
 @dataclass(frozen=True, slots=True)
 class ModelsAnswer:
-    """A list of models, or of the methods of the whole server: no engine is asked for it, and its status is 200."""
+    """A list of models, or of the methods of the whole server: no engine is queried for it, and its status is 200."""
 
     body: bytes
     allow: bytes = b""
@@ -88,7 +88,7 @@ def check_coding(headers: dict[bytes, bytes]) -> None:
 
 
 def check_sender(state: RouterState, headers: dict[bytes, bytes], sender: Sender, arrived: float) -> None:
-    """Check who sends a request that came at a time, before its body is looked at.
+    """Check who sends a request that arrived at a time, before its body is parsed.
 
     Raises:
         ApiError: 401, 403 or 503: no group lets its sender in.
@@ -98,10 +98,10 @@ def check_sender(state: RouterState, headers: dict[bytes, bytes], sender: Sender
 
 
 def check_head(state: RouterState, headers: dict[bytes, bytes], sender: Sender, arrived: float) -> None:
-    """Check a request that came at a time before its body is looked at.
+    """Check a request that arrived at a time, before its body is parsed.
 
     Raises:
-        ApiError: 401, 403 or 503: no group lets its sender in. 415: its body is coded.
+        ApiError: 401, 403 or 503: no group admits its sender. 415: its body has a content coding.
     """
     check_sender(state, headers, sender, arrived)
     check_coding(headers)
@@ -132,18 +132,19 @@ def arrive(
         body: its whole body.
         now: monotonic seconds.
         sender: the connection that it came on.
-        request: the digest of the body where it was read already.
-        size: bytes of the body that was read, if it came coded.
-        came: when it came, if it has waited since for keys of an issuer.
-        rewrites: whether the answer can be rewritten on its way.
-        relays: whether whoever asks sends the request, and can send another one for the rest of the answer.
+        request: the digest of the body where it was parsed already.
+        size: bytes of the decoded body, if it arrived with a content coding.
+        came: when it arrived, if it has waited since for keys of an issuer.
+        rewrites: whether the answer can be rewritten.
+        relays: whether the calling program sends the request itself, and can send another one for the rest of the
+            answer.
 
     Raises:
         ApiError: the request is refused; `form_of` has the form of the answer.
     """
     if path in FORM_PATHS and method == b"POST":
         check_type(headers.get(b"content-type", b""), body, repeated=sender.repeats(b"content-type"))
-    # where no group asks who sends a request, it costs nothing
+    # where no group authenticates its callers, identification costs nothing
     identify: Identify = identify_nobody
     if state.asks_callers:
         identify = Visit(state.authenticator, headers, sender, now if came is None else came).identify

@@ -1,9 +1,9 @@
 """Decides which header fields pass between clients and engines. Does no I/O.
 
-Engines read header fields of their own by which a request chooses where it runs, who goes before whom, what is handed
-out of a prompt and where an engine connects to; what they answer tells of their load and their cache, which groups
-share. The next release will have more. So fields pass by name alone, both ways: those that HTTP and tracing need, and
-those that a group names.
+Engines read header fields of their own, by which a request can choose the rank it runs on, its priority, the data of a
+prompt that is returned, and the hosts that an engine connects to; fields of their answers disclose their load and their
+cache, which groups share. The next release may have more such fields. So only listed fields pass, in both directions:
+those that HTTP and tracing need, and those that a group names.
 """
 
 from functools import lru_cache
@@ -18,16 +18,17 @@ _TRACE = frozenset((TRACEPARENT,))
 TO_ENGINES = _CODED | _TRACE | frozenset((b"accept", b"content-type", b"tracestate", b"user-agent"))
 """Fields of clients that engines get in every group.
 
-Credentials pass where the group says so, `accept-encoding` unless the answer is rewritten on its way, which nobody can
-do that is compressed, and `traceparent` unless the router records a span, whose own it then is. No supported engine
-reads `baggage`, `anthropic-version` and its like, or the client's account of itself (`x-stainless-*`, `openai-*`).
+Credentials pass where the group allows it, `accept-encoding` unless the answer is rewritten, which is impossible for a
+compressed one, and `traceparent` unless the router records a span and sets the field itself. No supported engine reads
+`baggage`, `anthropic-version` and its like, or the fields in which SDKs describe the client (`x-stainless-*`,
+`openai-*`).
 """
 FROM_ENGINES = frozenset(
     b"allow cache-control content-disposition content-encoding content-language content-length content-range "
     b"content-type date etag expires last-modified retry-after vary www-authenticate".split()
 )
-"""Fields of engines that clients get in every group: those that say what an answer is and how long it lasts, when to
-come again, and what a credential is missing for. The id of a request is the router's own."""
+"""Fields of engines that clients get in every group: those that describe the type and the lifetime of an answer, when
+to retry, and which credential is missing. The id of a request is the router's own."""
 UNSIZED = FROM_ENGINES - {b"content-length"}
 """The same of an answer whose length changes on its way, or that has none."""
 
@@ -49,7 +50,7 @@ def to_engine(access: Access, rules: CallerRules, *, rewritten: bool = False, tr
         access: to the group of the request.
         rules: of that group.
         rewritten: whether the answer is rewritten for another reason than the rules.
-        traced: whether the engine is told of a span of the router's.
+        traced: whether the engine gets the `traceparent` of a span of the router.
     """
     coded = rules.cached_tokens is CachedTokens.EXACT and not rewritten
     allowed = _SETS[4 * access.passes_credentials + 2 * coded + traced]
@@ -69,6 +70,6 @@ def from_engine(rules: CallerRules, *, sized: bool = True) -> frozenset[bytes]:
 
 @lru_cache(1024)
 def _with_named(allowed: frozenset[bytes], named: frozenset[str]) -> frozenset[bytes]:
-    """Return the allowed names and those that a group names; none of the latter brings back what was taken out."""
+    """Return the allowed names and those that a group names; none of the latter restores a field that was removed."""
     kept = {name.encode() for name in named}
     return allowed | (kept - TO_ENGINES - FROM_ENGINES)

@@ -1,8 +1,8 @@
 """Decides which parameters of a client's query pass to engines, through routers and pickers alike. Does no I/O.
 
-The APIs that are served say what they ask in the body. vLLM 0.32 and 0.33 and SGLang 0.5.23 read parameters of stored
-responses alone, besides those at paths for their operators. What SDKs add elsewhere (`beta=true` of Anthropic's,
-`api-version` of Azure's) is read by none, and the next release may read more.
+Requests of the supported APIs have their parameters in the body. vLLM 0.32 and 0.33 and SGLang 0.5.23 read parameters
+of stored responses alone, besides those at paths for their operators. What SDKs add elsewhere (`beta=true` of
+Anthropic's, `api-version` of Azure's) is read by none, and the next release may read more.
 """
 
 from promptgroup_router.apis.endpoints import PASSED, Endpoint
@@ -17,7 +17,7 @@ def engine_query(endpoint: Endpoint, path: bytes, query: bytes) -> bytes:
     """Return the query that an engine gets.
 
     Args:
-        endpoint: what the request asks; that of the paths that only the settings of the router allow gets all.
+        endpoint: the endpoint of the request; the one for paths that only the settings of the router allow gets all.
         path: of the request.
         query: behind the question mark.
     """

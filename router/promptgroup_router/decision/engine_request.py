@@ -17,14 +17,14 @@ def engine_fields(
 ) -> tuple[frozenset[bytes], tuple[tuple[bytes, bytes], ...]]:
     """Return the names of the client's header fields that a member gets, and further fields that it gets.
 
-    An engine that asks for a credential of its own gets none of the client's. One with data-parallel ranks is told the
-    rank; the client's word of it never counts, whatever fields its group lets pass.
+    An engine that requires a credential of its own gets none of the client's. One with data-parallel ranks gets the
+    rank in a field; a client's value for it is never passed on, whatever fields its group allows.
 
     Args:
-        authenticator: knows the accesses and the credentials.
+        authenticator: has the access rules and the credentials.
         route: the route of the request.
         member: the replica that gets it.
-        traced: whether the engine is told of a span of the router's.
+        traced: whether the engine gets the `traceparent` of a span of the router.
     """
     access, further = ANYBODY, NO_FIELDS
     if not member.credential:
@@ -43,7 +43,7 @@ def engine_fields(
 
 
 def lacks_credential(authenticator: Authenticator, member: Member) -> bool:
-    """Return True if a member's engine asks for a credential that has not been read."""
+    """Return True if a member's engine requires a credential that has not been read."""
     if not member.credential:
         return False
     namespace = member.group.partition("/")[0]
@@ -56,7 +56,7 @@ def engine_body(route: Route, member: Member, random: RandomBytes) -> bytes | by
     Args:
         route: the route of the request.
         member: the replica that gets it.
-        random: returns as many bytes as it is told that nobody can guess.
+        random: returns the given number of unpredictable bytes.
     """
     body = route.rewrite.body
     for feature in route.features:

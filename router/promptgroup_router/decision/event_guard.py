@@ -1,7 +1,7 @@
-"""Decides what of an engine's stream goes to the client: whole events, up to one by which the engine breaks off.
+"""Filters an engine's stream for the client: whole events pass, up to one by which the engine aborts the answer.
 
-Engines that stop, or lose one of their ranks, end what runs as if it were whole: `finish_reason` is `abort`, and
-`[DONE]` follows under a status of 200. Each API has its own word for it:
+Engines that stop, or lose one of their ranks, end running answers as if they were complete: `finish_reason` is `abort`,
+and `[DONE]` follows under a status of 200. Each API marks it differently:
 
 | API                    | broken off                                                   |
 |------------------------|--------------------------------------------------------------|
@@ -9,12 +9,12 @@ Engines that stop, or lose one of their ranks, end what runs as if it were whole
 | Anthropic's Messages   | its last `stop_reason` is null                               |
 | OpenAI's Responses     | the completed response has the status `cancelled` or `failed`|
 
-Others tell the error in an event of their own, which the client gets as it is, and which ends the answer: nothing that
+Others report the error in an event of its own, which the client gets unchanged, and which ends the answer: nothing that
 follows, such as `[DONE]`, makes it whole. Such an event is named `error`, has `{"error": ...}` or `{"object": "error"}`
 as its data, or is of the type `error` or `response.failed`.
 
-Only whole events go on, so that an error can be told in an event wherever the answer ends. Does no I/O and reads no
-clock.
+Only whole events are passed on, so that the router can append an error event wherever the answer ends. Does no I/O and
+reads no clock.
 """
 
 import re
@@ -36,7 +36,7 @@ _CHUNKED_ENDS = (b"\n\n\r\n", b"\n\r\n\r\n", b"\n\n\r\n0\r\n\r\n", b"\n\r\n\r\n0
 """The ends of a chunk that ends with an event, and of the last one."""
 _PLAIN_ENDS = (b"\n\n", b"\n\r\n")
 _ERROR = b"error"
-"""In each event that tells an error."""
+"""Part of each event that reports an error."""
 _NAMED_ERROR = re.compile(rb"^event: ?error\s*$", re.MULTILINE)
 _ERROR_TYPES = ("error", "response.failed")
 CHAT = b'"abort', b'"error"'
@@ -44,10 +44,10 @@ MESSAGES = b'"message_', b'"error"'
 RESPONSES = b'"cancelled"', b'"failed"'
 _DATA, _LINE_DATA, _PING = b"data:", b"\ndata:", b'"ping"'
 _SILENT = (b":", b"event:", b"id:", b"retry:")
-"""The beginnings of lines without which a stream would say as much."""
+"""The beginnings of lines that carry no content of a stream."""
 _SIZE = re.compile(rb"[0-9A-Fa-f]{1,15}")
 MOST_LINES = 64
-"""Lines of a part without data that are looked at; what has more is taken for part of an event."""
+"""Lines of a part without data that are inspected; a part with more counts as part of an event."""
 
 
 class EventGuard:
@@ -72,9 +72,9 @@ class EventGuard:
         """Start a stream.
 
         Args:
-            chunked: whether it is received in chunks, or as it is.
-            words: those of the API without which an event can go on without a look into it.
-            marks: further ones, for what rewrites the events.
+            chunked: whether it is received in the chunked transfer coding.
+            words: byte strings of the API; an event without them passes without being parsed.
+            marks: further ones, for a rewriter of the events.
         """
         self.chunked = chunked
         self._word, self._other_word = words
@@ -82,25 +82,25 @@ class EventGuard:
         self._ends = _CHUNKED_ENDS if chunked else _PLAIN_ENDS
         self._events = WholeEvents()
         self._in_comment = False
-        """True if the last line that has come is part of a comment."""
+        """True if the last line received is part of a comment."""
         self._last = b""
         """The part that went on last."""
         self._unreasoned = False
-        """True if a message has told that it stops for no reason."""
+        """True if the `stop_reason` that a message has reported is null."""
         self.at_boundary = True
         """True if all that went on is whole events."""
         self.broken = False
-        """True once the engine has broken off."""
+        """True once the engine has aborted the answer."""
         self.told = False
-        """True if it has told that itself, in an event that the client gets."""
+        """True if the engine has reported that itself, in an event that the client gets."""
 
     @property
     def failure(self) -> Failure:
-        """The way in which the engine has failed that has broken off."""
+        """The kind of failure of an engine that has aborted the answer."""
         return Failure.REPORTED if self.told else Failure.ABORTED
 
     def moves(self, data: bytes) -> bool:
-        """Return True if a part of the body, as received, is more than what keeps the connection alive."""
+        """Return True if a part of the body, as received, contains more than keep-alives."""
         if _LINE_DATA in data or data.startswith(_DATA):
             self._in_comment = False
             return _PING not in data or data.count(_DATA) > data.count(_PING)
@@ -111,9 +111,9 @@ class EventGuard:
         return len(lines) > MOST_LINES or not all(map(_is_silent, lines))
 
     def passes(self, data: bytes) -> bool:
-        """Return True if a part of the body can go on as received.
+        """Return True if a part of the body can be passed on as received.
 
-        It ends with an event, is more than what keeps the connection alive, breaks off nothing, and has no mark.
+        It ends with an event, contains more than keep-alives, aborts nothing, and has no mark.
         """
         if (
             self.at_boundary
@@ -132,7 +132,7 @@ class EventGuard:
         return False
 
     def feed(self, content: bytes) -> bytes:
-        """Return what of a part of the content can go on. The rest comes with the end of its event, or never."""
+        """Return the bytes that can be passed on now. The rest follows with the end of its event, or never."""
         if self.broken:
             return b""
         whole = self._events.feed(content)
@@ -184,7 +184,7 @@ def _is_silent(line: bytes) -> bool:
 
 
 def words_of(endpoint: Endpoint) -> tuple[bytes, bytes]:
-    """Return the words of an API, one of which is in each event that breaks off or says nothing."""
+    """Return the words of an API, one of which is in each event that aborts the answer or has no content."""
     if endpoint.form is ANTHROPIC:
         return MESSAGES
     return RESPONSES if endpoint.form is RESPONSES_FORM else CHAT

@@ -4,13 +4,13 @@ Events are method calls, which return actions:
 
 | event                                    | action                                                                  |
 |------------------------------------------|-------------------------------------------------------------------------|
-| begin                                    | Send to the pick, WAIT where none has room, or Refuse (503)              |
-| room                                     | the same again                                                           |
+| begin                                    | Send to the pick, WAIT where none has capacity, or Refuse (503)          |
+| capacity is free                         | the same again                                                           |
 | waited too long                          | Refuse (503)                                                             |
-| failed, kept connection was stale        | Send to the same slot on a fresh connection; nobody's failure            |
+| failed, pooled connection was stale      | Send to the same slot on a fresh connection; not counted as a failure    |
 | failed, nothing was passed on yet        | the slot is ejected; Send to the next best, WAIT, or Refuse (502, 504);  |
 |                                          | on a fresh connection if an engine was lost with the request             |
-| the same, of two engines at one time     | WAIT, until what dies with them is dead                                  |
+| the same, of two engines at one time     | WAIT, until failures with the same cause have shown                      |
 | the same, too many others are tried again| WAIT                                                                     |
 | answered 429, 502, 503, 504              | the slot is ejected; Send to the next best, or WAIT; RELAY when all that |
 |                                          | may be tried have refused                                                |
@@ -43,20 +43,21 @@ from promptgroup_router.routing.state import RouterState
 MAX_TRIES = 3
 """Most engines that get one request, and most slots that are tried where all that are left are ejected."""
 MAX_SLOTS = 32
-"""Most slots that are tried for one request: twice as many as the replicas that a node with 16 GPUs takes with it."""
+"""Most slots that are tried for one request: twice as many as the replicas that are lost with a node of 16 GPUs."""
 MAX_LOST = 2
-"""Most times that engines may close their connection while they have one request: it may be what kills them."""
+"""Most times that engines may close their connection while they have one request: the request may have crashed them."""
 TOGETHER_SECONDS = 1.0
-"""Engines that are lost within such a time are lost at one time: a node or a device that dies takes all that it has."""
+"""Engines that are lost within such a time are lost at one time: a failed node or device loses all its engines."""
 SETTLE_SECONDS = 0.5
-"""Wait before a request that has lost two engines at one time is tried again: by then what dies with them is dead."""
+"""Wait before a request that has lost two engines at one time is tried again: by then other engines that fail with them
+have failed."""
 
 REST_SECONDS = 60.0
 """Least time in which replicas are tried for the rest of an answer, which may be older than requests may wait."""
 
 UNAVAILABLE = frozenset((429, 502, 503, 504))
-"""Statuses by which an engine says that it did not work on the request. They come at once: without a back-off it
-would look like the fastest of all, and get most requests."""
+"""Statuses by which an engine reports that it did not process the request. They arrive at once: without a back-off the
+engine would appear to be the fastest of all, and get most requests."""
 SERVER_ERRORS = 500
 """From this status on an error may be the engine's fault; several in a row are."""
 
@@ -70,7 +71,7 @@ _NOT_THERE = (
     Failure.NO_TOKEN,
     Failure.ABORTED,
 )
-"""Failures that eject a slot; of an engine that answers, its status says whether it is ejected."""
+"""Failures that eject a slot; of an engine that answers, the status decides."""
 _NEVER_SENT = frozenset(
     (Failure.REFUSED, Failure.CONNECT_TIMEOUT, Failure.UNTRUSTED, Failure.NO_TLS, Failure.NO_CREDENTIAL)
 )
@@ -83,7 +84,7 @@ class Send:
 
     member: Member
     fresh: bool = False
-    """True to open a new connection instead of using a kept one."""
+    """True to open a new connection instead of using a pooled one."""
 
 
 @dataclass(slots=True)
@@ -121,7 +122,7 @@ class Exchange:
         self._candidates = candidates
         """Those that the request began with."""
         self._present = candidates
-        """Those of them that are left, as of the table that was in use when a member was last asked for."""
+        """Those of them that were in the table when a member was last chosen."""
         self._renewed_by: RoutingTable | None = None
         """That table; None while they are those that the request began with."""
         self._demand = demand
@@ -130,7 +131,7 @@ class Exchange:
         self._tried: tuple[MemberId, ...] = ()
         self._relays = False
         self._refused = False
-        """True if the answer is an error, of which nothing is learned about the engine's work."""
+        """True if the answer is an error, which does not count as the engine's work."""
         self._stale = False
         """True if a pooled connection of this slot was closed on the request."""
         self._got = 0
@@ -196,7 +197,7 @@ class Exchange:
         Args:
             status: its status.
             now: monotonic seconds.
-            retry_after: seconds for which the engine asks to be left alone; 0 if it does not.
+            retry_after: seconds for which the engine requests no further requests; 0 if it names none.
         """
         if status not in UNAVAILABLE:
             return Action.RELAY
@@ -223,8 +224,8 @@ class Exchange:
     def fallbacks(self, most: int, now: float) -> list[Member]:
         """Return the members that a gateway may try if the one that has the request does not answer, best first.
 
-        They are those that the ring prefers, since the sessions of a member that is gone go there; of engines with
-        data-parallel ranks those of the same rank, which the request names whoever gets it.
+        They are those that the ring prefers, since the sessions of a removed member are placed there; of engines with
+        data-parallel ranks those of the same rank, which the request names for any engine.
         """
         health, has_it = self._state.health, self.member
         order = self._present.order(self._demand.session)
@@ -305,7 +306,7 @@ class Exchange:
         return action
 
     def _back(self, leaving: Member, now: float) -> Send | None:
-        """Return the action that asks a member that must leave for the rest after all, since no other gives it."""
+        """Return the action that requests the rest from a member that must leave, since no other member can give it."""
         self._leaving = None
         alone = renewed(only(self._candidates, leaving), self._state.index)
         with suppress(NoMemberLeftError):
@@ -315,9 +316,9 @@ class Exchange:
         return None
 
     def late(self, waited: float, now: float) -> Failure | None:
-        """Return the failure of a slot that keeps the client waiting for longer than the group's limits; else None.
+        """Return the failure of a slot that lets the client wait for longer than the group's limits; else None.
 
-        Whole answers take as long as they take: one that has not begun is late only on a slot that is ejected.
+        Whole answers have no limit of their own: one that has not begun is late only on a slot that is ejected.
 
         Args:
             waited: seconds since the request was sent, or since the last bytes of an answer that has begun.
@@ -339,7 +340,7 @@ class Exchange:
         return self._give_up(Failure.DEADLINE, now)
 
     def time_out(self) -> Refuse:
-        """Return the action for a request that has waited for room, or to be tried again, for too long."""
+        """Return the action for a request that has waited for capacity, or for a retry, for too long."""
         why = f"{self.tries} replicas did not answer, the others" if self.tries else "its replicas"
         message = f"{self._candidates.id} is overloaded: {why} have no room for another session; retry later"
         return Refuse(ApiError(503, message, code="overloaded", retry_after=NO_ROOM_SECONDS))
@@ -361,7 +362,7 @@ class Exchange:
     def _give_up(self, failure: Failure, now: float) -> Refuse | Literal[Action.CUT]:
         """Release the load of a slot that failed. Return the action if no other slot is tried."""
         self._state.balancer.release(self._picked, now)
-        # an engine that dies while it answers is found out by the next request; one that hangs takes all that come
+        # the next request detects an engine that died during an answer; one that hangs would accept all requests
         gone = failure in (Failure.STALLED, Failure.ABORTED) if self._relays else failure in _NOT_THERE
         if gone:
             self._eject(self.member, now)
@@ -418,7 +419,8 @@ class Exchange:
         self._pick = pick
         self._stale = False
         self._tried += (pick.member.id,)
-        # a kept connection may have ended with the same node: that would look as if this engine had died of the request
+        # a pooled connection may have ended with the same node, which would look as if the request had crashed this
+        # engine
         return Send(pick.member, fresh=self._lost > 0)
 
     def _others(self, now: float) -> bool:

@@ -1,14 +1,14 @@
-"""The life of one request, from the choice of a replica to the end of its answer, whoever carries its bytes.
+"""The life of one request, from the choice of a replica to the end of its answer, for the router and the picker.
 
 A driver (the router's relay, the picker's call) reports what happened and performs the effect that it gets back.
-Nothing here touches a socket: the driver alone does.
+Only the driver does I/O.
 
 | event                     | in the states   | effect                                                        |
 |---------------------------|-----------------|---------------------------------------------------------------|
 | begin                     | new             | Send, Refuse, or WAIT in the admission queue                  |
 | the group sleeps          | new, sent       | WAIT until it has a replica, or Refuse                        |
 | the group has a replica   | held            | Send, Refuse, or WAIT in the admission queue                  |
-| room was made             | waiting         | Send or Refuse, by `Driver.perform`                           |
+| capacity is free          | waiting         | Send or Refuse, by `Driver.perform`                           |
 | waited for too long       | waiting         | Refuse, by `Driver.perform`                                   |
 | head of an answer         | sent            | RELAY it, Send to another replica, or WAIT                    |
 | the replica failed        | sent            | Send to another replica, WAIT, or Refuse                      |
@@ -16,8 +16,8 @@ Nothing here touches a socket: the driver alone does.
 | the replica must leave    | relaying        | none; for an answer that can go on, Send to another           |
 | deadline                  | any             | Refuse, or CUT once relaying                                  |
 | first byte to the client  | sent            | none: relaying; no other replica is tried from here on        |
-| end of the answer         | relaying        | none: the books are closed, and others that wait are admitted |
-| the client left           | any             | none: the books are closed, and others that wait are admitted |
+| end of the answer         | relaying        | none: its end is recorded, and others that wait are admitted  |
+| the client left           | any             | none: its end is recorded, and others that wait are admitted  |
 
 `Exchange` decides which replica is next, `RequestRecord` counts; a driver uses neither by itself.
 """
@@ -44,7 +44,7 @@ class Driver(Protocol):
     """The carrier of a request's bytes."""
 
     def perform(self, effect: Failed, /) -> None:
-        """Perform an effect that comes without an event of the driver's own."""
+        """Perform an effect that no event of the driver has caused."""
 
 
 class RequestLife:
@@ -82,7 +82,7 @@ class RequestLife:
         self._state = state
         self._route = route
         self._driver: Driver | None = driver
-        """None once the books are closed, so that no cycle keeps the request in memory."""
+        """None once the request is over, so that no reference cycle keeps the request in memory."""
         self._exchange = Exchange(state, route.candidates, route.demand, deadline)
         self._record = RequestRecord(
             state, route, self._exchange, request_id, began, path=path, traceparent=traceparent
@@ -122,7 +122,7 @@ class RequestLife:
     # --- Before an answer ----------------------------------------------------------------------------------------
 
     def begin(self, now: float) -> Begun:
-        """Choose a replica, or wait behind the requests of others: time makes room for them first."""
+        """Choose a replica, or wait behind the requests that are queued already."""
         exchange, queue = self._exchange, self._state.admission_queue
         if self._route.caller.name and exchange.new and queue.waits(self._route.group):
             self._enter_queue(now)
@@ -137,12 +137,12 @@ class RequestLife:
         """Record that the request goes to the replica.
 
         Returns:
-            The header `traceparent` for the engine; empty where it gets the client's as it is.
+            The header `traceparent` for the engine; empty where it gets the client's unchanged.
         """
         return self._record.sent(now)
 
     def answered(self, status: int, now: float, retry_after: float = 0.0) -> Answered:
-        """Return what becomes of an answer whose head has come; `retry_after` is 0 if the engine names no seconds."""
+        """Return the action for an answer whose head has arrived; `retry_after` is 0 if the engine names no seconds."""
         effect = self._exchange.answered(status, now, retry_after)
         if effect is Action.WAIT:
             self._enter_queue(now)
@@ -162,7 +162,7 @@ class RequestLife:
         return self._or_hold(effect, now) if isinstance(effect, Refuse) else effect
 
     def late(self, waited: float, now: float) -> Failure | None:
-        """Return the failure of a replica that keeps the client waiting for longer than the group's limits."""
+        """Return the failure of a replica that lets the client wait for longer than the group's limits."""
         return self._exchange.late(waited, now)
 
     def expired(self, now: float) -> Failed:
@@ -208,13 +208,13 @@ class RequestLife:
             feature.answered(status)
 
     def goes_on(self, now: float) -> bytes:
-        """Record that another replica begins with the rest of the answer; return the event that tells the client so."""
+        """Record that another replica begins with the rest of the answer; return the event that tells the client."""
         rest, self.rest = self.rest, None
         self._exchange.relaying(now)
         return rest.begins() if rest is not None else b""
 
     def ended(self, usage: Usage | None, now: float) -> None:
-        """Close the books of an answer that is whole, and admit requests that wait for its room."""
+        """Record the end of a whole answer, and admit requests that wait for its capacity."""
         whole = self._status < ERRORS
         self._exchange.ended(now, usage)
         self._record.served(usage, now)
@@ -285,7 +285,7 @@ class RequestLife:
         return self._route.group, self._route.revision
 
     def try_admit(self, now: float) -> bool:
-        """Send the request if a replica has room. Return True if one has."""
+        """Send the request if a replica has capacity. Return True if one has."""
         effect = self._exchange.begin(now)
         if effect is Action.WAIT:
             return False
@@ -295,7 +295,7 @@ class RequestLife:
         return True
 
     def _or_hold(self, refused: Refuse, now: float) -> Begun:
-        """Return WAIT in place of a refusal if the group may sleep and no engine has seen the request; else say why."""
+        """Return WAIT instead of a refusal if the group may sleep and no engine has had the request; else why not."""
         state, route = self._state, self._route
         candidates = state.index.sleepers.get(route.candidates.id)
         if candidates is None or candidates.sleep is None or not self._exchange.untouched or self._is_bound:
@@ -352,7 +352,7 @@ class RequestLife:
             self._exchange.anew(candidates, now + self._timeout)
         effect = self._exchange.begin(now)
         if effect is Action.WAIT:
-            # the others who were held take the room that there is; what is new to the engine is so for all of them
+            # the other held requests use the free capacity; their prompts are not cached by the new engine, either
             longest = candidates.sleep.wake_timeout if candidates is not None and candidates.sleep is not None else 0
             left = max(WAIT_SECONDS, self._held_since + longest - now)
             self._ticket = state.admission_queue.put(self, now, new=False, share=share_of(self._route), seconds=left)

@@ -1,4 +1,4 @@
-"""Tells whether a request says something of its revision: whether its replica should hold what it comes back for.
+"""Decides whether a request is comparable across revisions: whether its replica should have its prefix in cache.
 
 Two revisions are compared by requests that differ in nothing else. A request is like others of its kind if
 
@@ -7,7 +7,7 @@ Two revisions are compared by requests that differ in nothing else. A request is
     or comes back to the process             what the session left there is cached; elsewhere it is computed once
     that served its last turn                more, which says where the session was and nothing of the prompt
 
-A request whose engine chooses among several caches is like none: nobody knows which one it met.
+A request whose engine chooses among several caches is like none, since the engine does not report its choice.
 
 Its time to first token is that of its revision only if it was also sent once, at once, and to a replica that nothing
 waited at: the rest is load. Does no I/O and reads no clock.
@@ -22,7 +22,7 @@ def is_like(pick: Pick, group: str, revision: str) -> bool:
     Args:
         pick: the first replica that it was sent to.
         group: `namespace/name` of its group.
-        revision: short fingerprint of the revision that it asked for; empty without one.
+        revision: short fingerprint of the revision that it was routed to; empty without one.
     """
     member, demand, before = pick.member, pick.demand, pick.before
     if member.group != group or not member.fingerprint.startswith(revision):
@@ -37,7 +37,7 @@ def is_like(pick: Pick, group: str, revision: str) -> bool:
 
 
 def own_tokens(pick: Pick) -> float:
-    """Return the tokens beyond the declared prompt that a request brings and its session did not have before.
+    """Return the tokens of a request beyond the declared prompt and beyond its session's history.
 
     Where clients choose the revision, those of one may ask for more than those of the other.
     """
@@ -45,9 +45,9 @@ def own_tokens(pick: Pick) -> float:
 
 
 def shared_tokens(pick: Pick) -> float:
-    """Return how many of them should be in the replica's cache, since other sessions have brought them, as a document.
+    """Return how many of them should be in the replica's cache, as other sessions have sent them, such as a document.
 
-    Keys and values depend on all text before them, so a revision that comes has none of these at first.
+    Keys and values depend on all text before them, so a new revision has none of these at first.
     """
     return max(0.0, pick.cached - _repeats(pick))
 

@@ -1,7 +1,7 @@
 """Decides which replicas get a request at a path that only the settings of the router allow (`--pass-paths`).
 
-Nobody knows what an engine answers there. It could repeat a prompt, or tell what is in its cache. So replicas whose
-prompt comes from a Secret, and those whose callers are kept apart, get none of these requests. Does no I/O.
+The answers of engines there are unspecified. They could repeat a prompt, or disclose the contents of the cache. So
+replicas whose prompt is from a Secret, and those that isolate their callers, get none of these requests. Does no I/O.
 """
 
 from promptgroup_router.base.errors import ApiError, shown

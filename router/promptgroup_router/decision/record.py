@@ -30,13 +30,13 @@ UPSTREAM_ERRORS = 500
 
 
 QUARTERS = ("0-25", "25-50", "50-75", "75-100")
-"""Values of the label `cached`: percent of the prompt's tokens that were found in cache."""
+"""Values of the label `cached`: percent of the prompt's tokens that were cached."""
 UNKNOWN = "unknown"
-"""The value where the engine does not say."""
+"""The value where the engine does not report it."""
 
 
 def quarter(usage: Usage | None) -> str:
-    """Return the quarter that the share of the prompt found in cache is in."""
+    """Return the quarter that contains the cached share of the prompt."""
     if usage is None or usage.cached_tokens is None or not usage.prompt_tokens:
         return UNKNOWN
     return QUARTERS[min(3, 4 * usage.cached_tokens // usage.prompt_tokens)]
@@ -81,14 +81,14 @@ def refused_at_once(
 def log_without_engine(
     event: str, request_id: bytes, status: int, traceparent: bytes, values: Mapping[str, Value]
 ) -> None:
-    """Write the line of the access log for a request that no engine was asked for.
+    """Write the line of the access log for a request that was sent to no engine.
 
     Args:
         event: how it ended.
         request_id: its id.
         status: of the answer.
         traceparent: the router's header of that name, or the client's; empty for none.
-        values: what else is known.
+        values: further fields.
     """
     line: dict[str, Value] = {"http.request.id": shown_id(request_id), "http.response.status_code": status}
     if traceparent and (text := trace_id(traceparent)):
@@ -167,14 +167,14 @@ class RequestRecord:
         self._answered = began
         """Time at which the first byte went to the client."""
         self._held: float | None = None
-        """Since when the request waits for room; None while it does not."""
+        """Since when the request waits for capacity; None while it does not."""
         self._series = self._series_of(names.TURN_FIRST if exchange.new else names.TURN_LATER)
-        """The series of requests like this one. A canary has young sessions of clients that name the group, which may
-        differ from others in how they ask, so that only those who ask alike are compared."""
+        """The series of requests like this one. A canary has young sessions of clients that name the group, whose
+        requests may differ from those of other clients, so that only similar requests are compared."""
         self._other = self._series_of(names.TURN_OTHER)
         """The series of those that nothing may be compared with."""
         self._queued = False
-        """True if it waited for room."""
+        """True if it waited for capacity."""
 
     def _series_of(self, turn: str) -> RequestSeries:
         route = self._route
@@ -184,7 +184,7 @@ class RequestRecord:
 
     @property
     def _tried_once(self) -> RequestSeries:
-        """The series of its time and its cache, of which a second try says nothing."""
+        """The series of its time and its cache, which a second try would distort."""
         return self._series if self._exchange.tries <= 1 else self._other
 
     @property
@@ -196,7 +196,7 @@ class RequestRecord:
         """Record that the request goes to a replica.
 
         Returns:
-            The header `traceparent` for the engine; empty where it gets the client's as it is.
+            The header `traceparent` for the engine; empty where it gets the client's unchanged.
         """
         pick = self._exchange.pick
         if (
@@ -212,7 +212,7 @@ class RequestRecord:
         return self._header
 
     def waits(self, now: float) -> None:
-        """Record that no replica has room for the request."""
+        """Record that no replica has capacity for the request."""
         self._held = now
         self._queued = True
         self._state.metrics.held.add(self._route.group)
@@ -220,7 +220,7 @@ class RequestRecord:
             self._span.note("waits", now, {})
 
     def admitted(self, now: float) -> None:
-        """Record that the request waits no longer: a replica has room, or it has waited for too long."""
+        """Record that the request waits no longer: a replica has capacity, or it has waited for too long."""
         if self._held is not None:
             self._observe(self._state.metrics.queued_seconds.series((self._route.group,)), now - self._held, now)
             self._held = None
@@ -267,7 +267,7 @@ class RequestRecord:
     def refused(self, error: ApiError, status: int, now: float) -> None:
         """Record an error that the router answers, with the status that its API has for it."""
         self._series.answered(status)
-        if self._exchange.tries:  # the revision is not at fault where no replica had room
+        if self._exchange.tries:  # the revision is not at fault where no replica had capacity
             self._count_outcome(failed=True)
         self._tell("refused", now, status=status, code=error.code or "")
 
@@ -295,7 +295,7 @@ class RequestRecord:
             )
 
     def _note_shared(self, usage: Usage | None, now: float) -> None:
-        """Count the prefixes that the request shares with others, and what of them was found in cache."""
+        """Count the prefixes that the request shares with others, and their cached tokens."""
         route, pick = self._route, self._exchange.pick
         demand = route.demand
         if pick is None or demand.scope is None:
@@ -313,7 +313,7 @@ class RequestRecord:
         )
 
     def _count_times(self, usage: Usage | None, now: float) -> None:
-        """Count the times of a whole stream, by the share of its prompt that was found in cache."""
+        """Count the times of a whole stream, by the cached share of its prompt."""
         route, metrics = self._route, self._state.metrics
         if not route.revision or not route.demand.streamed:
             return
@@ -324,7 +324,7 @@ class RequestRecord:
             self._observe(metrics.tpot.series(labels), item, now)
 
     def _observe(self, series: Observations, value: float, now: float) -> None:
-        """Add an observation, by which the request's trace can be found if it is recorded."""
+        """Add an observation, with the request's trace as its exemplar if it is recorded."""
         series.record(value)
         if self._trace:
             series.mark(Exemplar(self._trace, value, self._state.metrics.epoch + now))
@@ -345,7 +345,7 @@ class RequestRecord:
         self._state.tokens.learn(route.model, route.demand.estimated_bytes, usage.prompt_tokens - route.demand.counted)
 
     def _count_cache(self, usage: Usage) -> None:
-        """Count what the replica found in its cache, and what a request missed there."""
+        """Count the tokens that the replica had cached, and the expected ones that it had not."""
         route, metrics, pick = self._route, self._state.metrics, self._exchange.pick
         if usage.cached_tokens is None or pick is None or route.demand.unranked:
             return
@@ -401,7 +401,7 @@ class RequestRecord:
         return line
 
     def _tell(self, event: str, now: float, usage: Usage | None = None, **more: Value) -> None:
-        """Tell of the end of the request: in its span, in the access log, in the log of decisions."""
+        """Record the end of the request in its span, the access log and the log of decisions."""
         if self._span is not None:
             self._end_span(self._span, event, now, usage, more)
         if access.isEnabledFor(logging.INFO):

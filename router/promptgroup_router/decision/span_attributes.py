@@ -1,4 +1,4 @@
-"""Names a request's span, and says in it why the request went where it did. Does no I/O and reads no clock.
+"""Names a request's span, and records in it why the replica was chosen. Does no I/O and reads no clock.
 
 Names of attributes are those of OpenTelemetry's conventions for GenAI and HTTP; others begin with `promptgroup.`. A
 span has no text of a prompt or an answer, and no key; of a client's headers it has `traceparent` and the request's id.
@@ -50,7 +50,7 @@ def span_name(path: bytes, model: str) -> str:
 
 
 def api_attributes(path: bytes) -> dict[str, Value]:
-    """Return what a span says of the API."""
+    """Return the attributes of a span about the API."""
     named: dict[str, Value] = {"gen_ai.operation.name": operation(path), "gen_ai.provider.name": PROVIDER}
     if path in ENDPOINTS:
         named["http.route"] = path.decode()
@@ -68,7 +68,7 @@ def end_without_engine(
     error: str = "",
     told: Mapping[str, Value] = _NOTHING,
 ) -> None:
-    """End the span of a request that no engine was asked for: one that is refused, or has a kept or shared answer.
+    """End the span of a request that was sent to no engine: one that is refused, or has a cached or shared answer.
 
     Args:
         tracer: has begun the span.
@@ -76,7 +76,7 @@ def end_without_engine(
         path: of the API.
         status: of the answer.
         now: monotonic seconds.
-        model: the request's; empty where the request was not read.
+        model: the request's; empty where the request was not parsed.
         error: the code of the error; empty for none.
         told: more attributes.
     """

@@ -18,7 +18,7 @@ from promptgroup_router.base.logs import fields
 log = logging.getLogger("promptgroup.router")
 
 POLL_SECONDS = 2.0
-"""Seconds between looks at the files."""
+"""Seconds between checks of the files."""
 MAX_BYTES = 1 << 20
 """Most bytes of each file."""
 HTTP1 = "http/1.1"
@@ -84,7 +84,7 @@ class CertificateFeed:
             await self.look()
 
     async def look(self) -> None:
-        """Install what has changed; if it cannot be used, log that and keep the last good one."""
+        """Install changed files; if one cannot be used, log that and go on with the last good one."""
         try:
             content = self._read()
             if content == self._content:

@@ -48,7 +48,7 @@ class FileFeed:
             self._wake.clear()
 
     def look(self) -> None:
-        """Read the file if it has changed; if it cannot be read or holds no table, log that and keep the last good one.
+        """Read the file if it has changed; if it cannot be read or holds no table, log that and use the last one.
 
         The table in use is confirmed only while it is that of the file.
         """
@@ -64,7 +64,7 @@ class FileFeed:
             self._publisher.confirm()
 
     async def _look_in_slices(self) -> None:
-        """Do what `look` does, while requests have their turn."""
+        """Do the same as `look` in steps, between which requests are served."""
         if self._has_changed():
             try:
                 content = await asyncio.to_thread(table_file.content_of, self._path)
@@ -94,7 +94,7 @@ class FileFeed:
 
     def _refuse(self, error: OSError | TableError) -> None:
         if isinstance(error, OSError):
-            self._read = None  # as without a free descriptor, which says nothing of the file: read it again
+            self._read = None  # such as the lack of a free descriptor, independent of the file: read it again
         self._failed(str(error))
 
     def _failed(self, problem: str) -> None:

@@ -21,16 +21,16 @@ from promptgroup_router.routing.state import RouterState
 log = logging.getLogger("promptgroup.access")
 
 ISSUERS = "issuers"
-"""Their name among what a router asks for before it is ready."""
+"""Their name among the keys that a router requests before it is ready."""
 FOLLOW_SECONDS = 300.0
 """Seconds between two reads of an issuer's keys. Issuers publish a key hours or days before they sign with it."""
 FIRST_BACKOFF = 1.0
 LAST_BACKOFF = 60.0
 """Seconds to wait after a read that failed: the first, and the most."""
 LOOK_SECONDS = 0.25
-"""Seconds between looks at what tokens need."""
+"""Seconds between checks for tokens with unknown keys."""
 REFRESH_SECONDS = 5.0
-"""Shortest time between two reads for the sake of tokens: whoever makes up names of keys asks for no more."""
+"""Shortest time between two reads because of tokens: invented key ids cause no more requests."""
 
 
 def issuers(table: RoutingTable, default: Access) -> frozenset[IssuerId]:
@@ -64,7 +64,7 @@ class IssuerFeed:
         self._context = context
         self._networks = networks
         self._table: RoutingTable | None = None
-        """The table that was looked at last."""
+        """The table that was processed last."""
         self._wanted: frozenset[IssuerId] = frozenset()
         """The issuers that it names, which takes as long to find as the table is."""
         self._reading: dict[IssuerId, asyncio.Task[None]] = {}

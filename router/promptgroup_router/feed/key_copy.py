@@ -1,4 +1,4 @@
-"""Keeps what a router knows of Secrets and issuers on disk, for a restart while the API server or an issuer is away.
+"""Stores data of Secrets and issuers on disk, for a restart while the API server or an issuer is not available.
 
 | of                           | the file has                                                                   |
 |------------------------------|--------------------------------------------------------------------------------|
@@ -8,7 +8,7 @@
 | credentials for engines      | them, sealed with the key that routers share, which is not on this disk;       |
 |                              | nothing without such a key                                                     |
 
-What is read back is as hostile as anything else: it is bounded, and taken as a whole or not at all.
+The file is not trusted when it is read: its size is limited, and it is used as a whole or not at all.
 """
 
 import logging
@@ -59,8 +59,8 @@ class KeyCopy:
 
         Args:
             path: the file; only its owner may read it.
-            authenticator: its keyring and its issuers have what is kept.
-            authorities: the bundles to keep.
+            authenticator: its keyring and its issuers have the data to store.
+            authorities: the bundles to store.
             key_file: the key that routers share; None if there is none.
         """
         self._path = path
@@ -116,7 +116,7 @@ class KeyCopy:
         return content | {"issuers": issuers, "sealed": self._sealed()}
 
     def _sealed(self) -> str:
-        """Return the credentials for engines as nobody reads them without the shared key; empty without one."""
+        """Return the credentials for engines encrypted with the shared key; empty without one."""
         credentials = [
             {**ref._asdict(), "data": {name: value.decode("ascii") for name, value in known.items()}}
             for ref, known in self._keyring.credentials().items()
@@ -130,7 +130,7 @@ class KeyCopy:
             return None
         try:
             return read_key(self._key_file)
-        except BadKeyError:  # who follows the file says so
+        except BadKeyError:  # the feed of the file reports it
             return None
 
     def _take(self, content: bytes) -> None:
@@ -167,7 +167,7 @@ class KeyCopy:
 
 
 class _Versions(NamedTuple):
-    """The versions of all that is kept."""
+    """The versions of all stored data."""
 
     keyring: int = 0
     authorities: int = 0
@@ -194,7 +194,7 @@ def seal(content: bytes, secret: bytes, salt: bytes) -> bytes:
 
 
 def opened(sealed: bytes, secret: bytes) -> bytes | None:
-    """Return what was sealed; None if nobody with this secret has sealed it."""
+    """Return the decrypted bytes; None if they were not sealed with this secret."""
     try:
         return _cipher(secret, sealed[:SALT_BYTES]).decrypt(_NONCE, sealed[SALT_BYTES:], _PURPOSE)
     except (InvalidTag, ValueError):

@@ -21,7 +21,7 @@ CONNECT_SECONDS = 10.0
 ANSWER_SECONDS = 30.0
 """Time limit for a whole GET, and for the head of a watch."""
 SILENCE_SECONDS = 90.0
-"""Time limit between bytes of a watch: bookmarks come about once a minute."""
+"""Time limit between bytes of a watch: bookmarks arrive about once a minute."""
 MAX_ANSWER = 16 * 2**20
 """Most bytes of one answer: ten times the limit of etcd for one object."""
 MAX_EVENT = 4 * 2**20
@@ -31,7 +31,7 @@ MAX_LIST = 64 * 2**20
 MAX_PAGES = 4096
 """Most pages of a list, however short they are."""
 PAGE = 500
-"""Most objects in one page of a list, as kubectl asks for them. Fewer are asked for where they are large."""
+"""Most objects in one page of a list, as in kubectl. Fewer are requested where they are large."""
 MAX_PAGE = 2 * 2**20
 """Most bytes of a page of several objects: to parse one holds the event loop for 7 ms."""
 

@@ -28,7 +28,7 @@ WATCH_SECONDS = 240
 FIRST_BACKOFF = 0.5
 """Seconds to wait after a first failure."""
 LAST_BACKOFF = 30.0
-"""Most seconds to wait: an API server that is back is found within this time."""
+"""Most seconds to wait: an API server that is available again is detected within this time."""
 GATHER_SECONDS = 0.05
 """Events within this time become one new table: a rollout writes several routes at once."""
 

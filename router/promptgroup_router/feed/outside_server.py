@@ -12,14 +12,14 @@ async def connect(
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     """Connect to the first of a server's addresses that takes the connection.
 
-    The name is looked up once, and its addresses are judged, so that what is judged is what is connected to.
+    The name is resolved once and its addresses are checked, so that connections are made only to checked addresses.
 
     Args:
         host: name or address of the server, by which its certificate is verified, too.
         port: of the server.
         context: how it is verified; None without TLS.
-        networks: networks whose addresses are taken although no server of a cluster or of others has them; None where
-            whoever wrote the table may name any address.
+        networks: networks whose addresses are allowed although public servers do not have them; None where the author
+            of the table may name any address.
 
     Raises:
         OSError: no address may be connected to, or none takes the connection.

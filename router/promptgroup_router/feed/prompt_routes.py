@@ -1,6 +1,7 @@
 """Builds one routing table from lists and watch events of PromptRoutes. Does no I/O and reads no clock.
 
-A route that cannot be read keeps its last good value; a namespace that cannot be listed keeps its last good routes.
+For a route that cannot be parsed the last good value stays in use, for a namespace that cannot be listed its last
+routes.
 """
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
@@ -60,9 +61,9 @@ class Routes:
         self._sources: dict[RouteSource, dict[tuple[str, str], None]] = {}
         """A prompt → namespaces and names of the routes that name it."""
         self._changed: dict[tuple[str, str], None] = {}
-        """Namespaces and names of routes that came, changed or left since the last table."""
+        """Namespaces and names of routes that were added, changed or deleted since the last table."""
         self._made: dict[tuple[str, str], tuple[Group, bytes]] = {}
-        """Namespace and name → a group with the known prompts as it was in the last table, and the hash of its
+        """Namespace and name → a group with its loaded prompts as it was in the last table, and the hash of its
         content."""
         self._order: list[tuple[str, str]] = []
         """Namespaces and names of the last table, in its order."""
@@ -96,7 +97,7 @@ class Routes:
             self._room.leave(*key)
             yield
         problems = []
-        # each is let go once it is read: to let thousands go together takes a tenth of a second
+        # each is released once it is parsed: releasing thousands at once takes a tenth of a second
         items.reverse()
         while items:
             item = items.pop()
@@ -142,13 +143,13 @@ class Routes:
         self._changed |= self._sources.get(source, {})
 
     def missing(self) -> set[RouteSource]:
-        """Return the prompts that routes name and whose text is not known; drop texts that no route names."""
+        """Return the prompts that routes name and whose text has not been loaded; drop texts that no route names."""
         for source in [source for source in self._prompts if source not in self._sources]:
             del self._prompts[source]
         return {source for source in self._sources if source not in self._prompts}
 
     def misses(self, source: RouteSource) -> bool:
-        """Return True if a route names a prompt whose text is not known."""
+        """Return True if a route names a prompt whose text has not been loaded."""
         return source in self._sources and source not in self._prompts
 
     def table(self) -> RoutingTable:
@@ -156,10 +157,10 @@ class Routes:
         return at_once(self.table_steps())
 
     def table_steps(self) -> Generator[None, None, RoutingTable]:
-        """Return the table of all routes with the known prompts, made in steps of a group.
+        """Return the table of all routes with the loaded prompts, made in steps of a group.
 
         Groups that have not changed are the same objects as in the table before. Its version is a hash of its content,
-        for which those groups alone are read that have changed.
+        for which only the changed groups are hashed.
         """
         changed, self._changed = self._changed, {}  # events go on between the steps
         moved = False
@@ -187,7 +188,7 @@ class Routes:
         return RoutingTable(tuple(groups), table_hash.hexdigest())
 
     def _set(self, namespace: str, name: str, group: Group | None) -> None:
-        """Take a route's group in the place of the one that it had; None for a route that is gone."""
+        """Replace a route's group; None for a route that was deleted."""
         key = namespace, name
         before = self._groups.pop(key, None)
         for source in set(_sources(before)):
@@ -208,7 +209,7 @@ class Routes:
             self._room.check(namespace, name, size)
             group = yield from decode_steps(namespace, name, spec)
             yield from check_steps(group, self._networks)
-            self._room.check(namespace, name, size)  # other namespaces may have taken room between the steps
+            self._room.check(namespace, name, size)  # other namespaces may have used memory since the first step
         except TableError as error:
             return str(error)
         self._set(namespace, name, group)

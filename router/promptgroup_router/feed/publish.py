@@ -59,7 +59,7 @@ class Publisher:
     def publish(self, table: RoutingTable, source: str) -> None:
         """Replace the table in use.
 
-        A group that the router fails at keeps its last good value, or is left out; the others are served.
+        A group that cannot be installed is served with its last good value, or left out; the others are served.
         """
         changed = at_once(self.install_steps(table, source))
         if changed and self._copy is not None:
@@ -162,7 +162,7 @@ class Publisher:
 
 
 def _told(conflict: Conflict) -> tuple[str, dict[str, str]]:
-    """Return what the log says of a conflict, and its fields beside the groups."""
+    """Return the log message for a conflict, and its fields beside the groups."""
     match conflict:
         case AliasConflict(alias=alias):
             return "an alias of a model is a name that another group keeps", {"alias": alias}

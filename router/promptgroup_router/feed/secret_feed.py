@@ -3,8 +3,8 @@
 All are Secrets, and authorities may be in ConfigMaps.
 
 They are read one by one, since a router may neither list nor watch them, and again every POLL_SECONDS, so that a key
-that is added or withdrawn holds without a restart. Whatever cannot be read keeps its last good value; a Secret that
-does not exist has no keys.
+that is added or withdrawn holds without a restart. For an object that cannot be read the last good value stays in use;
+a Secret that does not exist has no keys.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ from promptgroup_router.routing.state import RouterState
 log = logging.getLogger("promptgroup.access")
 
 SECRETS = "secrets"
-"""Their name among what a router asks for before it is ready."""
+"""Their name among the keys that a router requests before it is ready."""
 POLL_SECONDS = 15.0
 """Seconds between reads of a Secret of the API server."""
 POLL_FOLDER_SECONDS = 1.0
@@ -112,7 +112,7 @@ class FolderSecrets:
         try:
             for path in sorted(folder.iterdir()):
                 if path.name.startswith(".") or not path.is_file():
-                    continue  # kubelets keep the versions of a volume in `..data`
+                    continue  # kubelets store the versions of a volume in `..data`
                 with path.open("rb") as file:
                     data[path.name] = file.read(left + 1)
                 left -= len(data[path.name])
@@ -138,7 +138,7 @@ def key_secrets(table: RoutingTable, default: Access) -> frozenset[SecretRef]:
 
 
 def credential_secrets(table: RoutingTable) -> frozenset[SecretRef]:
-    """Return the Secrets that hold what a table's engines, and its endpoints for embeddings, ask for."""
+    """Return the Secrets with the credentials that a table's engines and its endpoints for embeddings require."""
     engines = frozenset(
         SecretRef(group.namespace, slot.credential.partition("/")[0])
         for group in table.groups
@@ -189,9 +189,9 @@ class SecretFeed:
         """Begin with nothing read.
 
         Args:
-            state: its table says which Secrets are needed, and its keyring gets what is read.
+            state: its table names the required Secrets, and its keyring gets their contents.
             source: the place where they are; None where a router has been given none.
-            copy: the file that keeps what was read, if there is one.
+            copy: the file that stores their contents, if there is one.
         """
         self._copy = copy
         self._state = state

@@ -1,7 +1,7 @@
 """Decides which addresses of PromptRoutes a router connects to. Does no I/O and reads no clock.
 
-A PromptRoute says where clients' requests go. So an address in it must be one that a pod can have: none of the router's
-own machine, and none at which a cloud gives away a node's credentials.
+A PromptRoute contains the addresses to which clients' requests are sent. So an address in it must be one that a pod can
+have: none of the router's own machine, and none at which a cloud serves a node's credentials.
 """
 
 import ipaddress

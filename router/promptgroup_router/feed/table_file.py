@@ -99,8 +99,8 @@ def parse_steps(
     Args:
         content: of the file.
         name: of the file, for messages.
-        known: hash of a group's text → the group, of the file as it was: none of these is decoded again. It becomes
-            that of this content.
+        known: hash of a group's text → the group, of the previous content: these groups are not decoded again. It is
+            replaced by that of this content.
     """
     document, listed = yield from _document_steps(content, name)
     table = check_table(document)

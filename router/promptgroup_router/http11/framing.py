@@ -1,4 +1,4 @@
-"""Finds the end of a message body in the bytes as they come, and decodes chunks (RFC 9112 section 7). Does no I/O.
+"""Finds the end of a message body in a stream of bytes, and decodes chunks (RFC 9112 section 7). Does no I/O.
 
 `feed(data)` returns how many bytes of `data` belong to the body; `done` is True once the body is whole. The bytes are
 not changed, so that a chunk can be relayed as received.
@@ -44,7 +44,7 @@ class Body(Protocol):
 
 
 class Sized:
-    """A body of known length."""
+    """A body with a `content-length`."""
 
     __slots__ = ("_left", "done")
 
@@ -98,7 +98,7 @@ class Chunked:
         """Start a body whose content may have `limit` bytes."""
         self.done = False
         self.last = -1
-        """The place behind the last chunk in what was fed last; -1 until it has come."""
+        """The offset behind the last chunk in the bytes that were fed last; -1 until it has arrived."""
         self.extensions: list[tuple[int, int]] = []
         """Where extensions of chunks begin and end in what was fed last."""
         self._limit = limit

@@ -47,13 +47,13 @@ _ZERO = ord("0")
 LENGTH_DIGITS = 15
 """Most digits of a length."""
 REMEMBERED_HEAD = 512
-"""Bytes of the longest head of an answer that is remembered."""
+"""Bytes of the longest head of an answer that is cached."""
 _REMEMBERED = REMEMBERED_FIELDS | {b"content-length"}
 _NO_OPTIONS: frozenset[bytes] = frozenset()
 
 
 class Framing(enum.Enum):
-    """The ways in which a message says where its body ends (RFC 9112 section 6.3)."""
+    """The ways in which a message determines the end of its body (RFC 9112 section 6.3)."""
 
     LENGTH = "length"
     """The head gives the number of bytes, 0 for no body."""
@@ -100,9 +100,9 @@ class ResponseHead:
     """Bytes of the body; 0 for other framings than LENGTH."""
     keep_alive: bool
     comes_again: bool = False
-    """True if the head is remembered."""
+    """True if the head is cached."""
     relayed: bytes = b""
-    """The lines of a remembered head that clients get, joined, once a client has got them."""
+    """The lines of a cached head that clients get, joined, once a client has got them."""
 
 
 _answers: dict[bytes, ResponseHead] = {}
@@ -248,7 +248,7 @@ def pairs(fields: Iterable[HeaderField]) -> Headers:
 
 
 def encode(first_line: bytes, fields: Sequence[bytes]) -> bytes:
-    """Write a message head, blank line included; all lines come without their ends."""
+    """Write a message head, blank line included; all lines are given without their ends."""
     if not fields:
         return first_line + b"\r\n\r\n"
     return b"%b\r\n%b\r\n\r\n" % (first_line, b"\r\n".join(fields))

@@ -1,4 +1,4 @@
-"""Tells the date in the form of HTTP (RFC 9110 section 5.6.7), written once a second."""
+"""Formats the date for HTTP (RFC 9110 section 5.6.7), once a second."""
 
 from collections.abc import Callable
 from email.utils import formatdate

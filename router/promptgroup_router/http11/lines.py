@@ -1,7 +1,7 @@
-"""Reads the lines of heads of HTTP/1.1 messages (RFC 9112). Does no I/O.
+"""Parses the lines of heads of HTTP/1.1 messages (RFC 9112). Does no I/O.
 
-Most lines of a client's heads are the same each time, and so are most of an engine's. Those that hold no secret are
-remembered with what was read from them, which saves most of the time for a head.
+Most lines of a client's heads are the same each time, and so are most of an engine's. Those without a secret are cached
+with their parsed values, which saves most of the time for a head.
 """
 
 import ipaddress
@@ -29,9 +29,9 @@ REMEMBERED_FIELDS = frozenset(
 )
 """Fields that clients and engines send with few values, none of which is a secret."""
 REMEMBERED_LINES = 1024
-"""Most lines of each kind, and names of fields, that are remembered."""
+"""Most lines of each kind, and names of fields, that are cached."""
 REMEMBERED_BYTES = 128
-"""Longest line that is remembered."""
+"""Longest line that is cached."""
 
 
 @dataclass(slots=True)
@@ -126,7 +126,7 @@ def read_field(line: bytes) -> HeaderField:
         return header_field
     spelled, colon, value = line.partition(b": ")
     name = _names.get(spelled)
-    if name is None:  # nobody has sent it, or no blank follows the colon
+    if name is None:  # the field is not cached, or no blank follows the colon
         spelled, colon, value = line.partition(b":")
         name = _names.get(spelled) or _read_name(spelled)
     # nearly all values are printable, which is seen in half the time that a pattern takes
@@ -153,7 +153,7 @@ def _read_name(spelled: bytes) -> bytes:
 
 
 def remember(known: dict[bytes, _T], received: bytes, read: _T) -> None:
-    """Keep what was read, and begin anew when there is too much: a hit then costs no more than a look."""
+    """Cache a parsed value, and clear the cache when it is full, so that a hit costs only a look-up."""
     if len(known) >= REMEMBERED_LINES:
         known.clear()
     known[received] = read

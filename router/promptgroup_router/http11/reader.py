@@ -11,7 +11,7 @@ MAX_INTERIM = 100
 """Most interim answers (1xx) before a final one."""
 
 COPIED_BYTES = 262_144
-"""A longer body that came in several reads stays in the buffer that gathered it: a copy takes milliseconds."""
+"""A longer body that arrived in several reads stays in the buffer that gathered it: a copy takes milliseconds."""
 
 _NO_BODY = Sized(0)
 
@@ -52,7 +52,7 @@ class RequestReader:
 
     @property
     def waiting(self) -> int:
-        """Number of bytes that are kept for later: of a head that is not whole, and behind the current request."""
+        """Number of buffered bytes: of a head that is not whole, and behind the current request."""
         return len(self._head_buffer) + self.buffered
 
     @property
@@ -79,7 +79,7 @@ class RequestReader:
         """Return the next request, None while it is not whole.
 
         Raises:
-            HttpError: carries the status to answer; 413 as soon as the body is known to be too large.
+            HttpError: carries the status to answer; 413 as soon as the body exceeds the limit.
         """
         if self._head is None:
             if not self.buffered:
@@ -96,7 +96,7 @@ class RequestReader:
             self._body = Chunked(self._max_body) if head.framing is Framing.CHUNKED else Sized(head.length)
         head, body = self._head, self._body
         if isinstance(body, Sized) and not self._content and head.length <= self.buffered:
-            # most bodies come in one read: these are copied once
+            # most bodies arrive in one read: these are copied once
             content: bytes | bytearray | None = self._buffer[self._at : self._at + head.length]
             self._at += head.length
         else:
@@ -182,8 +182,8 @@ class ResponseReader:
         """Add received bytes.
 
         Returns:
-            The bytes that belong to the body, as received but for trailers and extensions of chunks: clients get what
-            an engine says beside its content by name, and in the head.
+            The bytes that belong to the body, as received but for trailers and extensions of chunks: clients get other
+            fields of an engine by name only, and in the head.
 
         Raises:
             HttpError: the engine's answer is not HTTP/1.1.

@@ -6,7 +6,7 @@ from promptgroup_router.http11.reader import ResponseReader
 
 
 class AnswerError(Exception):
-    """There is no answer that can be used. The message goes on from the server's name, and never has what it sent."""
+    """There is no usable answer. The message continues after the server's name, and contains no bytes of the answer."""
 
 
 class NothingSentError(AnswerError):
@@ -47,13 +47,13 @@ class WholeAnswer:
         return bytes(self._content)
 
     def feed(self, data: bytes) -> bool:
-        """Add received bytes; none say that the server closed the connection.
+        """Add received bytes; an empty part means that the server closed the connection.
 
         Returns:
             True once the answer is whole.
 
         Raises:
-            AnswerError: the answer was cut, is too long, or has a status that is not taken.
+            AnswerError: the answer was cut, is too long, or has a status that is not accepted.
             HttpError: what was sent is not HTTP/1.1.
         """
         reader = self._reader

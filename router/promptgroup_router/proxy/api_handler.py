@@ -43,12 +43,12 @@ log = logging.getLogger("promptgroup.router")
 
 
 HEALTH_PATH = b"/health"
-"""Says on the port for requests whether they are served: load balancers ask the port that they send to."""
+"""Health check on the port for requests: load balancers probe the port that they send to."""
 _SLASHES = re.compile(rb"//+")
 _TEXT = [(b"content-type", b"text/plain; charset=utf-8")]
 
 Begin = Callable[[AnswerTaker, HttpRequest, Route, Headers], ActiveRequest]
-"""Asks an engine for the answer to a request, on a route; the fields say more of the answer."""
+"""Sends a request to an engine, on a route; the header fields are added to the answer."""
 
 
 class AnswerSharing(Protocol):
@@ -64,25 +64,25 @@ class AnswerSharing(Protocol):
         *,
         from_peer: bool,
     ) -> ActiveRequest:
-        """Answer a request of a group that keeps answers, or return what will.
+        """Answer a request of a group with a response cache, or return the object that will.
 
         Args:
             client: the connection.
             request: the request.
             route: where it may go.
-            kept_request: what was asked.
-            begin: asks an engine.
-            from_peer: whether another router asks.
+            kept_request: the feature with the parsed request.
+            begin: sends the request to an engine.
+            from_peer: whether another router has sent the request.
 
         Raises:
             ApiError: the request is refused.
         """
 
     def pass_by(self, request: HttpRequest, route: Route, parsed_request: ParsedRequest) -> Headers:
-        """Let a request past the cache, of whose body there is a digest alone.
+        """Let a request bypass the cache if only a digest of its body is available.
 
         Returns:
-            What its answer says of the cache.
+            Header fields about the cache for its answer.
 
         Raises:
             ApiError: the request is refused.
@@ -110,11 +110,11 @@ class ApiHandler:
         Args:
             state: of the router.
             connections: to engines.
-            reader: reads large bodies.
+            reader: parses large bodies.
             clock: monotonic seconds.
             timeout: seconds from a request to the end of its answer.
             max_body: most bytes of a body, decoded.
-            origins: those whose web pages may ask; none of other origins may.
+            origins: the origins whose web pages may send requests.
             sharing: the response cache; None for none.
             from_peer: whether the requests come from other routers.
         """
@@ -157,10 +157,10 @@ class ApiHandler:
             return None
 
     def handle(self, client: ClientConnection, request: HttpRequest, arrived: float) -> ActiveRequest | None:
-        """Answer a request that came at a time, or return what will.
+        """Answer a request that arrived at a time, or return the object that will.
 
         Raises:
-            KeysAwaitedError: nobody can tell yet who sends it.
+            KeysAwaitedError: the sender cannot be identified yet.
         """
         head = request.head
         try:
@@ -195,7 +195,7 @@ class ApiHandler:
         return self._begin(client, request, result, NO_NOTES)
 
     def _read_coded(self, client: ClientConnection, request: HttpRequest, coding: str) -> LargeRequest | None:
-        """Have a body decoded and read by another process; raises ApiError where nobody reads it."""
+        """Have a body decoded and parsed by another process; raises ApiError where there is none."""
         endpoint = endpoint_of(request.head.path, self._state.pass_paths)
         if request.head.method != b"POST" or endpoint is BY_PATH_ALONE:
             raise too_large(LARGE_BYTES)
@@ -249,10 +249,10 @@ class ApiHandler:
             raise internal_error() from None
 
     def pass_cache(self, route: Route, request: HttpRequest, parsed_request: ParsedRequest) -> Headers:
-        """Let a request past the response cache, by the digest of its body; return what its answer says of that.
+        """Let a request bypass the response cache, by its body's digest; return the answer's header fields about it.
 
         Raises:
-            ApiError: its client wants a kept answer only, or says of the cache what cannot be meant.
+            ApiError: its client accepts a cached answer only, or its cache options are invalid.
         """
         if route.candidates.responses is None or self._sharing is None:
             return NO_NOTES

@@ -20,12 +20,12 @@ class BodyBudget:
         self.used = 0
 
     def fits(self, more: int, size: int) -> bool:
-        """Return True if there is room for `more` bytes of a body that has `size` bytes with them."""
+        """Return True if there is memory for `more` bytes of a body that has `size` bytes with them."""
         small = size <= self.limit // SMALL_SHARE
         return self.used + more <= (self.limit if small else self.limit - self.limit // RESERVED_SHARE)
 
     def take(self, more: int, size: int) -> bool:
-        """Take `more` bytes for a body that has `size` bytes with them. Return False if there is no room."""
+        """Take `more` bytes for a body that has `size` bytes with them. Return False if there is no memory."""
         if not self.fits(more, size):
             return False
         self.used += more

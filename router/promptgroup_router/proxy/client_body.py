@@ -1,4 +1,4 @@
-"""The body of one answer on its way from an engine to the client: watched, rewritten, framed, and told of its end."""
+"""The body of one answer from an engine to the client: inspected, rewritten, framed, and completed with an end."""
 
 from typing import Protocol
 
@@ -37,8 +37,8 @@ class AnswerTaker(Protocol):
 class ClientBody:
     """The body of an answer, as the client gets it.
 
-    A part of a body costs one call to keep its end and one to the client's transport, where nothing has to be changed
-    in it: such a body passes `plain`, in the chunks of the engine.
+    Where nothing has to be changed, a part of a body costs one call to store its end and one to the client's transport:
+    such a body is relayed as `plain`, in the chunks of the engine.
     """
 
     __slots__ = (
@@ -63,7 +63,7 @@ class ClientBody:
         Args:
             client: gets it.
             minor: the client's version is HTTP/1.minor.
-            tail: keeps the end of the body.
+            tail: stores the end of the body.
         """
         self._client = client
         self._minor = minor
@@ -76,7 +76,8 @@ class ClientBody:
         self._guard: EventGuard | None = None
         """Watches over the events of a stream that the client gets; None for any other answer."""
         self._usage_told: CachedTokens | None = None
-        """Set if a comment at the end of the stream tells what the request used: how exactly."""
+        """Set if a comment at the end of the stream reports the usage of the request: the precision of its cached
+        tokens."""
         self._pending = b""
         """The client's head, until it is sent together with the first byte of the body."""
         self._plain = False
@@ -84,7 +85,7 @@ class ClientBody:
         self.keep = False
         """True if the client's connection stays open behind the answer."""
         self.moved = False
-        """True if bytes of the answer have come since this was last set to False."""
+        """True if bytes of the answer have arrived since this was last set to False."""
         self.committed = False
         """True once the answer has begun before the engine's, as a stream with status 200."""
 
@@ -113,10 +114,10 @@ class ClientBody:
         Args:
             head: the client's, which is not sent if the answer has begun before.
             chunked: whether the engine sends the body in chunks.
-            rewriter: rewrites it; None to pass it on as it is.
-            guard: watches over its events; None if it has none.
-            usage_told: how exactly a comment at its end tells what the request used; None for no comment.
-            in_place: whether the rewriter is for those events alone that the guard does not let pass, and holds none.
+            rewriter: rewrites it; None to pass it on unchanged.
+            guard: filters its events; None if it has none.
+            usage_told: the precision of the cached tokens in a comment at its end; None for no comment.
+            in_place: whether the rewriter only gets the events that the guard does not pass, and buffers none.
         """
         self._rewriter, self._usage_told = rewriter, usage_told
         self._in_place = in_place
@@ -202,7 +203,7 @@ class ClientBody:
 
     @property
     def error_told(self) -> bool:
-        """True if the engine has told its error in an event of the stream."""
+        """True if the engine has reported its error in an event of the stream."""
         return self._guard is not None and self._guard.told
 
     @property

@@ -1,7 +1,7 @@
 """Client connections: reads requests in order, writes answers. A handler decides the content of an answer.
 
 The handler gets each whole request. It answers at once (`answer`), or returns an active request, which writes (`write`,
-`finish`, `cut`) and learns when the client leaves or reads too slowly.
+`finish`, `cut`) and is notified when the client disconnects or reads too slowly.
 
 A connection is in one of three phases, and its transport takes more bytes (writable) or does not (paused):
 
@@ -12,14 +12,14 @@ A connection is in one of three phases, and its transport takes more bytes (writ
 | paused                | begin no request             | pause the active request   | -                           |
 | writable again        | begin the next request       | resume the active request  | -                           |
 | client sends no more  | CLOSING                      | it left: stop, reset       | close                       |
-| answer ended, kept    | -                            | OPEN                       | -                           |
-| answer ended, not kept| -                            | CLOSING                    | -                           |
+| ended, persistent     | -                            | OPEN                       | -                           |
+| ended, not persistent | -                            | CLOSING                    | -                           |
 | answer cut            | -                            | CLOSING, or a reset        | -                           |
 | time, all bytes sent  | close; 408 for half a request| as the active request says | close after LINGER_SECONDS  |
 | time, bytes not sent  | reset after STALL_SECONDS    | as the active request says | reset after STALL_SECONDS   |
 
-CLOSING shuts the sending side once all bytes are sent and discards what comes: closing on unread bytes would reset the
-connection and destroy the end of the answer (RFC 9112 section 9.6).
+CLOSING shuts the sending side once all bytes are sent and discards received bytes: closing on unread bytes would reset
+the connection and destroy the end of the answer (RFC 9112 section 9.6).
 """
 
 import asyncio
@@ -46,19 +46,19 @@ from promptgroup_router.proxy.making_room import PAUSE_SECONDS, Standing, Use, n
 from promptgroup_router.proxy.response import own_answer
 
 IDLE_SECONDS = 75.0
-"""Time limit for the next request on a kept connection: above the 60 s of common load balancers, so that they close
+"""Time limit for the next request on an idle connection: above the 60 s of common load balancers, so that they close
 first."""
 READ_SECONDS = 60.0
 """Time limit from a request's first byte to its last: bounds the memory that a slow sender can hold."""
 LAST_REQUEST_SECONDS = 2.0
-"""Time for the next request of a client whose answer began before the drain, and so did not ask it to leave. The answer
-to that request does."""
+"""Time for the next request of a client whose answer began before the drain, and so did not announce the close. The
+answer to that request does."""
 LINGER_SECONDS = 2.0
 """Time for the client to close after the last answer was sent."""
 STALL_SECONDS = 60.0
 """Time limit for a client that reads nothing, after the end of an answer or its cut."""
 PIPELINED_BYTES = 65536
-"""Bytes of later requests that are kept; beyond them nothing is read from the client. One read may exceed it."""
+"""Bytes of later requests that are buffered; beyond them nothing is read from the client. One read may exceed it."""
 TURN_BYTES = 131_072
 """A read of so many bytes ends the turn of a connection. The event loop would go on reading up to 32 times as much from
 a peer that sends fast, some milliseconds, before any other connection has its turn."""
@@ -80,7 +80,7 @@ class ActiveRequest(Protocol):
     """A request that is being answered."""
 
     def client_left(self) -> None:
-        """Stop: the client is gone. Nothing may be written."""
+        """Stop: the client has disconnected. Nothing may be written."""
 
     def pause(self) -> None:
         """Stop writing until `resume`."""
@@ -116,7 +116,7 @@ class ClientPhase(enum.Enum):
 class OpeningPlace:
     """A place among the connections of a port, for one that is accepted and not open: within its TLS handshake.
 
-    Nobody is told when a handshake fails. Its connection is then forgotten, and its place with it.
+    There is no callback for a failed handshake. Its connection is then garbage-collected, which releases its place.
     """
 
     __slots__ = ("_clients",)
@@ -156,25 +156,26 @@ class ClientListener:
         self.max_body = max_body
         self.max_connections = max_connections
         self.gave_way = gave_way
-        """Told of each connection that gives way, with the name of what it had come to."""
+        """Called for each connection that gives way, with the name of its stage."""
         self.budget = budget or BodyBudget(2**62)
         self.buffers = buffers or BodyBudget(2**62)
-        """For bytes that connections keep: half heads, requests sent ahead, answers that are not read."""
+        """Memory for buffers of connections: partial heads, pipelined requests, answers that the client has not
+        read."""
         self.draining = False
-        """True from the moment on at which each answer asks its client to leave."""
+        """True once each answer tells its client that the connection will be closed."""
         self.leaving = False
-        """True once connections without a request are closed, whatever their clients were told."""
+        """True once connections without a request are closed, whether or not their answers announced it."""
         self.connections: set[ClientConnection] = set()
         self.opening = 0
         """Number of connections that are accepted and not open, within their TLS handshake."""
         self.refused: set[ClientConnection] = set()
-        """Those beyond the limit, which are told so."""
+        """Connections beyond the limit, which get an error."""
         self._behind: deque[Callable[[], None]] = deque()
         """The next steps of connections whose last request was refused."""
         self._calls_some = False
         """True while some of them are about to be called."""
         self._vain: set[str] = set()
-        """Networks for which nobody gave way of late."""
+        """Networks for which no connection has lately given way."""
         self._vain_until = 0.0
         self._empty = asyncio.Event()
         self._empty.set()
@@ -290,21 +291,22 @@ class ClientConnection(asyncio.Protocol):
         self._writing_paused = False
         self._deadline = 0.0
         self._received = False
-        """True if the client had all of its answers when the connection was closed: nothing is lost if it is gone."""
+        """True if the client had all of its answers when the connection was closed: nothing is lost if the client has
+        disconnected."""
         self._refused = False
-        """True if its last request was refused by the router itself: the next one comes behind those of others."""
+        """True if its last request was refused by the router itself: the next one is served after those of others."""
         self._served = False
-        """True once it has brought a whole request."""
+        """True once it has sent a whole request."""
         self.network = ""
-        """The client's network, empty if it is not known."""
+        """The client's network, empty if it is not available."""
         self._unsent = 0
-        """Bytes that were not sent when `tick` looked last."""
+        """Bytes that were unsent at the last `tick`."""
         self._held = 0
         """Bytes of the body that were taken from the budget."""
         self._buffered = 0
         """Bytes that were taken from the budget of buffers."""
         self._key: KnownKey | None = None
-        """The API key of the last request that had one, kept as long as the connection."""
+        """The API key of the last request that had one, cached until the connection ends."""
 
     @property
     def keeps_alive(self) -> bool:
@@ -312,12 +314,12 @@ class ClientConnection(asyncio.Protocol):
         return self._request is not None and self._request.head.keep_alive and not self._clients.draining
 
     def peer_address(self) -> str:
-        """Return the client's IP address, or that of the last proxy before the router; empty if it is not known."""
+        """Return the client's IP address, or that of the last proxy before the router; empty if it is not available."""
         peer = self._transport.get_extra_info("peername")
         return str(peer[0]) if isinstance(peer, tuple) and peer else ""
 
     def repeats(self, name: bytes) -> bool:
-        """Return True if the request at hand has a header field more than once."""
+        """Return True if the current request has a header field more than once."""
         headers = self._request.head.headers if self._request is not None else []
         return sum(field.name == name for field in headers) > 1
 
@@ -358,7 +360,7 @@ class ClientConnection(asyncio.Protocol):
         self._transport.write(data)
 
     def add_fields(self, headers: Headers) -> None:
-        """Add header fields to the answer, whoever makes it."""
+        """Add header fields to the answer, from an engine or the router."""
         self._added = b"".join(b"%b: %b\r\n" % field for field in headers)
 
     def finish(self, *, keep: bool) -> None:
@@ -370,7 +372,7 @@ class ClientConnection(asyncio.Protocol):
             self._close()
             return
         self._phase = ClientPhase.OPEN
-        # the head said that the connection is kept: the client may have its next request under way
+        # the head announced a persistent connection: the client may have sent its next request already
         self._deadline = self._clients.clock() + (LAST_REQUEST_SECONDS if self._clients.leaving else IDLE_SECONDS)
         if not self._advancing:
             self._advance()
@@ -392,7 +394,7 @@ class ClientConnection(asyncio.Protocol):
         _reset(self._transport)
 
     def standing(self) -> Standing | None:
-        """Return what it has come to; None if it gives way to nobody."""
+        """Return its stage and age; None if it never gives way."""
         if self._phase is not ClientPhase.OPEN or self._transport.get_write_buffer_size():
             return None
         if self._reading_began:
@@ -429,7 +431,7 @@ class ClientConnection(asyncio.Protocol):
             if unsent != self._unsent:
                 self._unsent, self._deadline = unsent, now + STALL_SECONDS
             elif now >= self._deadline:
-                # a reset, since an ordinary end could make the answer look whole
+                # a reset, since an ordinary end could make the answer appear whole
                 _reset(self._transport)
         elif self._unsent:
             self._unsent = 0
@@ -603,10 +605,10 @@ class ClientConnection(asyncio.Protocol):
         return False
 
     def hold_decoded(self, size: int) -> None:
-        """Take the bytes of a body that was decoded from the budget, beside those that were received.
+        """Charge the bytes of a decoded body to the budget, beside those that were received.
 
         Raises:
-            ApiError: 503: there is no room.
+            ApiError: 503: there is no memory.
         """
         budget = self._clients.budget
         if not budget.take(size, self._held + size):
@@ -619,7 +621,7 @@ class ClientConnection(asyncio.Protocol):
             self._clients.budget.give_back(held)
 
     def _count_buffers(self) -> None:
-        """Take what this connection buffers from the budget; reset it where there is no room."""
+        """Charge the buffers of this connection to the budget; reset the connection where there is no memory."""
         size = self._reader.waiting + (self._transport.get_write_buffer_size() if self._writing_paused else 0)
         size = size if size > FREE_BYTES else 0
         if size == self._buffered:
@@ -671,7 +673,7 @@ def _no_room(budget: BodyBudget) -> ApiError:
 
 
 def _unacknowledged(transport: asyncio.Transport) -> int:
-    """Return the bytes in the kernel's send queue, 0 where it cannot be asked."""
+    """Return the bytes in the kernel's send queue, 0 where it cannot be queried."""
     connection = transport.get_extra_info("socket")
     if connection is None or connection.fileno() < 0:
         return 0

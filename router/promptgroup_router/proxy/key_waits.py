@@ -1,6 +1,6 @@
-"""Requests that wait until an issuer of tokens was asked for its keys: it may have a new one, by which they are good.
+"""Requests that wait until the keys of a token issuer are read again: it may have a new key, by which they are valid.
 
-Few wait at a time, and not for long: whoever makes up tokens gets a connection kept open, and no more.
+The number of waiting requests and their wait are limited: a client with forged tokens gains only an open connection.
 """
 
 from collections.abc import Callable
@@ -11,16 +11,16 @@ from promptgroup_router.http11.reader import HttpRequest
 from promptgroup_router.proxy.downstream import ActiveRequest, ClientConnection
 
 WAIT_SECONDS = 8.0
-"""Longest wait: until an issuer may be asked again, and a while in which it answers."""
+"""Longest wait: until the keys may be requested again, and some time for the answer."""
 MOST_WAITING = 256
-"""Most requests of a port that wait; others are told to try again."""
+"""Most requests of a port that wait; others get an error that asks for a retry."""
 
 
 class Handling(Protocol):
-    """The steps of a request's life that a wait may come before."""
+    """The steps of a request's life after a wait."""
 
     def handle(self, client: ClientConnection, request: HttpRequest, arrived: float) -> ActiveRequest | None:
-        """Answer a request that came at a time, or return what will; raises KeysAwaitedError."""
+        """Answer a request that arrived at a time, or return the object that will; raises KeysAwaitedError."""
 
     def refuse(self, error: KeysAwaitedError, client: ClientConnection, request: HttpRequest) -> None:
         """Answer with an error."""
@@ -32,7 +32,7 @@ class KeyWaits:
     def __init__(self, steps: Handling) -> None:
         self._steps = steps
         self._waiting: dict[int, AwaitingKeys] = {}
-        """Their identities, in the order in which they came."""
+        """By identity, in the order of arrival."""
 
     @property
     def full(self) -> bool:
@@ -42,13 +42,13 @@ class KeyWaits:
     def add(
         self, client: ClientConnection, request: HttpRequest, arrived: float, error: KeysAwaitedError
     ) -> "AwaitingKeys":
-        """Return what waits for the answer to a request."""
+        """Return the object that waits on behalf of a request."""
         waits = AwaitingKeys(self._steps, client, request, arrived, error, on_end=self._remove)
         self._waiting[id(waits)] = waits
         return waits
 
     def look(self) -> None:
-        """Try all of them again: keys were read, or could not be."""
+        """Retry all of them: keys were read, or could not be."""
         for waits in list(self._waiting.values()):
             waits.look()
 
@@ -57,7 +57,7 @@ class KeyWaits:
 
 
 class AwaitingKeys:
-    """A request that waits, and what answers it then."""
+    """A request that waits, and the object that answers it later."""
 
     __slots__ = ("_active", "_came", "_client", "_error", "_on_end", "_paused", "_request", "_steps")
 
@@ -82,7 +82,7 @@ class AwaitingKeys:
         self._paused = False
 
     def look(self) -> None:
-        """Go on if the sender can be told, or go on waiting."""
+        """Process the request if the sender can be identified; else go on waiting."""
         try:
             active = self._steps.handle(self._client, self._request, self._came)
         except KeysAwaitedError as error:
@@ -94,7 +94,7 @@ class AwaitingKeys:
             active.pause()
 
     def client_left(self) -> None:
-        """Stop: the client is gone."""
+        """Stop: the client has disconnected."""
         self._end()
         if self._active is not None:
             self._active.client_left()

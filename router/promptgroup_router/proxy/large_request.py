@@ -36,7 +36,7 @@ class Steps(Protocol):
         """Decide where a request may go, by the digest of its body, of `size` bytes decoded; raises ApiError."""
 
     def pass_cache(self, route: Route, request: HttpRequest, parsed_request: ParsedRequest) -> Headers:
-        """Let a request past the response cache; return what its answer says of that, raises ApiError."""
+        """Let a request bypass the response cache; return header fields for its answer; raises ApiError."""
 
     def relay(self, route: Route, client: ClientConnection, request: HttpRequest, notes: Headers) -> Relay:
         """Return what relays the request."""
@@ -66,8 +66,8 @@ class LargeRequest:
         """Begin to read.
 
         Args:
-            steps: what follows.
-            reader: the process that reads.
+            steps: the later steps.
+            reader: the process that parses.
             endpoint: the path that the request was sent to.
             client: the connection.
             request: the request.
@@ -84,9 +84,9 @@ class LargeRequest:
         self._request = request
         self._relay: Relay | None = None
         self._notes: Headers = []
-        """Header fields that say more of the answer."""
+        """Further header fields for the answer."""
         self._over = False
-        """True once the client is gone or has an answer: what is on its way is read to its end, and dropped."""
+        """True once the client has disconnected or has an answer: running work is finished, and its result dropped."""
         self._waits = True
         """True until the bodies before this one are read."""
         self._paused = False
@@ -95,7 +95,7 @@ class LargeRequest:
         self._task.add_done_callback(self._done)
 
     def client_left(self) -> None:
-        """Stop: the client is gone."""
+        """Stop: the client has disconnected."""
         self._end()
         if self._relay is not None:
             self._relay.client_left()
@@ -166,7 +166,7 @@ class LargeRequest:
             return arrive if goes else None
 
     def _end(self) -> None:
-        """Do no more; a body whose turn has not come is kept no longer, since nobody's budget counts it any more."""
+        """Stop; a body that still waits in the queue is dropped, since no budget accounts for it any more."""
         self._over = True
         if self._waits:
             self._task.cancel()

@@ -1,6 +1,6 @@
 """Decides which connections give way to a new one when a port has as many as it may have.
 
-Connections that have brought nothing cost a client nothing, and one address can open any number of them. So they leave
+Connections that have sent nothing cost a client nothing, and one address can open any number of them. So they give way
 first, then those with a part of a head, then those that wait for another request, and uploads last; one whose request
 is being answered never does. Among equals the network with the most of them loses its oldest. Clients behind a load
 balancer share its address, so there is no limit for an address: a connection is given time to begin instead, unless
@@ -16,25 +16,26 @@ from typing import NamedTuple
 GRACE_SECONDS = 1.0
 """Time that a connection is given, from its last step, before it gives way to others of its network."""
 PART = 64
-"""So many connections give way at once, as a part of all, where they have brought nothing: a look at all takes time."""
+"""One in so many of all connections gives way at once where they have sent no full head, since examining all takes
+time."""
 PAUSE_SECONDS = 0.1
-"""Time until the next look for a network for which nothing was found."""
+"""Time until the next search on behalf of a network for which no connection gave way."""
 
 _V6_NETWORK_BYTES = 8
-"""Bytes of an IPv6 address that all machines of one network share, and that whoever has the network can vary beyond."""
+"""Bytes of an IPv6 address that all machines of one network share; the owner of the network can vary the others."""
 
 
 class Use(enum.IntEnum):
     """The stages of a connection, those first that give way first."""
 
     SILENT = 0
-    """It has brought no byte of a request."""
+    """It has sent no byte of a request."""
     BEGUN = 1
-    """It has brought a part of a request's head."""
+    """It has sent a part of a request's head."""
     KEPT = 2
-    """It has had an answer, and brought nothing since."""
+    """It has had an answer, and sent nothing since."""
     UPLOADING = 3
-    """It has brought a request's head, and a part of the body."""
+    """It has sent a request's head, and a part of the body."""
 
 
 class Standing(NamedTuple):
@@ -69,7 +70,7 @@ def who_gives_way(standings: Sequence[Standing], newcomer: str, now: float) -> l
 
 
 def network_of(address: str) -> str:
-    """Return what one sender has of addresses: an IPv4 address, or the /64 of an IPv6 one."""
+    """Return the addresses that one client controls: an IPv4 address, or the /64 of an IPv6 one."""
     if ":" not in address:
         return address
     i_pv6_address = IPv6Address(address)

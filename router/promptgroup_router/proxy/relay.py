@@ -2,7 +2,7 @@
 
 `exchange` decides which engine gets the request, `response` writes the head of the answer, `record` counts. This module
 performs their decisions on the two connections. A chunk of an answer costs one call from the engine's connection, one
-to keep the end of the body, and one to the client's transport.
+to store the end of the body, and one to the client's transport.
 """
 
 import os
@@ -52,7 +52,7 @@ HELD_SECONDS = 15.0
 60 seconds after which clients and load balancers take a silent connection for dead. A stream that is held until its
 group has a replica gets a keep-alive as often."""
 MOST_LEARNED = 65_536
-"""Most bytes of an engine's answer to what must be known before it can be asked for the rest of a stream."""
+"""Most bytes of an engine's answer to the query that precedes the request for the rest of a stream."""
 
 _VIA_AND_HOST = (b"via: 1.0 promptgroup\r\nhost: ", b"via: 1.1 promptgroup\r\nhost: ")
 """By the minor version of the client's HTTP (RFC 9110 section 7.6.3)."""
@@ -136,23 +136,23 @@ class Relay:
         self._paused = False
         self._interims = 0
         """Interim answers that the client got, from all engines: no more than one may send."""
-        # of a kept answer others would learn what its first asker used
+        # a cached answer would disclose the usage of its first client to others
         self._tells = told_usage.asks(request.head.fields) and route.candidates.responses is None
-        """True if the client is told what the request used."""
+        """True if the usage of the request is reported to the client."""
         self._held: bytearray | None = None
-        """The body of a whole answer, until its usage can be told in the head."""
+        """The body of a whole answer, until its usage can be reported in the head."""
         self._streams = False
         """True if the body of the answer is a stream of events."""
         self._opening: Opening | None = None
         """The beginning of a streamed answer, until it has a visible token."""
         self._quiet_since = self._since = began
-        """Time at which the request was sent; of an answer that has begun, when `tick` last found that it moves."""
+        """Time at which the request was sent; of an answer that has begun, when `tick` last detected progress."""
 
     def _new_tail(self, *, streamed: bool) -> Tail:
         return tail_of(self._route.features, self._endpoint.tail(), streamed=streamed)
 
     def silent_since(self, arrived: float) -> None:
-        """Count the time until the first keep-alive from when the request came, which has waited before this."""
+        """Count the time until the first keep-alive from the arrival of the request, which has waited before this."""
         self._quiet_since = arrived
 
     def begin(self) -> None:
@@ -174,7 +174,7 @@ class Relay:
             self._client.write(interim_head(head, self._route.candidates.rules))
 
     def answer_began(self, head: ResponseHead) -> None:
-        """Keep the head until the first byte of the body: another engine can still be tried if this one dies."""
+        """Hold the head until the first byte of the body: another engine can still be tried if this one dies."""
         action = self._life.answered(
             head.status, self._clock(), retry_after(head) if head.status in UNAVAILABLE else 0.0
         )
@@ -192,7 +192,7 @@ class Relay:
             self._answer_for_engine(head.status, refused_late(head.status))
             return
         if self._streams is not self._route.demand.streamed:
-            # an engine may stream what nobody asked it to stream, or answer with an error what was to be streamed
+            # an engine may stream although no stream was requested, or answer a request for a stream with an error
             self._body.tail = self._new_tail(streamed=self._streams)
         if head.status == OK:
             if self._streams:
@@ -204,7 +204,7 @@ class Relay:
             self._held = bytearray()
 
     def _rest_began(self, head: ResponseHead) -> None:
-        """Keep the head of the rest of a stream until its first token, or of what must be known before."""
+        """Hold the head of the rest of a stream until its first token, or that of the query that precedes it."""
         asks = self._life.rest is not None and self._life.rest.asks
         if head.status != OK or is_event_stream(head) is asks or is_compressed(head):
             self._drop_engine()
@@ -251,7 +251,7 @@ class Relay:
 
     @property
     def _reads_usage(self) -> bool:
-        """True if a whole answer is held until its usage is known."""
+        """True if a whole answer is buffered until its usage has been read."""
         return self._tells or any(feature.reads_usage for feature in self._route.features)
 
     @property
@@ -301,7 +301,7 @@ class Relay:
     # --- Events of the client's connection -----------------------------------------------------------------------
 
     def client_left(self) -> None:
-        """Abort the engine's work, which nobody waits for."""
+        """Abort the engine's work, since no client waits for it."""
         self._drop_engine()
         self._life.client_left(self._clock())
 
@@ -340,7 +340,7 @@ class Relay:
             self._keep_alive(now)
 
     def _keep_alive(self, now: float) -> None:
-        """Send an event that says nothing, and begin the answer with it if need be."""
+        """Send an event without content, and begin the answer with it if necessary."""
         body = self._body
         if not body.streams:
             over = self._engine is None and not self._life.waits
@@ -354,7 +354,7 @@ class Relay:
         body.add_event(self._endpoint.form.keep_alive)
 
     def _enforce_limits(self, now: float) -> None:
-        """Give up an engine that keeps the client waiting for too long."""
+        """Abort the request to an engine that lets the client wait for too long."""
         if self._body.moved or self._paused:
             self._body.moved, self._since = False, now
         waited = now - self._since
@@ -371,7 +371,7 @@ class Relay:
     # --- Actions -------------------------------------------------------------------------------------------------
 
     def perform(self, effect: Failed, failure: Failure = Failure.RESET) -> None:
-        """Perform what follows from an event: of this request, or of another that has made room for it."""
+        """Perform the effect of an event: of this request, or of another that has freed capacity for it."""
         match effect:
             case Send():
                 self._since = now = self._clock()
@@ -397,7 +397,7 @@ class Relay:
                 pass
 
     def _tell(self, error: ApiError) -> bool:
-        """Tell an error in an event of the stream that has begun. Return False if it cannot have one."""
+        """Report an error in an event of the stream that has begun. Return False if it cannot have one."""
         body = self._body
         if body.error_told:
             return True

@@ -9,7 +9,7 @@ from promptgroup_router.proxy.response import REQUEST_ID
 RANDOM_BYTES = 10
 """Random bytes of an id: two of a million routers have the same ones in one of 10^12 cases."""
 MOST_BYTES = 256
-"""Most bytes of a client's id: it goes into each answer and each line of the log."""
+"""Most bytes of a client's id: it is part of each answer and each line of the log."""
 
 
 class RequestIds:

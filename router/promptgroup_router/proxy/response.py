@@ -30,7 +30,7 @@ _REVISION = names.HEADER_REVISION.encode()
 
 @dataclass(slots=True)
 class RelayedHead:
-    """The head of a relayed answer, and how its body goes to the client."""
+    """The head of a relayed answer, and the framing of its body for the client."""
 
     head: bytes
     keep: bool
@@ -43,7 +43,7 @@ class RelayedHead:
 def own_answer(
     status: int, headers: Headers, body: bytes, *, minor: int, keep: bool, date: bytes = b"", head_only: bool = False
 ) -> bytes:
-    """Return a whole answer of the router itself, at a date if it is known; for HEAD without its body."""
+    """Return a whole answer of the router itself, with a date if there is one; for HEAD without its body."""
     lines = [b"date: " + date] if date else []
     lines += http1.lines_of(headers)
     lines += [b"content-length: %d" % len(body), *connection_lines(minor, keep=keep)]
@@ -52,7 +52,7 @@ def own_answer(
 
 
 def id_fields(form: AnswerForm, request_id: bytes) -> Headers:
-    """Return the header fields by which an answer of the router itself tells the id of its request."""
+    """Return the header fields by which an answer of the router itself reports the id of its request."""
     return [(name, request_id) for name in form.id_fields]
 
 
@@ -75,7 +75,7 @@ def is_json(answer: ResponseHead) -> bool:
 
 
 def is_compressed(answer: ResponseHead) -> bool:
-    """Return True if the body of an engine's answer is coded, so that nobody can read it on its way."""
+    """Return True if the body of an engine's answer is compressed, so that the router cannot inspect it."""
     return _value_of(answer, b"content-encoding") is not None
 
 
@@ -114,10 +114,10 @@ def relayed_head(
         keep: whether client and router would keep the connection.
         served_by: the replica's label.
         revision: short fingerprint of the request's own prompt; empty without a group.
-        request_id: the client's id of the request; engines know another one.
-        rewritten: whether the body is rewritten on its way, so that its length is not known.
+        request_id: the client's id of the request; engines get another one.
+        rewritten: whether the body is rewritten, so that its length is not known in advance.
         further: fields that the router adds to this answer.
-        limits: lines of fields that tell the client of its limits, without the end of the last.
+        limits: lines of fields that report the client's limits, without the end of the last.
         rules: of the group, which name the engine's fields that clients get beside those of every group.
     """
     # a 204 has no length (RFC 9110 section 8.6): a client might wait for so many bytes
@@ -156,7 +156,7 @@ def early_head(notes: Headers, request_id: bytes, *, keep: bool) -> bytes:
 
 
 def _relayed_lines(answer: ResponseHead, rules: CallerRules) -> list[bytes]:
-    """Return the lines of an engine's fields, all of them as one for a head that is remembered."""
+    """Return the lines of an engine's fields, all of them as one for a head that is cached."""
     if answer.relayed and not rules.headers:
         return [answer.relayed]
     lines = http1.forwarded(answer, from_engine(rules))
@@ -166,7 +166,7 @@ def _relayed_lines(answer: ResponseHead, rules: CallerRules) -> list[bytes]:
 
 
 def connection_lines(minor: int, *, keep: bool) -> list[bytes]:
-    """Return the fields that tell an HTTP/1.minor client whether the connection stays open (RFC 9112 section 9.3)."""
+    """Return the fields that inform an HTTP/1.minor client whether the connection stays open (RFC 9112 section 9.3)."""
     if not keep:
         return [b"connection: close"]
     return [b"connection: keep-alive"] if minor == 0 else []

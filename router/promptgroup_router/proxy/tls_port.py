@@ -1,7 +1,7 @@
-"""Accepts clients' connections on sockets of its own, so that no address can hold all places for TLS handshakes.
+"""Accepts clients' connections on sockets of its own, so that no address can occupy all places for TLS handshakes.
 
-A server of the event loop begins a handshake before anybody is told whose it is. Here a connection is accepted, counted
-by the address that it comes from, and then handed to the loop.
+A server of the event loop begins a handshake before it reports the client's address. Here a connection is accepted,
+counted by the client's address, and then passed to the loop.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ class Accepting(Protocol):
 
 
 class Handshakes:
-    """The handshakes in progress, by the address that they come from."""
+    """The handshakes in progress, by the client's address."""
 
     def __init__(self, most: int) -> None:
         """Begin with none.
@@ -48,7 +48,7 @@ class Handshakes:
         return sum(self._by_network.values())
 
     def begin(self, address: str) -> str | None:
-        """Count a handshake; None if its address has too many, else what `end` is told."""
+        """Count a handshake; None if its address has too many, else the argument for `end`."""
         network = network_of(address)
         running = self._by_network.get(network, 0)
         if running >= self._most:

@@ -1,7 +1,7 @@
 """Connections to engines: each carries one request at a time, and is pooled for the next one if it is clean.
 
-A connection is acquired at once and sends when it is open; `abort` closes it in any phase. A listener learns what
-happens by plain method calls; after `answer_ended` or `failed` it hears nothing more.
+A connection is acquired at once and sends when it is open; `abort` closes it in any phase. A listener is notified by
+plain method calls; after `answer_ended` or `failed` it is not called again.
 
 | event                  | CONNECTING | SENT (no answer)             | ANSWERING                    | IDLE   |
 |------------------------|------------|------------------------------|------------------------------|--------|
@@ -14,8 +14,8 @@ happens by plain method calls; after `answer_ended` or `failed` it hears nothing
 | abort                  | give up    | abort                        | abort                        | abort  |
 
 Towards an engine that serves TLS a connection is open once the engine is verified. There an answer that ends with its
-connection is whole only if the engine says that it closes (RFC 8446 section 6.1): anybody on the way can end a
-connection.
+connection is whole only if the engine sends a close alert (RFC 8446 section 6.1): any party on the network path can end
+a connection.
 
 An answer leaves its connection clean if its framing allows another request, nothing follows it, and the engine has
 read the whole request. The last cannot be seen beyond this machine's buffers, so that after an error to a large
@@ -37,7 +37,7 @@ from promptgroup_router.rings.index import Member
 
 IDLE_SECONDS = 4.0
 """Time limit for a pooled connection, below uvicorn's keep-alive of 5 s, vLLM's default: the router closes first, so
-that few requests meet a connection that is just being closed."""
+that few requests are sent on a connection that is just being closed."""
 MAX_IDLE = 256
 """Most pooled connections of one engine: as many requests as it decodes at the same time."""
 STALE_SECONDS = 1.0
@@ -49,7 +49,7 @@ UNREAD_BYTES = 16384
 HANDSHAKE_SECONDS = 5.0
 """Time limit for the TLS handshake with an engine, whose one thread may be busy with a large request."""
 SHUTDOWN_SECONDS = 1.0
-"""Time that an engine has to confirm the end of a TLS connection that nobody uses any more."""
+"""Time that an engine has to confirm the end of a TLS connection that is not used any more."""
 
 PIECE_BYTES = 65_536
 """Bytes of a request that are handed to the kernel at a time: it copies them while all other requests wait."""
@@ -124,9 +124,9 @@ class EngineConnection(asyncio.Protocol):
         self.verification = verification
         """The rule by which the engine is verified; None for plain HTTP."""
         self.context = context
-        """The settings that it was verified by; another one makes the connection useless for further requests."""
+        """The TLS settings that the connection was opened with; once they are replaced it gets no further requests."""
         self._told_end = verification is None
-        """True if the end of the connection is known to be the engine's."""
+        """True if the end of the connection counts as the engine's own."""
         self.used = False
         """True if it has carried an answer, so that the engine may have closed it since."""
         self.idle_since = 0.0
@@ -163,7 +163,7 @@ class EngineConnection(asyncio.Protocol):
             self._request = head, body
 
     def abort(self) -> None:
-        """Close at once; the listener hears nothing more."""
+        """Close at once; the listener is not called again."""
         self._listener = None
         self._request = (b"", b"")
         self._unwritten = _NOTHING
@@ -179,12 +179,12 @@ class EngineConnection(asyncio.Protocol):
 
     @property
     def has_ended(self) -> bool:
-        """True if the answer has come whole."""
+        """True if the answer has arrived whole."""
         return self._reader.done
 
     @property
     def between_chunks(self) -> bool:
-        """True if what has come of the answer does not end within a chunk."""
+        """True if the received part of the answer does not end within a chunk."""
         return self._reader.between_chunks
 
     def pause(self) -> None:
@@ -376,7 +376,7 @@ class EngineConnections:
 
         Args:
             address: of the engine.
-            fresh: ask for a new one.
+            fresh: True for a new one.
             verification: how the engine is verified; None for plain HTTP.
         """
         context = self._authorities.context(verification.bundle) if verification is not None else None
@@ -417,7 +417,7 @@ class EngineConnections:
         """End the time limit of opening a connection.
 
         The task that opens it may go on much later, where the loop is busy: the limit would then close a connection
-        that has carried an answer meanwhile, and nobody would hear of it.
+        that has carried an answer meanwhile, without a call of the listener.
         """
         limit = self._limits.pop(connection, None)
         if limit is not None and not limit.expired():
@@ -469,10 +469,10 @@ class EngineConnections:
     async def _connect_securely(
         self, connection: EngineConnection, verification: Verification, host: str, port: int
     ) -> Failure | None:
-        """Open a connection with TLS. Return why that failed where the other side is reached.
+        """Open a connection with TLS. Return the failure if the other side was reached.
 
         Raises:
-            OSError: nobody is reached; TimeoutError if nobody is in time.
+            OSError: the other side is not reached; TimeoutError if it is not reached in time.
             UnicodeError: the host's name cannot be one.
         """
         if connection.context is None:
@@ -500,7 +500,7 @@ class EngineConnections:
         return None
 
     async def _reach(self, host: str, port: int) -> socket.socket:
-        """Open a connection on which TLS begins: an engine that is gone is found out before a busy one is given up."""
+        """Open a connection on which TLS begins: a removed engine fails sooner than a busy one."""
         result = await self._loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         family, kind, protocol, _, address = result[0]
         opened = socket.socket(family, kind, protocol)

@@ -1,21 +1,21 @@
-"""Queues the requests that wait in the router for room, and shares the room among callers by weight.
+"""Queues the requests that wait in the router for capacity, and shares the capacity among callers by weight.
 
 Each caller of each group's revision has a queue of its own. A caller's virtual time grows with the work that it was
 admitted with, divided by its weight, and the caller with the least goes first: start-time fair queueing (Goyal, Vin and
-Cheng, 1996), with tokens as the unit of work, as the virtual token counter has it (Sheng et al., Fairness in Serving
-Large Language Models, 2024). One who was idle begins at the time of those who wait, so that nobody saves up for a
-burst. So neither many requests nor long ones of one caller delay those of others.
+Cheng, 1996), with tokens as the unit of work, as in the virtual token counter (Sheng et al., Fairness in Serving Large
+Language Models, 2024). A caller that was idle begins at the time of those who wait, so that no caller saves up capacity
+for a burst. So neither many requests nor long ones of one caller delay those of others.
 
 Callers have classes, and a higher one goes first. A caller behind a higher class who has waited for AGE_SECONDS without
-being served takes a turn in between, but only one turn in TURNS is for those: so nobody starves, and however many wait
-in lower classes, the higher ones keep most of the room. Each class has a virtual time of its own.
+being served gets a turn in between, but only one turn in TURNS is for such callers: so no caller starves, and however
+many wait in lower classes, the higher ones get most of the capacity. Each class has a virtual time of its own.
 
-Within a caller's queue sessions that have begun come before new ones: what they have computed is lost when they leave,
-and only finished sessions make room. Then the order is first come, first served.
+Within a caller's queue running sessions have priority over new ones: their cached prefixes are lost when they leave,
+and only finished sessions free capacity. Then the order is first come, first served.
 
-The revisions of groups have replicas of their own, so those that are full say nothing of the others. A look at a
-request costs a decision of the policy, and an `admit` has few of them that may be in vain: some are kept for each
-revision, and the rest follows the order.
+The revisions of groups have replicas of their own, so a full revision says nothing about the others. Each attempt to
+place a request costs a decision of the policy, and an `admit` may fail only few times: some of these attempts are
+reserved for each revision, and the rest follows the order.
 """
 
 import heapq
@@ -30,9 +30,9 @@ WAIT_SECONDS = 8.0
 NEW_SECONDS = 2.0
 """Seconds that a request of a new session waits. In an overload an early refusal does less harm."""
 PASSED_OVER = 4
-"""Requests of one caller without room that `admit` passes over before it goes on to the next caller."""
+"""Requests of one caller that `admit` fails to place before it continues with the next caller."""
 LOOKS = 24
-"""The same of all callers, before it gives up."""
+"""Failed attempts for all callers together, after which an `admit` ends."""
 AGE_SECONDS = 1.0
 """Wait after which a caller of a lower class may take a turn; a new session waits for twice as long."""
 TURNS = 4
@@ -42,7 +42,7 @@ _T = TypeVar("_T")
 
 
 class Share(NamedTuple):
-    """The caller of a request that waits, and the share of room that it has."""
+    """The caller of a waiting request, and its share of the capacity."""
 
     group: str
     caller: str
@@ -56,7 +56,7 @@ class Share(NamedTuple):
 
     @property
     def place(self) -> "_Place":
-        """Where the request waits for room."""
+        """The group and revision whose capacity the request waits for."""
         return self.group, self.revision
 
 
@@ -65,7 +65,7 @@ _Place = tuple[str, str]
 
 
 NOBODYS = Share("", "")
-"""The share of requests whose callers are not told apart."""
+"""The share of requests whose callers are not distinguished."""
 
 
 class _Entry(NamedTuple):
@@ -98,7 +98,7 @@ _Turn = tuple[int, float, int, _Flow]
 
 
 def _line_up(flow: _Flow, order: list[_Turn], old: list[_Turn], highest: int, now: float) -> None:
-    """Put a caller's next request among those in order, or among those who have grown old behind the highest class."""
+    """Add a caller's next request to `order`, or to `old` if the caller has aged behind the highest class."""
     head = flow.heap[0]
     if flow.rank > highest and now - max(head.since, flow.served) >= AGE_SECONDS:
         heapq.heappush(old, (0, head.since, head.ticket, flow))
@@ -119,7 +119,7 @@ class AdmissionQueue(Generic[_T]):
         self._waiting: dict[int, _Place] = {}
         """Ticket → place."""
         self._places: dict[_Place, int] = {}
-        """Place → requests that wait for it; first the places that `admit` has looked at the longest ago."""
+        """Place → requests that wait for it; first the places that `admit` has tried the longest ago."""
         self._groups: Counter[str] = Counter()
         """Group → its requests that wait."""
         self._count = 0
@@ -173,16 +173,16 @@ class AdmissionQueue(Generic[_T]):
         self._compact()
 
     def admit(self, fits: Callable[[_T], bool], now: float = 0.0) -> None:
-        """Offer room to the requests in order.
+        """Admit waiting requests in order, as far as replicas have capacity.
 
-        At most `LOOKS` requests are asked in vain. A place is a group's revision. While requests wait for no more than
-        `LOOKS` places, the first of each place is asked in every call, however full the others are. Where they wait for
-        n places when the first request comes to one, the first of that place is asked in one of the next
-        ⌈2(n + 1) / LOOKS⌉ calls, whatever comes later.
+        At most `LOOKS` attempts fail in one call. A place is a group's revision. While requests wait for no more than
+        `LOOKS` places, the first of each place is tried in every call, however full the others are. If requests wait
+        for n places when a place gets its first request, the first of that place is tried in one of the next ⌈2(n + 1)
+        / LOOKS⌉ calls, whatever arrives later.
 
         Args:
-            fits: places a request and returns True, or returns False if no replica has room for it.
-            now: monotonic seconds, by which those who wait in lower classes grow old.
+            fits: places a request and returns True, or returns False if no replica has capacity for it.
+            now: monotonic seconds, by which those who wait in lower classes age.
         """
         flows = [flow for flow in self._flows.values() if flow.heap]
         highest = min((flow.rank for flow in flows), default=0)
@@ -221,10 +221,10 @@ class AdmissionQueue(Generic[_T]):
             heapq.heappush(flow.heap, entry)
 
     def _kept(self) -> dict[_Place, int]:
-        """Return place → looks of an `admit` that are for its requests alone.
+        """Return place → failed attempts of an `admit` that are reserved for its requests.
 
-        Of more places than there are looks, those have one each that were looked at the longest ago, and half of the
-        looks are left for the order.
+        If there are more places than attempts, the places that were tried the longest ago have one each, and half of
+        the attempts are left for the order.
         """
         count = len(self._places)
         due = count if count <= LOOKS else LOOKS // 2
@@ -262,7 +262,7 @@ class AdmissionQueue(Generic[_T]):
                     yield entry
 
     def _compact(self) -> None:
-        """Forget what was withdrawn, and callers who have no advantage of being forgotten."""
+        """Drop withdrawn requests, and callers whose virtual time would not decrease by it."""
         for key, flow in list(self._flows.items()):
             if any(entry.ticket not in self._waiting for entry in flow.heap):
                 flow.heap = [entry for entry in flow.heap if entry.ticket in self._waiting]
@@ -270,4 +270,4 @@ class AdmissionQueue(Generic[_T]):
             if not flow.heap and flow.start <= self._now.get(flow.rank, 0.0):
                 del self._flows[key]
         if not self._waiting:
-            self._flows.clear()  # nobody waits: there is nothing to share
+            self._flows.clear()  # no request waits: there is nothing to share

@@ -1,4 +1,4 @@
-"""The replica that holds a stored response, found by the response's id."""
+"""Finds the replica that holds a stored response by the response's id."""
 
 from dataclasses import replace
 
@@ -35,8 +35,8 @@ def lost(response_id: str, param: str, code: str, *, restarted: bool) -> ApiErro
     Args:
         response_id: its id.
         param: the field that names it.
-        code: the code of the error, by which programs know what to do.
-        restarted: True if its replica is there, as another process.
+        code: the code of the error, for programs.
+        restarted: True if its replica still exists, as another process.
     """
     why = (
         "the engine that held it was restarted"

@@ -1,4 +1,4 @@
-"""Decides which group a request belongs to: one that the client names, or one whose prompt it brings.
+"""Decides which group a request belongs to: one that the client names, or one whose prompt it sends.
 
 | x-promptgroup | model is           | prompt                        | then                                   |
 |---------------|--------------------|-------------------------------|----------------------------------------|
@@ -9,11 +9,11 @@
 | absent        | a model            | begins with none              | no match: any replica of the model     |
 | absent        | neither            |                               | 404                                    |
 
-Content comes before names, so that a group may have the name of the model that it serves. An alias of a model counts as
-the model; `rings/aliases.py` decides which model it stands for. Where a name is a model in one namespace and a group in
-another, or a group in several, the namespace that had it first keeps it: `rings/names.py` decides that.
+Content has precedence over names, so that a group may have the name of the model that it serves. An alias of a model
+counts as the model; `rings/aliases.py` decides which model it stands for. Where a name is a model in one namespace and
+a group in another, or a group in several, the namespace that had it first keeps it: `rings/names.py` decides that.
 
-A router that serves several namespaces keeps them apart: a request belongs to one namespace, and only that namespace's
+A router that serves several namespaces isolates them: a request belongs to one namespace, and only that namespace's
 groups, names and replicas count for it. The namespace of a request is, in this order,
 
 1. the one that the header `x-promptgroup-namespace` names;
@@ -45,14 +45,14 @@ class ByName:
 
 @dataclass(slots=True)
 class ByContent:
-    """A request that brings a declared prompt."""
+    """A request that contains a declared prompt."""
 
     claim: RevisionEntry
 
 
 @dataclass(slots=True)
 class NoMatch:
-    """A request of which only the model and the namespace are known."""
+    """A request that matches a model and a namespace, but no group."""
 
     model: TenantEntry
     """The candidates that serve the model in the request's namespace."""

@@ -17,7 +17,7 @@ MODELS_PATH = b"/v1/models"
 
 _PREFIX = MODELS_PATH + b"/"
 _UNKNOWN_TIME = "1970-01-01T00:00:00Z"
-"""The time of creation that Anthropic's API has for a model whose release nobody knows."""
+"""The time of creation that Anthropic's API reports for a model with an unknown release date."""
 
 
 def model_list(index: RoutingIndex, identify: Identify = identify_nobody, *, anthropic: bool = False) -> bytes:
@@ -64,7 +64,7 @@ def model_card(
 
 
 def _model_or_alias(index: RoutingIndex, name: str, groups: list[GroupEntry]) -> dict[str, Any]:
-    """Return what the name of a model, or an alias, stands for to somebody who may use these groups.
+    """Return the entry of a model's name, or of an alias, for a caller who may use these groups.
 
     Raises:
         ApiError: 404, none of them serves it.

@@ -1,6 +1,6 @@
-"""Remembers which sessions moved lately: from which slot to which, for people who watch. Does no I/O, reads no clock.
+"""Records recent moves of sessions from one slot to another, for monitoring. Does no I/O, reads no clock.
 
-Nothing here names a session. The record is bounded: of many moves at once the oldest are forgotten.
+The record does not contain the sessions' names. It is bounded: the oldest moves are dropped.
 """
 
 from collections import deque
@@ -10,9 +10,9 @@ from typing import Any
 from promptgroup_router.rings.ids import MemberId, member_parts
 
 KEPT = 256
-"""Most moves kept: more than somebody can follow between two looks."""
+"""Most moves that are stored: more than a person can follow between two refreshes."""
 LATELY = 60.0
-"""Seconds for which a move is told."""
+"""Seconds for which a move is reported."""
 
 
 class Moves:
@@ -26,7 +26,7 @@ class Moves:
         self._kept.append((now, origin, target))
 
     def documents(self, now: float) -> Iterator[dict[str, Any]]:
-        """Yield the moves that are told, the oldest first; slots by the labels that clients see."""
+        """Yield the moves of the last `LATELY` seconds, the oldest first; slots by the labels that clients see."""
         for at, origin, target in self._kept:
             if now - at <= LATELY:
                 yield {

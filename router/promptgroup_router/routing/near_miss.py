@@ -1,8 +1,8 @@
-"""Detects requests that nearly match a group: which group, and where their text leaves the declared one.
+"""Detects requests that nearly match a group: which group, and where their text diverges from the declared one.
 
 A request without a group is compared with the prompts declared for its model. It is a near miss of one if its system
 text begins like the declared text for most of it, or ends with its end: an edited line, a date in the middle or on top,
-an old client. A text that shares less is another prompt. Only a number is kept of the text: how many bytes are equal.
+an old client. A text that shares less is another prompt. Only the number of equal bytes is stored, and not the text.
 The record is bounded.
 """
 
@@ -26,7 +26,7 @@ NEAR_END = 2048
 """Characters that count as the end of a request. What clients put behind a prompt is shorter, or it is the
 conversation."""
 REMEMBERED = 64
-"""Latest offsets kept per group: their median stands still when one client in three differs elsewhere."""
+"""Latest offsets that are stored per group: their median is stable while one client in three differs elsewhere."""
 
 
 class NearMiss(NamedTuple):
@@ -50,7 +50,7 @@ class UnmatchedPrompt(RequestFeature):
 
 
 def find_near_miss(model: TenantEntry, request: ParsedRequest) -> NearMiss | None:
-    """Return the declared prompt that a request without a group comes closest to, or None if it is another prompt.
+    """Return the declared prompt that a request without a group nearly matches, or None if it is another prompt.
 
     A prompt with other tools is another prompt: the chat template puts them before or behind the text.
     """
@@ -72,7 +72,7 @@ def _near_miss(claim: Claim[RevisionEntry], characters: int) -> NearMiss:
 
 
 class NearMisses:
-    """The offsets at which requests lately left each group's prompt."""
+    """The offsets at which recent requests diverged from each group's prompt."""
 
     def __init__(self) -> None:
         self._at: dict[str, deque[int]] = {}
@@ -85,7 +85,7 @@ class NearMisses:
         known.append(near_miss.at)
 
     def keep(self, result: Container[tuple[str, ...]]) -> None:
-        """Drop the offsets of all groups but those whose labels are told."""
+        """Drop the offsets of all groups but those with labels in `result`."""
         for group in [group for group in self._at if (group,) not in result]:
             del self._at[group]
 

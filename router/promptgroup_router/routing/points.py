@@ -1,21 +1,21 @@
 """The points of a request's life at which a feature may act.
 
-A feature keeps what it needs of one request in a `RequestFeature`. A route has those of its request, in the order in
-which they act, and none for a group that uses none. The router's relay and the picker's call ask them alike:
+A feature stores its state of one request in a `RequestFeature`. A route has those of its request, in the order in which
+they act, and none for a group that uses none. The router's relay and the picker's call both invoke them:
 
 | point           | when                                         | a feature may                                   |
 |-----------------|----------------------------------------------|-------------------------------------------------|
-| `engine_fields` | the request goes to a replica                | keep header fields of the client from it        |
+| `engine_fields` | the request goes to a replica                | remove header fields of the client              |
 | `engine_body`   | the same                                     | change the body                                 |
 | `error_for`     | the engine answers with an error             | have the router answer with an error of its own |
-| `tail`          | the head of the answer has come              | watch the parts of the body                     |
+| `tail`          | the head of the answer has arrived           | inspect the parts of the body                   |
 | `answering`     | the client gets the head of the answer       | add header fields, rewrite the body             |
 | `answered`      | the same, and when the router answers itself | count the status                                |
 | `log_fields`    | the request is over                          | add to its line in the access log, and its span |
-| `rest`          | the replica is lost, or must leave, while    | have the rest of the answer asked of another    |
+| `rest`          | the replica is lost, or must leave, while    | request the rest of the answer from another     |
 |                 | the client gets the answer                   |                                                 |
-| `ended`         | the request is over, however it ended        | close books of its own                          |
-| `withdrawn`     | the request is dropped before it is sent     | give back what was taken for it                 |
+| `ended`         | the request is over, however it ended        | finish its own records                          |
+| `withdrawn`     | the request is dropped before it is sent     | release resources reserved for it               |
 
 The model is the `requestcontrol` interfaces of llm-d's router.
 """
@@ -29,7 +29,7 @@ from promptgroup_router.policy.balancer import Pick
 from promptgroup_router.rings.index import Member
 
 ERRORS = 400
-"""From this status on an answer says nothing about the engine's work: neither its time nor its cache."""
+"""From this status on an answer is not counted as the engine's work, for neither its time nor its cache."""
 
 
 class BodyRewriter(Protocol):
@@ -47,16 +47,16 @@ class Rest(Protocol):
 
     @property
     def asks(self) -> bool:
-        """True if something must be known of the replica before the rest can be asked for."""
+        """True if the replica must be queried before the rest can be requested."""
 
     def request(self) -> tuple[bytes, bytes]:
-        """Return the path and the body of the request for it; the body is empty for the question by GET before it."""
+        """Return the path and the body of the request for it; the body is empty for the query by GET before it."""
 
     def learn(self, body: bytes) -> bool:
-        """Take the answer to that question. Return False if the rest cannot be asked for by it."""
+        """Process the answer to that query. Return False if the rest cannot be requested with it."""
 
     def begins(self) -> bytes:
-        """Take note that it begins, behind whole events; return the event that tells the client so."""
+        """Record that the rest begins, behind whole events; return the event that announces it to the client."""
 
 
 class InTurn:
@@ -96,9 +96,9 @@ class Answering:
             pick: the replica that answers.
             status: of the answer.
             streamed: whether its body is a stream of events.
-            compressed: whether its body is coded, so that nobody can read it on its way.
+            compressed: whether its body is compressed, so that it can be neither inspected nor rewritten.
             now: monotonic seconds.
-            usage: the tokens that the engine reports; None where they are not known before the head goes out.
+            usage: the tokens that the engine reports; None where they are not available before the head is sent.
         """
         self.pick = pick
         self.usage = usage
@@ -107,21 +107,22 @@ class Answering:
         self.compressed = compressed
         self.now = now
         self.limits = b""
-        """Lines of header fields: limits of the caller and what is left of them."""
+        """Lines of header fields: limits of the caller and their remainders."""
         self.fields: list[tuple[bytes, bytes]] = []
         """Header fields that the answer gets."""
         self.rewriter: BodyRewriter | None = None
-        """Rewrites the body; None to pass it on as it is."""
+        """Rewrites the body; None to pass it on unchanged."""
         self.marks: tuple[bytes, ...] = ()
-        """Words of which each event has one that the rewriter changes; empty if it may change any."""
+        """Byte strings of which every event that the rewriter changes contains at least one; empty if it may change
+        any."""
 
     def rewrite(self, rewriter: BodyRewriter, marks: tuple[bytes, ...] = ()) -> None:
-        """Have the body rewritten, after those who asked for it before.
+        """Have the body rewritten, after the rewriters that were added before.
 
         Args:
             rewriter: rewrites it.
-            marks: words of which each event has one that the rewriter changes, so that whole events without them need
-                not go through it; empty if it may change any.
+            marks: byte strings of which every event that the rewriter changes contains at least one, so that whole
+                events without them skip the rewriter; empty if it may change any event.
         """
         if self.rewriter is None:
             self.rewriter, self.marks = rewriter, marks
@@ -135,14 +136,14 @@ class RequestEnd:
     __slots__ = ("metered", "now", "shown", "usage", "worked")
 
     def __init__(self, usage: Usage | None, now: float, *, worked: bool, metered: bool, shown: bool = True) -> None:
-        """Tell of the end.
+        """Record the end.
 
         Args:
             usage: the tokens that the engine reports; None if it reports none, or the answer is not whole.
             now: monotonic seconds.
             worked: whether an engine has computed something for it.
             metered: whether its tokens are to be counted, by an estimate where the engine does not report them.
-            shown: whether this process has seen the answer.
+            shown: whether this process has read the answer.
         """
         self.usage = usage
         self.now = now
@@ -158,7 +159,7 @@ class RequestFeature:
     """The part of one feature in one request: by default it does nothing at any point."""
 
     reads_usage = False
-    """True if a whole answer is held until its usage is known, so that its head can tell of it."""
+    """True if a whole answer is buffered until its usage has been read, so that its head can report it."""
     binds = False
     """True if the request may be served by the chosen replica alone, since its body names it."""
 
@@ -167,7 +168,7 @@ class RequestFeature:
         return allowed
 
     def engine_body(self, body: bytes | bytearray, member: Member, random: RandomBytes) -> bytes | bytearray:
-        """Return the body for a replica; `random` returns as many bytes as it is told that nobody can guess."""
+        """Return the body for a replica; `random` returns the given number of unpredictable bytes."""
         del member, random
         return body
 
@@ -177,7 +178,7 @@ class RequestFeature:
         return None
 
     def tail(self, tail: Tail, *, streamed: bool) -> Tail:
-        """Return what reads the body on its way to its end, in place of `tail` or around it."""
+        """Return the reader of the body, in place of `tail` or around it."""
         del streamed
         return tail
 
@@ -185,7 +186,7 @@ class RequestFeature:
         """Add to an answer that the client gets."""
 
     def log_fields(self, usage: Usage | None) -> dict[str, str]:
-        """Return what the access log and the span tell of the request beside what they tell of all."""
+        """Return the feature's fields of the request for the access log and the span."""
         del usage
         return {}
 
@@ -201,7 +202,7 @@ class RequestFeature:
         """Close the books of the request."""
 
     def withdrawn(self, now: float) -> None:
-        """Give back what was taken for a request that no engine will see; `now` is in monotonic seconds."""
+        """Release the resources of a request that no engine will get; `now` is in monotonic seconds."""
 
 
 _Feature = TypeVar("_Feature", bound=RequestFeature)

@@ -1,7 +1,7 @@
-"""Compares a prompt with an earlier one of the same conversation: what changed first, and how much was lost by it.
+"""Compares a prompt with an earlier one of its conversation: the first change, and the bytes of the prefix lost by it.
 
-Clients ask for this (`features.cache_diagnosis`); of all other requests nothing is kept. Of a prompt only hashes are
-kept: of its model, tools, system text, and of its messages one behind the other. The record is bounded.
+Clients request this (`features.cache_diagnosis`); nothing is stored of other requests. Of a prompt only hashes are
+stored: of its model, tools, system text, and of its messages, each with all before it. The record is bounded.
 """
 
 from collections import OrderedDict
@@ -14,11 +14,11 @@ import xxhash
 from promptgroup_router.apis.request import SYSTEM_ROLES, ApiKind, ParsedRequest
 
 REMEMBERED = 10_000
-"""Most prompts that are remembered: those of agents that ask for diagnoses, for some minutes."""
+"""Most prompts whose digests are stored: enough for some minutes of agents that request diagnoses."""
 MOST_MESSAGES = 2048
 """Most messages of a prompt that are compared."""
 REMEMBERED_MESSAGES = 500_000
-"""Most messages of all prompts that are remembered: some 50 MB."""
+"""Most messages in all stored digests: some 50 MB."""
 MARKERS = frozenset(("cache_control", "prompt_cache_breakpoint"))
 """Fields of messages and their parts that change from turn to turn and are no part of the prompt."""
 
@@ -49,13 +49,13 @@ class PromptChange(NamedTuple):
 
 
 class CacheQuestion(NamedTuple):
-    """A client's question what became of the cache since an earlier answer."""
+    """A client's request for a cache diagnosis since an earlier answer."""
 
     previous: str
-    """Id of that answer; empty for a client that asks to be remembered, so that it can ask next time."""
+    """Id of that answer; empty for a client that requests to have this prompt stored for a later diagnosis."""
     digest: PromptDigest
     form: ApiKind | None
-    """API whose field has the answer; None for the header alone."""
+    """API whose field reports the diagnosis; None for the header alone."""
 
 
 def digest(request: ParsedRequest) -> PromptDigest:
@@ -104,11 +104,11 @@ class PromptDigests:
         self._known: OrderedDict[int, PromptDigest] = OrderedDict()
 
     def get(self, of: str, answer: str) -> PromptDigest | None:
-        """Return the digest of the prompt of an answer; None if it is not remembered, or was given to somebody else."""
+        """Return the digest of the prompt of an answer; None if it is not stored, or is another caller's."""
         return self._known.get(_key(of, answer))
 
     def put(self, of: str, answer: str, prompt_digest: PromptDigest) -> None:
-        """Remember the prompt of an answer that was given to `of`."""
+        """Store the digest of the prompt of an answer that was sent to `of`."""
         key = _key(of, answer)
         known = self._known.pop(key, None)
         self._messages += len(prompt_digest.messages) - (len(known.messages) if known is not None else 0)

@@ -1,19 +1,20 @@
-"""Ids of responses that say which replica holds them.
+"""Encodes the replica that holds a response in the response's id.
 
 An engine keeps the responses that it stores in its own memory, so that a request which continues one, reads it or
 cancels it must reach the same process. vLLM, SGLang and TensorRT-LLM take a response's id from the `request_id` of the
-request. The router gives each request such an id, made of the replica, its process and the session, and reads it back.
-No router has to remember or tell anything: every router of the namespace, a restarted one too, finds the replica.
+request. The router sets such an id in each request, which encodes the replica, its process and the session, and decodes
+it later. Routers store and exchange nothing for this: every router of the namespace, even a restarted one, finds the
+replica.
 
     resp_pg_ ‖ base64url(replica: 8 bytes ‖ process: 4 bytes ‖ session: 8 bytes ‖ random: 10 bytes)
 
 An id is no proof of anything: one that a client invents chooses a replica of the group that the request matches, as
 any session id does.
 
-Where callers are kept apart an id begins with `resp_pg_c_`, and the last 6 of its random bytes are a tag of the others
-under the caller's salt. So an id says by itself that it is one caller's, and nobody else continues, reads or cancels
-the response, through whichever group they ask: an engine knows its responses by the whole text, so that an id without
-these letters names no response.
+Where callers are isolated an id begins with `resp_pg_c_`, and the last 6 of its random bytes are a tag of the others
+under the caller's salt. So an id alone proves that it is one caller's, and no other caller continues, reads or cancels
+the response, through any group: an engine looks its responses up by the whole text, so that an id without these letters
+names no response.
 """
 
 import base64
@@ -39,7 +40,7 @@ OWNED = MARK + "c_"
 RANDOM_BYTES = 10
 """80 bits: two responses of one session on one replica have different ids."""
 MOST_CHARACTERS = 256
-"""Longest id that is looked at; those of hosted APIs have about 60."""
+"""Longest id that is parsed; those of hosted APIs have about 60."""
 
 _LAYOUT = struct.Struct("<QIQ")
 _CHARACTERS = 4 * (_LAYOUT.size + RANDOM_BYTES) // 3
@@ -47,7 +48,7 @@ _PLAIN = re.compile(rf"[A-Za-z0-9_\-.]{{1,{MOST_CHARACTERS}}}")
 
 
 class ChosenResponseId(RequestFeature):
-    """The id of the response that a request asks for, which says where the response is: the router chooses it."""
+    """The id of the response to a request, chosen by the router, which encodes the replica that holds the response."""
 
     __slots__ = ("_domain", "_session")
 
@@ -77,7 +78,7 @@ def process_hash(incarnation: str) -> int:
 
 
 def response_id(member: Member, session: SessionKey, random: bytes, domain: CacheDomain = SHARED) -> str:
-    """Return an id for a response that a member is asked for."""
+    """Return an id for a response that is requested from a member."""
     contents = ResponseId(member_hash(member.id), process_hash(member.incarnation), session)
     return encode_for(contents, random, domain) if domain.salt else encode(contents, random)
 
@@ -104,10 +105,10 @@ def is_open_to(text: str, caller: Caller, namespace: str, salts: Salts | None, *
 
     Args:
         text: the id.
-        caller: who asks.
+        caller: who sends the request.
         namespace: the namespace of the replica that holds the response.
         salts: the salts of callers; None where there are none.
-        isolated: whether the group that is asked keeps its callers apart, so that each id has to be the caller's.
+        isolated: whether the request's group isolates its callers, so that each id has to be the caller's.
     """
     if not isolated and not (text.startswith(OWNED) and len(text) == len(OWNED) + _CHARACTERS):
         return True

@@ -51,7 +51,7 @@ from promptgroup_router.undeclared.unmatched import UNMATCHED
 _GROUP, _NAMESPACE = HEADER_GROUP.encode(), HEADER_NAMESPACE.encode()
 _prefix_key = cast("Callable[[bytes], PrefixKey]", xxhash.xxh3_64_intdigest)
 _REVISION_SEED = 1
-"""Keeps a session's revision and its place on the ring independent of each other."""
+"""Makes a session's revision and its place on the ring independent of each other."""
 
 _CONVERSATIONS = (ApiKind.CHAT, ApiKind.TEXT, ApiKind.MESSAGES, ApiKind.RESPONSES)
 """Requests that a declared prompt is put in front of."""
@@ -78,11 +78,11 @@ class Rewrite:
     model: str = ""
     """The model to name instead of the one that the client names; empty to leave that."""
     metered: bool = False
-    """True if the engine is asked for the usage of a stream whose client did not ask."""
+    """True if the router requests the usage of a stream whose client did not request it."""
     keeps: bool = False
-    """True in a group that keeps answers, whose router the field `cache` is for."""
+    """True in a group with a response cache, where the field `cache` is for the router."""
     body: bytes | bytearray = b""
-    """The body for the engine. It is empty for a digest of a request, whose body is made elsewhere."""
+    """The body for the engine. It is empty for a digest of a request, whose body another process makes."""
 
     @property
     def further(self) -> frozenset[str]:
@@ -104,24 +104,24 @@ class Route:
     rewrite: Rewrite
     """The body for the engine, and the changes by which it is made."""
     caller: Caller = ANONYMOUS
-    """The caller who sent the request, as the access of its group told it."""
+    """The caller who sent the request, identified by the access rules of its group."""
     revision: str = ""
     """Short fingerprint of the group's revision; empty without a group."""
     features: tuple[RequestFeature, ...] = NO_FEATURES
     """The features that have a part in the request, in the order in which they act."""
 
     def add(self, feature: RequestFeature) -> None:
-        """Give a feature a part in the request, behind those that have one."""
+        """Add a feature to the request, behind those that it has."""
         self.features = (*self.features, feature)
 
 
 Identify = Callable[[Access | None, str], Caller]
 """An access (None: the router's own default) and a namespace → who sends the request at hand; raises ApiError (401,
-403) if that is not known or they may not."""
+403) if the sender is not identified or not authorized."""
 
 
 def identify_nobody(_access: Access | None, _namespace: str) -> Caller:
-    """Return ANONYMOUS, whatever the access: for those who ask about requests and send none."""
+    """Return ANONYMOUS, whatever the access: for tools that examine requests and send none."""
     return ANONYMOUS
 
 
@@ -148,12 +148,12 @@ def route(
         tokens: the lengths of texts in tokens.
         now: monotonic seconds.
         cached: whether the engine keeps the prompt in its KV cache.
-        metered: whether engines may be asked for the usage of streams, which takes somebody who rewrites the answer.
-        identify: tells who sends the request, once its group is known.
+        metered: whether the router may request the usage of streams, for which it must rewrite the answer.
+        identify: returns who sends the request, by the access rules of its group.
         salts: the salts of callers, for groups that isolate them.
 
     Raises:
-        ApiError: the model or group is unknown, the caller is not known (401) or may not use the group (403), the
+        ApiError: the model or group is unknown, the caller is not identified (401) or may not use the group (403), the
             request cannot be combined with the group's prompt, or none of the group's replicas can take it (503).
     """
     result = _cached_route(
@@ -291,7 +291,7 @@ def _session(
     """Return the session of a request; that of the response that it continues, if a router made its id.
 
     Raises:
-        ApiError: 404: the response is another caller's, or nobody can tell whose it is.
+        ApiError: 404: the response is another caller's, or its id has no tag of a caller.
     """
     if request.kind is ApiKind.RESPONSES and (continued := previous_response(request)):
         previous = decode(continued)
@@ -318,12 +318,12 @@ def _to(
 ) -> Route:
     """Return the route to a revision.
 
-    `inside` bytes of its Tier-1 prefix come with the request, with `messages` of its messages; `put` bytes are added.
+    The request contains `inside` bytes of its Tier-1 prefix, with `messages` of its messages; `put` bytes are added.
     """
     model, counted = revision.group.model, revision.revision.tokens
     tier1 = counted or ceil((inside + put) * rate)
     rest = max(0, request.text - inside)
-    # declared messages look like an earlier turn, but every replica has them
+    # declared messages resemble an earlier turn, but every replica has them cached
     returns = request.history > (inside if messages else 0)
     demand = Demand(
         session=session.key,
@@ -350,7 +350,7 @@ def _share(demand: Demand, request: ParsedRequest, scope: PrefixKey, *, inside: 
     Args:
         demand: the request, to which they are added.
         request: its body.
-        scope: tells them from the same text in other groups, and in the caches of other callers.
+        scope: distinguishes them from the same text in other groups, and in the caches of other callers.
         inside: bytes of the declared prompt within what is cut.
         before: tokens of the declared prompt.
         rate: tokens of a byte.
@@ -399,15 +399,15 @@ def written(request: ParsedRequest, rewrite: Rewrite) -> bytes:
 
 
 def _is_unasked(candidates: Candidates, request: ParsedRequest) -> bool:
-    """Return True if an engine is to be asked for a usage that the client did not ask for.
+    """Return True if the router is to request a usage that the client did not request.
 
-    A kept answer is one for many clients, and goes to all of them as its engine has sent it.
+    A cached answer is sent to all its clients exactly as its engine has sent it.
     """
     return candidates.responses is None and is_unasked(request)
 
 
 def check_in(index: RoutingIndex, identify: Identify) -> None:
-    """Check that some group may let the sender of a request in, before its body is looked at.
+    """Check that at least one group admits the sender of a request, before its body is parsed.
 
     Raises:
         ApiError: 401, 403 or 503: none does.
@@ -502,7 +502,7 @@ def _continue(
     Raises:
         ApiError: 404: no replica that may serve the request holds it, or the response is another caller's.
     """
-    # a caller who is kept apart chooses no ids: its response would have no mark of whose it is
+    # an isolated caller chooses no ids: such an id would have no tag of the caller
     domain = result.rewrite.domain
     chosen = EngineField.REQUEST_ID in result.rewrite.allowed and EngineField.REQUEST_ID in request.doc
     if domain.salt or not chosen:
@@ -510,7 +510,7 @@ def _continue(
     previous = previous_response(request)
     desired = decode(previous)
     if desired is None:
-        return  # the request continues none, or only the engine that made the id can tell
+        return  # the request continues none, or only the engine that made the id can decode it
     member = find_holder(result.candidates, desired)
     if member is None or not holds(member, desired):
         raise lost(previous, PREVIOUS, "previous_response_not_found", restarted=member is not None)
@@ -524,13 +524,13 @@ def _continue(
     rest = max(0, demand.prompt - demand.tier1)
     demand.history = max(1, demand.tier1, before)
     demand.prompt = demand.history + rest
-    demand.estimated_bytes = 0  # the engine counts the history too, whose text is not known
+    demand.estimated_bytes = 0  # the engine counts the history too, whose text the router does not have
 
 
 def _place_anywhere(result: Route, request: ParsedRequest) -> None:
-    """Lead a request that leaves nothing in a cache to the least loaded replica, and put it on no record.
+    """Place a request that leaves nothing in a cache on the least loaded replica, and do not record its session.
 
-    Of several replicas with the same load the content chooses, so that equal requests find what an engine remembers.
+    Among replicas with the same load the content decides, so that equal requests reach the engine that has cached them.
     """
     content = request.content or xxhash.xxh3_64_intdigest(request.raw)
     result.candidates = replace(result.candidates, policy=Policy.LEAST_REQUEST)
@@ -545,7 +545,7 @@ def _leave_rank_to_engine(demand: Demand) -> None:
 
 
 def share_of(result: Route) -> Share:
-    """Return the share of room that a request has while it waits."""
+    """Return the share of the capacity that a request has while it waits."""
     demand, caller = result.demand, result.caller.name
     work = max(0.0, demand.prompt - max(demand.history, demand.tier1)) + ANSWER
     limits = result.candidates.rules.limits_of(caller)

@@ -1,4 +1,4 @@
-"""Decides what a request may ask of an engine that is given a prompt from a Secret, and what its client hears of it.
+"""Restricts requests to engines that get a prompt from a Secret, and the errors that their clients get.
 
 A request that names a group never shows the group's prompt to its client. What would make an engine repeat the prompt,
 or its tokens, is refused of a prompt from a Secret:
@@ -35,20 +35,20 @@ REPEATING_FIELDS = (
     "enable_response_messages",  # vLLM: the messages of a response
     "previous_input_messages",  # vLLM: the same of the one before
 )
-"""Fields that make an engine repeat its prompt, or hand out what was computed of it."""
+"""Fields that make an engine repeat its prompt, or return data computed from it."""
 RETURNING = "return_"
-"""The beginning of fields that hand something out beside the answer. vLLM has `return_token_ids` and
-`return_prompt_text`, SGLang `return_prompt_token_ids`, `return_hidden_states`, `return_meta_info` and others,
-TensorRT-LLM `return_prompt_token_ids_b64`; the next releases will have more."""
+"""The beginning of fields that return data beside the answer. vLLM has `return_token_ids` and `return_prompt_text`,
+SGLang `return_prompt_token_ids`, `return_hidden_states`, `return_meta_info` and others, TensorRT-LLM
+`return_prompt_token_ids_b64`; later releases will have more."""
 HARMLESS = ("return_tokens_as_token_ids", "return_cached_tokens_details")
-"""Those of them that say nothing of the prompt's text."""
+"""Those of them that reveal nothing of the prompt's text."""
 
 _ASKS_FOR_TOKENS = b"x-sglext-"
 """SGLang: `x-sglext-return-input-ids` hands out the tokens of the prompt, and the others are made for it."""
 _STATUSES = frozenset(map(int, HTTPStatus))
 
 COARSE_BYTES = 256
-"""Offsets in a secret prompt are rounded down to this: exact ones would tell a guesser each byte that is right."""
+"""Offsets in a secret prompt are rounded down to this: exact ones would confirm each correctly guessed byte."""
 
 
 class SecretPrompt(RequestFeature):
@@ -139,5 +139,5 @@ def engine_refused(status: int) -> ApiError:
 
 
 def offset(at: int, revision: Revision) -> int:
-    """Return an offset into a prompt, in bytes, in the precision in which it may be told."""
+    """Return an offset into a prompt, in bytes, rounded to the precision in which it may be disclosed."""
     return at - at % COARSE_BYTES if is_secret(revision) else at

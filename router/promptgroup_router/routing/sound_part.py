@@ -1,7 +1,7 @@
-"""Decides what of a table is served where the router fails at some of its groups: all the others.
+"""Selects the part of a table that is served if the router fails to install some of its groups: all other groups.
 
-Decoding refuses what is known to be of no use. What it lets through, and the router fails at, is a fault of the router.
-The teams whose groups stand in the same table must not feel it.
+Decoding rejects invalid groups. If a group passes it and the router still fails to install the group, that is a fault
+of the router, and must not affect the teams whose groups are in the same table.
 """
 
 from collections.abc import Generator, Mapping
@@ -15,12 +15,12 @@ from promptgroup_router.routing.state import RouterState
 def sound_part(
     table: RoutingTable, last: RoutingTable
 ) -> Generator[None, None, tuple[RoutingTable, Mapping[str, Exception]]]:
-    """Return a table without the groups that cannot be installed, each tried alone in a step, and their errors by name.
+    """Return a table without the groups that cannot be installed, and their errors by name; each step tries one group.
 
     Args:
         table: the table.
-        last: the table in use. A group that stands there keeps that value where its new one cannot be installed, and is
-            not tried where it has not changed.
+        last: the table in use. If the new value of a group cannot be installed, the group's value in this table is
+            used; unchanged groups are not tried.
     """
     kept = {full_name(group): group for group in last.groups}
     groups, faults = list[Group](), dict[str, Exception]()
@@ -33,7 +33,7 @@ def sound_part(
         try:
             trial.install(RoutingTable((group,)), "trial", 0.0)
             groups.append(group)
-        except Exception as error:  # noqa: BLE001 # whatever it is, it is told
+        except Exception as error:  # noqa: BLE001 # each error is reported
             faults[label] = error
             trial = RouterState()  # the trial may have got half of it
             if label in kept:

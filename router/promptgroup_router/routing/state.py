@@ -1,4 +1,4 @@
-"""The state that all connections of a router share: the table in use, and what was learned while serving."""
+"""The state that all connections of a router share: the table in use, and the statistics from serving."""
 
 import secrets
 from collections.abc import Container, Generator, Sequence
@@ -37,12 +37,12 @@ from promptgroup_router.undeclared.shared_prefixes import SharedPrefixes
 from promptgroup_router.undeclared.unmatched import UNMATCHED, UnmatchedPrefixes
 
 SERIES_SECONDS = 3600.0
-"""Time for which the series of a revision or a group that left the table are still told: rates look back over less."""
+"""Time for which the series of a revision or a group that left the table are still exported: rates cover less time."""
 
 Labels: TypeAlias = tuple[str, ...]
 """The values of labels."""
 Conflict: TypeAlias = ClaimConflict | AliasConflict | NameConflict
-"""Something that a group declares and another one keeps."""
+"""A declaration of a group that conflicts with another group, which has precedence."""
 
 
 class Prepared(NamedTuple):
@@ -58,24 +58,24 @@ class Prepared(NamedTuple):
     replaced: Sequence[Candidates]
     """Candidates of the index before that are not in this one."""
     gone: Sequence[Labels]
-    """Labels group, and group and revision, that it does not have any more."""
+    """Values of the labels group, and group and revision, that are not in it any more."""
     come: Sequence[Labels]
-    """Those that it has in addition."""
+    """Values of these labels that it adds."""
     gauges: Sequence[tuple[Counter, dict[Labels, Series]]]
-    """Gauges that tell of it, with their series."""
+    """Gauges about the table, with their series."""
     conflicts: tuple[Conflict, ...]
     """Conflicts that were not there before."""
 
 
 class Waiter(Protocol):
-    """A request that waits for room."""
+    """A request that waits for capacity."""
 
     @property
     def revision(self) -> tuple[str, str]:
         """The group and the revision that it waits for."""
 
     def try_admit(self, now: float) -> bool:
-        """Go on if a replica has room for the request. Return True if one has."""
+        """Send the request if a replica has capacity for it. Return True if one has."""
 
     def time_out(self, now: float) -> None:
         """Refuse the request, which has waited for too long."""
@@ -85,7 +85,7 @@ class Sleeper(Waiter, Protocol):
     """A request that waits for its group to have a replica."""
 
     def wake(self, now: float) -> bool:
-        """Go on if the group has a replica by now, or never will. Return False to wait."""
+        """Stop waiting if the group has a replica by now, or never will. Return False to go on waiting."""
 
 
 class RouterState:
@@ -102,10 +102,10 @@ class RouterState:
         """Begin with no table.
 
         Args:
-            authenticator: knows who sends requests.
-            sample_bytes: most bytes of a prompt that are kept as a sample; 0 to keep none.
+            authenticator: identifies the callers of requests.
+            sample_bytes: most bytes of a prompt that are stored as a sample; 0 to store none.
             pass_paths: paths that are served beside those that are listed, by POST.
-            tracer: records requests as spans; None where nobody wants them.
+            tracer: records requests as spans; None if tracing is off.
             began: when the process started, in monotonic seconds.
         """
         self.pass_paths = pass_paths
@@ -113,48 +113,49 @@ class RouterState:
         self.authorities = Authorities()
         """The rules by which engines that serve TLS are verified."""
         self.untried: set[str] = set()
-        """Kinds of keys (Secrets, issuers) that the first table needs and that were not asked for yet."""
+        """Kinds of keys (Secrets, issuers) that the first table needs and that were not requested yet."""
         self.asks_callers = False
-        """True if some group wants to know who sends a request."""
+        """True if any group authenticates its callers."""
         self.index: RoutingIndex = build_index(RoutingTable())
-        """The index of the table. It is replaced by one assignment; a request keeps the one that it began with."""
+        """The index of the table. It is replaced by one assignment; a request uses the one that it began with until its
+        end."""
         self.loaded = False
-        """True once a table was read, even if from the copy on disk."""
+        """True once a table was loaded, even if from the copy on disk."""
         self.draining = False
         self.confirmed = 0.0
-        """Time at which the source was last known to agree with the table, in monotonic seconds."""
+        """Time at which the source last confirmed the table, in monotonic seconds."""
         self.metrics = Metrics()
         self.health = Health()
         self.balancer = Balancer(self.health)
         self.retry_budget = RetryBudget()
         self.admission_queue: AdmissionQueue[Waiter] = AdmissionQueue()
-        """Requests that wait for room."""
+        """Requests that wait for capacity."""
         self.held_requests: HeldRequests[Sleeper] = HeldRequests()
-        """Requests that wait for a group that has no replica on purpose."""
+        """Requests that wait for a group that is scaled to zero."""
         self.tokens = Tokens()
         self.limiter = Limiter(began)
         """The accounts of callers with limits."""
         self.salts = Salts(secrets.token_bytes(32))
-        """The salts of callers; under a key of this process alone until it has read the one that routers share."""
+        """The salts of callers; with a random key of this process until the key that routers share has been read."""
         self.unmatched = UnmatchedPrefixes(sample_bytes=sample_bytes)
         self.shared_prefixes = SharedPrefixes()
         self.moves = Moves()
         self.near_misses = NearMisses()
         self.prompt_digests = PromptDigests()
-        """The prompts of clients that ask about the cache."""
+        """The prompts of clients that request a cache diagnosis."""
         self.token_bytes = 0
-        """Bytes of tokens that are kept of answers, so that another replica could go on with them."""
+        """Bytes of the answers' tokens that are stored so that another replica could continue the answers."""
         self.tracer = tracer
         self._called: dict[str, float] = {}
-        """Group → when a request came last that found it without any replica, on purpose; in monotonic seconds."""
+        """Group → time of the last request that arrived while the group was scaled to zero; in monotonic seconds."""
         self._stale: list[object] = []
-        """Parts of the last table, until they are let go."""
+        """Parts of earlier tables that are still to be released."""
         self._left: dict[Labels, float] = {}
         """Labels group and revision, or group alone, that have left the table → when it had them last."""
 
     @property
     def keys_tried(self) -> bool:
-        """True once everything was asked for its keys by which the first table's groups know their callers."""
+        """True once all keys were requested by which the first table's groups identify their callers."""
         return not self.untried
 
     @property
@@ -167,9 +168,9 @@ class RouterState:
         return b"" if self.keys_tried else b"keys of callers have not been asked for yet\n"
 
     def prepare(self, table: RoutingTable, now: float) -> Generator[None, None, Prepared]:
-        """Make in steps all that is needed to serve a table: groups that are the same objects as before are not made.
+        """Prepare in steps to serve a table: groups that are the same objects as before are reused.
 
-        Nothing of it is used before `install`.
+        The result takes effect only with `install`.
         """
         yield from self.release_steps()
         yield from self._forget_steps(now)
@@ -204,13 +205,13 @@ class RouterState:
     def install(
         self, table: RoutingTable, source: str, now: float, prepared: Prepared | None = None
     ) -> tuple[Conflict, ...]:
-        """Serve by this table from here on.
+        """Serve this table from now on.
 
         Args:
             table: the table.
-            source: where it comes from.
+            source: its origin, for the metrics.
             now: monotonic seconds.
-            prepared: what was made of it before, if anything.
+            prepared: the result of `prepare` for it, if there is one.
 
         Returns:
             The conflicts that were not there before.
@@ -219,7 +220,7 @@ class RouterState:
             prepared = at_once(self.prepare(table, now))
         self.balancer.install(prepared.view, now)
         self.index = prepared.view
-        # the last ones first: an index goes before its parts
+        # in reverse order: an index is released before its parts
         before, parts = prepared.before, prepared.before.parts
         self._stale += prepared.stale
         self._stale += parts.models.values()
@@ -240,14 +241,14 @@ class RouterState:
         return prepared.conflicts
 
     def called(self, group: str, now: float) -> None:
-        """Record a request that finds its group without any replica, on purpose: the operator reads of it."""
+        """Record a request to a group that is scaled to zero, in metrics that the operator reads."""
         self.metrics.wake_requests.add(group)
         self._called[group] = now
 
     def release_steps(self) -> Generator[None, None, None]:
-        """Let go what tables had that are not in use any more, one group or replica in each step.
+        """Release the parts of tables that are not in use any more, one group or replica in each step.
 
-        Requests that began with it keep what they need. To let ten thousand groups go together takes 0.1 s.
+        Running requests still reference the parts that they need. Releasing ten thousand groups at once takes 0.1 s.
         """
         yield from self.balancer.release_steps()
         while self._stale:
@@ -255,7 +256,7 @@ class RouterState:
             yield
 
     def _forget_steps(self, now: float) -> Generator[None, None, None]:
-        """Drop the series of what left the table long ago: prompts come and go as long as a router runs."""
+        """Drop the series of groups and revisions that left the table more than `SERIES_SECONDS` ago."""
         expired = [labels for labels, at in self._left.items() if now - at > SERIES_SECONDS]
         if expired:
             for labels in expired:
@@ -264,11 +265,11 @@ class RouterState:
             yield from self.metrics.keep_steps(("group",), result)
             yield from self.metrics.keep_steps(("group", "revision"), result)
             self._called = {group: at for group, at in self._called.items() if (group,) in result}
-        # every time: a request that began with an older table may be counted after its group was forgotten
+        # every time: a request that began with an older table may be counted after its group's series were dropped
         self.near_misses.keep(_Told(self.index, self._left))
 
     def set_epoch(self, epoch: float) -> None:
-        """Tell those who read no clock the seconds since 1970 at which the monotonic clock was 0."""
+        """Set the seconds since 1970 at which the monotonic clock was 0, for components that read no clock."""
         self.authenticator.epoch = self.limiter.epoch = self.metrics.epoch = epoch
         if self.tracer is not None:
             self.tracer.epoch = epoch
@@ -279,14 +280,14 @@ class RouterState:
             self.admission_queue.admit(lambda waiter: waiter.try_admit(now), now)
 
     def expire_waiting(self, now: float) -> None:
-        """Refuse the requests that have waited for too long, and let others go on.
+        """Refuse the requests that have waited for too long, and admit others.
 
-        Time alone makes room, and a group that slept may have a replica by now.
+        Capacity may be free by now without an event, and a group that was scaled to zero may have a replica.
         """
         if self.held_requests:
             for held in self.held_requests.expire(now):
                 held.time_out(now)
-            # in the order in which they came
+            # in the order of their arrival
             self.held_requests.release(lambda held: held.wake(now))
         if self.admission_queue:
             for waiter in self.admission_queue.expire(now):
@@ -366,7 +367,7 @@ class _Slots:
 
 
 class _Told:
-    """The labels whose series are told: those of the table, and those that have left it not long ago."""
+    """The labels whose series are exported: those of the table, and those that have left it recently."""
 
     def __init__(self, view: RoutingIndex, left: Container[Labels]) -> None:
         self._view, self._left = view, left
@@ -385,7 +386,7 @@ class _Told:
 def _label_steps(
     old: RoutingIndex, new: RoutingIndex
 ) -> Generator[None, None, tuple[list[GroupEntry], list[Labels], list[Labels]]]:
-    """Return the groups of an index that a later one has not, the labels that it has not, and those that it adds."""
+    """Return the groups of an index that a later one lacks, the labels that it lacks, and those that it adds."""
     stale: list[GroupEntry] = []
     gone: list[Labels] = []
     come: list[Labels] = []
