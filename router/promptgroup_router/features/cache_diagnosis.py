@@ -8,7 +8,7 @@
 
 Engines need not support this: the router compares the prompt with that of the answer that the client names, and has a
 record of the replica that holds the session. The result is a forecast, and is marked as one. A diagnosis that is sent
-after the engine has reported its usage is checked against that:
+after the engine has reported its usage is checked against this usage:
 
 | answer               | forecast in                            | observed in                                         |
 |----------------------|----------------------------------------|-----------------------------------------------------|

@@ -95,7 +95,7 @@ def route_by_response(
             continue
         if not holds(member, desired):
             raise lost(response_id, "response_id", _NO_RESPONSE, restarted=True)
-        # it may be of a request that no group declares, under the rules of all groups that share the replica
+        # the response may be of a request that no group declares, under the rules of all groups of the replica
         alone = replace(only(revision.candidates, member), rules=index.rules_of_replicas(group.group))
         return Route(
             matched_by=MatchedBy.NAME,

@@ -25,7 +25,7 @@ class AnswerStore(Protocol):
         """Request an answer. `result` is called once, within the time limit, unless the read is cancelled before.
 
         Returns:
-            A function that cancels the read; None if the store is not asked: `result` is not called then.
+            A function that cancels the read; None if nothing is read: `result` is not called then.
         """
 
     def put(self, answer: KeptAnswer) -> None:

@@ -69,7 +69,7 @@ class Flight:
         self._kind = kind
         self._landing = landing
         self._origin: ActiveRequest | None = None
-        self._reader = ResponseReader(most_head=2 * http1.MAX_HEAD)  # an engine's longest, and what a relay adds to it
+        self._reader = ResponseReader(most_head=2 * http1.MAX_HEAD)  # an engine's longest, and a relay's additions
         self._decoder: Chunked | None = None
         self._splitter = EventSplitter()
         self._body = bytearray()

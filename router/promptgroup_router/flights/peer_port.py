@@ -28,7 +28,7 @@ NAME = "router.promptgroup.internal"
 PEER = Verification(BundleRef("", "", "", ""), NAME)
 """The rule by which a router verifies another one: by the context that its `PeerPort` has."""
 HANDSHAKE_SECONDS = 0.25
-"""Time limit for a handshake between routers, which are close; beyond it, the receiving router computes the answer."""
+"""Time limit for a handshake between routers, which are close; then the router that got the request computes it."""
 BACKLOG = 4096
 
 _PURPOSE = b"pg-tls"

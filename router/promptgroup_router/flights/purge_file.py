@@ -24,7 +24,7 @@ class PurgeFile:
         """Add the purges in the file; one that cannot be used is logged.
 
         Args:
-            purges: those of this process.
+            purges: the recorded purges of this process.
             now: seconds since the epoch.
         """
         try:

@@ -24,8 +24,8 @@ __all__ = ["FAILURES", "CommandRefusedError", "RedisClient", "connect", "disconn
 CONNECTIONS = 32
 """Most connections to one server."""
 STEP_SECONDS = 1.0
-"""Time limit for each step: to connect, to authenticate, to get a reply. The client closes a connection that is late;
-one that it is opening when another time limit cancels it, it leaves open."""
+"""Time limit for each step: to connect, to authenticate, to get a reply. The client closes a connection that is late,
+but leaves one open whose opening is cancelled by another time limit."""
 MOST_REPLY_BYTES = 16 * 2**20
 """Most bytes of one reply: the largest value, and more than all other replies have."""
 _LINE_BYTES = 1024
@@ -68,7 +68,7 @@ def connect(settings: StoreSettings) -> RedisClient:
         "socket_timeout": STEP_SECONDS,
         "protocol": 2,  # servers of all versions speak it, and its parser is the smaller one
         "driver_info": None,  # two commands fewer for each connection
-        "retry": Retry(NoBackoff(), 0),  # what failed is computed by an engine meanwhile
+        "retry": Retry(NoBackoff(), 0),  # after a failed read, an engine computes the answer
     }
     if settings.tls:
         files = {name: settings.file(name) for name in ("ca.crt", "tls.crt", "tls.key")}
@@ -104,7 +104,7 @@ def _cluster(settings: StoreSettings, common: dict[str, Any]) -> RedisClient:
     client: Any = RedisCluster(
         startup_nodes=nodes, max_connections=CONNECTIONS, ssl=settings.tls, require_full_coverage=False, **common
     )
-    # its constructor takes no such function, and gives what it has to each node
+    # the constructor accepts no such function, and passes its other arguments to each node
     for arguments in (client.connection_kwargs, *(node.connection_kwargs for node in client.startup_nodes)):
         arguments["redis_connect_func"] = _bounded
     return client  # type: ignore[no-any-return]
@@ -150,7 +150,7 @@ class _BoundedParser(_AsyncRESP2Parser):
 
 async def _bounded(connection: AbstractConnection) -> None:
     """Initialize a connection that has just been opened as the client does it, with bounded replies."""
-    errors = connection._parser.EXCEPTION_CLASSES  # noqa: SLF001 - a cluster's parser knows more of them
+    errors = connection._parser.EXCEPTION_CLASSES  # noqa: SLF001 - a cluster's parser has more of them
     connection.set_parser(_BoundedParser)
     connection._parser.EXCEPTION_CLASSES = errors  # noqa: SLF001
     await connection.on_connect()

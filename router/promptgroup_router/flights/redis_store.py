@@ -87,7 +87,7 @@ class RedisStore:
         """Request an answer. `result` is called once, within the time limit, unless the read is cancelled before.
 
         Returns:
-            A function that cancels the read; None if the store is not asked: `result` is not called then.
+            A function that cancels the read; None if nothing is read: `result` is not called then.
         """
         seal = self._seal
         if seal is None or self._away or self._reading >= READS_AT_ONCE:

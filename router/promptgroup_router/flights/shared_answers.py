@@ -467,7 +467,7 @@ def _is_limited(route: Route) -> bool:
 
 
 def _sharers(caching: ResponseCaching, route: Route, fields: dict[bytes, bytes]) -> bytes | None:
-    """Return an identifier of the callers that share a request's answer; empty for all, None if there is none.
+    """Return an identifier of the callers that share a request's answer; empty for all, None if it is undetermined.
 
     A credential that only the engine verifies separates the callers that send it from all others: a caller without a
     credential, or with a wrong one, must be refused by the engine.

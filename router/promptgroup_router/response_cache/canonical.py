@@ -23,7 +23,7 @@ _VERSION = 2
 
 NOT_COVERED = frozenset(
     (
-        "model",  # `model` of the key names what the engine is asked for
+        "model",  # `model` of the key is the model that the engine gets
         "tools",  # as below
         "cache",
         # the sender of the request, and its purpose

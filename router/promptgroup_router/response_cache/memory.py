@@ -13,7 +13,7 @@ from promptgroup_router.response_cache.canonical import CacheKey
 SMALL_SHARE = 10
 """The small queue has a tenth of the bytes."""
 MOST_USES = 3
-"""Further uses do not delay the eviction of an answer."""
+"""Most uses that are counted; further ones do not delay the eviction of an answer."""
 GHOSTS = 4096
 """Most keys that are recorded of answers that were evicted from the small queue."""
 

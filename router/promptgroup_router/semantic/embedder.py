@@ -93,8 +93,8 @@ class Embedder:
         Args:
             clock: monotonic seconds.
             context: returns the TLS context by which servers are verified.
-            networks: networks whose addresses are accepted although no server of a cluster or of others has them; None
-                where the author of the table may name any address.
+            networks: networks whose addresses are accepted even if they are loopback, link-local or refused otherwise;
+                None where the author of the table may name any address.
         """
         self._clock = clock
         self._make_context = context
