@@ -1,7 +1,7 @@
-"""Holds how engines are verified that serve TLS: one TLS context for each bundle of authorities that was read.
+"""Holds the TLS contexts by which engines are verified: one for each CA bundle that was read.
 
-A context never changes: another bundle makes another one, so that a connection's context tells if it was verified by
-what holds now.
+A context never changes: a changed bundle gets a new one, so that a connection's context shows whether the connection
+was verified by the current bundle.
 """
 
 import ssl
@@ -11,7 +11,7 @@ from promptgroup_contract.engine_tls import EngineTls
 
 
 class BundleRef(NamedTuple):
-    """A key of a ConfigMap or Secret, whose value is a bundle of authorities in PEM."""
+    """A key of a ConfigMap or Secret, whose value is a CA bundle in PEM."""
 
     namespace: str
     kind: str
@@ -25,18 +25,18 @@ def bundle_of(namespace: str, tls: EngineTls) -> BundleRef:
 
 
 class Authorities:
-    """The bundles that a router was given."""
+    """The CA bundles that a router has read."""
 
     def __init__(self) -> None:
         self._known: dict[BundleRef, tuple[bytes, ssl.SSLContext]] = {}
         self.version = 0
-        """Changes with what is known."""
+        """Increases with each change of a bundle."""
 
     def learn(self, ref: BundleRef, bundle: bytes) -> str:
-        """Replace a bundle; one that cannot be used leaves the last good one in place.
+        """Replace a bundle; an invalid one leaves the last valid one in place.
 
         Returns:
-            What is wrong with the bundle; empty if it is good.
+            The problem with the bundle; empty if it is valid.
         """
         known = self._known.get(ref)
         if known is not None and known[0] == bundle:
@@ -49,19 +49,19 @@ class Authorities:
         return ""
 
     def keep(self, refs: frozenset[BundleRef]) -> None:
-        """Forget the bundles by which no engine is verified any more."""
+        """Remove the bundles by which no engine is verified any more."""
         kept = {ref: known for ref, known in self._known.items() if ref in refs}
         if len(kept) < len(self._known):
             self._known = kept
             self.version += 1
 
     def context(self, ref: BundleRef) -> ssl.SSLContext | None:
-        """Return how engines are verified by a bundle; None while none was read."""
+        """Return the TLS context of a bundle; None while the bundle was not read."""
         known = self._known.get(ref)
         return known[1] if known is not None else None
 
     def bundles(self) -> dict[BundleRef, bytes]:
-        """Return every bundle that is known."""
+        """Return all bundles that were read."""
         return {ref: bundle for ref, (bundle, _) in self._known.items()}
 
 
@@ -74,7 +74,7 @@ def client_context(bundle: bytes) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # verifies the certificate, and the name
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_NO_COMPRESSION
-    # an authority in the bundle ends the chain, also one that another has signed: cert-manager's `ca.crt` has such
+    # a CA in the bundle is a trust anchor even if another CA has signed it, as in cert-manager's `ca.crt`
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     context.hostname_checks_common_name = False
     context.set_alpn_protocols(["http/1.1"])

@@ -1,4 +1,4 @@
-"""Tells how this router was built: its source runs as it is, or compiled by mypyc (docs/development/decisions/0019)."""
+"""Reports how this router was built: from source, or compiled by mypyc (docs/development/decisions/0019)."""
 
 import platform
 
@@ -14,5 +14,5 @@ def python() -> str:
 
 
 def about() -> dict[str, object]:
-    """Return both for a log line."""
+    """Return the version, and whether the data path is compiled, for a log line."""
     return {"python": python(), "compiled": compiled()}

@@ -1,6 +1,6 @@
-"""The metrics of callers that are known, by group. Does no I/O and reads no clock.
+"""The metrics of identified callers, by group. Does no I/O and reads no clock.
 
-A request finds one object for its caller and group, whose numbers become series when somebody asks for them.
+Requests are counted in one object per group and caller, whose numbers become series when metrics are requested.
 """
 
 from collections.abc import Callable, Container, Generator
@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from promptgroup_router.base.metrics import Counter
 
 MOST_LABELS = 500
-"""Most callers that metrics tell apart: the first ones, so that no issuer of tokens fills Prometheus."""
+"""Most callers with a label of their own: the first ones, so that no issuer of tokens exhausts Prometheus."""
 OTHERS = "-others"
-"""The label of callers beyond those; no caller has this name."""
+"""The label of all further callers; no caller has this name."""
 
 
 class CallerUse:
@@ -31,7 +31,7 @@ class CallerUse:
         self.kept_tokens = 0
         """Tokens of answers that no engine has computed for this caller."""
         self.unmetered = 0
-        """Answers whose tokens nobody has told."""
+        """Answers whose tokens no engine has reported."""
         self.limited: dict[str, int] = {}
         """Code of the error → requests that were refused because of a limit."""
 
@@ -86,18 +86,18 @@ class CallerMetrics:
         )
 
     def of(self, group: str, caller: str) -> CallerUse:
-        """Return the use of a group by a caller; those who are not known are one caller without a name."""
+        """Return the use of a group by a caller; callers that are not identified count as one without a name."""
         callers = self._groups.get(group)
         if callers is not None and (caller_use := callers.get(caller)) is not None:
             return caller_use
         return self._begin(group, caller)
 
     def tell(self) -> None:
-        """Write the series at once: see `tell_steps`."""
+        """Update the series at once: see `tell_steps`."""
         at_once(self.tell_steps())
 
     def tell_steps(self) -> Generator[None, None, None]:
-        """Write the series, in steps of a caller of a group."""
+        """Update the series, with one step per caller of a group."""
         result: list[tuple[Counter, dict[tuple[str, ...], float]]] = [
             (self.requests, {}), (self.limited, {}), (self.prompt_tokens, {}), (self.cached_tokens, {}),
             (self.answer_tokens, {}), (self.kept_tokens, {}), (self.unmetered, {}),
@@ -122,7 +122,7 @@ class CallerMetrics:
             counter.put((yield from counter.series_steps(values)))
 
     def keep(self, result: Container[tuple[str, ...]]) -> None:
-        """Drop the series of groups whose label is not told."""
+        """Drop the series of groups whose label is not listed."""
         self._groups = {group: callers for group, callers in self._groups.items() if (group,) in result}
 
     def _begin(self, group: str, caller: str) -> CallerUse:

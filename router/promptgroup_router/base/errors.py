@@ -9,12 +9,12 @@ RETRY_AFTER_SECONDS = 1
 """Retry-After of a 503: a lost replica is out of the table, and often replaced, within a second or so."""
 
 NO_ROOM_SECONDS = 2
-"""The same where all replicas are full: an answer that ends soon makes room, and others wait already."""
+"""Retry-After where all replicas are full: capacity is free once an answer ends, and other requests wait already."""
 NO_REPLICA_SECONDS = 5
-"""The same where there is no replica: a new one has to become warm."""
+"""Retry-After where there is no replica: a new one has to become warm."""
 
 SHOWN = 100
-"""Most characters of a client's value that an error repeats: names are shorter, other text is not sent back whole."""
+"""Most characters of a client's value that an error repeats: names are shorter, other text is not repeated in full."""
 
 
 def shown(word: str) -> str:
@@ -23,7 +23,7 @@ def shown(word: str) -> str:
 
 
 def internal_error() -> "ApiError":
-    """Return the error for a request that the router has failed at by a fault of its own."""
+    """Return the error for a request that failed by a fault of the router itself."""
     return ApiError(500, "the router failed at this request, and its log says where: report it", code="internal_error")
 
 
@@ -55,7 +55,7 @@ class ApiError(Exception):
         self.param = param
         """The field at fault."""
         self.code = code
-        """The name by which programs tell errors apart."""
+        """The name by which programs distinguish errors."""
         self.allow = allow
         """Methods that the resource has, for a 405."""
         self.retry_after = retry_after
@@ -89,14 +89,14 @@ class Failure(enum.Enum):
     REFUSED = "connection refused"
     CONNECT_TIMEOUT = "connect timeout"
     UNTRUSTED = "certificate not trusted"
-    """The engine's certificate is signed by no authority of its group's, or has another name, or none were read yet."""
+    """The engine's certificate is signed by no CA of its group, or has another name, or no CA bundle was read yet."""
     NO_TLS = "no TLS"
-    """The engine's port does not speak TLS, or none that the router speaks."""
+    """The engine's port does not speak TLS, or no version of it that the router supports."""
     NO_CREDENTIAL = "credential of the engine not read yet"
-    """The engine asks for a credential that the router has not. Its refusal would look like the client's fault."""
+    """The engine requires a credential that the router lacks. Its refusal would look like the client's fault."""
     RESET = "closed before an answer"
     STALE = "idle connection closed"
-    """The engine closed a kept connection as the request was sent, which says nothing about its health."""
+    """The engine closed a pooled connection as the request was sent, which says nothing about its health."""
     MALFORMED = "malformed answer"
     STATUS = "unavailable by status"
     """The engine answered 502, 503 or 504."""
@@ -104,17 +104,17 @@ class Failure(enum.Enum):
     NO_TOKEN = "no token in time"  # noqa: S105 - a token of an answer
     """The engine has the request and did not begin to answer within the group's limit."""
     ABORTED = "aborted by the engine"
-    """The engine ended its answer before its time, and said so in it."""
+    """The engine ended its answer prematurely, and the answer says so."""
     REPORTED = "the engine's own error"
-    """The engine told an error in an event of its stream: it answers, and whoever asked may be the cause."""
+    """The engine reported an error in an event of its stream: it is responsive, and the request may be the cause."""
     STALLED = "stalled within an answer"
     """The engine sent nothing more for longer than the group's limit."""
     LEAVING = "the replica leaves"
-    """The replica finishes what it has and is removed then, or the table has it no more."""
+    """The replica completes its requests and is removed then, or is no longer in the table."""
 
 
 def cut_short(failure: Failure) -> ApiError:
-    """Return the error that ends a stream of which the client has a part."""
+    """Return the error that ends a stream that the client has received in part."""
     if failure in (Failure.STALLED, Failure.DEADLINE):
         return ApiError(504, "the engine has sent nothing more for too long, the answer is cut: retry", code="timeout")
     return ApiError(502, f"the answer is cut, {failure.value}: retry", code="answer_cut")

@@ -1,4 +1,4 @@
-"""The two text formats of metrics: Prometheus' own, and OpenMetrics, which has exemplars, for those who accept it.
+"""The two text formats of metrics: Prometheus' own, and OpenMetrics, with exemplars, for clients that accept it.
 
 Does no I/O and reads no clock.
 """
@@ -47,7 +47,7 @@ def accepted(accept: bytes) -> TextFormat:
 
 
 def _weight(parameters: bytes) -> float:
-    """Return how much a client wants a media type: 1 unless it says less."""
+    """Return the weight that a client gives a media type: 1 unless it states a lower one."""
     for part in parameters.split(b";"):
         if part.strip().startswith(_WEIGHT):
             try:
@@ -67,7 +67,7 @@ class Exemplar(NamedTuple):
     """Seconds since 1970."""
 
     def text(self) -> str:
-        """Return what follows the value of the bucket."""
+        """Return the text that follows the value of the bucket."""
         return f' # {{trace_id="{self.trace:032x}"}} {self.value!r} {self.at:.3f}'
 
 

@@ -14,7 +14,7 @@ OFF = logging.CRITICAL + 1
 FIELDS = "fields"
 """Attribute of a log record that has the event's fields."""
 FRAMES = 8
-"""Most calls that are told of an unexpected error, the last ones."""
+"""Most stack frames that are logged of an unexpected error: the last ones."""
 
 
 def fields(**values: object) -> dict[str, object]:
@@ -69,7 +69,7 @@ class Json(logging.Formatter):
 def configure(level: str, form: str, *, access: bool = False, **always: object) -> None:
     """Send log lines to standard error, in the form `plain` or `json`; each has the fields `always`.
 
-    Lines about requests, if `access` asks for them, are JSON whatever the form and the level of the others are.
+    Lines about requests, if `access` enables them, are JSON whatever the form and the level of other lines are.
     """
     handler = logging.StreamHandler()
     if always:

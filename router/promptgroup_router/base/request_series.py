@@ -1,7 +1,7 @@
-"""The series that a request adds to, found at once. Does no I/O and reads no clock.
+"""The series to which a request adds, looked up once. Does no I/O and reads no clock.
 
-A request adds to some fifteen series. To make the labels of each and to look them up by these is a good part of what a
-compiled router does for a request.
+A request adds to some fifteen series. Building the labels of each, and looking the series up by them, is a good part of
+a compiled router's work for a request.
 """
 
 from typing import TYPE_CHECKING
@@ -24,7 +24,7 @@ class SlotSeries:
 
 
 class RequestSeries:
-    """The series of requests that are compared with each other: of one revision, and of clients who ask alike."""
+    """The series of comparable requests: those of one revision, with the same kind of turn, match and answer."""
 
     __slots__ = (
         "_codes", "_metrics", "_slots", "answer_tokens", "cached_tokens", "duration", "failed", "first_byte", "group",
@@ -33,14 +33,14 @@ class RequestSeries:
     )  # fmt: skip
 
     def __init__(self, metrics: "Metrics", group: str, revision: str, *, turn: str, how: str, streamed: bool) -> None:
-        """Find the series.
+        """Look up the series.
 
         Args:
             metrics: of the router.
             group: label of the group.
             revision: short fingerprint of the revision; empty without one.
-            turn: first, later or other, as `contract.names` says.
-            how: how they were matched.
+            turn: first, later or other, as `contract.names` defines it.
+            how: the kind of their match.
             streamed: whether their answers are streamed.
         """
         self._metrics = metrics

@@ -1,6 +1,6 @@
 """The values of one metric for one set of labels. Does no I/O and reads no clock.
 
-A series that nothing was added to is not told, so that who counts may hold the series of what may come.
+A series to which nothing was added is not exposed, so that code may hold series before there is anything to count.
 """
 
 from itertools import count
@@ -18,7 +18,7 @@ class Series:
     def __init__(self, value: float = 0.0, *, told: int = 0) -> None:
         self.value = value
         self.told = told
-        """Its place among the series of its metric; 0 while nothing was added."""
+        """Rank among the exposed series of its metric; 0 while nothing was added, so that it is not exposed."""
 
     def add(self, amount: float = 1.0) -> None:
         """Add to the value."""
@@ -37,7 +37,7 @@ class Observations:
         self.counts = [0] * (len(buckets) + 1)
         self.sum = 0.0
         self.told = 0
-        """Its place among the series of its metric; 0 while nothing was observed."""
+        """Rank among the exposed series of its metric; 0 while nothing was observed, so that it is not exposed."""
         self.exemplars: dict[int, Exemplar] = {}
         """Bucket → the last observation in it whose trace is recorded."""
 
@@ -49,11 +49,11 @@ class Observations:
             self.told = next(_places)
 
     def mark(self, exemplar: Exemplar) -> None:
-        """Keep an observation, which was recorded, as the exemplar of its bucket."""
+        """Store a recorded observation as the exemplar of its bucket."""
         self.exemplars[self._bucket(exemplar.value)] = exemplar
 
     def _bucket(self, value: float) -> int:
-        """Return the first bucket that a value is in. Compiled, this takes half the time of the library's search."""
+        """Return the first bucket that contains a value. Compiled, this takes half the time of the library's search."""
         buckets = self.buckets
         low, high = 0, len(buckets)
         while low < high:

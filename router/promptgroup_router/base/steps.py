@@ -1,7 +1,7 @@
-"""Runs work that is cut into steps: a generator that yields where others may have a turn, and returns the result.
+"""Runs work in steps: a generator that yields where other tasks may run, and returns the result.
 
-What takes longer than SLICE_SECONDS is written so. The same steps run one after the other in tests and in tools, and in
-slices of the event loop in a router.
+Work that takes longer than SLICE_SECONDS is written in this form. The same steps run one after the other in tests and
+in tools, and in slices of the event loop in a router.
 """
 
 import gc
@@ -11,7 +11,7 @@ from itertools import islice
 from typing import Any, TypeVar
 
 SLICE_SECONDS = 0.005
-"""Time for which work in steps holds the event loop before others have their turn."""
+"""Time for which work in steps holds the event loop before other tasks run."""
 RUN = 256
 """Values that are sorted in one step."""
 
@@ -20,7 +20,7 @@ _Value = TypeVar("_Value")
 
 
 def at_once(steps: Generator[None, None, _Made]) -> _Made:
-    """Run all steps, one after the other. Return what the last one returns."""
+    """Run all steps, one after the other. Return the generator's result."""
     while True:
         try:
             next(steps)
@@ -30,14 +30,14 @@ def at_once(steps: Generator[None, None, _Made]) -> _Made:
 
 
 async def in_slices(steps: Generator[None, None, _Made], *, lasting: bool = False) -> _Made:
-    """Run a generator to its end, and let others have their turn between its steps. Return what it returns.
+    """Run a generator to its end, and let other tasks run between its steps. Return the generator's result.
 
     Args:
         steps: the generator.
-        lasting: whether garbage collections do not visit what it makes: of a table with 8,000 replicas, or a page about
-            them, each would hold the loop for 50 ms. It must not refer to itself.
+        lasting: whether the objects that it creates are exempt from garbage collection: for a table with 8,000
+            replicas, or a page about them, each collection would block the loop for 50 ms. They must form no cycles.
     """
-    import asyncio  # noqa: PLC0415 - whoever runs steps at once, as tools do, does not wait for it
+    import asyncio  # noqa: PLC0415 - programs that run steps at once, such as tools, need not import it
 
     clock = asyncio.get_running_loop().time
     until = clock() + SLICE_SECONDS
@@ -57,7 +57,7 @@ async def in_slices(steps: Generator[None, None, _Made], *, lasting: bool = Fals
 
 
 def sorted_steps(values: Sequence[_Value], key: Callable[[_Value], Any]) -> Generator[None, None, list[_Value]]:
-    """Return the values in order, sorted in steps: of ten thousand the library's own sort takes more than a slice."""
+    """Return the values in order, sorted in steps: the library's sort of ten thousand takes more than a slice."""
     runs = []
     for start in range(0, len(values), RUN):
         runs.append(sorted(values[start : start + RUN], key=key))

@@ -1,4 +1,4 @@
-"""The settings of the store in which routers keep answers for each other."""
+"""The settings of the store in which routers share answers."""
 
 import argparse
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 
 SCHEMES = tuple(f"{scheme}{kind}" for scheme in ("redis", "rediss") for kind in ("", "+sentinel", "+cluster"))
 MOST_SECONDS = 1.0
-"""Longest time that a request may be told to wait for a store: an engine answers within it."""
+"""Greatest timeout that can be set for a store: an engine answers within it."""
 MOST_FILE_BYTES = 4096
 
 
@@ -24,16 +24,16 @@ class StoreSettings:
     """Empty for the default user."""
     database: int
     service: str
-    """The name by which Sentinels know the server."""
+    """The name by which Sentinels identify the server."""
     secrets: Path | None
-    """Folder with what a mounted Secret has: `url`, `password`, `ca.crt`, `tls.crt` and `tls.key`; each may be missing.
-    The URL comes from there and not from a variable of the pod: a container that starts again while the API server is
-    away has its volumes, and may not get its variables."""
+    """Folder of a mounted Secret with `url`, `password`, `ca.crt`, `tls.crt` and `tls.key`; each may be missing. The
+    URL is read from there and not from an environment variable of the pod: a container that restarts while the API
+    server is unavailable has its volumes, and may not get its variables."""
     timeout: float
     """Longest time that a request waits, in seconds."""
 
     def password(self) -> str:
-        """Return the password as of now; empty without one."""
+        """Return the current password; empty without one."""
         try:
             if (file := self.file("password")) is None:
                 return ""

@@ -1,4 +1,4 @@
-"""The usage in an engine's answer: asked for where clients did not, taken out again, hidden where a group says so."""
+"""The usage in an engine's answer: requested where the client did not, removed again, or hidden by a group's rules."""
 
 from promptgroup_contract.caller_rules import CachedTokens
 from promptgroup_router.callers.reported_usage import ReportedUsage
@@ -9,18 +9,18 @@ OK = 200
 
 
 class UnaskedUsage(RequestFeature):
-    """Takes the event with the usage out of a stream whose client did not ask for it."""
+    """Removes the event with the usage from a stream whose client did not request it."""
 
     __slots__ = ()
 
     def answering(self, answer: Answering) -> None:
-        """Rewrite a stream that can be read."""
+        """Rewrite a stream that can be parsed."""
         if answer.streamed and answer.status == OK and not answer.compressed:
             answer.rewrite(UsageEvents(), NO_CHOICES)
 
 
 class HiddenUsage(RequestFeature):
-    """Tells of the tokens that were found in cache only what the group allows."""
+    """Reports cached tokens only as the group allows."""
 
     __slots__ = ("_how",)
 
@@ -28,6 +28,6 @@ class HiddenUsage(RequestFeature):
         self._how = how
 
     def answering(self, answer: Answering) -> None:
-        """Rewrite any answer that may tell them; one that nobody can read is refused by the rewriter."""
+        """Rewrite any answer that may report them; the rewriter refuses one that cannot be parsed."""
         if answer.status == OK:
             answer.rewrite(ReportedUsage(self._how, streamed=answer.streamed, compressed=answer.compressed))

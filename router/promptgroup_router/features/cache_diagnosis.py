@@ -1,23 +1,23 @@
-"""Tells a client that asks why its prompt was not found in cache, in the words of the hosted APIs.
+"""Reports to a client, on request, why its prompt missed the cache, in the terms of the hosted APIs.
 
-| asked by                                            | answered in                                            |
+| request                                             | answer                                                 |
 |-----------------------------------------------------|--------------------------------------------------------|
 | Anthropic's `diagnostics.previous_message_id`       | `diagnostics.cache_miss_reason` of the message         |
 | OpenAI's `prompt_cache_options.comparison_response_id` | `prompt_cache_diagnostics` of the response          |
-| the header `x-promptgroup-diagnostics`              | the header `x-promptgroup-cache-miss`, as all of them  |
+| the header `x-promptgroup-diagnostics`              | the header `x-promptgroup-cache-miss`, as for all      |
 
-Engines need not know of it: the router compares the prompt with the one of the answer that the client names, and knows
-which replica holds the session. What follows from that is a forecast, and is called one; what is told once the engine
-has reported its usage is held against that:
+Engines need not support this: the router compares the prompt with that of the answer that the client names, and has a
+record of the replica that holds the session. The result is a forecast, and is marked as one. A diagnosis that is sent
+after the engine has reported its usage is checked against this usage:
 
 | answer               | forecast in                            | observed in                                         |
 |----------------------|----------------------------------------|-----------------------------------------------------|
-| whole                | header and field, if it tells no usage | header and field                                    |
+| whole                | header and field, if it has no usage   | header and field                                    |
 | stream               | header                                 | a comment at the end, `: x-promptgroup-cache-miss:` |
 | stream of messages   | the same, and `message_start`          | the same, and the `message_delta` with the usage    |
 | stream of a response | the same, and events without usage     | the same, and the event with the usage              |
 
-An answer is kept from nobody but those who are not told what was cached (`cachedTokens`).
+Every client that asks gets a diagnosis, except where clients do not get exact counts of cached tokens (`cachedTokens`).
 """
 
 import re
@@ -45,15 +45,15 @@ OPENAI, OPENAI_ID = "prompt_cache_options", "comparison_response_id"
 MOST_ID = 256
 """Most characters of an answer's id."""
 HEAD = 4096
-"""Bytes of an answer in which its id and its beginning are looked for."""
+"""Bytes of an answer that are searched for its id and its beginning."""
 MOST_HELD = 4 << 20
-"""Bytes of a whole answer that are held until its usage is known; a longer one gets the forecast."""
+"""Bytes of a whole answer that are buffered until its usage has arrived; a longer one gets the forecast."""
 
 _ID = re.compile(rb'"([A-Za-z0-9_.:-]{1,256})"')
 _PLACES = {ApiKind.MESSAGES: b"message", ApiKind.RESPONSES: b"response"}
-"""The member of an event that has the answer."""
+"""The member of an event that contains the answer."""
 _HOLDERS = (b"", *_PLACES.values())
-"""The members that have its id, empty for the event or the answer itself."""
+"""The members that contain its id; empty for the event or the answer itself."""
 _OBJECT = re.compile(rb'\{(?=\s*")')
 """The beginning of an object that has members."""
 _DATA = b"data:"
@@ -61,7 +61,7 @@ _DELTA, _USAGE = b'"message_delta"', b'"usage"'
 
 
 def asks(request: ParsedRequest, *, by_header: bool) -> bool:
-    """Return True if a request asks something; `by_header` is whether it has HEADER."""
+    """Return True if a request asks for a diagnosis; `by_header` is whether it has HEADER."""
     if request.kind is ApiKind.MESSAGES and request.doc.get(ANTHROPIC) is not None:
         return True
     options = request.doc.get(OPENAI) if request.kind is ApiKind.RESPONSES else None
@@ -71,10 +71,10 @@ def asks(request: ParsedRequest, *, by_header: bool) -> bool:
 
 
 def question(request: ParsedRequest, headers: dict[bytes, bytes]) -> CacheQuestion | None:
-    """Return what a request asks; None for nearly all requests, which ask nothing.
+    """Return the question of a request about the cache; None for nearly all requests, which ask for no diagnosis.
 
     Raises:
-        ApiError: 400: the field of the API has another form.
+        ApiError: 400: the field of the API has an invalid value.
     """
     given = headers.get(HEADER)
     if not asks(request, by_header=given is not None):
@@ -94,7 +94,7 @@ def question(request: ParsedRequest, headers: dict[bytes, bytes]) -> CacheQuesti
 
 
 def without_question(request: ParsedRequest) -> ParsedRequest:
-    """Return the request for an engine that never heard of the question."""
+    """Return the request without the question, for an engine that does not support it."""
     if request.kind is not ApiKind.MESSAGES or request.doc.get(ANTHROPIC) is None:
         return request
     doc = {name: value for name, value in request.doc.items() if name != ANTHROPIC}
@@ -121,14 +121,14 @@ class CacheDiagnosis(RequestFeature):
     reads_usage = True
 
     def __init__(self, known: PromptDigests, route: Route, asked: CacheQuestion, text: int, metrics: Metrics) -> None:
-        """Keep the question.
+        """Store the question, and compare the prompt with the one that it names.
 
         Args:
             known: the prompts of earlier answers.
-            route: where the request goes.
+            route: its route.
             asked: the question.
             text: length of the prompt, in bytes.
-            metrics: count what is told.
+            metrics: count the diagnoses.
         """
         self._known = known
         self._question = asked
@@ -137,30 +137,30 @@ class CacheDiagnosis(RequestFeature):
         self._text = max(1, text)
         self._tokens_a_byte = route.demand.prompt / self._text
         self._owner = f"{route.group}\0{route.caller.name}\0{route.rewrite.domain.salt}"
-        """Names whoever may ask about the answer: the caller, within the group and its part of the cache."""
+        """Identifies the clients that may ask about the answer: the caller, in the group and its cache domain."""
         self._exact = route.candidates.rules.cached_tokens is CachedTokens.EXACT
-        """False where clients may not know what was cached."""
+        """False where clients do not get exact counts of cached tokens."""
         self._before = known.get(self._owner, asked.previous) if asked.previous else None
-        """The prompt of the answer that the client names; None without one, and where nobody remembers it."""
+        """The prompt of the answer that the client names; None without one, and where it is not recorded."""
         self._change: PromptChange | None = None
-        """The first difference from it."""
+        """The first difference from that prompt; None without one."""
         if self._before is not None:
             self._change = first_change(self._before, asked.digest)
         self._pick: Pick | None = None
         """The replica that answers."""
         self._expected = ""
-        """The reason that was expected; empty before an answer."""
+        """The forecast reason; empty before an answer."""
         self._tail: Tail | None = None
         """Reads the body of the answer."""
 
     def tail(self, tail: Tail, *, streamed: bool) -> Tail:
-        """Know what reads the body, which has its usage at the end."""
+        """Store the reader of the body, which has its usage at the end."""
         del streamed
         self._tail = tail
         return tail
 
     def answering(self, answer: Answering) -> None:
-        """Tell the diagnosis in a header field, and in the body of an answer that can be read."""
+        """Add the diagnosis to the header, and to the body of an answer that can be parsed."""
         if not self._exact or answer.status != OK:
             return
         self._pick = answer.pick
@@ -175,12 +175,12 @@ class CacheDiagnosis(RequestFeature):
             )
 
     def ended(self, end: RequestEnd) -> None:
-        """Count what was expected and what the engine has reported."""
+        """Count the forecast and the observed reason."""
         if self._expected and (observed := self.observe(end.usage)) is not None:
             self._metrics.cache_diagnoses.add(self._group, self._expected, observed.reason)
 
     def log_fields(self, usage: Usage | None) -> dict[str, str]:
-        """Return what was expected, and what the engine has reported."""
+        """Return the forecast and the observed reason."""
         if not self._expected:
             return {}
         observed = self.observe(usage)
@@ -188,13 +188,13 @@ class CacheDiagnosis(RequestFeature):
         return result | ({"promptgroup.cache_miss": observed.reason} if observed is not None else {})
 
     def expect(self, pick: Pick | None) -> MissDiagnosis:
-        """Return what is expected of the cache of the replica that has the request."""
+        """Return the forecast for the cache of the replica that gets the request."""
         if self._question.previous and self._before is None:
             return MissDiagnosis(NOT_FOUND)
         return expect(self._change, pick, self._tokens_a_byte)
 
     def observe(self, usage: Usage | None) -> MissDiagnosis | None:
-        """Return what the usage of the answer shows; None where it shows nothing."""
+        """Return the diagnosis by the usage of the answer; None where the usage is not sufficient."""
         if usage is None or usage.cached_tokens is None:
             return None
         if self._question.previous and self._before is None:
@@ -203,12 +203,12 @@ class CacheDiagnosis(RequestFeature):
         return observe(self._change, self._pick, usage, earlier=earlier, named=self._before is not None)
 
     def reported(self) -> MissDiagnosis | None:
-        """Return what the usage of the answer shows, as far as the body has come."""
+        """Return the diagnosis by the usage in the part of the body that has arrived; None if there is none yet."""
         return self.observe(self._tail.usage()) if self._tail is not None else None
 
 
 class AnswerDiagnosis:
-    """Tells what is known when an answer begins, and then what its engine reports."""
+    """The diagnosis when an answer begins, and then the diagnosis by the usage that its engine reports."""
 
     __slots__ = ("first", "held_against", "reported")
 
@@ -218,12 +218,12 @@ class AnswerDiagnosis:
         held_against: Callable[[Usage | None], MissDiagnosis | None],
         reported: Callable[[], MissDiagnosis | None],
     ) -> None:
-        """Keep them.
+        """Store them.
 
         Args:
-            first: what is known when the answer begins.
-            held_against: tells what a usage shows; None where it shows nothing.
-            reported: tells the same of what has come of the answer.
+            first: the diagnosis when the answer begins.
+            held_against: returns the diagnosis by a usage; None where the usage is not sufficient.
+            reported: returns the diagnosis by the part of the answer that has arrived.
         """
         self.first = first
         self.held_against = held_against
@@ -231,7 +231,7 @@ class AnswerDiagnosis:
 
 
 class Diagnosed:
-    """Puts a diagnosis into an answer on its way, and remembers the prompt by the answer's id."""
+    """Inserts a diagnosis into an answer in transit, and records the prompt by the answer's id."""
 
     def __init__(
         self, known: PromptDigests, owner: str, asked: CacheQuestion, told: AnswerDiagnosis, *, streamed: bool
@@ -241,20 +241,20 @@ class Diagnosed:
         self._asked = asked
         self._told = told
         self._form = form = asked.form
-        """The API whose objects have the field; None where the header has all."""
+        """The API whose objects have the field; None where only the header has the diagnosis."""
         self._streamed = streamed
         self._places = (_PLACES[form],) if form is not None else ()
-        """The members of events that have the field."""
+        """The members of events that get the field."""
         self._head: bytes | None = b""
-        """The beginning of the answer, until it has the id."""
+        """The beginning of the answer, until it contains the id."""
         self._held = b""
-        """A whole answer, until it can get the field."""
+        """The buffer of a whole answer, until the field can be inserted."""
         self._done = form is None
-        """True once nothing more gets the field."""
+        """True once the field needs no further insertion."""
         self._events = WholeEvents() if streamed and form is not None else None
 
     def feed(self, data: bytes) -> bytes:
-        """Return a part of the body with the field in its place; an event, or what may be the place, is kept back."""
+        """Return a part of the body with the field inserted; incomplete events and possible places are held back."""
         if self._head is not None:
             self._head = self._remember(self._head + data)
         if self._events is not None:
@@ -269,7 +269,7 @@ class Diagnosed:
         return self._filled_whole(whole, self._told.first)
 
     def finish(self) -> bytes:
-        """Return what is left of the body; behind a stream, a comment with what its engine has reported."""
+        """Return the rest of the body; after a stream, a comment with the diagnosis by the engine's usage."""
         if not self._streamed:
             held, self._held = self._held, b""
             return self._filled_whole(held, self._told.reported() or self._told.first) if held else b""
@@ -305,7 +305,7 @@ class Diagnosed:
         return line
 
     def _filled_delta(self, line: bytes) -> bytes:
-        """Return the event that ends a message, with what its usage shows."""
+        """Return the event that ends a message, with the diagnosis by its usage."""
         kind = MemberReader(b"type")
         kind.feed(line[len(_DATA) :])
         search = _OBJECT.search(line)
@@ -315,7 +315,7 @@ class Diagnosed:
         return _with_field(line, search.end(), observed, self._form)
 
     def _observed(self, line: bytes) -> MissDiagnosis | None:
-        """Return what the usage in an event shows: one that counts nothing yet shows nothing."""
+        """Return the diagnosis by the usage in an event; None if the usage counts no prompt tokens yet."""
         if _USAGE not in line:
             return None
         tail: Tail = MessagesTail() if self._form is ApiKind.MESSAGES else ResponsesTail()
@@ -324,7 +324,7 @@ class Diagnosed:
         return self._told.held_against(usage) if usage is not None and usage.prompt_tokens else None
 
     def _remember(self, head: bytes) -> bytes | None:
-        """Remember the prompt by the id in the beginning of its answer; return None once nothing is looked for."""
+        """Record the prompt by the id at the beginning of its answer; return None once the search has ended."""
         if answer_id := _id_of(head, streamed=self._streamed):
             self._known.put(self._owner, answer_id, self._asked.digest)
             return None
@@ -337,7 +337,7 @@ def _with_field(data: bytes, at: int, diagnosis: MissDiagnosis, form: ApiKind | 
 
 
 def _id_of(head: bytes, *, streamed: bool) -> str:
-    """Return the id of an answer that begins like this; empty while it is not known."""
+    """Return the id of an answer that begins with these bytes; empty if they do not contain it."""
     events = [line[len(_DATA) :] for line in head.split(b"\n") if line.startswith(_DATA)] if streamed else [head]
     for event in events:
         for holder in _HOLDERS:

@@ -1,4 +1,4 @@
-"""The account of a request's caller: limits that it is charged against, and the tokens that are counted by name."""
+"""The account of a request's caller: limits against which it is charged, and token counts by the caller's name."""
 
 from promptgroup_contract.caller_rules import NO_LIMITS, EngineField
 from promptgroup_router.apis.request import ParsedRequest
@@ -25,25 +25,25 @@ class CallerAccount(RequestFeature):
 
         Args:
             state: of the router or picker.
-            route: where the request goes.
-            charge: what was charged for it; None for a caller without limits.
+            route: its route.
+            charge: the charge against the limits; None for a caller without limits.
         """
         self._state = state
         self._group = route.group
         self._name = route.caller.name
         self._prompt = round(route.demand.prompt) if route.demand.cached else -1
-        """Estimated tokens of the prompt; negative where nobody counts those that an engine does not tell."""
+        """Estimated tokens of the prompt; negative where tokens that an engine does not report are not counted."""
         self._seen = SeenEvents()
         self._use: CallerUse | None = None
-        """The use of its caller; None until the request is counted, and for a caller who is not known."""
+        """The use of its caller; None until the request is counted, and for a caller that is not identified."""
         self.charge = charge
 
     def tail(self, tail: Tail, *, streamed: bool) -> Tail:
-        """Count the events of a stream, whose end may never come."""
+        """Count the events of a stream, whose end may never arrive."""
         return tail_of(tail, self._seen, streamed=streamed)
 
     def answering(self, answer: Answering) -> None:
-        """Tell the caller what is left."""
+        """Add the caller's limits, and their remaining amounts, to the answer."""
         if self.charge is not None:
             answer.limits = self._state.limiter.lines(self.charge, answer.now)
 
@@ -73,7 +73,7 @@ class CallerAccount(RequestFeature):
                 use.answer_tokens += self._seen.count
 
     def withdrawn(self, now: float) -> None:
-        """Give back the charge."""
+        """Refund the charge."""
         if self.charge is not None:
             self._state.limiter.give_back(self.charge, now)
 
@@ -86,17 +86,17 @@ class CallerAccount(RequestFeature):
 def open_account(
     state: RouterState, route: Route, request: ParsedRequest, size: int, now: float
 ) -> CallerAccount | None:
-    """Charge the caller for a request, where its group has limits; None for one who has none and no name.
+    """Charge the caller for a request, if its group has limits; return None for a caller without limits and name.
 
     Args:
         state: of the router or picker.
-        route: where the request goes.
+        route: its route.
         request: the request.
         size: bytes of its body; 0 if none counts.
         now: monotonic seconds.
 
     Raises:
-        ApiError: 429: the caller has reached a limit. 400: nobody would see the end of what is limited.
+        ApiError: 429: the caller has reached a limit. 400: the router would not see the end of a limited response.
     """
     limits = route.candidates.rules.limits_of(route.caller.name)
     if limits is NO_LIMITS:
@@ -111,11 +111,11 @@ def open_account(
         )
     group = route.candidates.id if route.group == UNMATCHED else route.group
     if route.demand.cached:
-        # what is not for the engine is taken out of the body
+        # embeddings that the group does not allow are removed from the body
         embedded = request.embedded if EngineField.PROMPT_EMBEDS in route.rewrite.allowed else 0
         prompt = route.demand.prompt
         longest, stated = longest_answer(request.kind, request.doc, request.prompts + embedded)
-    else:  # embeddings and their like, whose text nobody has measured
+    else:  # embeddings and similar APIs, whose text is not measured
         prompt, longest, stated = int(size * state.tokens.per_byte(route.model)), 0, True
     try:
         charge = state.limiter.admit(

@@ -1,4 +1,4 @@
-"""The request itself, in a group that keeps answers: it decides whether an answer is kept, and by which key."""
+"""The parsed request, in a group with a response cache: it decides whether an answer is cached, and by which key."""
 
 from promptgroup_router.apis.request import ParsedRequest
 from promptgroup_router.routing.points import RequestFeature
@@ -11,4 +11,4 @@ class KeptRequest(RequestFeature):
 
     def __init__(self, ask: ParsedRequest) -> None:
         self.ask: ParsedRequest | None = ask
-        """The request as it was parsed; None once its key is known, since it takes more memory than the body."""
+        """The parsed request; None once its key is computed, since it takes more memory than the body."""

@@ -1,12 +1,12 @@
-"""Decides why a prompt was not in cache: a forecast, which is then held against the engine's usage of the answer.
+"""Decides why a prompt missed the cache: by a forecast, and then by the usage that the engine reports.
 
 | reason                       | when                                                                                |
 |------------------------------|-------------------------------------------------------------------------------------|
-| `none`                       | what repeats was found, or nothing is missed that is known to repeat                |
-| `<part>_changed`             | a part of the prompt differs from the earlier one                                   |
-| `previous_message_not_found` | nothing is known of the earlier one                                                 |
-| `new`                        | no earlier prompt is named, and nothing was found of one that nobody declares       |
-| a cause of `policy.misses`   | the prompt repeats, and was not found                                               |
+| `none`                       | repeated tokens hit the cache, or none are expected to miss it                      |
+| `<part>_changed`             | a part of the prompt differs from the earlier prompt                                |
+| `previous_message_not_found` | there is no record of the earlier prompt                                            |
+| `new`                        | no earlier prompt is named, no part should repeat, and none hit the cache           |
+| a cause of `policy.misses`   | the prompt repeats, and missed the cache                                            |
 """
 
 from typing import Any, NamedTuple
@@ -27,17 +27,17 @@ class MissDiagnosis(NamedTuple):
 
     reason: str
     tokens: int = 0
-    """Tokens that are lost by it; an estimate while nothing is observed."""
+    """Tokens that missed the cache for this reason; an estimate in a forecast."""
     reusable: int = 0
-    """Tokens of the earlier prompt that were found, or may be."""
+    """Tokens of the earlier prompt that hit the cache, or may hit it."""
     message: int | None = None
     """Index of the first message that changed, the system message not counted."""
     observed: bool = False
-    """True if the engine's usage of the answer says so; False for what is expected."""
+    """True if the diagnosis is based on the engine's usage; False for an expected reason."""
 
     @property
     def is_forecast(self) -> bool:
-        """True if it may turn out otherwise: what nobody remembers stays so."""
+        """True if the usage may show another reason: a missing record of the earlier prompt is final."""
         return not self.observed and self.reason != NOT_FOUND
 
     def header(self) -> bytes:
@@ -80,12 +80,12 @@ class MissDiagnosis(NamedTuple):
 
 
 def expect(change: PromptChange | None, pick: Pick | None, tokens_a_byte: float) -> MissDiagnosis:
-    """Return what is expected before the engine answers.
+    """Return the forecast before the engine answers.
 
     Args:
         change: the first difference from the prompt that the client names; None without one.
-        pick: the replica that has the request, with what is believed of its cache; None without one.
-        tokens_a_byte: the length of a byte of the prompt, an estimate.
+        pick: the replica that gets the request, with the estimate of its cache; None without one.
+        tokens_a_byte: estimated tokens per byte of the prompt.
     """
     if change is not None:
         return _changed(change, round(change.lost * tokens_a_byte), round(change.kept * tokens_a_byte), observed=False)
@@ -101,11 +101,11 @@ def observe(
     earlier: float,
     named: bool,
 ) -> MissDiagnosis | None:
-    """Return what the engine's usage of the answer shows; None if it does not tell what was cached.
+    """Return the diagnosis by the engine's usage of the answer; None if that does not report cached tokens.
 
     Args:
         change: the first difference from the prompt that the client names; None without one.
-        pick: the replica that has answered, with what was believed of its cache; None without one.
+        pick: the replica that has answered, with the estimate of its cache; None without one.
         usage: as the engine reports it.
         earlier: length of the prompt that the client names, as a share of this one's; 0 without one.
         named: whether the client names an earlier prompt.

@@ -24,7 +24,7 @@ _NO_RESPONSE = "response_not_found"
 
 
 class ResponseAction(enum.Enum):
-    """The things that a path under a response's id may ask for, by method and suffix."""
+    """The operations on a stored response, by method and suffix of the path."""
 
     READ = (b"GET", "")
     DELETE = (b"DELETE", "")
@@ -66,11 +66,11 @@ def route_by_response(
 
     Args:
         index: the routing table.
-        balancer: knows the replicas by their hashes.
+        balancer: maps hashes to replicas.
         response_id: the id of the response.
         body: the body of the request.
-        namespace: the header that names a namespace, whose replicas alone count then; empty for any.
-        identify: tells who sends the request.
+        namespace: value of the header that restricts the request to the replicas of a namespace; empty for any.
+        identify: identifies the caller.
         salts: the salts of callers, for groups that isolate them.
 
     Raises:
@@ -95,7 +95,7 @@ def route_by_response(
             continue
         if not holds(member, desired):
             raise lost(response_id, "response_id", _NO_RESPONSE, restarted=True)
-        # a request that no group declares may have made it, under the rules of all that share the replica
+        # the response may be of a request that no group declares, under the rules of all groups of the replica
         alone = replace(only(revision.candidates, member), rules=index.rules_of_replicas(group.group))
         return Route(
             matched_by=MatchedBy.NAME,

@@ -13,7 +13,7 @@ def count_unmatched(state: RouterState, route: Route, request: ParsedRequest, no
 
     Args:
         state: of the router or picker.
-        route: where the request may go.
+        route: its route.
         request: the request.
         now: monotonic seconds.
     """
@@ -23,7 +23,7 @@ def count_unmatched(state: RouterState, route: Route, request: ParsedRequest, no
     leading, near_miss = unmatched.leading, unmatched.near_miss
     state.metrics.unmatched.add(route.model)
     limit = state.unmatched.sample_bytes
-    # what comes close to a declared prompt has no sample: that prompt may be a secret
+    # no sample is taken of a near miss of a declared prompt: that prompt may be confidential
     kept = limit > 0 and bool(request.system) and near_miss is None
     state.unmatched.add(
         route.model,

@@ -1,7 +1,6 @@
-"""Answers that are shared: kept ones, and those that several requests wait for while they are computed.
+"""Shared answers: cached ones, and those that several requests wait for while they are computed.
 
-`response_cache` decides; this folder performs it on connections. Nothing here is reached by requests of groups that
-keep no answers.
+`response_cache` decides; this folder acts on connections. Requests of groups without a response cache do not reach it.
 
 It may not import `server`.
 """

@@ -1,4 +1,4 @@
-"""Says how the response cache uses a store that several routers share."""
+"""The interface of a store of answers that several routers share."""
 
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
@@ -9,7 +9,7 @@ from promptgroup_router.response_cache.purge import Purge
 
 
 class AnswerName(NamedTuple):
-    """An answer, and what purges find it by."""
+    """The identity of an answer: its key, and the group and revision by which purges select it."""
 
     group: str
     """`namespace/group`."""
@@ -19,21 +19,21 @@ class AnswerName(NamedTuple):
 
 
 class AnswerStore(Protocol):
-    """Where routers keep answers for each other. Whatever happens to it, no request fails or waits for long."""
+    """A store in which routers share answers. No request fails, or waits for long, when the store fails."""
 
     def get(self, name: AnswerName, result: Callable[[KeptAnswer | None], None]) -> Callable[[], None] | None:
-        """Ask for an answer. `found` is called once, within the store's time limit, unless what is returned is called.
+        """Request an answer. `result` is called once, within the time limit, unless the read is cancelled before.
 
         Returns:
-            What calls it off; None if the store is not asked, and `found` not called.
+            A function that cancels the read; None if nothing is read: `result` is not called then.
         """
 
     def put(self, answer: KeptAnswer) -> None:
-        """Keep an answer, some time later; it may be dropped."""
+        """Store an answer in the background; it may be dropped."""
 
     async def purge(self, purge: Purge) -> int:
-        """Remove answers, also those that wait to be written. Return their number.
+        """Remove answers, including those that wait to be written. Return the number of removed answers.
 
         Raises:
-            OSError: the store cannot be asked, or did not end in time: some answers may be left.
+            OSError: the store cannot be reached, or did not finish in time: it may still hold some of the answers.
         """

@@ -1,4 +1,4 @@
-"""Gets the answer of a flight: from the key's home, from a store, or from an engine."""
+"""Gets the answer of a flight: from the key's home router, from the shared store, or from an engine."""
 
 from collections.abc import Callable
 from copy import copy
@@ -28,7 +28,7 @@ from promptgroup_router.semantic.question import Question
 from promptgroup_router.semantic.similar_answers import Search, SimilarAnswers
 
 PATIENCE_SECONDS = 60.0
-"""Time after which an answer that the home did not give is not computed here: its clients have waited for long."""
+"""Time after which an answer that the home router did not deliver is not computed here: its clients waited too long."""
 
 
 class WantedAnswer(NamedTuple):
@@ -41,9 +41,9 @@ class WantedAnswer(NamedTuple):
     request: HttpRequest
     kind: ApiKind
     begin: Begin
-    """Asks an engine."""
+    """Sends the request to an engine."""
     question: Question | None = None
-    """Question for the semantic cache; None for none."""
+    """Question for the semantic cache; None without one."""
 
 
 class Depot(Protocol):
@@ -55,44 +55,44 @@ class Depot(Protocol):
     similar: SimilarAnswers | None
 
     def kept(self, key: CacheKey, wanted: WantedAnswer) -> KeptAnswer | None:
-        """Return an answer that is kept here and may be given to a request, if there is one."""
+        """Return the answer in memory that may be served to a request; None if there is none."""
 
     def lives(self, address: str) -> bool:
-        """Return True if the router at an address is heard of."""
+        """Return True if the router at an address is a live peer."""
 
     def shun(self, address: str) -> None:
-        """Send nothing to the router at an address for a while."""
+        """Send no requests to the router at an address for a while."""
 
     def wall(self) -> float:
         """Return the seconds since the epoch."""
 
     def given(self, kept_answer: KeptAnswer, wanted: WantedAnswer) -> KeptAnswer | None:
-        """Return a kept answer as it may be given to a request; None if it may not."""
+        """Return a cached answer as it may be served to a request; None if it may not."""
 
     def landed(self, errand: "Errand") -> None:
-        """Keep the answer of a flight that has ended, if it may be kept."""
+        """Cache the answer of a flight that has ended, if it is cacheable."""
 
 
 class Errand:
-    """The way to one answer."""
+    """The retrieval of one answer, for one or more clients."""
 
     def __init__(self, wanted: WantedAnswer, depot: Depot) -> None:
         self.wanted = wanted
         hidden = wanted.route.candidates.rules.cached_tokens is not CachedTokens.EXACT
         self.flight = Flight(None if hidden else wanted.kind, self)
         self.first: Follower | None = None
-        """The client that asked first, of those who were here when an engine was asked: an answer is computed for this
-        one, and shared with the others."""
+        """The earliest client that is still connected when an engine is asked: the answer is computed for this client,
+        and shared with the others."""
         self.born = depot.wall()
-        """Time at which the answer was asked for, in seconds since the epoch."""
+        """Time at which the answer was requested, in seconds since the epoch."""
         self.fetched = False
-        """True if the key's home has the answer, and keeps it in the store."""
+        """True if the answer comes from the key's home router, which also writes it to the store."""
         self.found: KeptAnswer | None = None
-        """The answer, where it was kept in the store."""
+        """The answer from the store; None if it comes from elsewhere."""
         self.search: Search | None = None
         """The search for a similar question."""
         self._waiting: dict[Follower, WantedAnswer] | None = {}
-        """The clients and what they want, in the order in which they came; None once an engine is asked."""
+        """The clients and their requests, in order of arrival; None once an engine is asked."""
         self._home: str | None = None
         self._depot = depot
 
@@ -101,7 +101,7 @@ class Errand:
 
         Args:
             follower: the client.
-            wanted: its request, for which the answer is computed if those who came before it have left.
+            wanted: its request, for which the answer is computed if all earlier clients have left.
         """
         if self._waiting is not None:
             self._waiting[follower] = wanted
@@ -111,7 +111,7 @@ class Errand:
         """Get the answer.
 
         Args:
-            home: `host:port` of the key's home; None if it is this router.
+            home: `host:port` of the key's home router; None if it is this one.
         """
         desired, similar = self.wanted, self._depot.similar
         rules = desired.caching.semantic
@@ -128,31 +128,31 @@ class Errand:
         fetch.send(self.wanted.request, self._depot.connections)
 
     def landed(self) -> None:
-        """Hand over the answer."""
+        """Pass the answer to the response cache."""
         self._depot.landed(self)
 
-    # --- From the key's home ---------------------------------------------------------------------------------------
+    # --- From the key's home router --------------------------------------------------------------------------------
 
     def answer_began(self, head: ResponseHead) -> None:
-        """Take the head of the home's answer, which says how old the answer is."""
+        """Process the head of the home router's answer, which contains the answer's age."""
         result = pairs(field for field in head.headers if field.name in CACHE_STATUS)
         age = next((value for name, value in result if name == b"age"), b"")
         self.born -= int(age[:9]) if age.isdigit() else 0
         if self.first is not None:
-            self.first.computed = True  # as the home said it, which marks what was not computed for this request
+            self.first.computed = True  # unchanged: the home router has marked what was not computed for this request
             _tell(self.first, result)
         self.flight.answer_began(head)
 
     def answer_data(self, data: bytes) -> None:
-        """Take bytes of the home's answer."""
+        """Process bytes of the home router's answer."""
         self.flight.answer_data(data)
 
     def answer_ended(self) -> None:
-        """Take the end of the home's answer."""
+        """Process the end of the home router's answer."""
         self.flight.answer_ended()
 
     def cut(self, *, visibly: bool) -> None:
-        """End the answer, which the home did not finish."""
+        """End the answer, which the home router did not complete."""
         if self.first is not None:
             self.first.counted = False
         self.flight.cut(visibly=visibly)
@@ -200,7 +200,7 @@ class Errand:
             first.computed = True
             _tell(first, cache_status.of_miss(desired.key, reload=desired.asked.no_cache))
         head = desired.request.head
-        # the answer is for clients that may not all read what the first one does
+        # the answer is shared with clients that may not support the first one's content codings
         plain = copy(head)
         plain.headers = [field for field in head.headers if field.name != b"accept-encoding"]
         plain.minor, plain.keep_alive = 1, True
@@ -208,9 +208,9 @@ class Errand:
         self.flight.depart(origin)
 
     def _replace_first(self) -> None:
-        """Have the next client in the place of the first, if that has left: its tokens were given back as it left.
+        """Replace the first client by the next one, if it has left.
 
-        So an answer that is computed for it would be on nobody's account.
+        Its tokens were refunded when it left, so that an answer computed for it would be charged to no caller.
         """
         waiting, self._waiting = self._waiting or {}, None
         if self.first is None or self.first in self.flight.followers:
@@ -227,25 +227,25 @@ class Errand:
 
 
 def _tell(follower: Receiver, headers: Headers) -> None:
-    """Tell a client what the cache did, in place of what it was to be told before."""
+    """Replace the header fields that report the result of the cache to a client."""
     follower.fields = [*headers, *(field for field in follower.fields if field[0] not in CACHE_STATUS)]
 
 
 class _Lookup:
-    """A question to the store, which ends by itself."""
+    """A read from the store, which ends by itself."""
 
     def __init__(self, call_off: Callable[[], None]) -> None:
         self._call_off = call_off
 
     def client_left(self) -> None:
-        """Forget the question."""
+        """Cancel the read."""
         self._call_off()
 
     def pause(self) -> None:
-        """Do nothing: an answer comes at once."""
+        """Do nothing: a stored answer arrives as a whole."""
 
     def resume(self) -> None:
-        """Do nothing: an answer comes at once."""
+        """Do nothing: a stored answer arrives as a whole."""
 
     def tick(self, now: float) -> None:
         """Do nothing: the store has its own time limit."""

@@ -1,8 +1,7 @@
-"""One computation of an answer that all wait for who ask for it meanwhile.
+"""One computation of an answer, shared by all clients that request it meanwhile.
 
-A flight is the client of a relay, or of another router: it reads an answer as any client would, and each of its
-followers gets what is here at the follower's own pace. So nobody is the leader of a flight: whoever leaves, it goes on
-as long as one follower is left.
+A flight is the client of a relay, or of another router: it reads an answer as any client would, and serves it to each
+of its followers at the follower's own pace. No follower leads a flight: it continues as long as one follower is left.
 """
 
 from typing import Protocol
@@ -20,63 +19,64 @@ from promptgroup_router.response_cache.answer import MOST_BYTES, MOST_PIECES
 from promptgroup_router.response_cache.rewriting import EventSplitter, id_of, marked
 
 TICK_SECONDS = 0.5
-"""Least time between two looks at the deadlines of a flight, which each follower asks for every second."""
+"""Least time between two checks of a flight's deadlines, which each follower requests every second."""
 CACHE_STATUS = frozenset((b"cache-status", b"age", names.HEADER_CACHE_KEY.encode()))
-"""Fields by which another router tells how it came by the answer."""
+"""Header fields in which another router reports the result of its cache."""
 SHARED_FIELDS = UNSIZED | {names.HEADER_SERVED_BY.encode()}
-"""Fields of an answer that all of its followers get. What a group has named beside them, one client asked for."""
+"""Header fields of an answer that all followers get. Further fields that a group lists concern one client's request."""
 
 
 class Receiver(Protocol):
-    """Whoever waits for the answer of a flight."""
+    """A follower that waits for the answer of a flight."""
 
     fields: Headers
-    """Header fields that say what the cache did."""
+    """Header fields that report the result of the cache."""
 
     @property
     def at(self) -> int:
-        """Number of the piece that comes next."""
+        """Number of the next piece."""
 
     @property
     def paused(self) -> bool:
-        """True if nothing more is taken for now."""
+        """True if the follower accepts no data for now."""
 
     def advance(self) -> bool:
-        """Take what is here and was not taken. Return True once the answer has ended."""
+        """Process the pieces that have arrived since. Return True once the answer has ended."""
 
 
 class Landing(Protocol):
-    """The receiver of a flight's end."""
+    """The object that is notified of a flight's end."""
 
     def landed(self) -> None:
-        """Take the flight's answer, or note that there is none; nobody can join it any more."""
+        """Process the flight's answer, or record that there is none; no client can join the flight any more."""
 
 
 class Flight:
-    """An answer on its way."""
+    """An answer in progress."""
 
     def __init__(self, kind: ApiKind | None, landing: Landing) -> None:
         """Begin without an answer.
 
         Args:
-            kind: the API by which tokens that were not computed are marked as cached; None where callers are not told.
-            landing: what becomes of the answer.
+            kind: the API by which tokens that were not computed are marked as cached; None where callers do not get
+                exact counts of cached tokens.
+            landing: is notified of the end.
         """
         self.source = Source()
         self.complete = True
-        """True unless the answer is too large to be kept, or its end cannot be seen."""
+        """False if the answer is too large for the cache, its end cannot be verified, or it has a content coding."""
         self.followers: list[Receiver] = []
         self._kind = kind
         self._landing = landing
         self._origin: ActiveRequest | None = None
-        self._reader = ResponseReader(most_head=2 * http1.MAX_HEAD)  # an engine's longest, and what a relay adds to it
+        self._reader = ResponseReader(most_head=2 * http1.MAX_HEAD)  # an engine's longest, and a relay's additions
         self._decoder: Chunked | None = None
         self._splitter = EventSplitter()
         self._body = bytearray()
         self._events = False
         self._size = 0
         self._over = False
-        """True if the answer is too large to be kept whole: what all followers have is dropped."""
+        """True if the answer is too large to be held whole: pieces that all followers have received are dropped."""
         self._held_up = False
         self._ticked = 0.0
 
@@ -94,12 +94,12 @@ class Flight:
             self.followers.remove(follower)
 
     def depart(self, origin: ActiveRequest) -> None:
-        """Name what brings the answer, which learns when nobody waits for it any more."""
+        """Set the origin of the answer, which is notified when no client waits for the answer any more."""
         if not self.source.ends:
             self._origin = origin
 
     def land(self, source: Source) -> None:
-        """End with an answer that is whole."""
+        """End with a complete answer."""
         self._origin = None
         mine = self.source
         mine.headers, mine.streamed, mine.id = source.headers, source.streamed, source.id
@@ -107,7 +107,7 @@ class Flight:
         self._end(SourceState.WHOLE)
 
     def left(self, follower: Receiver) -> None:
-        """Forget a client that is gone; the last one ends the flight."""
+        """Remove a client that has left; the last one ends the flight."""
         if follower in self.followers:
             self.followers.remove(follower)
         if self.followers or self.source.ends:
@@ -119,7 +119,7 @@ class Flight:
             origin.client_left()
 
     def regulate(self) -> None:
-        """Read on, or no more: an answer that is kept whole is read as fast as it comes, a larger one is not."""
+        """Pause or resume reading: an answer too large to be held whole is not read while a client is paused."""
         held_up = self._over and any(follower.paused for follower in self.followers)
         if held_up != self._held_up and self._origin is not None:
             self._held_up = held_up
@@ -129,11 +129,11 @@ class Flight:
                 self._origin.resume()
 
     def waits_for(self, follower: Receiver) -> bool:
-        """Return True if others get nothing more because this client does not read."""
+        """Return True if other clients get no more data because this client does not read."""
         return self._held_up and follower.paused and any(not receiver.paused for receiver in self.followers)
 
     def tick(self, now: float) -> None:
-        """Enforce the deadlines of what brings the answer."""
+        """Enforce the deadlines of the answer's origin."""
         if self._origin is not None and now - self._ticked >= TICK_SECONDS:
             self._ticked = now
             self._origin.tick(now)
@@ -146,7 +146,7 @@ class Flight:
         return True
 
     def write(self, data: bytes) -> None:
-        """Read what a relay sends its client."""
+        """Process the bytes that a relay sends its client."""
         reader = self._reader
         started = reader.head is not None
         body = reader.feed(data)
@@ -157,25 +157,25 @@ class Flight:
             self.answer_data(body)
 
     def answer(self, status: int, headers: Headers, body: bytes) -> None:
-        """Read an error of the router."""
+        """Process an error of the router."""
         self._origin = None
         source = self.source
         source.status, source.headers, source.pieces = status, headers, [body]
         self._end(SourceState.REFUSED)
 
     def finish(self, *, keep: bool) -> None:
-        """Read the end of an answer that is whole."""
+        """Process the end of a complete answer."""
         self.answer_ended()
 
     def cut(self, *, visibly: bool) -> None:
-        """Read the end of an answer that is not whole."""
+        """Process the end of an incomplete answer."""
         self._origin = None
         self._end(SourceState.CUT)
 
     # --- An answer's events -----------------------------------------------------------------------------------------
 
     def answer_began(self, head: ResponseHead) -> None:
-        """Take the head."""
+        """Process the head."""
         source = self.source
         source.state, source.status = SourceState.COMING, head.status
         source.headers = http1.pairs(field for field in head.headers if field.name in SHARED_FIELDS)
@@ -184,13 +184,13 @@ class Flight:
         if head.framing is Framing.CHUNKED:
             self._decoder = Chunked()
         elif head.framing is Framing.UNTIL_CLOSE:
-            self.complete = False  # who can say that it was not cut
+            self.complete = False  # a complete body and a lost connection look the same
         if any(field.name == b"content-encoding" for field in head.headers):
-            self.complete = False  # nobody asked for it, and not everybody can read it
+            self.complete = False  # no coding was requested, and not all clients can decode it
         self._advance()
 
     def answer_data(self, data: bytes) -> None:
-        """Take bytes of the body, in the framing that the head says."""
+        """Process bytes of the body, in the framing that the head declares."""
         if self._decoder is not None:
             content = bytearray()
             self._decoder.feed(data, content)
@@ -209,7 +209,7 @@ class Flight:
         self._advance()
 
     def answer_ended(self) -> None:
-        """Take the end of a whole answer."""
+        """Process the end of a complete answer."""
         self._origin = None
         rest = bytes(self._body) + self._splitter.flush()
         if rest:
@@ -217,7 +217,7 @@ class Flight:
         self._end(SourceState.WHOLE)
 
     def _go_over(self) -> None:
-        """Treat the answer as one that is too large to keep: it goes to all followers as it comes."""
+        """Treat the answer as too large to be held whole: it is passed to all followers as it arrives."""
         self._over, self.complete = True, False
         self.source.streamed = True
         body, self._body = bytes(self._body), bytearray()

@@ -1,4 +1,4 @@
-"""Serves one client from a source that others share: each has its own pace, its own ids and its own framing."""
+"""Serves one client from a shared source. Each client has its own pace, its own ids and its own framing."""
 
 from collections.abc import Callable
 from http import HTTPStatus
@@ -18,20 +18,20 @@ from promptgroup_router.response_cache.rewriting import new_id, with_id
 STALL_SECONDS = 10.0
 """Time for which a client that reads nothing may hold up others who share its answer."""
 PEER_STALL_SECONDS = 3 * STALL_SECONDS
-"""The same for another router, which has to find out first which of its own clients holds it up."""
+"""The same for another router, which must first determine which of its own clients reads too slowly."""
 
 
 class Shared(Protocol):
-    """Where the source of several clients comes from."""
+    """The owner of a source that several clients share."""
 
     def left(self, follower: "Follower") -> None:
-        """Forget a client that is gone."""
+        """Remove a client that has left."""
 
     def regulate(self) -> None:
-        """Read on, or no more: a client has begun to read too slowly, or has ceased to."""
+        """Pause or resume reading: a client has begun to read too slowly, or has caught up."""
 
     def waits_for(self, follower: "Follower") -> bool:
-        """Return True if others get nothing more because this client does not read."""
+        """Return True if other clients get no more data because this client does not read."""
 
     def tick(self, now: float) -> None:
         """Enforce deadlines; called for each client every second."""
@@ -67,17 +67,17 @@ class Follower:
             client: the connection.
             request: the request that it has sent.
             source: the answer.
-            fields: what the head of the answer says of the cache.
+            fields: header fields that report the result of the cache.
             request_id: for the client.
             answer_id: part of the answer's new id that no other answer has.
             group: label of metrics.
             metrics: of the router.
             clock: monotonic seconds.
-            shared: where the source comes from; None for a kept answer.
+            shared: the owner of the source; None for a cached answer.
             patience: seconds for which the client may hold up others who share its answer.
-            tail: keeps the end of the answer, for what is called at the end; None where nobody asks for its usage.
-            ended: called once the request has ended, with how (the events of the access log) and what the answer says
-                of its usage, unless a relay counts it.
+            tail: reads the usage at the end of the answer, for `ended`; None where the usage is not needed.
+            ended: called once the request has ended, unless a relay counts it, with the event for the access log and
+                the usage that the answer reports.
         """
         self._client = client
         self._source = source
@@ -93,20 +93,20 @@ class Follower:
         self._began = clock()
         self._minor = request.head.minor
         self._keep = False
-        """True if the head of the answer says that the connection stays."""
+        """True if the head of the answer keeps the connection open."""
         self._at = 0
         """Number of the piece that is sent next."""
         self._begun = False
         self._chunked = False
         self.fields = fields
-        """Header fields that say what the cache did."""
+        """Header fields that report the result of the cache."""
         self.computed = False
         """True if the answer is computed for this client, so that it gets the engine's own id and counts of tokens."""
         self.counted = False
         """True if a relay counts the request, or another router."""
         self.paused = False
         self._paused_at = 0.0
-        """Time at which the client last ceased to read, in monotonic seconds."""
+        """Time at which the client last stopped reading, in monotonic seconds."""
 
     @property
     def at(self) -> int:
@@ -116,7 +116,7 @@ class Follower:
     # --- Events of the client's connection -----------------------------------------------------------------------
 
     def client_left(self) -> None:
-        """Leave the source to the others."""
+        """Stop following the source."""
         if not self.counted:
             self._metrics.cut.add(self._group, "client")
         self._settle("client left")
@@ -138,7 +138,7 @@ class Follower:
             self._shared.regulate()
 
     def tick(self, now: float) -> None:
-        """Let the source enforce its deadlines, or leave it to others whom this client has held up for too long."""
+        """Have the source enforce its deadlines, or disconnect this client if it has blocked others for too long."""
         shared = self._shared
         if shared is None:
             return
@@ -151,7 +151,7 @@ class Follower:
     # --- Events of the source ------------------------------------------------------------------------------------
 
     def advance(self) -> bool:
-        """Send what is here and was not sent. Return True once the request has ended."""
+        """Send the pieces that have arrived and were not sent. Return True once the request has ended."""
         source = self._source
         if source.state is SourceState.REFUSED:
             self._count(source.status)

@@ -1,4 +1,4 @@
-"""Asks the home of a key for an answer: another router, where equal requests of all routers meet."""
+"""Requests an answer from its key's home router, to which all other routers send equal requests."""
 
 from collections.abc import Callable
 from typing import Protocol
@@ -20,23 +20,23 @@ class Fetched(Protocol):
     """The receiver of an answer from another router."""
 
     def answer_began(self, head: ResponseHead) -> None:
-        """Take the head."""
+        """Process the head."""
 
     def answer_data(self, data: bytes) -> None:
-        """Take bytes of the body."""
+        """Process bytes of the body."""
 
     def answer_ended(self) -> None:
-        """Finish: the answer is whole."""
+        """Finish: the answer is complete."""
 
     def cut(self, *, visibly: bool) -> None:
-        """Give up: the rest of the answer will not come."""
+        """End an answer that will not be completed."""
 
 
 class HomeFetch:
-    """A request to the home of its key.
+    """A request to the home router of its key.
 
-    Whatever the home does but to answer for the same key, the request is computed here: the home may be gone, be about
-    to leave, or have another table.
+    Unless the home router answers for the same key, this router computes the answer: the home router may be gone, be
+    about to terminate, or have another routing table.
     """
 
     __slots__ = ("_address", "_begun", "_connection", "_done", "_here", "_key", "_lives", "_to")
@@ -55,10 +55,10 @@ class HomeFetch:
         Args:
             to: the receiver.
             key: of the answer.
-            address: `host:port` of the home.
-            lives: whether the router at an address is heard of.
+            address: `host:port` of the home router.
+            lives: whether the router at an address is a live peer.
             here: computes the answer here instead; called at most once, and never after the answer began, with True if
-                the home could not be reached.
+                the home router could not be reached.
         """
         self._to = to
         self._key = key
@@ -69,7 +69,7 @@ class HomeFetch:
         self._connection: EngineConnection | None = None
 
     def send(self, request: HttpRequest, connections: EngineConnections) -> None:
-        """Send the request as the client sent it: the home reads and matches it by itself."""
+        """Send the request as the client sent it: the home router parses and matches it by itself."""
         head = request.head
         lines = http1.forwarded_but(head, _NOT_FORWARDED)
         lines += [b"host: " + self._address.encode(), b"content-length: %d" % len(request.body)]
@@ -83,7 +83,7 @@ class HomeFetch:
         """Do nothing: the answer follows."""
 
     def answer_began(self, head: ResponseHead) -> None:
-        """Take the head, if it is of the answer that is wanted."""
+        """Pass on the head if it belongs to the requested key; compute the answer here otherwise."""
         if (_KEY, self._key.hex().encode()) not in http1.pairs(head.headers):
             self._drop()
             self._compute_here(unreached=False)
@@ -111,21 +111,21 @@ class HomeFetch:
     # --- Events of the clients -------------------------------------------------------------------------------------
 
     def client_left(self) -> None:
-        """Close the connection: nobody waits for the answer."""
+        """Close the connection: no client waits for the answer."""
         self._drop()
 
     def pause(self) -> None:
-        """Read no more."""
+        """Pause reading."""
         if self._connection is not None:
             self._connection.pause()
 
     def resume(self) -> None:
-        """Read again."""
+        """Resume reading."""
         if self._connection is not None:
             self._connection.resume()
 
     def tick(self, now: float) -> None:
-        """Give up a home that is not heard of any more."""
+        """Stop waiting for a home router that is no live peer any more."""
         if not self._begun and not self._done and not self._lives(self._address):
             self._drop()
             self._compute_here(unreached=True)

@@ -1,8 +1,8 @@
-"""The port on which routers ask each other for answers: TLS 1.3, on which both sides show that they have the key.
+"""The port on which routers request answers from each other: TLS 1.3, where both sides prove that they have the key.
 
 From the secret that routers of a namespace share, each derives the same Ed25519 key (RFC 8032) and the same
-certificate, and trusts no other. So there is nothing to issue, to renew or to revoke beside the secret; TLS itself
-keeps what is sent secret, whole and in order, and nobody can play a recording of it.
+certificate, and trusts no other. So there is nothing to issue, to renew or to revoke beside the secret. TLS itself
+protects the confidentiality, integrity and order of the data, and prevents replay.
 """
 
 import asyncio
@@ -24,23 +24,23 @@ from promptgroup_router.proxy.upstream import Verification
 log = logging.getLogger("promptgroup.peers")
 
 NAME = "router.promptgroup.internal"
-"""Name of all routers in their certificate: their addresses are those of pods, and come and go."""
+"""Name of all routers in their certificate: their addresses are those of pods, and change."""
 PEER = Verification(BundleRef("", "", "", ""), NAME)
 """The rule by which a router verifies another one: by the context that its `PeerPort` has."""
 HANDSHAKE_SECONDS = 0.25
-"""Time limit for a handshake between routers, which are near; then the request is computed where it arrived."""
+"""Time limit for a handshake between routers, which are close; then the router that got the request computes it."""
 BACKLOG = 4096
 
 _PURPOSE = b"pg-tls"
 _BEGIN, _END = dt.datetime(2000, 1, 1, tzinfo=dt.UTC), dt.datetime(9999, 12, 31, 23, 59, 59, tzinfo=dt.UTC)
-"""Always: the certificate ends with the secret (RFC 5280, section 4.1.2.5)."""
+"""The certificate does not expire: it is valid as long as the secret is used (RFC 5280, section 4.1.2.5)."""
 
 
 class PeerPort:
-    """The port, and how other routers are known."""
+    """The port, and the TLS contexts by which routers authenticate each other."""
 
     def __init__(self, host: str) -> None:
-        """Listen to nobody yet, at this address."""
+        """Store the address, without listening yet."""
         self._host = host
         self._port = 0
         self._accept: Callable[[], asyncio.Protocol] = asyncio.Protocol
@@ -51,11 +51,11 @@ class PeerPort:
 
     @property
     def is_open(self) -> bool:
-        """True if other routers can ask."""
+        """True if other routers can connect."""
         return self._server is not None and self._server.is_serving()
 
     def context(self, _ref: BundleRef) -> ssl.SSLContext | None:
-        """Return how another router is asked; None without a secret, so that none is."""
+        """Return the TLS context for connections to other routers; None without a secret, so that none are made."""
         return self._towards
 
     def serve(self, port: int, accept: Callable[[], asyncio.Protocol]) -> None:
@@ -63,12 +63,12 @@ class PeerPort:
 
         Args:
             port: its number.
-            accept: returns what handles a connection.
+            accept: returns the protocol that handles a connection.
         """
         self._port, self._accept = port, accept
 
     def rekey(self, secret: bytes) -> None:
-        """Know others, and be known, by another secret from here on."""
+        """Authenticate this router and others by another secret from now on."""
         certificate, key = identity(secret)
         context = client_context(certificate)
         listening = server_context(certificate, key, client_ca=certificate)
@@ -81,7 +81,7 @@ class PeerPort:
         task.add_done_callback(self._listening.discard)
 
     async def _listen(self, context: ssl.SSLContext) -> None:
-        """Listen in place of what listened under another secret; its connections end when they are idle."""
+        """Replace the listener of an earlier secret, whose connections end when they are idle."""
         async with self._changing:
             self.close()
             try:
@@ -95,11 +95,11 @@ class PeerPort:
                     ssl_shutdown_timeout=HANDSHAKE_SECONDS * 4,
                 )
             except OSError as error:
-                # each router then computes what others may have computed
+                # each router then computes answers that other routers may have computed
                 log.warning("no port for other routers' requests", extra=fields(port=self._port, problem=error))
 
     def close(self) -> None:
-        """Listen no more."""
+        """Stop listening."""
         if self._server is not None:
             self._server.close()
             self._server = None

@@ -1,4 +1,4 @@
-"""Keeps purges on disk: a store may still have, or get back, what was purged before a restart."""
+"""Stores purges on disk: a store may still have, or get again, answers that were purged before a restart."""
 
 import logging
 from pathlib import Path
@@ -8,7 +8,7 @@ from promptgroup_router.feed.table_file import replace_file
 from promptgroup_router.response_cache.purge import Purges
 
 MOST_BYTES = 1 << 20
-"""Most bytes that are read: three times the most purges that are remembered."""
+"""Most bytes that are read: three times the size of the most purges that are recorded."""
 
 log = logging.getLogger("promptgroup.store")
 
@@ -17,14 +17,14 @@ class PurgeFile:
     """The purges of a router in a file."""
 
     def __init__(self, path: Path) -> None:
-        """Read and write nothing yet."""
+        """Store the path, without reading or writing."""
         self._path = path
 
     def restore(self, purges: Purges, now: float) -> None:
         """Add the purges in the file; one that cannot be used is logged.
 
         Args:
-            purges: those of this process.
+            purges: the recorded purges of this process.
             now: seconds since the epoch.
         """
         try:

@@ -1,7 +1,7 @@
-"""Connects to a Redis or Valkey by the client of its makers.
+"""Connects to Redis or Valkey by the official Redis client.
 
-The client's types say little of what commands return, so that all of it stands here behind a protocol. Its import takes
-a quarter of a second, which only routers with a store pay.
+The client's types say little about the results of commands, so that this module alone uses it, behind a protocol. Its
+import takes a quarter of a second, which only routers with a store spend.
 """
 
 from collections.abc import AsyncIterator
@@ -24,18 +24,18 @@ __all__ = ["FAILURES", "CommandRefusedError", "RedisClient", "connect", "disconn
 CONNECTIONS = 32
 """Most connections to one server."""
 STEP_SECONDS = 1.0
-"""Time limit for each step: to connect, to authenticate, to get an answer. The client closes what is late; a connection
-that somebody else's time limit ends while it is opened, it leaves open."""
+"""Time limit for each step: to connect, to authenticate, to get a reply. The client closes a connection that is late,
+but leaves one open whose opening is cancelled by another time limit."""
 MOST_REPLY_BYTES = 16 * 2**20
 """Most bytes of one reply: the largest value, and more than all other replies have."""
 _LINE_BYTES = 1024
-"""Bytes that a line of a reply counts for, at least: arrays are made of many, and all of them are read in one go."""
+"""Least bytes for which a line of a reply counts: an array has many lines, and all of them are read at once."""
 
 CommandRefusedError = ResponseError
-"""The server answered in time, and said no: it is full, or the user may not."""
+"""The server answered in time, and refused the command: it is full, or the user lacks the permission."""
 FAILURES = (Exception,)
-"""The errors that a server, or who is in its place, can make the client raise: what it says of a cluster's nodes is
-taken apart without a check."""
+"""The errors that a server, or an attacker in its place, can make the client raise: the client parses a cluster's list
+of nodes without validation."""
 
 
 class RedisClient(Protocol):
@@ -45,7 +45,7 @@ class RedisClient(Protocol):
         """Return a part of a value as bytes, empty if there is none."""
 
     async def set(self, name: str, value: bytes, *, px: int) -> Any:
-        """Set a value for so many milliseconds."""
+        """Set a value that expires after `px` milliseconds."""
 
     async def ping(self) -> Any:
         """Return True."""
@@ -54,7 +54,7 @@ class RedisClient(Protocol):
         """Yield the names that match a pattern."""
 
     def pipeline(self, transaction: bool) -> Any:
-        """Return what sends several commands at once."""
+        """Return a pipeline, which sends several commands at once."""
 
     async def aclose(self) -> None:
         """Close all connections."""
@@ -68,7 +68,7 @@ def connect(settings: StoreSettings) -> RedisClient:
         "socket_timeout": STEP_SECONDS,
         "protocol": 2,  # servers of all versions speak it, and its parser is the smaller one
         "driver_info": None,  # two commands fewer for each connection
-        "retry": Retry(NoBackoff(), 0),  # what failed is computed by an engine meanwhile
+        "retry": Retry(NoBackoff(), 0),  # after a failed read, an engine computes the answer
     }
     if settings.tls:
         files = {name: settings.file(name) for name in ("ca.crt", "tls.crt", "tls.key")}
@@ -104,7 +104,7 @@ def _cluster(settings: StoreSettings, common: dict[str, Any]) -> RedisClient:
     client: Any = RedisCluster(
         startup_nodes=nodes, max_connections=CONNECTIONS, ssl=settings.tls, require_full_coverage=False, **common
     )
-    # its constructor takes no such function, and gives what it has to each node
+    # the constructor accepts no such function, and passes its other arguments to each node
     for arguments in (client.connection_kwargs, *(node.connection_kwargs for node in client.startup_nodes)):
         arguments["redis_connect_func"] = _bounded
     return client  # type: ignore[no-any-return]
@@ -125,7 +125,7 @@ class _Credentials(CredentialProvider):
 
 
 class _BoundedParser(_AsyncRESP2Parser):
-    """Reads replies up to so many bytes: a length is what the server says, and the client takes its word for it."""
+    """Reads replies up to a limit in bytes: without it, the client trusts the lengths that the server sends."""
 
     _left = 0
 
@@ -149,8 +149,8 @@ class _BoundedParser(_AsyncRESP2Parser):
 
 
 async def _bounded(connection: AbstractConnection) -> None:
-    """Begin to speak on a connection that has just been opened, as the client does it, with bounded replies."""
-    errors = connection._parser.EXCEPTION_CLASSES  # noqa: SLF001 - a cluster's parser knows more of them
+    """Initialize a connection that has just been opened as the client does it, with bounded replies."""
+    errors = connection._parser.EXCEPTION_CLASSES  # noqa: SLF001 - a cluster's parser has more of them
     connection.set_parser(_BoundedParser)
     connection._parser.EXCEPTION_CLASSES = errors  # noqa: SLF001
     await connection.on_connect()

@@ -1,7 +1,8 @@
-"""Keeps answers in a Redis or Valkey, for all routers. No request fails by it, and none waits longer than its limit.
+"""Stores answers in Redis or Valkey, for all routers. No request fails by it, and none waits longer than its limit.
 
-A question has a time limit, after which the answer is computed. A store that cannot be asked, or is late several times
-in a row, is left alone until it answers a ping in time, which nobody waits for. What cannot be written soon is dropped.
+A read has a time limit, after which the answer is computed. A store that cannot be reached, or is late several times in
+a row, is not used until it answers a ping in time; no request waits for that ping. Answers beyond the write queue's
+limit are dropped.
 """
 
 import asyncio
@@ -26,15 +27,15 @@ log = logging.getLogger("promptgroup.store")
 PREFIX = "promptgroup:response:"
 """Beginning of all names in the store, for an ACL such as `~promptgroup:response:*`."""
 READS_AT_ONCE, WRITES_AT_ONCE = 24, 6
-"""Most commands at a time; both and a ping are fewer than connections."""
+"""Most concurrent reads and writes; with a ping, they are fewer than the connections."""
 LATE_IN_A_ROW = 5
-"""Late answers after which the store is left alone: one may be late because this process was busy."""
+"""Consecutive late replies after which the store is not used: one may be late because this process was busy."""
 RETRY_SECONDS = 1.0
-"""Time between two looks at a store that is left alone."""
+"""Time between two probes of a store that is not used."""
 COMMAND_SECONDS = 10.0
-"""Time limit for a whole command, as while a cluster is asked for its nodes; the client has one for each step."""
+"""Time limit for a whole command, including a query for a cluster's nodes; the client has a limit for each step."""
 PURGE_SECONDS = 8.0
-"""Time limit for a purge, below that of whoever asks for it."""
+"""Time limit for a purge, below the time limit of its client."""
 WAITING_BYTES = 16 * 2**20
 """Most bytes of answers that wait to be written."""
 LOG_AGAIN_SECONDS = 60.0
@@ -44,13 +45,13 @@ _T = TypeVar("_T")
 
 
 class RedisStore:
-    """A store, on the loop that made it."""
+    """A store, bound to the event loop that created it."""
 
     def __init__(self, settings: StoreSettings, metrics: Metrics) -> None:
-        """Connect to nothing yet. Nothing is asked or kept before there is a secret.
+        """Create the client without a connection. Nothing is read or written before there is a secret.
 
         Args:
-            settings: where it is.
+            settings: of the store.
             metrics: of the router.
         """
         self._client = connect(settings)
@@ -59,34 +60,34 @@ class RedisStore:
         self._seal: Seal | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._writes: set[asyncio.Task[None]] = set()
-        """Those of the tasks that write."""
+        """The tasks that write."""
         self._waiting_bytes = 0
         self._reading = 0
-        """Questions that are not answered."""
+        """Reads in progress."""
         self._writing = asyncio.Semaphore(WRITES_AT_ONCE)
         self._late = 0
-        """Late answers in a row."""
+        """Consecutive late replies."""
         self._away = False
         self._closing = asyncio.Event()
         self._logged = -LOG_AGAIN_SECONDS
         metrics.responses_store_up.replace({(): 1})
 
     def rekey(self, secret: bytes) -> None:
-        """Seal answers with another secret from here on; all routers share it."""
+        """Seal answers with another secret from now on; all routers share it."""
         self._seal = Seal(secret, os.urandom)
 
     @property
     def away(self) -> bool:
-        """True while the store is left alone, since it failed."""
+        """True while the store is not used because it failed."""
         return self._away
 
     # --- Reads and writes ------------------------------------------------------------------------------------------
 
     def get(self, name: AnswerName, result: Callable[[KeptAnswer | None], None]) -> Callable[[], None] | None:
-        """Ask for an answer. `found` is called once, within the time limit, unless what is returned is called.
+        """Request an answer. `result` is called once, within the time limit, unless the read is cancelled before.
 
         Returns:
-            What calls it off; None if the store is left alone, and `found` not called.
+            A function that cancels the read; None if nothing is read: `result` is not called then.
         """
         seal = self._seal
         if seal is None or self._away or self._reading >= READS_AT_ONCE:
@@ -96,7 +97,7 @@ class RedisStore:
         return _Question(self, seal, name, result).begin()
 
     def put(self, answer: KeptAnswer) -> None:
-        """Keep an answer, soon; it may be dropped."""
+        """Store an answer in the background; it may be dropped."""
         seal = self._seal
         if seal is None or self._away or self._waiting_bytes + answer.size > WAITING_BYTES:
             self._metrics.responses_store.add("put", "skipped")
@@ -115,7 +116,7 @@ class RedisStore:
             self._waiting_bytes -= answer.size
 
     async def read(self, name: str) -> bytes | None:
-        """Return a value, up to a size that no answer has; None if there is none, or the store fails."""
+        """Return a value, cut at a size beyond that of any answer; None if there is none, or the store fails."""
         try:
             data = await self.perform("get", self._client.getrange(name, 0, MOST_SEALED))
         finally:
@@ -123,27 +124,27 @@ class RedisStore:
         return data if isinstance(data, bytes) and data else None
 
     def late(self) -> None:
-        """Note that an answer did not come in time."""
+        """Record that a reply was late."""
         self._metrics.responses_store.add("get", "late")
         self._late += 1
         if self._late >= LATE_IN_A_ROW:
             self._leave_alone("get", TimeoutError())
 
     def in_time(self) -> None:
-        """Note that an answer came in time."""
+        """Record that a reply was in time."""
         self._late = 0
 
     # --- Purges ----------------------------------------------------------------------------------------------------
 
     async def purge(self, purge: Purge) -> int:
-        """Remove answers, also those that wait to be written. Return their number.
+        """Remove answers, including those that wait to be written. Return the number of removed answers.
 
         Raises:
-            OSError: the store cannot be asked, or did not end in time: some answers may be left.
+            OSError: the store cannot be reached, or did not finish in time: it may still hold some of the answers.
         """
         seal = self._seal
         if seal is None:
-            return 0  # nothing was kept either
+            return 0  # nothing was stored either
         removed, result = 0, "failed"
         try:
             async with asyncio.timeout(PURGE_SECONDS):
@@ -166,7 +167,7 @@ class RedisStore:
     async def _unlink(self, names: list[bytes]) -> int:
         if not names:
             return 0
-        # one by one in a pipe: those of a cluster lie on several of its nodes
+        # one command per name, in a pipeline: a cluster distributes the names over its nodes
         async with self._client.pipeline(transaction=False) as pipe:
             for name in names:
                 pipe.execute_command("UNLINK", name)
@@ -180,7 +181,7 @@ class RedisStore:
             async with asyncio.timeout(COMMAND_SECONDS):
                 answer = await command
         except CommandRefusedError as error:
-            # the store is there, and says no in time: it is full, or the user may not
+            # the store is reachable, and refuses in time: it is full, or the user lacks the permission
             self._metrics.responses_store.add(operation, "refused")
             self._complain(operation, error)
             return None
@@ -202,11 +203,11 @@ class RedisStore:
         now = time.monotonic()
         if now - self._logged >= LOG_AGAIN_SECONDS:
             self._logged = now
-            # the type alone: messages of some errors repeat what was sent
+            # only the type: messages of some errors repeat the data that was sent
             log.warning("the store of answers fails", extra=fields(operation=operation, problem=type(error).__name__))
 
     async def _come_back(self) -> None:
-        """Try the store until it answers in time, which no request waits for."""
+        """Probe the store until it answers in time; no request waits for this."""
         while not self._closing.is_set():
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(RETRY_SECONDS):
@@ -235,14 +236,14 @@ class RedisStore:
     # --- Life ------------------------------------------------------------------------------------------------------
 
     def start(self, work: Coroutine[Any, Any, None], *, writes: bool = False) -> None:
-        """Run a task that `close` waits for, and purges if it writes."""
+        """Run a task for which `close` waits, and for which purges wait, too, if it writes."""
         task = asyncio.get_running_loop().create_task(work)
         for tasks in (self._tasks, self._writes) if writes else (self._tasks,):
             tasks.add(task)
             task.add_done_callback(tasks.discard)
 
     async def close(self) -> None:
-        """Close the connections, once what was begun has ended, which a time limit sees to."""
+        """Close the connections once all tasks have ended, or after a time limit."""
         self._closing.set()
         self._seal = None
         if self._tasks:
@@ -256,7 +257,7 @@ class RedisStore:
 
 
 class _Question:
-    """One question to the store, for which somebody waits."""
+    """One read from the store, for which a request waits."""
 
     def __init__(
         self, store: RedisStore, seal: Seal, name: AnswerName, found: Callable[[KeptAnswer | None], None]
@@ -268,13 +269,13 @@ class _Question:
         self._open = True
 
     def begin(self) -> Callable[[], None]:
-        """Ask. Return what calls it off."""
+        """Begin the read. Return a function that cancels it."""
         self._timer = asyncio.get_running_loop().call_later(self._store.limit, self._too_late)
         self._store.start(self._ask())
         return self._call_off
 
     async def _ask(self) -> None:
-        # the command goes on beyond the limit: a connection that is being opened is there for the next one
+        # the command continues beyond the limit, so that a connection that is being opened can serve the next read
         data = await self._store.read(stored_name(self._seal, self._name))
         if self._open:
             self._open = False
@@ -294,9 +295,10 @@ class _Question:
 
 
 def stored_name(seal: Seal, name: AnswerName) -> str:
-    """Return the name of an answer as the store has it; group and revision let purges find it.
+    """Return an answer's name in the store, which contains its group and revision, so that purges can select it.
 
-    Clusters may share a store and have groups of the same name: each purges what routers with its own secret keep.
+    Clusters may share a store and have groups of the same name: a purge covers only answers that routers with the same
+    secret have stored.
     """
     return f"{PREFIX}{seal.installation}:{name.group}:{name.revision}:{seal.hidden(name.key)}"
 

@@ -1,15 +1,15 @@
-"""Computes answers again that were given although they were too old (RFC 5861), for the next client who asks."""
+"""Recomputes answers that were served stale (RFC 5861), for the next client that requests them."""
 
 from promptgroup_router.flights.flight import Flight
 from promptgroup_router.http11.http1 import Headers
 from promptgroup_router.response_cache.canonical import CacheKey
 
 MOST_AT_ONCE = 64
-"""Most answers that are computed again at a time. Beyond these an old answer is given, and not yet computed anew."""
+"""Most answers that are recomputed at a time. Beyond these, a stale answer is served and not yet recomputed."""
 
 
 class Revalidations:
-    """The flights that nobody waits for."""
+    """The flights for which no client waits."""
 
     def __init__(self) -> None:
         self._flights: dict[CacheKey, Flight] = {}
@@ -19,7 +19,7 @@ class Revalidations:
 
     @property
     def full(self) -> bool:
-        """True if no other may begin."""
+        """True if no further revalidation may begin."""
         return len(self._flights) >= MOST_AT_ONCE
 
     def add(self, key: CacheKey, flight: Flight) -> None:
@@ -35,7 +35,7 @@ class Revalidations:
 
 
 class _Nobody:
-    """Stands among the followers of a flight, so that it goes on without a client."""
+    """A follower without a client, so that a flight continues although no client waits for it."""
 
     paused = False
 
@@ -45,7 +45,7 @@ class _Nobody:
 
     @property
     def at(self) -> int:
-        """Number behind the last piece: nothing is kept for nobody."""
+        """Number after the last piece, so that no piece is held for this follower."""
         return self._source.dropped + len(self._source.pieces)
 
     def advance(self) -> bool:

@@ -1,4 +1,4 @@
-"""The response cache of a router process: what it keeps, what is on its way, and who is asked for what is not here."""
+"""The response cache of a router process: cached answers, answers in progress, and where to get those it lacks."""
 
 import logging
 from collections.abc import Callable
@@ -54,7 +54,7 @@ from promptgroup_router.tracing.tracer import RequestSpan, Tracer, Value
 
 OK = 200
 SHUN_SECONDS = 5.0
-"""Time for which a router that could not be reached is asked nothing: as long as peers take to miss one."""
+"""Time for which no request is sent to a router that could not be reached: as long as peers take to notice its loss."""
 
 _REVISION = names.HEADER_REVISION.encode()
 
@@ -87,12 +87,12 @@ class SharedAnswers:
             limiter: holds callers to their limits.
             clock: monotonic seconds.
             wall: seconds since the epoch.
-            home: a key → `host:port` of the router that answers for it; None for this one.
-            lives: whether another router, `host:port`, is there.
-            store: keeps answers for all routers; None without one.
-            similar: finds the answers of similar questions; None where nobody wants them.
-            tracer: records requests that no engine is asked for; None where nobody wants it.
-            purge_file: keeps purges over restarts; None to forget them.
+            home: key → `host:port` of its home router; None if that is this one.
+            lives: whether another router, `host:port`, is a live peer.
+            store: the store that all routers share; None without one.
+            similar: searches for similar questions; None where that is off.
+            tracer: records spans of requests that are answered without an engine; None where tracing is off.
+            purge_file: stores purges across restarts; None to lose them at a restart.
         """
         self.metrics = metrics
         self.connections = connections
@@ -103,7 +103,7 @@ class SharedAnswers:
         self.lives = lives
         self.wall = wall
         self._shunned: dict[str, float] = {}
-        """`host:port` of another router → monotonic seconds until which it is sent nothing."""
+        """`host:port` of another router → monotonic seconds until which no request is sent to it."""
         self._memory = memory
         self._limiter = limiter
         self._clock = clock
@@ -127,18 +127,19 @@ class SharedAnswers:
         *,
         from_peer: bool,
     ) -> ActiveRequest:
-        """Answer a request of a group that keeps answers, or return what will.
+        """Answer a request of a group with a response cache, from the cache or by an engine.
 
         Args:
             client: the connection.
             request: the request.
-            route: where it may go.
-            kept_request: what was asked.
-            begin: asks an engine.
-            from_peer: whether another router asks this one, as the key's home.
+            route: its route.
+            kept_request: the parsed request.
+            begin: sends a request to an engine.
+            from_peer: whether another router sent the request to this one, as the key's home router.
 
         Raises:
-            ApiError: 400: the body's `cache` cannot be read; 504: only a kept answer is wanted, and there is none.
+            ApiError: 400: the body's `cache` is invalid; 504: the client accepts only a cached answer, and there is
+                none.
         """
         caching, settings = route.candidates.responses, route.candidates.settings
         parsed_request, endpoint = kept_request.ask, endpoint_of(request.head.path)
@@ -168,7 +169,7 @@ class SharedAnswers:
         )
         wanted_answer = None
         try:
-            # what was parsed takes more memory than the body, and is not needed any more
+            # the parsed document takes more memory than the body, and is not needed any more
             route.rewrite.body = _engine_body(parsed_request, route)
             kept_request.ask = None
             if reason is None and sharers is not None:
@@ -184,15 +185,15 @@ class SharedAnswers:
         return self._answer(client, wanted_answer, from_peer=from_peer)
 
     def pass_by(self, request: HttpRequest, route: Route, parsed_request: ParsedRequest) -> Headers:
-        """Let a request past the cache, of whose body there is a digest alone.
+        """Return the cache header fields of a request that bypasses the cache, since only its digest is available.
 
         Args:
             request: the request.
-            route: where it goes.
-            parsed_request: the digest.
+            route: its route.
+            parsed_request: the request, made from its digest.
 
         Returns:
-            What its answer says of the cache.
+            The header fields of its answer that report the result of the cache.
 
         Raises:
             ApiError: as `start` does.
@@ -252,13 +253,13 @@ class SharedAnswers:
         errand.join(follower, wanted)
         if wanted.caching.semantic is not None and wanted.question is None and not from_peer and not requested.no_cache:
             self.metrics.semantic.add(group, NO_QUESTION)
-        # limits are kept where a request arrives, which its home would not know
+        # limits are enforced by the router that receives a request; the key's home router would not know of them
         here = from_peer or _is_limited(wanted.route)
         errand.go(None if here else self._home_of(key))
         return follower
 
     def _stale(self, wanted: WantedAnswer) -> KeptAnswer | None:
-        """Return an answer that is too old, and may be given all the same while another is computed."""
+        """Return a stale answer that may be served while a new one is computed; None if there is none."""
         caching, route = wanted.caching, wanted.route
         if not caching.stale or _is_limited(route):  # limits count what is computed, for one caller or another
             return None
@@ -272,7 +273,7 @@ class SharedAnswers:
         return kept_answer if given else None
 
     def _revalidate(self, wanted: WantedAnswer, *, from_peer: bool) -> None:
-        """Compute an answer again, unless somebody does."""
+        """Recompute a stale answer in the background, unless that is under way or too many are recomputed already."""
         if wanted.key in self._errands or self._revalidations.full or wanted.asked.only_if_cached:
             return
         errand = Errand(wanted._replace(question=None), self)
@@ -281,7 +282,7 @@ class SharedAnswers:
         errand.go(None if from_peer else self._home_of(wanted.key))
 
     def tick(self, now: float) -> None:
-        """Enforce the deadlines of what no client waits for; called every second."""
+        """Enforce the deadlines of revalidations, for which no client waits; called every second."""
         self._revalidations.tick(now)
 
     def _not_kept(self, route: Route) -> ApiError:
@@ -293,7 +294,7 @@ class SharedAnswers:
         return None if home is None or self._shunned.get(home, 0.0) > self._clock() else home
 
     def shun(self, address: str) -> None:
-        """Send nothing to the router at an address for a while."""
+        """Send no requests to the router at an address for a while."""
         now = self._clock()
         self._shunned = {item: until for item, until in self._shunned.items() if until > now}
         self._shunned[address] = now + SHUN_SECONDS
@@ -309,7 +310,7 @@ class SharedAnswers:
         result: str,
         from_peer: bool = False,
     ) -> Follower:
-        """Return what answers a request from a source; `result` is told of it, unless a relay counts the request."""
+        """Return a follower for a request; `result` is logged and traced, unless a relay counts the request."""
         account, tracer, span = feature_of(wanted.route.features, CallerAccount), self.tracer, None
         traceparent, began = wanted.request.head.fields.get(TRACEPARENT, b""), self._clock()
         request_id, logged = self._ids.of(wanted.request), access.isEnabledFor(logging.INFO)
@@ -350,30 +351,30 @@ class SharedAnswers:
         )
 
     def _end_span(self, tracer: Tracer, span: RequestSpan, wanted: WantedAnswer, status: int, result: str) -> None:
-        """End the span of a request that got a kept or a shared answer."""
+        """End the span of a request that was served a cached or shared answer."""
         path, document = wanted.request.head.path, _told(wanted, result)
         end_without_engine(tracer, span, path, status=status, now=self._clock(), told=document)
 
     def _withdraw(self, route: Route) -> None:
-        """Take back the tokens of a request that no engine has computed; it counts as a request."""
+        """Refund the tokens charged for a request that no engine has computed; it still counts as a request."""
         for feature in route.features:
             feature.withdrawn(self._clock())
 
     # --- Answers ----------------------------------------------------------------------------------------------------
 
     def kept(self, key: CacheKey, wanted: WantedAnswer) -> KeptAnswer | None:
-        """Return an answer that is kept here and may be given to a request, if there is one."""
+        """Return the answer in memory that may be served to a request; None if there is none."""
         kept_answer = self._memory.get(wanted.route.group, key)
         return self.given(kept_answer, wanted) if kept_answer is not None else None
 
     def given(self, kept_answer: KeptAnswer, wanted: WantedAnswer) -> KeptAnswer | None:
-        """Return a kept answer as it may be given to a request; None if it may not, or a purge covers it."""
+        """Return a cached answer as it may be served to a request; None if it may not, or a purge covers it."""
         held = freshness.held_to(kept_answer, wanted.caching.ttl)
         fresh = freshness.may_be_given(held, wanted.asked, self.wall())
         return held if fresh and not self._purges.forbid_kept(held) else None
 
     def landed(self, errand: Errand) -> None:
-        """Keep the answer of a flight that has ended, if it may be kept."""
+        """Cache the answer of a flight that has ended, if it is cacheable."""
         desired, flight = errand.wanted, errand.flight
         newest = self._errands.end(errand)
         kept_answer = errand.found or _to_keep(errand)
@@ -390,7 +391,7 @@ class SharedAnswers:
             self.store.put(kept_answer)
 
     def tell(self) -> None:
-        """Write the gauges."""
+        """Update the gauges."""
         groups = self._memory.groups.items()
         self.metrics.responses_bytes.replace({(label,): group_answers.bytes for label, group_answers in groups})
         self.metrics.responses_kept.replace({(label,): len(group_answers) for label, group_answers in groups})
@@ -399,7 +400,7 @@ class SharedAnswers:
             self.similar.tell()
 
     def keep_groups(self, caching: dict[str, ResponseCaching]) -> None:
-        """Forget the answers of groups that are not listed, and bring the others within their limits."""
+        """Remove the answers of groups that are not listed, and shrink the other groups to their limits."""
         self._memory.keep({group: semantic_caching.max_bytes for group, semantic_caching in caching.items()})
         if self.similar is not None:
             rules = {group: semantic_caching.semantic for group, semantic_caching in caching.items()}
@@ -412,7 +413,7 @@ class SharedAnswers:
             )
 
     def purge(self, purge: Purge) -> int:
-        """Forget answers, and keep none of those that are on their way. Return the number of those forgotten."""
+        """Remove answers from memory, and do not cache those in progress. Return the number of removed answers."""
         self._purges.add(purge, self.wall())
         if self._purge_file is not None:
             self._purge_file.save(self._purges)
@@ -424,10 +425,10 @@ class SharedAnswers:
         )
 
     async def purge_everywhere(self, purge: Purge) -> int:
-        """Forget answers here, and remove them from the store. Return the number of those forgotten here.
+        """Remove answers from memory and from the store. Return the number of answers removed from memory.
 
         Raises:
-            ApiError: 503: the store may have some left.
+            ApiError: 503: the store may still hold some of the answers.
         """
         count = self.purge(purge)
         if self.store is not None:
@@ -454,7 +455,7 @@ def _reason(
 
 
 def _question(request: ParsedRequest, route: Route, named: Callable[[ParsedRequest], CacheKey]) -> Question | None:
-    """Return the question of a request; None if it has none. `named` returns the key of a request's answer."""
+    """Return the question of a request; None if it has none. `named` returns the cache key of a request."""
     preamble = route.rewrite.preamble
     parts = read_question(request) if preamble is None or preamble.tools is None else None
     return Question(parts[0], Circumstances(named(parts[1]))) if parts is not None else None
@@ -466,15 +467,15 @@ def _is_limited(route: Route) -> bool:
 
 
 def _sharers(caching: ResponseCaching, route: Route, fields: dict[bytes, bytes]) -> bytes | None:
-    """Return a name for those who share a request's answer, empty for all; None if nobody can tell them from others.
+    """Return an identifier of the callers that share a request's answer; empty for all, None if it is undetermined.
 
-    A credential that only the engine checks parts those who send it from all others: whoever has none, or a wrong one,
-    must be refused by the engine.
+    A credential that only the engine verifies separates the callers that send it from all others: a caller without a
+    credential, or with a wrong one, must be refused by the engine.
     """
     if route.rewrite.domain.salt:
         return (
             b"salt:" + route.rewrite.domain.salt.encode()
-        )  # callers who are kept apart in engines are kept apart here
+        )  # callers that are isolated in engines' caches are isolated here
     if route.caller.name:
         return b"" if caching.scope is CacheScope.GROUP else b"name:" + route.caller.name.encode()
     given = [name + b":" + fields[name] for name in CREDENTIALS if name in fields]
@@ -484,15 +485,15 @@ def _sharers(caching: ResponseCaching, route: Route, fields: dict[bytes, bytes])
 
 
 def _named_headers(request: HttpRequest, route: Route) -> list[bytes]:
-    """Return the lines of the header fields that an engine gets of this request because the group names them."""
+    """Return the lines of this request's header fields that engines get because the group lists them."""
     named = route.candidates.rules.headers
     return forwarded(request.head, frozenset(name.encode() for name in named)) if named else []
 
 
 def _engine_body(request: ParsedRequest, route: Route) -> bytes | bytearray:
-    """Return the body for an engine, written from what the key was made from.
+    """Return the body for an engine, serialized from the document from which the key was computed.
 
-    What was received could be read in another way by an engine, as where it names a field twice.
+    An engine could interpret the received bytes differently, for example where a field occurs twice.
     """
     as_received = route.rewrite.body is request.raw
     if not (as_received or route.rewrite.domain.salt):
@@ -501,12 +502,12 @@ def _engine_body(request: ParsedRequest, route: Route) -> bytes | bytearray:
 
 
 def _tail_of(wanted: WantedAnswer) -> Tail:
-    """Return what keeps the end of a kept or shared answer."""
+    """Return the reader of the usage at the end of a cached or shared answer."""
     return endpoint_of(wanted.request.head.path).tail()
 
 
 def _told(wanted: WantedAnswer, result: str) -> dict[str, Value]:
-    """Return what a span and the access log have of a request that got a kept or a shared answer."""
+    """Return the attributes, for the span and the access log, of a request with a cached or shared answer."""
     route = wanted.route
     values: dict[str, Value] = {
         "gen_ai.request.model": route.model[:256],
@@ -521,7 +522,7 @@ def _told(wanted: WantedAnswer, result: str) -> dict[str, Value]:
 
 
 def _to_keep(errand: Errand) -> KeptAnswer | None:
-    """Return the answer of a flight; None if it may not be kept."""
+    """Return the answer of a flight as it is cached; None if it is not cacheable."""
     desired, source = errand.wanted, errand.flight.source
     if source.state is not SourceState.WHOLE or source.status != OK or not errand.flight.complete:
         return None

@@ -1,4 +1,4 @@
-"""An answer as far as it is here, from which any number of clients are served at their own pace."""
+"""The part of an answer that has arrived, from which any number of clients are served, each at its own pace."""
 
 import enum
 from dataclasses import dataclass, field
@@ -24,26 +24,26 @@ class Source:
     state: SourceState = SourceState.AWAITED
     status: int = 200
     headers: Headers = field(default_factory=list)
-    """Fields for all clients, without those of framing and of connections; of an error, its own."""
+    """Header fields for all clients, without framing and connection fields; for an error, the error's own."""
     streamed: bool = False
-    """True if the pieces go to clients as they come."""
+    """True if the pieces are sent to clients as they arrive."""
     pieces: list[bytes] = field(default_factory=list)
     """As the engine sent them."""
     shared: list[bytes] = field(default_factory=list)
-    """The same for clients for whom nothing was computed."""
+    """The same pieces for clients for which the answer was not computed: tokens may be marked as cached in them."""
     dropped: int = 0
-    """Pieces that stood before the first of the lists, and that all clients have."""
+    """Number of pieces that were removed from the front of the lists, since all clients have received them."""
     id: bytes = b""
-    """The id that the engine gave the answer; empty while none is known."""
+    """The id that the engine gave the answer; empty until one has arrived."""
 
     @property
     def ends(self) -> bool:
-        """True if nothing will change any more."""
+        """True if the state is final."""
         return self.state not in (SourceState.AWAITED, SourceState.COMING)
 
 
 def kept_source(kept_answer: KeptAnswer) -> Source:
-    """Return a kept answer as a source."""
+    """Return a cached answer as a source."""
     pieces = list(kept_answer.pieces)
     return Source(
         state=SourceState.WHOLE,

@@ -1,7 +1,7 @@
-"""Knows the answers that are on their way: which of them others may join, and which are out of date before they land.
+"""Tracks the answers in progress: which of them other requests may join, and which are outdated before they arrive.
 
-Several of one key may be on their way, as where a client wants no kept answer. The one that was asked for last is the
-newest, and need not be the last to land.
+Several answers for one key may be in progress, for example where a client accepts no cached answer. The one that was
+requested last is the newest, but need not be the last to arrive.
 """
 
 from math import inf
@@ -12,12 +12,12 @@ from promptgroup_router.response_cache.purge import Purge
 
 
 class UnderWay:
-    """The errands of a router process."""
+    """The errands of a router process: one for each answer in progress."""
 
     def __init__(self) -> None:
         self._errands: dict[CacheKey, dict[Errand, float]] = {}
-        """Key → errands in the order in which they began → when the newest answer that has landed meanwhile was asked
-        for, in seconds since the epoch."""
+        """Key → errands in the order in which they began → time at which the newest answer that has arrived meanwhile
+        was requested, in seconds since the epoch."""
 
     def __len__(self) -> int:
         return len(self._errands)
@@ -26,28 +26,28 @@ class UnderWay:
         return key in self._errands
 
     def add(self, errand: Errand) -> None:
-        """Note an errand that begins."""
+        """Record an errand that begins."""
         self._errands.setdefault(errand.wanted.key, {})[errand] = -inf
 
     def to_join(self, key: CacheKey, *, from_peer: bool) -> Errand | None:
-        """Return the errand whose answer a request may get, too; None if there is none.
+        """Return the errand whose answer a request may share; None if there is none.
 
         Args:
             key: of the answer.
-            from_peer: whether another router asks, as the key's home.
+            from_peer: whether another router sent the request to this one, as the key's home router.
         """
         for errand, newest in self._errands.get(key, {}).items():
-            # routers whose tables differ may each take the other for the home: who is asked as the home asks nobody
+            # routers whose tables differ may each consider the other the home router: a peer's request joins no fetch
             if errand.flight.joinable and errand.born >= newest and not (from_peer and errand.fetched):
                 return errand
         return None
 
     def end(self, errand: Errand) -> float:
-        """Forget an errand that is over.
+        """Remove an errand that has ended.
 
         Returns:
-            When the newest answer that has landed meanwhile was asked for, in seconds since the epoch: an older answer
-            must not take its place.
+            Time at which the newest answer that has arrived meanwhile was requested, in seconds since the epoch: an
+            older answer must not replace it.
         """
         key = errand.wanted.key
         errands = self._errands.get(key, {})
@@ -57,17 +57,17 @@ class UnderWay:
         return newest
 
     def landed(self, key: CacheKey, born: float) -> None:
-        """Note that an answer has landed and is kept.
+        """Record that an answer has arrived and is cached.
 
         Args:
             key: of the answer.
-            born: when it was asked for, in seconds since the epoch.
+            born: when it was requested, in seconds since the epoch.
         """
         errands = self._errands.get(key, {})
         errands.update({errand: max(newest, born) for errand, newest in errands.items()})
 
     def purge(self, purge: Purge) -> None:
-        """Forget errands whose answers must not be joined any more."""
+        """Remove errands whose answers must not be shared any more."""
         for key, errands in list(self._errands.items()):
             route = next(iter(errands)).wanted.route  # a key has one group and one revision
             if purge.covers(key, route.group, route.revision):

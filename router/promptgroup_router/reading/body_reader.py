@@ -1,6 +1,6 @@
-"""Has large bodies read by another process, one after the other.
+"""Delegates the parsing of large bodies to another process, one body after the other.
 
-The process is started for the first large body. One that hangs or ends is replaced for the next one.
+The process is started for the first large body. A process that hangs or ends is replaced for the next body.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ ANSWER_SECONDS = 10.0
 
 
 class BodyReader:
-    """The process that reads bodies, and those who wait for it."""
+    """The process that parses bodies, and the lock for which its callers wait."""
 
     def __init__(self) -> None:
         self._turn = asyncio.Lock()
@@ -43,25 +43,25 @@ class BodyReader:
 
     @property
     def pid(self) -> int | None:
-        """The number of the process; None while there is none."""
+        """The id of the process; None while there is none."""
         return self._process.pid if self._process is not None else None
 
     @contextlib.asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
-        """Wait until the bodies that came before have been read. Within its turn, a caller is never cancelled."""
+        """Wait until earlier bodies have been read. Within its turn, a caller is never cancelled."""
         async with self._turn:
             yield
 
     async def read(
         self, endpoint: Endpoint, body: bytes | bytearray, declared: int, *, asks_by_header: bool = False
     ) -> ParsedRequest:
-        """Return what routing needs of a body; see `digest`.
+        """Return the data that routing needs from a body; see `digest`.
 
         Args:
-            endpoint: the path that it was sent to.
+            endpoint: the path to which it was sent.
             body: the body.
             declared: most messages that any group of the table declares.
-            asks_by_header: whether its client asks, by a header, why its prompt was not found in cache.
+            asks_by_header: whether its client asks, by a header, why its prompt missed the cache.
 
         Raises:
             ApiError: the body is refused, or it cannot be read (503).
@@ -73,13 +73,13 @@ class BodyReader:
     async def decode(
         self, endpoint: Endpoint, coded: tuple[str, bytes | bytearray, int], declared: int, *, asks_by_header: bool
     ) -> tuple[ParsedRequest, int]:
-        """Return what routing needs of a body that came coded, and its bytes decoded.
+        """Return the data that routing needs from a compressed body, and the number of its bytes once decoded.
 
         Args:
-            endpoint: the path that it was sent to.
-            coded: its coding, the body, and the most bytes that it may decode to.
+            endpoint: the path to which it was sent.
+            coded: its coding, the body, and the most bytes to which it may decode.
             declared: most messages that any group of the table declares.
-            asks_by_header: whether its client asks, by a header, why its prompt was not found in cache.
+            asks_by_header: whether its client asks, by a header, why its prompt missed the cache.
 
         Raises:
             ApiError: the body is refused, or it cannot be read (503).
@@ -96,9 +96,9 @@ class BodyReader:
         """Return the body for the engine, of the request that was read last.
 
         Args:
-            rewrite: how it is made.
-            request: the digest of the request.
-            body: the body as received, which is returned where it stays; None for one that came coded.
+            rewrite: the changes to the body.
+            request: the request, made from its digest.
+            body: the body as received, which is returned where it needs no change; None if it was compressed.
 
         Raises:
             ApiError: it cannot be combined with the group's prompt, or not be written (503).
@@ -189,7 +189,7 @@ class _Channel(asyncio.Protocol):
         self._unwritten = _NOTHING
         """The rest of the content of the letter that is being sent."""
         self._full = False
-        """True while the transport wants no more."""
+        """True while the transport accepts no more data."""
         self._deferred = False
 
     async def ask(self, document: dict[str, Any], content: bytes | bytearray) -> Letter:
@@ -212,15 +212,15 @@ class _Channel(asyncio.Protocol):
         self._transport.abort()
 
     def _write_piece(self) -> None:
-        """Write a piece, and the next one after other connections had their turn.
+        """Write a piece, and the next one after other events of the loop have been handled.
 
-        The process reads meanwhile, on another core: what is handed to the kernel at once is copied at once, by a
-        system call that goes on as long as the process makes room.
+        The process reads meanwhile, on another core: data that is handed to the kernel at once is copied at once, by a
+        system call that continues as long as the process frees buffer space.
         """
         if self._full or self._deferred or not self._unwritten or self._lost:
             return
         self._transport.write(self._unwritten[:PIECE_BYTES])
-        self._unwritten = self._unwritten[PIECE_BYTES:] or _NOTHING  # an empty view would keep the body
+        self._unwritten = self._unwritten[PIECE_BYTES:] or _NOTHING  # an empty view would hold a reference to the body
         if self._unwritten:
             self._deferred = True
             asyncio.get_running_loop().call_soon(self._go_on)

@@ -1,7 +1,7 @@
-"""Decodes the content codings of request bodies (RFC 9110 section 8.4.1), with a bound on what comes out.
+"""Decodes the content codings of request bodies (RFC 9110 section 8.4.1), with a limit on the size of the result.
 
-A few bytes may decode to as many as a router has memory, so that nothing is decoded beyond the bound: the work and the
-memory that a body takes are those of one that was sent as it is. Does no I/O.
+A few bytes may decode to more than a router's memory, so that nothing is decoded beyond the limit: a compressed body
+takes no more work and memory than one that was sent uncompressed. Does no I/O.
 """
 
 import sys
@@ -17,17 +17,17 @@ else:
     from backports import zstd
 
 ACCEPTED = b"gzip, deflate, zstd"
-"""The codings, as a header field says them."""
+"""The accepted codings, as the value of a header field."""
 MOST_MEMBERS = 100
 """Most gzip members or zstd frames of a body: each takes time of its own, however little it holds."""
 WINDOW_LOG = 23
-"""Largest window of zstd, 8 MiB: what every decoder takes (RFC 8878 section 3.1.1.1.2)."""
+"""Largest window of zstd, 8 MiB, which every decoder should support (RFC 8878 section 3.1.1.1.2)."""
 
 _HEADER = b"content-encoding"
 _NAMES = {"x-gzip": "gzip", "identity": ""}
 _BY_NAME: dict[str, Callable[[bytes], Any]] = {
     "gzip": lambda _: zlib.decompressobj(wbits=31),
-    # by the standard in zlib's envelope; some clients leave that out
+    # the standard requires zlib's envelope, which some clients omit
     "deflate": lambda data: zlib.decompressobj(wbits=15 if _is_zlib(data) else -15),
     "zstd": lambda _: zstd.ZstdDecompressor(options={zstd.DecompressionParameter.window_log_max: WINDOW_LOG}),
 }
@@ -37,7 +37,7 @@ def coding_of(headers: dict[bytes, bytes]) -> str:
     """Return the coding of a body by the header fields of its request; empty for none.
 
     Raises:
-        ApiError: 415: it is none that can be decoded, or there are several (RFC 9110 section 15.5.16).
+        ApiError: 415: the coding is not supported, or there are several (RFC 9110 section 15.5.16).
     """
     text = headers.get(_HEADER, b"").decode("latin-1")
     name = text.strip().lower()
@@ -54,15 +54,15 @@ def coding_of(headers: dict[bytes, bytes]) -> str:
 
 
 def decoded(coding: str, body: bytes | bytearray, most: int) -> bytes | None:
-    """Return a body decoded; None if that has more than `most` bytes.
+    """Return the decoded body; None if it has more than `most` bytes.
 
     Args:
-        coding: as `coding_of` names it.
+        coding: the coding, as `coding_of` returns it.
         body: the body as received.
         most: most bytes of the result.
 
     Raises:
-        ApiError: 400: it is not what its coding says, or not whole.
+        ApiError: 400: the body does not have this coding, or is incomplete.
     """
     rest, parts, size = bytes(body), [], 0
     try:
@@ -89,7 +89,7 @@ def too_large(most: int) -> ApiError:
 
 
 def _part(decoder: Any, data: bytes, most: int) -> bytes:
-    """Return what a member decodes to, and no more than `most` bytes of it."""
+    """Return the decoded data of a member, at most `most` bytes."""
     decompress = decoder.decompress(data, most)
     while not decoder.eof and len(decompress) < most:
         more = decoder.decompress(getattr(decoder, "unconsumed_tail", b""), most - len(decompress))

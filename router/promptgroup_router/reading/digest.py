@@ -1,9 +1,9 @@
-"""Tells what routing needs of a large request, without the texts that nobody compares with anything.
+"""Extracts the data that routing needs from a large request, without texts that are compared with nothing.
 
 A route is the same from a request and from its digest, with two exceptions. A value that is a large body by itself is
-told by its hash, so that a session's key is another one than the value would have; every turn has the same, since a
-body with such a value is always read by its digest. And of a system text that is longer than any declared one the
-length is not told. Does no I/O and reads no clock.
+replaced by its hash, so that a session key from the hash differs from one of the value; every turn has the same key,
+since a body with such a value is always routed by its digest. And the length of a system text that is longer than any
+declared one is lost. Does no I/O and reads no clock.
 """
 
 from collections.abc import Iterator, Mapping
@@ -34,15 +34,15 @@ from promptgroup_router.routing import prompt_digest
 from promptgroup_router.routing.secret_prompt import repeating_field
 
 MOST_SYSTEM = 1 << 20
-"""Characters of a system text that are told: more than a declared prompt may have."""
+"""Most characters of a system text in the digest: more than a declared prompt may have."""
 END = 2048
-"""Characters of a longer one's end that are told too, since a declared prompt may be found there."""
+"""Characters from the end of a longer system text that are included, too, since a declared prompt may match there."""
 MOST_MESSAGES = 1024
-"""Most messages that are told of. A conversation is known by its first 256 bytes."""
+"""Most messages in the digest. A conversation is identified by its first 256 bytes."""
 MOST_MESSAGE_BYTES = 1 << 20
-"""Most bytes of them together."""
+"""Most bytes of all messages in the digest."""
 MOST_QUESTION = 2048
-"""Most bytes of a question about the cache; a longer one names no answer, and is refused as another value is."""
+"""Most bytes of a question about the cache; a longer one names no answer, and is refused as an invalid value."""
 
 Digest = dict[str, Any]
 
@@ -53,7 +53,7 @@ def digest(request: ParsedRequest, declared: int, *, asks_by_header: bool = Fals
     Args:
         request: the whole request.
         declared: most messages that any group of the table declares.
-        asks_by_header: whether its client asks, by a header, why its prompt was not found in cache.
+        asks_by_header: whether its client asks, by a header, why its prompt missed the cache.
     """
     return {
         "kind": request.kind.value,
@@ -79,7 +79,7 @@ def digest(request: ParsedRequest, declared: int, *, asks_by_header: bool = Fals
 
 
 def from_digest(result: Digest) -> ParsedRequest:
-    """Return the request of a digest. It has no body: nothing but a route can be made from it."""
+    """Return the request of a digest. It has no body, so that it serves only to compute a route."""
     return ParsedRequest(raw=b"", **result | {"kind": ApiKind(result["kind"])})
 
 
@@ -92,12 +92,12 @@ def _hash(words: bytes) -> str:
 
 
 def _short(text: str) -> str:
-    """Return a text, or what stands for a long one: of START_BYTES at least, as the text has."""
+    """Return a text, or the hash of a long one, padded to START_BYTES, since the text has at least as many."""
     return text if len(text) <= LARGE_BYTES else f"\0{_hash(text.encode())}".ljust(START_BYTES, "\0")
 
 
 def _fields(request: ParsedRequest, declared: int) -> dict[str, Any]:
-    """Return the fields of the body that routing looks at."""
+    """Return the fields of the body that routing reads."""
     doc = request.doc
     kept: dict[str, Any] = {}
     for root, *inner in (*NAMING_FIELDS, *MESSAGES_SHARED_FIELDS, ("previous_response_id",)):
@@ -126,7 +126,7 @@ def _fields(request: ParsedRequest, declared: int) -> dict[str, Any]:
 
 
 def _question(doc: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields by which clients ask about the cache, as far as they ask."""
+    """Return the fields by which clients ask about the cache, without their other members."""
     kept: dict[str, Any] = {}
     if ANTHROPIC in doc:
         given = doc[ANTHROPIC]
@@ -140,17 +140,17 @@ def _question(doc: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _item(item: Mapping[str, Any]) -> Mapping[str, Any]:
-    # what is longer than a declared message may be is none, and only its role is looked at
+    # an item that is longer than any declared message matches none, and only its role is read
     return item if len(encoded(item)) <= LARGE_BYTES else {"role": item.get("role")}
 
 
 def _messages(request: ParsedRequest, declared: int) -> list[Mapping[str, Any]]:
-    """Return the messages up to the end of the chat's start, behind as many declared ones as there may be."""
+    """Return the messages up to the end of the chat's start, which follows at most `declared` declared ones."""
     seen = 0
 
     def counted() -> Iterator[Mapping[str, Any]]:
         nonlocal seen
-        for seen, message in enumerate(request.messages, 1):  # noqa: B007 - it is what the caller asks for
+        for seen, message in enumerate(request.messages, 1):  # noqa: B007 - the enclosing function reads it
             yield message
 
     once = copy(request)

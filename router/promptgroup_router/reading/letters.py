@@ -19,7 +19,7 @@ class Letter(NamedTuple):
 
 
 def head(document: dict[str, Any], size: int) -> bytes:
-    """Return all of a letter but its content, which has `size` bytes and is sent behind it, not copied.
+    """Return all of a letter but its content, which has `size` bytes and is sent after it, without a copy.
 
     Raises:
         ApiError: 400: the document holds a part of a body that is nested too deeply.
@@ -50,7 +50,7 @@ class LetterReader:
         missing = value - len(self._said)
         self._said += view[:missing]
         view = view[missing:]
-        # it grows as it comes: to make room for all of it at once takes milliseconds
+        # the buffer grows as data arrives: to allocate all of it at once takes milliseconds
         self._content += view
         if len(self._said) < value or len(self._content) < size:
             return None

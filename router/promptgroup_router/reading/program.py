@@ -1,7 +1,7 @@
 """The program of the process that reads bodies: `python -m promptgroup_router.reading.program DESCRIPTOR`.
 
 It serves one router over a socket, one body after the other, and ends when the router closes the socket. A body is
-parsed as a router would parse it, and its digest told. Then the router may ask for the body as an engine gets it.
+parsed as a router would parse it, and its digest is returned. Then the router may request the body for an engine.
 """
 
 import contextlib
@@ -29,7 +29,7 @@ log = logging.getLogger("promptgroup.router")
 
 READ_BYTES = 262_144
 NICENESS = 10
-"""Where cores are scarce, the event loop goes first."""
+"""Where cores are scarce, the router's event loop has priority."""
 
 
 class BodyProgram:
@@ -44,7 +44,7 @@ class BodyProgram:
             if "path" in letter.document:
                 return head(self._read(letter), 0), b""
             content = self._write(letter.document)
-        except Exception as failure:  # noqa: BLE001 # it must not end the requests that come after
+        except Exception as failure:  # noqa: BLE001 # one failure must not end later requests
             error = failure if isinstance(failure, ApiError) else internal_error()
             if error is not failure:
                 log.error("a large body could not be read", extra=fault(failure))  # noqa: TRY400 # it may repeat a prompt
@@ -89,8 +89,8 @@ class BodyProgram:
 
 
 def main(descriptor: int) -> None:
-    """Serve until the router is gone."""
-    # a terminal's signals are the router's business: it closes the socket when it ends
+    """Serve until the router closes the socket."""
+    # the router handles a terminal's signals, and closes the socket when it ends
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""The response cache: which requests have one answer, where it is kept, and when it is forgotten.
+"""The response cache: which answers are cacheable, where they are cached, and when they expire.
 
-`proxy` asks it and serves what it finds. All modules but `redis_store` do no I/O and read no clock.
+`flights` calls it and serves cached answers. All modules but `redis_store` do no I/O and read no clock.
 """

@@ -1,18 +1,18 @@
-"""A kept answer."""
+"""A cached answer."""
 
 from dataclasses import dataclass
 
 from promptgroup_router.response_cache.canonical import CacheKey
 
 MOST_BYTES = 4 * 2**20
-"""Largest answer that is kept: a thousand pages of text, or 10,000 events."""
+"""Largest answer that is cached: a thousand pages of text, or 10,000 events."""
 MOST_PIECES = 100_000
-"""Most events of an answer that is kept."""
+"""Most events of an answer that is cached."""
 
 _OVERHEAD = 400
-"""Bytes that an answer takes beside its contents, about."""
+"""Approximate bytes that an answer takes beside its contents."""
 _PIECE_OVERHEAD = 48
-"""Bytes that a piece takes beside its contents, about."""
+"""Approximate bytes that a piece takes beside its contents."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,17 +30,17 @@ class KeptAnswer:
     id: bytes
     """The id that the engine gave the answer; empty if it has none."""
     born: float
-    """Time at which it was asked for, in seconds since the epoch."""
+    """Time at which it was requested, in seconds since the epoch."""
     lifetime: float
-    """Seconds for which it is kept."""
+    """Seconds for which it is cached."""
 
     @property
     def size(self) -> int:
-        """Bytes that the answer takes in memory, about."""
+        """Approximate bytes that the answer takes in memory."""
         return _OVERHEAD + sum(map(len, self.pieces)) + _PIECE_OVERHEAD * len(self.pieces)
 
     def age(self, now: float) -> float:
-        """Return the seconds since the answer was asked for; 0 where another machine's clock is ahead.
+        """Return the seconds since the answer was requested; 0 where another machine's clock is ahead.
 
         Args:
             now: seconds since the epoch.

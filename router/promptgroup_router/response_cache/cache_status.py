@@ -1,4 +1,4 @@
-"""Writes what an answer says of the cache: `Cache-Status` (RFC 9211), `Age`, and the key."""
+"""Writes the header fields that report the result of the cache: `Cache-Status` (RFC 9211), `Age`, and the key."""
 
 from promptgroup_contract.names import HEADER_CACHE_KEY
 from promptgroup_router.http11.http1 import Headers
@@ -11,7 +11,7 @@ _KEY = HEADER_CACHE_KEY.encode()
 
 
 def of_hit(kept_answer: KeptAnswer, now: float) -> Headers:
-    """Return the fields of an answer that was kept.
+    """Return the fields of a cached answer.
 
     Args:
         kept_answer: the answer.
@@ -23,7 +23,7 @@ def of_hit(kept_answer: KeptAnswer, now: float) -> Headers:
 
 
 def of_miss(key: CacheKey, *, reload: bool) -> Headers:
-    """Return the fields of an answer that an engine computes; `reload` if the client wanted no kept one."""
+    """Return the fields of an answer that an engine computes; `reload` if the client accepts no cached one."""
     return [(b"cache-status", b"%b; fwd=%b" % (_NAME, b"request" if reload else b"miss")), _key(key)]
 
 
@@ -33,7 +33,7 @@ def of_collapsed(key: CacheKey) -> Headers:
 
 
 def of_bypass(reason: Bypass) -> Headers:
-    """Return the fields of an answer to a request that goes past the cache."""
+    """Return the fields of an answer to a request that bypasses the cache."""
     return [(b"cache-status", b"%b; fwd=bypass; detail=%b" % (_NAME, reason.value.encode()))]
 
 

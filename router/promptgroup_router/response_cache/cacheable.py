@@ -1,7 +1,7 @@
-"""Decides whether a request has one answer that may be kept. Does no I/O and reads no clock.
+"""Decides whether a request always has the same answer, so that it may be cached. Does no I/O and reads no clock.
 
-Numbers count here in JSON's own form alone. In another spelling that engines take, such as `"0"`, a request goes past
-the cache, which is right for any request.
+Only JSON numbers are recognized. A request with another form that engines accept, such as `"0"`, bypasses the cache,
+which is correct for any request.
 """
 
 import enum
@@ -12,26 +12,26 @@ from promptgroup_router.apis.request import ApiKind, ParsedRequest
 
 
 class Bypass(enum.StrEnum):
-    """The reason for which a request goes past the cache; a label of a metric, and a detail of `Cache-Status`."""
+    """The reason for which a request bypasses the cache; a label of a metric, and a detail of `Cache-Status`."""
 
     API = "api"
     """The API is not chat completions, completions or messages."""
     CALLER = "caller"
-    """Each caller has its own answers, and this one cannot be told from others."""
+    """Each caller has its own answers, and this one cannot be distinguished from others."""
     CHOICES = "choices"
     """The request asks for several answers."""
     ENGINE = "engine"
     """The engine settings are unknown, or differ between the replicas."""
     MEDIA = "media"
-    """The prompt has parts other than text, which may change behind their address."""
+    """The prompt has parts other than text, whose content may change at the same address."""
     LARGE = "large"
-    """The body is so large that another process reads it."""
+    """The body is so large that another process parses it."""
     QUESTION = "diagnostics"
-    """The client asks why its prompt was not found in the engine's cache, which an engine's answer alone tells."""
+    """The client asks why its prompt missed the engine's cache, which only an engine's answer shows."""
     SAMPLING = "sampling"
     """The request samples: its temperature is not 0, and no trusted seed is given."""
     SESSION = "session"
-    """The engine keeps the conversation: the answer follows from what it was asked before, and it must hear of this."""
+    """The engine stores the conversation: the answer depends on earlier requests, and the engine must get this one."""
     REQUEST = "no-store"
     """The request forbids it."""
 
@@ -42,13 +42,13 @@ _KINDS = (ApiKind.CHAT, ApiKind.TEXT, ApiKind.MESSAGES)
 def bypass(
     request: ParsedRequest, caching: ResponseCaching, settings: str, allowed: frozenset[EngineField]
 ) -> Bypass | None:
-    """Return the reason for which a request goes past the cache; None if its answer may be kept.
+    """Return the reason for which a request bypasses the cache; None if its answer may be cached.
 
     Args:
         request: the request.
-        caching: what the group keeps.
+        caching: the group's rules.
         settings: digest of the engine settings; empty while it is unknown.
-        allowed: the fields of the engine's operator that are not taken out of the body.
+        allowed: the fields of the engine's operator that are not removed from the body.
     """
     doc = request.doc
     if request.kind not in _KINDS:

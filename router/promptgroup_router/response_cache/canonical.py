@@ -1,9 +1,9 @@
-"""Names the answer of a request: two requests with one key would get one answer. Does no I/O and reads no clock.
+"""Computes cache keys: two requests with the same key would get the same answer. Does no I/O and reads no clock.
 
-A key covers all that an engine's answer follows from: the path, the group's revision, the engine settings, the model,
-the body, and what the router makes of it. Of the body, only what is known not to change an answer is left out; a field
-that nobody knows is part of the key. The order of members counts below the first levels, since engines render tools and
-schemas in their order.
+A key covers everything on which an engine's answer depends: the path, the group's revision, the engine settings, the
+model, the body, and the router's changes to the body. Only those fields of the body are left out that do not change an
+answer; an unknown field is part of the key. Below the first levels, the order of members is significant, since engines
+render tools and schemas in their order.
 """
 
 import re
@@ -15,18 +15,18 @@ from promptgroup_contract.caller_rules import EngineField
 from promptgroup_router.apis.request import ApiKind, ParsedRequest, Preamble, encoded
 
 CacheKey = NewType("CacheKey", bytes)
-"""Names an answer (32 bytes): long enough that nobody can make two requests with one key."""
+"""Identifies an answer (32 bytes): long enough that two requests with one key cannot be constructed."""
 
 KEY_BYTES = 32
 _VERSION = 2
-"""Raised when keys of this version must not meet those of an earlier one in a shared store."""
+"""Increased when keys of this version must not match those of an earlier one in a shared store."""
 
 NOT_COVERED = frozenset(
     (
-        "model",  # `model` of the key names what the engine is asked for
+        "model",  # `model` of the key is the model that the engine gets
         "tools",  # as below
         "cache",
-        # who asks, and for what purpose
+        # the sender of the request, and its purpose
         "user",
         "metadata",
         "safety_identifier",
@@ -36,7 +36,7 @@ NOT_COVERED = frozenset(
         "session_id",
         "session_params",  # where engines get it, the request has no key
         "prompt_cache_key",
-        # what happens beside the answer
+        # effects other than the answer
         "prompt_cache_retention",
         "store",
         "service_tier",
@@ -56,7 +56,7 @@ _NUMBERS = frozenset(
         "length_penalty",
     )
 )
-"""Fields for which 1 and 1.0 are one number, as the APIs define them."""
+"""Fields for which 1 and 1.0 are the same number, as the APIs define them."""
 
 _DEFAULTS: dict[str, tuple[object, ...]] = {
     "n": (1, None),
@@ -80,7 +80,7 @@ _DEFAULTS: dict[str, tuple[object, ...]] = {
     "top_logprobs": (None,),
     "suffix": (None,),
 }
-"""Values that say the same as a missing field, whatever the engine's own defaults are."""
+"""Values that are equivalent to a missing field, whatever the engine's own defaults are."""
 
 _BEYOND = re.compile(rb"e\+(?:1[89]|[2-9][0-9]|[0-9]{3})")
 """The form of numbers beyond 64 bits once they are written as doubles."""
@@ -103,17 +103,17 @@ def cache_key(
     """Return the key of a request's answer.
 
     Args:
-        request: the request as the client sent it. What the router adds follows from the other arguments.
+        request: the request as the client sent it. The router's changes follow from the other arguments.
         path: of the request.
-        query: what engines get of that behind the question mark.
-        revision: `namespace/group/fingerprint`, whose prompt the answer follows from.
+        query: the part of the query string that engines get.
+        revision: `namespace/group/fingerprint`, on whose prompt the answer depends.
         settings: digest of the engine settings.
-        model: the model that engines are asked for; an adapter is a model.
-        preamble: the prompt of the revision, where the router puts it in front; None where the request brings it.
-        allowed: the fields of the engine's operator that are not taken out of the body.
-        sharers: those who may share the answer; empty for all.
-        space: the namespace that the client chose for its answers, as LiteLLM has it.
-        headers: lines of the header fields that engines get because the group names them.
+        model: the model that is requested from engines; an adapter is a model.
+        preamble: the prompt of the revision, where the router inserts it; None where the request contains it.
+        allowed: the fields of the engine's operator that are not removed from the body.
+        sharers: identifier of the callers that share the answer; empty for all.
+        space: the namespace that the client chose for its answers, as in LiteLLM.
+        headers: lines of the header fields that engines get because the group lists them.
 
     Raises:
         ApiError: 400: the body is nested too deeply for a key.
@@ -121,9 +121,9 @@ def cache_key(
     tools: object = request.doc.get("tools") or None
     if tools is not None and request.kind is ApiKind.CHAT:
         tools = request.tools  # engines get them in this form
-    # the revision says which prompt engines get, and not that it comes in front of what the body has, nor how
+    # the revision determines the prompt that engines get, but not whether, nor how, the router inserts it
     front = None if preamble is None else preamble.appends
-    # one value of a field has two answers: that of before its group allowed the field, and that of after
+    # the same value of a field has different answers before and after its group allows the field
     passed = sorted(field.value for field in allowed if field in request.doc and field not in NOT_COVERED)
     parts = [
         _VERSION, path.decode("latin-1"), query.decode("latin-1"), revision, settings, model, front, passed,
@@ -132,13 +132,13 @@ def cache_key(
     ]  # fmt: skip
     spelled = encoded(parts)
     if b"e+" in spelled and _BEYOND.search(spelled):
-        # two whole numbers may have become one double here, and stay two for an engine that gets the body as it is
+        # two integers may have become the same double here, and stay distinct for an engine that gets the body as it is
         spelled += request.raw
     return CacheKey(blake2b(spelled, digest_size=KEY_BYTES).digest())
 
 
 def _canonical(doc: dict[str, Any]) -> list[tuple[str, Any]]:
-    """Return the members of a body that an answer follows from, in one form and one order."""
+    """Return the members of a body on which an answer depends, in canonical form and order."""
     result = []
     for name in sorted(doc.keys() - NOT_COVERED):
         value = doc[name]
@@ -160,7 +160,7 @@ def _is_one_of(value: object, defaults: tuple[object, ...]) -> bool:
 
 
 def _message(message: object) -> object:
-    """Return a message with its members, and those of its parts, in one order: templates ask for them by name."""
+    """Return a message with its members, and those of its parts, sorted: templates access them by name."""
     if not isinstance(message, dict):
         return message
     content = message.get("content")

@@ -1,4 +1,4 @@
-"""Reads what a client says of caching: `Cache-Control` (RFC 9111), and LiteLLM's body field `cache`."""
+"""Parses the caching directives of a client: `Cache-Control` (RFC 9111), and LiteLLM's body field `cache`."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -14,34 +14,34 @@ MAX_SECONDS = 2**31
 
 
 class Directives(NamedTuple):
-    """The wishes of a client."""
+    """The caching directives of a client."""
 
     no_cache: bool = False
-    """No kept answer may be given."""
+    """No cached answer may be served."""
     no_store: bool = False
-    """The answer must not be kept, and no kept one is given."""
+    """The answer must not be cached, and no cached one is served."""
     only_if_cached: bool = False
-    """An engine must not be asked."""
+    """The request must not be sent to an engine."""
     max_age: int | None = None
-    """Oldest answer that may be given, in seconds."""
+    """Greatest age of an answer that may be served, in seconds."""
     ttl: int | None = None
-    """Longest time for which the answer may be kept, in seconds."""
+    """Longest time for which the answer may be cached, in seconds."""
     namespace: str = ""
-    """Answers of other namespaces are not given."""
+    """Answers of other namespaces are not served."""
 
 
 NO_DIRECTIVES = Directives()
 
 
 def read_directives(headers: Iterable[tuple[bytes, bytes]], field: object) -> Directives:
-    """Return what a client allows.
+    """Return the directives of a client.
 
     Args:
         headers: fields of the request, names in lower case.
         field: the value of the body's `cache`; None without one.
 
     Raises:
-        ApiError: 400: a member of `cache` has a value that cannot be meant.
+        ApiError: 400: a member of `cache` has an invalid value.
     """
     given: dict[str, str] = {}
     for name, value in headers:
@@ -61,7 +61,7 @@ def read_directives(headers: Iterable[tuple[bytes, bytes]], field: object) -> Di
 
 
 def _age(text: str) -> int:
-    # RFC 9111 section 4.2.1: what cannot be read counts as stale
+    # RFC 9111 section 4.2.1: an answer with invalid freshness information counts as stale
     return min(int(text), MAX_SECONDS) if text.isascii() and text.isdecimal() and len(text) <= 20 else 0
 
 

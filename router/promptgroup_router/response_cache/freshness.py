@@ -1,4 +1,4 @@
-"""Decides how long an answer is kept, and whether a kept one may be given."""
+"""Decides how long an answer is cached, and whether a cached one may be served."""
 
 from dataclasses import replace
 
@@ -7,43 +7,44 @@ from promptgroup_router.response_cache.canonical import CacheKey
 from promptgroup_router.response_cache.directives import Directives
 
 JITTER = 0.1
-"""Largest share by which a lifetime is shortened. Answers that were made in one moment, as by a batch, would otherwise
-expire in one moment, and be computed again in one."""
+"""Largest share by which a lifetime is shortened. Answers that were computed at the same time, for example for a batch,
+would otherwise expire, and be recomputed, at the same time."""
 
 
 def lifetime(ttl: int, desired: int | None, key: CacheKey) -> float:
-    """Return the seconds for which an answer is kept.
+    """Return the seconds for which an answer is cached.
 
     Args:
-        ttl: the longest, by the group.
-        desired: the longest, by the client; None for the group's.
-        key: of the answer. It decides the jitter, so that all routers forget an answer at one time.
+        ttl: longest lifetime by the group's rules, in seconds.
+        desired: longest lifetime that the client allows, in seconds; None for the group's.
+        key: of the answer. It decides the jitter, so that an answer expires in all routers at the same time.
     """
     longest = ttl if desired is None else min(ttl, desired)
     return longest * (1 - JITTER * int.from_bytes(key[:4], "big") / 2**32)
 
 
 def held_to(kept_answer: KeptAnswer, ttl: int) -> KeptAnswer:
-    """Return a kept answer with the lifetime that it has under its group's present rules, which may have changed since.
+    """Return a cached answer with its lifetime under the group's current rules, which may have changed since.
 
     Args:
-        kept_answer: the answer, as it was kept.
-        ttl: longest lifetime by the group, in seconds. A longer one than before makes no answer live longer, since its
-            own client may have asked for less.
+        kept_answer: the answer, as it was cached.
+        ttl: longest lifetime by the group's rules, in seconds. A longer one than before does not extend a lifetime,
+            since the answer's own client may have requested a shorter one.
     """
     longest = lifetime(ttl, None, kept_answer.key)
     return kept_answer if kept_answer.lifetime <= longest else replace(kept_answer, lifetime=longest)
 
 
 def may_be_given_stale(kept_answer: KeptAnswer, directives: Directives, now: float, *, ttl: int, stale: int) -> bool:
-    """Return True if a client may be given a kept answer that is too old, while another is computed (RFC 5861).
+    """Return True if a client may be served a stale answer while a new one is computed (RFC 5861).
 
     Args:
-        kept_answer: the answer, held to the group's rules.
-        directives: what the client allows.
+        kept_answer: the answer, with its lifetime under the group's current rules.
+        directives: the client's directives.
         now: seconds since the epoch.
-        ttl: longest lifetime, by the group. An answer that its own client wanted to be kept for less is not given.
-        stale: seconds beyond its lifetime, by the group.
+        ttl: longest lifetime by the group's rules, in seconds. An answer whose own client requested a shorter one is
+            not served stale.
+        stale: seconds beyond its lifetime for which the group allows a stale answer.
     """
     if (
         not stale
@@ -57,11 +58,11 @@ def may_be_given_stale(kept_answer: KeptAnswer, directives: Directives, now: flo
 
 
 def may_be_given(kept_answer: KeptAnswer, directives: Directives, now: float) -> bool:
-    """Return True if a client may be given a kept answer.
+    """Return True if a client may be served a cached answer.
 
     Args:
-        kept_answer: the answer, held to the group's rules.
-        directives: what the client allows.
+        kept_answer: the answer, with its lifetime under the group's current rules.
+        directives: the client's directives.
         now: seconds since the epoch.
     """
     age = kept_answer.age(now)

@@ -1,7 +1,7 @@
-"""Chooses the router that answers for a key, so that equal requests to several routers meet in one.
+"""Chooses the home router of a key, so that equal requests to several routers are answered by one of them.
 
-Each router ranks all routers for a key (rendezvous hashing, Thaler and Ravishankar 1996) and needs no agreement: while
-two of them know different routers, both may compute an answer, and that is all.
+Each router ranks all routers for a key (rendezvous hashing, Thaler and Ravishankar 1996) without coordination: while
+two routers have different lists of peers, the only effect is that both may compute an answer.
 """
 
 from collections.abc import Iterable
@@ -15,12 +15,12 @@ _A = TypeVar("_A")
 
 
 def home_of(key: CacheKey, own: int, others: Iterable[tuple[int, _A]]) -> _A | None:
-    """Return the address of the router that answers for a key; None if it is this one.
+    """Return the address of a key's home router; None if it is this one.
 
     Args:
         key: of the answer.
         own: this router's number among its peers (64 bits).
-        others: number and address of each of the others.
+        others: numbers and addresses of the other routers.
     """
     best, home = _rank(key, own), None
     for number, address in others:

@@ -1,7 +1,7 @@
-"""Keeps answers in memory, up to so many bytes of each group and of all. Does no I/O and reads no clock.
+"""Caches answers in memory, within limits in bytes per group and in total. Does no I/O and reads no clock.
 
-What goes is chosen by S3-FIFO (Yang et al., SOSP 2023): most answers are asked for once, and these leave by a small
-queue before they have displaced one that is asked for again.
+Answers are evicted by S3-FIFO (Yang et al., SOSP 2023): most answers are requested once, and these are evicted from a
+small queue before they displace one that is requested again.
 """
 
 from collections import OrderedDict
@@ -13,9 +13,9 @@ from promptgroup_router.response_cache.canonical import CacheKey
 SMALL_SHARE = 10
 """The small queue has a tenth of the bytes."""
 MOST_USES = 3
-"""Uses beyond these do not keep an answer for longer."""
+"""Most uses that are counted; further ones do not delay the eviction of an answer."""
 GHOSTS = 4096
-"""Most keys that are remembered of answers that left by the small queue."""
+"""Most keys that are recorded of answers that were evicted from the small queue."""
 
 
 class GroupAnswers:
@@ -33,14 +33,14 @@ class GroupAnswers:
         return len(self._uses)
 
     def get(self, key: CacheKey) -> KeptAnswer | None:
-        """Return an answer."""
+        """Return an answer; None if there is none."""
         kept_answer = self._small.get(key) or self._main.get(key)
         if kept_answer is not None:
             self._uses[key] = min(MOST_USES, self._uses[key] + 1)
         return kept_answer
 
     def put(self, answer: KeptAnswer) -> None:
-        """Keep an answer in place of an older one."""
+        """Cache an answer, in place of an older one with its key."""
         key = answer.key
         self.remove(key)
         self._uses[key] = 0
@@ -66,12 +66,12 @@ class GroupAnswers:
         return True
 
     def remove_if(self, desired: Callable[[KeptAnswer], bool]) -> int:
-        """Remove some answers. Return their number."""
+        """Remove the desired answers. Return their number."""
         gone = [answer.key for answers in (self._small, self._main) for answer in answers.values() if desired(answer)]
         return sum(self.remove(key) for key in gone)
 
     def shrink(self, limit: int) -> int:
-        """Remove answers until they fit. Return their number."""
+        """Evict answers until the others fit. Return the number of evicted answers."""
         removed = 0
         while self.bytes > limit:
             if self._small and (self._small_bytes > limit // SMALL_SHARE or not self._main):
@@ -113,7 +113,7 @@ class Memory:
         """Most bytes of all groups together."""
         self.groups: dict[str, GroupAnswers] = {}
         self.evictions = 0
-        """Answers that made room for others."""
+        """Number of answers that were evicted."""
 
     @property
     def bytes(self) -> int:
@@ -121,14 +121,14 @@ class Memory:
         return sum(group.bytes for group in self.groups.values())
 
     def get(self, group: str, key: CacheKey) -> KeptAnswer | None:
-        """Return an answer of a group."""
+        """Return an answer of a group; None if there is none."""
         answers = self.groups.get(group)
         return answers.get(key) if answers is not None else None
 
     def put(self, answer: KeptAnswer, limit: int) -> None:
-        """Keep an answer; others go if they have more bytes than `limit` in its group, or than the limit in all.
+        """Cache an answer; evict others beyond `limit` bytes in its group, and beyond the total limit.
 
-        One that would take more than half of the room is not kept.
+        An answer that would take more than half of either limit is not cached.
         """
         if 2 * answer.size > min(limit, self.limit):
             return
@@ -145,11 +145,11 @@ class Memory:
             answers.remove(key)
 
     def remove_if(self, desired: Callable[[KeptAnswer], bool]) -> int:
-        """Remove some answers. Return their number."""
+        """Remove the desired answers. Return their number."""
         return sum(answers.remove_if(desired) for answers in self.groups.values())
 
     def keep(self, limits: dict[str, int]) -> None:
-        """Forget the groups that are not listed, and bring the others within their limits (in bytes)."""
+        """Remove the groups that are not listed, and shrink the others to their limits (in bytes)."""
         for group in self.groups.keys() - limits.keys():
             del self.groups[group]
         for group, answers in self.groups.items():

@@ -1,4 +1,4 @@
-"""Says which answers a purge is about, and keeps purged ones from coming back."""
+"""Defines which answers a purge covers, and prevents purged answers from being cached again."""
 
 import re
 from dataclasses import dataclass, field
@@ -12,9 +12,9 @@ from promptgroup_router.response_cache.answer import KeptAnswer
 from promptgroup_router.response_cache.canonical import KEY_BYTES, CacheKey
 
 MOST_PURGES = 1000
-"""Most purges that are remembered one by one; of more the oldest count for all answers."""
+"""Most purges that are recorded individually; the oldest ones beyond these are merged into a purge of all answers."""
 REMEMBERED_SECONDS = 7 * 24 * 3600.0
-"""Time for which a purge is remembered: the longest that an answer is kept."""
+"""Time for which a purge is recorded: the longest lifetime of an answer."""
 
 _GROUP = re.compile(r"[a-z0-9.-]{1,253}/[a-z0-9.-]{1,253}", re.ASCII)
 _REVISION = re.compile(r"[0-9a-f]{8}", re.ASCII)
@@ -26,7 +26,7 @@ _WAYS = (
 
 @dataclass(frozen=True, slots=True)
 class Purge:
-    """The answers that a purge is about: those that have all that is given."""
+    """The selection of answers that a purge removes: those that match all given fields."""
 
     key: CacheKey | None = None
     group: str = ""
@@ -35,15 +35,15 @@ class Purge:
     """Short fingerprint; empty for all."""
 
     def covers(self, key: CacheKey, group: str, revision: str) -> bool:
-        """Return True if it is about this answer."""
+        """Return True if it selects this answer."""
         return (self.key is None or self.key == key) and self.group in ("", group) and self.revision in ("", revision)
 
 
 def parse_purge(body: bytes) -> Purge:
-    """Read a request for a purge.
+    """Parse a request for a purge.
 
     Raises:
-        ApiError: 400: it does not say what to purge.
+        ApiError: 400: the request does not say which answers to purge.
     """
     try:
         doc = orjson.loads(body)
@@ -86,17 +86,17 @@ def _unclear() -> ApiError:
 
 @dataclass(slots=True)
 class Purges:
-    """The purges that were made: an answer that began before one that covers it is neither kept nor given."""
+    """The recorded purges: an answer that was requested before a purge that covers it is neither cached nor served."""
 
     _made: dict[Purge, float] = field(default_factory=dict)
     """Purge → when it was made, in seconds since the epoch; the oldest first."""
 
     def add(self, purge: Purge, now: float) -> None:
-        """Remember a purge."""
+        """Record a purge."""
         self._made = {item: at for item, at in self._made.items() if now - at < REMEMBERED_SECONDS and item != purge}
         self._made[purge] = now
         while len(self._made) > MOST_PURGES:
-            # too much is purged rather than too little
+            # a merged purge covers too much rather than too little
             everything = self._made.pop(Purge(), 0.0)
             at = self._made.pop(next(iter(self._made)))
             self._made = {Purge(): max(at, everything), **self._made}
@@ -120,10 +120,10 @@ class Purges:
 
         Args:
             data: what `encode` returned.
-            now: seconds since the epoch; no purge is taken to be later.
+            now: seconds since the epoch; a later time of a purge counts as this one.
 
         Raises:
-            ValueError: it is no list of purges; none is added.
+            ValueError: the data is no list of purges; none is added.
         """
         try:
             restoreds = [_restored(load) for load in orjson.loads(data)[:MOST_PURGES]]
@@ -137,7 +137,7 @@ class Purges:
         return any(at >= began and purge.covers(key, group, revision) for purge, at in self._made.items())
 
     def forbid_kept(self, kept_answer: KeptAnswer) -> bool:
-        """Return True if a purge covers a kept answer."""
+        """Return True if a purge covers a cached answer."""
         return bool(self._made) and self.forbid(
             kept_answer.key, kept_answer.group, kept_answer.revision, kept_answer.born
         )

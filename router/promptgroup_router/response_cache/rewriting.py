@@ -1,4 +1,4 @@
-"""Splits an answer into events, marks tokens that nobody computed, and gives an answer a new id.
+"""Splits an answer into events, marks tokens that no engine computed, and gives an answer a new id.
 
 Does no I/O and reads no clock. All other bytes of an answer stay as the engine sent them.
 """
@@ -13,11 +13,11 @@ from promptgroup_router.apis.request import ApiKind
 _END = re.compile(rb"\n\r?\n")
 """The end of an event: an empty line."""
 _PLAIN_ID = re.compile(rb"([A-Za-z]{1,32}[-_])?[A-Za-z0-9_.:-]{1,200}")
-"""An id that stands in JSON as it is."""
+"""An id that needs no escapes in JSON."""
 
 
 class EventSplitter:
-    """Splits a stream into events, whatever the parts in which it comes."""
+    """Splits a stream into events, independent of the parts in which it arrives."""
 
     __slots__ = ("_data", "_seen")
 
@@ -26,7 +26,7 @@ class EventSplitter:
         self._seen = 0
 
     def take(self, data: bytes) -> list[bytes]:
-        """Add bytes. Return the events that are whole, with the empty lines that end them."""
+        """Add bytes. Return the complete events, with the empty lines that end them."""
         self._data += data
         result, start = [], 0
         while (end := _END.search(self._data, max(start, self._seen - 2))) is not None:
@@ -38,13 +38,13 @@ class EventSplitter:
         return result
 
     def flush(self) -> bytes:
-        """Return what follows the last whole event, and forget it."""
+        """Return and discard the bytes after the last complete event."""
         rest, self._data, self._seen = bytes(self._data), bytearray(), 0
         return rest
 
 
 def id_of(piece: bytes) -> bytes:
-    """Return the id that an answer has by its body or by an event; empty if there is none."""
+    """Return the id of an answer from its body or from an event; empty if there is none."""
     if b'"id"' not in piece:
         return b""
     doc = document(piece)
@@ -74,7 +74,7 @@ def with_id(piece: bytes, old: bytes, new: bytes) -> bytes:
 
 
 def marked(kind: ApiKind, piece: bytes) -> bytes:
-    """Return a piece with its prompt tokens marked as cached; the piece itself if it counts none."""
+    """Return a piece with its prompt tokens marked as cached; the piece itself if it reports none."""
     if b'"usage"' not in piece:
         return piece
     doc = document(piece)
@@ -93,7 +93,7 @@ def marked(kind: ApiKind, piece: bytes) -> bytes:
 
 
 def _mark(kind: ApiKind, usage: dict[str, Any]) -> bool:
-    """Mark the tokens of a usage. Return True if it counts any."""
+    """Mark the prompt tokens of a usage as cached. Return True if it reports any."""
     if kind is ApiKind.MESSAGES:
         parts = [usage.get(name) for name in ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")]
         if not isinstance(parts[0], int):

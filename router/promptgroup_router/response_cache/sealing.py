@@ -1,11 +1,11 @@
-"""Seals answers for a store that others may read and write. Does no I/O and reads no clock.
+"""Seals answers, by encryption, for a store that others may read and write. Does no I/O and reads no clock.
 
     version 1 | salt 32 | AES-256-GCM of: JSON of the head | line feed | the pieces, one behind the other
 
 Each answer has a key of its own, from the secret that routers share and the salt, so that a nonce is never used twice
-(NIST SP 800-38D, section 8). The version and the answer's key are authenticated with it. Whoever has the store but not
-the secret can neither read answers nor make one that a router would give; names are hashes with a key, so that a
-guessed prompt cannot be looked up either.
+(NIST SP 800-38D, section 8). The version and the answer's key are authenticated with it. A party with access to the
+store, but without the secret, can neither read answers nor forge one that a router would serve. Names are keyed hashes,
+so that a guessed prompt cannot be looked up either.
 """
 
 from collections.abc import Callable
@@ -28,7 +28,7 @@ _VERSION = b"\x01"
 _SALT_BYTES = 32
 _BEGIN = len(_VERSION) + _SALT_BYTES
 _NONCE = bytes(12)
-"""Always the same, since no key is used twice."""
+"""A constant nonce, since no key is used twice."""
 _NAMES, _SEALS, _INSTALLATIONS = b"pg-answer-names", b"pg-answer-seals", b"pg-answer-owner"
 
 
@@ -39,17 +39,18 @@ class Seal:
         """Derive keys.
 
         Args:
-            secret: what routers share, of any length.
-            salt: returns so many random bytes.
+            secret: the secret that routers share, of any length.
+            salt: returns the given number of random bytes.
         """
         self._names = blake2b(secret, digest_size=32, person=_NAMES).digest()
         self._seals = blake2b(secret, digest_size=32, person=_SEALS).digest()
         self._salt = salt
         self.installation = blake2b(secret, digest_size=8, person=_INSTALLATIONS).hexdigest()
-        """Names those who share the secret: routers of one namespace in one cluster. It does not tell the secret."""
+        """Identifies the routers that share the secret, which are those of one namespace in one cluster, without
+        revealing it."""
 
     def hidden(self, key: CacheKey) -> str:
-        """Return a name for a key from which nobody learns the key."""
+        """Return a name for a key that does not reveal the key."""
         return blake2b(key, key=self._names, digest_size=32).hexdigest()
 
     def close(self, answer: KeptAnswer) -> bytes:
@@ -69,14 +70,14 @@ class Seal:
         return b"".join((_VERSION, salt, sealed))
 
     def open(self, data: bytes, key: CacheKey) -> KeptAnswer | None:
-        """Return the answer in the bytes of a store; None if no router with this secret made them for this key."""
+        """Return the answer in bytes from a store; None if no router with this secret wrote them for this key."""
         if not _BEGIN < len(data) <= MOST_SEALED or data[:1] != _VERSION:
             return None
         try:
             contents = self._cipher(data[1:_BEGIN]).decrypt(_NONCE, data[_BEGIN:], _VERSION + key)
         except InvalidTag:
             return None
-        # from here on the bytes are what a router has written, of another version perhaps
+        # from here on the bytes were written by a router, perhaps one of another version
         line, _, content = contents.partition(b"\n")
         try:
             return _answer(orjson.loads(line), content, key)

@@ -1,4 +1,4 @@
-"""Decides whether an engine said all that it had to say: some fail within an answer whose status is 200 already."""
+"""Decides whether an engine's answer is complete: some engines fail after they have sent the status 200."""
 
 import re
 from collections.abc import Sequence
@@ -9,11 +9,11 @@ from promptgroup_router.response_cache.rewriting import document
 
 _DONE = re.compile(rb"data:[ ]?\[DONE\][ \r\n]*")
 _FAILED = ("abort", "aborted", "error")
-"""Values of `finish_reason` of an answer that ended before its time."""
+"""Values of `finish_reason` of an answer that ended prematurely."""
 
 
 def is_whole(kind: ApiKind, pieces: Sequence[bytes], *, streamed: bool) -> bool:
-    """Return True if an answer with status 200 may be kept.
+    """Return True if an answer with status 200 is complete, so that it may be cached.
 
     Args:
         kind: the API.
@@ -30,7 +30,7 @@ def is_whole(kind: ApiKind, pieces: Sequence[bytes], *, streamed: bool) -> bool:
 
 
 def _ends(kind: ApiKind, body: dict[str, Any]) -> bool:
-    """Return True if the body says why the text ended."""
+    """Return True if the body has the reason why the text ended."""
     if kind is ApiKind.MESSAGES:
         return isinstance(body.get("stop_reason"), str)
     choices = body.get("choices")

@@ -1,4 +1,4 @@
-"""Counts the questions that a semantic cache would answer, and answers none: which earlier question is similar.
+"""Counts the questions that a semantic cache would answer, without answering them: it searches for similar questions.
 
-`flights` asks it. All modules but `embedder` and `similar_answers` do no I/O and read no clock.
+`flights` calls it. All modules but `embedder` and `similar_answers` do no I/O and read no clock.
 """

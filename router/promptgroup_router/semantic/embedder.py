@@ -1,4 +1,4 @@
-"""Asks endpoints for embeddings: each question has a deadline, and its answer a limit in bytes."""
+"""Requests embeddings from endpoints: each request has a deadline, and its answer a limit in bytes."""
 
 import asyncio
 import contextlib
@@ -17,16 +17,16 @@ from promptgroup_router.http11.whole_answer import AnswerError, NothingSentError
 from promptgroup_router.semantic.embedding import MOST_ANSWER_BYTES, EmbeddingError, read_embedding, request_body
 
 EMBEDDING_SECONDS = 5.0
-"""Time limit for an embedding, look-up and connection included. A request waits for less, by its group's budget; what
-comes later is still good to remember its question by."""
+"""Time limit for an embedding, DNS lookup and connection included. A client's request waits for less, by its group's
+budget; an embedding that arrives later still serves to index the question."""
 AT_ONCE = 32
-"""Most questions that an endpoint is asked at the same time; for others there is no embedding."""
+"""Most concurrent requests to an endpoint; further questions get no embedding."""
 FAILURES = 5
-"""Questions that fail one behind the other before an endpoint is left alone."""
+"""Consecutive failed requests after which an endpoint is not used for a while."""
 REST_SECONDS = 5.0
-"""Time for which it is left alone."""
+"""Time for which it is not used."""
 FORGET_SECONDS = 60.0
-"""Time after the last question for which a server is remembered: tables may name ever new ones."""
+"""Time after the last request after which a server's state is dropped: tables may name ever new servers."""
 IDLE_SECONDS = 4.0
 """Time limit for a pooled connection, below the keep-alive of 5 s that many servers have."""
 
@@ -37,9 +37,9 @@ class NoEmbedding(enum.StrEnum):
     """The reason for which there is no embedding."""
 
     FAILED = "failed"
-    """The endpoint cannot be reached, answered with an error, or with something else."""
+    """The endpoint cannot be reached, or answered with an error, or without a valid embedding."""
     BUSY = "busy"
-    """Too many questions wait for the endpoint, or it has failed and is left alone."""
+    """Too many requests wait for the endpoint, or it has failed and is not used for a while."""
 
 
 class EmbeddingSource(NamedTuple):
@@ -65,7 +65,7 @@ class _Connection(NamedTuple):
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
     since: float
-    """Monotonic seconds since which it is idle."""
+    """Time since which it is idle, in monotonic seconds."""
 
 
 class _Server:
@@ -74,12 +74,12 @@ class _Server:
     def __init__(self) -> None:
         self.idle: list[_Connection] = []
         self.asked = 0
-        """Questions that it has not answered."""
+        """Requests that it has not answered."""
         self.failures = 0
-        """Questions that failed, since one did not."""
+        """Consecutive failed requests."""
         self.rests_until = 0.0
         self.asked_at = 0.0
-        """Time at which it was asked last."""
+        """Time of the last request, in monotonic seconds."""
 
 
 class Embedder:
@@ -92,9 +92,9 @@ class Embedder:
 
         Args:
             clock: monotonic seconds.
-            context: returns how servers are verified.
-            networks: networks whose addresses are taken although no server of a cluster or of others has them; None
-                where whoever wrote the table may name any address.
+            context: returns the TLS context by which servers are verified.
+            networks: networks whose addresses are accepted even if they are loopback, link-local or refused otherwise;
+                None where the author of the table may name any address.
         """
         self._clock = clock
         self._make_context = context
@@ -104,15 +104,15 @@ class Embedder:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def ask(self, endpoint: EmbeddingSource, text: str, result: Found) -> Callable[[], None]:
-        """Ask for the embedding of a text.
+        """Request the embedding of a text.
 
         Args:
-            endpoint: where.
+            endpoint: the endpoint.
             text: the text.
-            result: called once, unless what is returned is called before.
+            result: called once, unless the request is cancelled before.
 
         Returns:
-            What calls it off.
+            A function that cancels the request.
         """
         task = asyncio.get_running_loop().create_task(self._ask(endpoint, text, result))
         self._tasks.add(task)
@@ -120,7 +120,7 @@ class Embedder:
         return lambda: None if task.done() else _cancel(task)
 
     async def stop(self) -> None:
-        """End everything at once."""
+        """Cancel all requests, and close all connections."""
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
@@ -131,7 +131,7 @@ class Embedder:
         self._servers.clear()
 
     def tick(self, now: float) -> None:
-        """Close connections that were idle for long."""
+        """Close connections that have been idle for too long."""
         for server in self._servers.values():
             for connection in [item for item in server.idle if now - item.since >= IDLE_SECONDS]:
                 server.idle.remove(connection)
@@ -207,10 +207,10 @@ def _cancel(task: "asyncio.Task[None]") -> None:
 
 
 def _request(endpoint: EmbeddingSource, text: str) -> tuple[_Origin, bytes]:
-    """Return where a question goes, and its bytes.
+    """Return the server of a request for an embedding, and the bytes of the request.
 
     Raises:
-        ValueError: the endpoint's URL is none.
+        ValueError: the endpoint's URL is invalid.
     """
     parts = urlsplit(endpoint.url)
     port = parts.port or (443 if parts.scheme == "https" else 80)

@@ -1,6 +1,6 @@
-"""Writes what an endpoint for embeddings is asked, and reads what it answers. Does no I/O and reads no clock.
+"""Writes requests to an endpoint for embeddings, and parses its answers. Does no I/O and reads no clock.
 
-The endpoint is the user's own, and may be wrong: whatever it sends is a vector of finite numbers, or none.
+The endpoint is the user's own, and may be wrong: an answer is accepted only if it is a vector of finite numbers.
 """
 
 from array import array
@@ -16,11 +16,11 @@ MOST_ANSWER_BYTES = 1 << 20
 
 
 class EmbeddingError(Exception):
-    """An answer has no embedding. The message never has what was sent."""
+    """An answer has no embedding. The message never repeats the data that was sent."""
 
 
 def request_body(text: str, model: str) -> bytes:
-    """Return the body that asks for the embedding of a text."""
+    """Return the body of a request for the embedding of a text."""
     return orjson.dumps({"model": model, "input": text, "encoding_format": "float"})
 
 
@@ -44,7 +44,7 @@ def unit(values: object) -> "array[float]":
     """Return a vector of length 1 in the direction of these numbers.
 
     Raises:
-        EmbeddingError: they are no finite numbers, too many, or all zero.
+        EmbeddingError: the values are no finite numbers, too many, or all zero.
     """
     if not isinstance(values, list) or not 1 <= len(values) <= MOST_DIMENSIONS:
         raise EmbeddingError(f"the embedding is no list of 1 to {MOST_DIMENSIONS} numbers")

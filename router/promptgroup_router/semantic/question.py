@@ -1,19 +1,19 @@
-"""Reads the question of a request, and names all else that its answer follows from."""
+"""Extracts the question of a request, and identifies everything else on which its answer depends."""
 
 from typing import Any, NamedTuple, NewType
 
 from promptgroup_router.apis.request import ApiKind, ParsedRequest
 
 MOST_CHARACTERS = 2000
-"""Longest question. What is longer brings its own facts, such as a document, and is no question that comes again."""
+"""Longest question. A longer text contains facts of its own, such as a document, and is unlikely to be repeated."""
 
 Circumstances = NewType("Circumstances", bytes)
-"""Names all that an answer follows from beside the question (32 bytes). Only questions with equal circumstances are
-compared."""
+"""Identifies everything on which an answer depends beside the question (32 bytes). Only questions with equal
+circumstances are compared."""
 
 
 class Question(NamedTuple):
-    """The last message of a user, and what it was asked in."""
+    """The last message of a user, and its circumstances."""
 
     text: str
     circumstances: Circumstances
@@ -22,8 +22,8 @@ class Question(NamedTuple):
 def read_question(request: ParsedRequest) -> tuple[str, ParsedRequest] | None:
     """Return the question of a request, and the request without it.
 
-    The exact key of the latter names the question's circumstances: all that parts two requests in the exact cache parts
-    their questions, too.
+    The cache key of the latter identifies the question's circumstances: everything that separates two requests in the
+    response cache separates their questions, too.
 
     Returns:
         None for a request with tools, or whose last message is no short text of a user.

@@ -1,4 +1,4 @@
-"""Counts the questions that are similar to an earlier one, beside the requests that bring them."""
+"""Counts the questions that are similar to an earlier one, without delaying the requests that contain them."""
 
 from array import array
 from collections import deque
@@ -16,17 +16,17 @@ from promptgroup_router.semantic.neighbours import QuestionIndex
 from promptgroup_router.semantic.question import Question
 
 WOULD_HIT, MISS = "would_hit", "miss"
-"""Results of a search, for metrics; beside them the reasons of `NoEmbedding`."""
+"""Results of a search, for metrics; further ones are the reasons of `NoEmbedding`."""
 NO_QUESTION = "no_question"
 
 SAMPLES = 500
-"""Pairs of questions that are kept for people to judge: the last ones."""
+"""Most pairs of questions that are stored for review by people; older pairs are dropped."""
 
 Lookup = Callable[[CacheKey], KeptAnswer | None]
 
 
 class SimilarAnswers:
-    """The questions that a router process remembers, by group."""
+    """The questions that a router process has indexed, by group."""
 
     def __init__(
         self,
@@ -40,11 +40,11 @@ class SimilarAnswers:
         """Begin with no question.
 
         Args:
-            embedder: asks endpoints.
+            embedder: requests embeddings from endpoints.
             metrics: of the router.
-            credential: namespace and `name/key` → the credential that is there; empty while it is not known.
+            credential: namespace and `name/key` → the credential; empty while it has not been read.
             clock: monotonic seconds.
-            sample_bytes: most bytes of a question that is kept for people to judge; 0 to keep none.
+            sample_bytes: most bytes of a question that is stored for review by people; 0 to store none.
         """
         self._sample_bytes = sample_bytes
         self._samples: deque[tuple[str, str, str, float]] = deque(maxlen=SAMPLES)
@@ -56,13 +56,13 @@ class SimilarAnswers:
         self._groups: dict[str, QuestionIndex] = {}
 
     def search(self, group: str, question: Question, rules: SemanticCaching, lookup: Lookup) -> "Search":
-        """Begin to look for a similar question.
+        """Begin the search for a similar question.
 
         Args:
             group: `namespace/group`.
             question: the question.
             rules: of the group.
-            lookup: the key of an answer → the answer, if it may be given.
+            lookup: key of an answer → the answer, if it may be served.
         """
         credential = self._credential(group.partition("/")[0], rules.credential) if rules.credential else b""
         source, index = (rules.url, rules.model), self._groups.get(group)
@@ -73,7 +73,7 @@ class SimilarAnswers:
         return search
 
     def keep_groups(self, limits: Mapping[str, int]) -> None:
-        """Forget the questions of groups that are not listed, and the oldest of the others beyond their limits."""
+        """Remove the questions of groups that are not listed, and the oldest of the others beyond their limits."""
         for group in self._groups.keys() - limits.keys():
             del self._groups[group]
         self._drop_samples(limits.keys().__contains__)
@@ -81,7 +81,7 @@ class SimilarAnswers:
             index.shrink(limits[group])
 
     def purge(self, purge: Purge) -> None:
-        """Forget the questions whose answers are purged, and with those of a revision all of its group."""
+        """Remove the questions whose answers are purged; a purge of a revision removes all questions of its group."""
         if purge.key is not None:
             for index in self._groups.values():
                 index.remove(purge.key)
@@ -96,12 +96,12 @@ class SimilarAnswers:
         self._samples.extend(samples)
 
     def keep_sample(self, group: str, question: str, other: str, similarity: float) -> None:
-        """Keep a pair of questions that are similar, where samples are allowed."""
+        """Store a pair of similar questions, where samples are allowed."""
         if max(len(question.encode()), len(other.encode())) <= self._sample_bytes:
             self._samples.append((group, question, other, similarity))
 
     def samples(self) -> bytes:
-        """Return the pairs as JSON Lines, in which somebody fills in `same` for `promptgroup responses calibrate`."""
+        """Return the pairs as JSON Lines; people fill in `same` for `promptgroup responses calibrate`."""
         return b"".join(
             orjson.dumps({"a": question, "b": other, "same": None, "similarity": round(similarity, 4), "group": group})
             + b"\n"
@@ -109,12 +109,12 @@ class SimilarAnswers:
         )
 
     def tell(self) -> None:
-        """Write the gauge."""
+        """Update the gauge."""
         self.metrics.semantic_questions.replace({(group,): len(index) for group, index in self._groups.items()})
 
 
 class Search:
-    """The search for a similar question; the question is remembered once its own answer is kept."""
+    """The search for a similar question; the question is indexed once its own answer is cached."""
 
     def __init__(
         self,
@@ -135,15 +135,15 @@ class Search:
         self._began = similar.clock()
         self._vector: array[float] | None = None
         self._answer: CacheKey | None = None
-        """Key of the answer to the question itself, once it is kept."""
+        """Key of the answer to the question itself, once it is cached."""
         self._drop: Callable[[], None] | None = None
 
     def begin(self, endpoint: EmbeddingSource) -> None:
-        """Ask for the embedding."""
+        """Request the embedding."""
         self._drop = self._similar.embedder.ask(endpoint, self._question.text, self._embedded)
 
     def landed(self, key: CacheKey | None) -> None:
-        """Take the key of the question's own answer, which is kept now; None if it is not."""
+        """Store the key of the question's own answer, which is cached now; None if it is not cached."""
         if key is None:
             if self._drop is not None:
                 self._drop()

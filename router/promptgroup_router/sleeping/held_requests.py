@@ -1,6 +1,6 @@
-"""Keeps the requests that wait for a group to have a replica, in the order in which they came.
+"""Holds the requests that wait for a group to have a replica, in order of arrival.
 
-They are not in the admission queue: that one is looked through whenever a request ends, and these wait for minutes.
+They are not in the admission queue: it is scanned whenever a request ends, and these requests wait for minutes.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -9,15 +9,15 @@ from typing import Any, Generic, NamedTuple, TypeVar
 MOST_HELD = 2048
 """Most requests that are held for one group."""
 MOST_BYTES = 64 << 20
-"""Most bytes of their bodies."""
+"""Most bytes of the bodies of the requests that are held for one group."""
 CALLER_SHARE = 2
-"""A caller who is told apart from others has at most the half of both."""
+"""An identified caller may use at most one half of both limits."""
 
 _T = TypeVar("_T")
 
 
 class FullError(Exception):
-    """A group has as many requests that wait for it as it may."""
+    """No further request may wait for the group, by its limits or by those of the caller."""
 
 
 class _Held(NamedTuple):
@@ -36,12 +36,12 @@ class _Room:
         self.entries: dict[int, _Held] = {}
         """Ticket → request, the oldest first."""
         self.size = 0
-        """Bytes of all of them."""
+        """Bytes of the bodies of all requests."""
         self.by_caller: dict[str, tuple[int, int]] = {}
-        """Caller → its requests, and their bytes; callers who are not told apart are not in it."""
+        """Caller → number of its requests, and their bytes; without callers that are not identified."""
 
     def fits(self, caller: str, size: int) -> bool:
-        """Return True if there is room for a request more."""
+        """Return True if one more request is within the limits."""
         count, taken = self.by_caller.get(caller, (0, 0))
         if caller and (count >= MOST_HELD // CALLER_SHARE or taken + size > MOST_BYTES // CALLER_SHARE):
             return False
@@ -56,7 +56,7 @@ class _Room:
             self.by_caller[held.caller] = count + 1, taken + held.size
 
     def remove(self, ticket: int) -> None:
-        """Remove a request that may be gone already."""
+        """Remove a request, if it is still held."""
         held = self.entries.pop(ticket, None)
         if held is None:
             return
@@ -74,7 +74,7 @@ class HeldRequests(Generic[_T]):
 
     def __init__(self) -> None:
         self._rooms: dict[str, _Room] = {}
-        """Group → its requests, for groups that any wait for."""
+        """Group → the requests that wait for it; without groups for which none wait."""
         self._groups: dict[int, str] = {}
         """Ticket → group."""
         self._count = 0
@@ -84,7 +84,7 @@ class HeldRequests(Generic[_T]):
 
     @property
     def by_group(self) -> Mapping[str, int]:
-        """Group → the requests that wait for it."""
+        """Group → number of requests that wait for it."""
         return {group: len(room.entries) for group, room in self._rooms.items()}
 
     def __iter__(self) -> Iterator[_T]:
@@ -96,15 +96,15 @@ class HeldRequests(Generic[_T]):
         Args:
             item: the request.
             group: label of the group that it waits for.
-            caller: who sends it; empty where callers are not told apart.
+            caller: the caller that sends it; empty where callers are not identified.
             size: bytes of its body.
-            until: when it has waited for too long, in monotonic seconds.
+            until: end of the longest time that it may wait, in monotonic seconds.
 
         Returns:
             Its ticket, for `withdraw`.
 
         Raises:
-            FullError: too many wait for the group already.
+            FullError: a limit of the group or of the caller is reached.
         """
         room = self._rooms.get(group) or _Room()
         if not room.fits(caller, size):
@@ -116,7 +116,7 @@ class HeldRequests(Generic[_T]):
         return self._count
 
     def withdraw(self, ticket: int) -> None:
-        """Remove a request whose client has left, or that goes on."""
+        """Remove a request whose client has left, or that is routed now."""
         group = self._groups.pop(ticket, None)
         if group is None:
             return
@@ -139,10 +139,10 @@ class HeldRequests(Generic[_T]):
                 yield item
 
     def release(self, goes: Callable[[_T], bool]) -> None:
-        """Offer every request to go on, those of a group in the order in which they came.
+        """Try to route every request, those of a group in order of arrival.
 
         Args:
-            goes: returns True for a request that does not wait here any longer.
+            goes: returns True for a request that does not have to wait any longer.
         """
         for ticket, item in [
             (ticket, held.item) for room in self._rooms.values() for ticket, held in room.entries.items()

@@ -1,19 +1,19 @@
-"""Decides what a request is told that finds its group without any replica on purpose."""
+"""Decides the error for a request whose group is scaled to zero."""
 
 from promptgroup_contract.table import Sleep
 from promptgroup_router.base.errors import NO_REPLICA_SECONDS, ApiError
 
 STARTING = "starting"
-"""Code of the errors of a group that wakes: a client that comes back later finds a replica."""
+"""Code of the errors of a group that is starting a replica: a client that retries later can be served."""
 ASLEEP = "no_replica"
-"""Code of the errors of a group that nobody wakes by a request."""
+"""Code of the errors of a group that requests do not wake."""
 
 
 def refusal(sleep: Sleep, group: str) -> ApiError | None:
     """Return the error for a request that would wait in vain; None for one that is held.
 
     Args:
-        sleep: what the table says of the group.
+        sleep: the state of the group in the table.
         group: its label, for the message.
     """
     if sleep.problem:
@@ -24,7 +24,7 @@ def refusal(sleep: Sleep, group: str) -> ApiError | None:
 
 
 def full(sleep: Sleep, group: str) -> ApiError:
-    """Return the error for a request that finds too many others waiting for the same group."""
+    """Return the error for a request while too many others wait for the same group."""
     return _error(sleep, f"group {group!r} is starting, and too many requests wait for it already", STARTING)
 
 
@@ -37,7 +37,7 @@ def too_late(sleep: Sleep, group: str, waited: float) -> ApiError:
     """Return the error for a request that was held for as long as its group allows.
 
     Args:
-        sleep: what the table says of the group now.
+        sleep: the current state of the group in the table.
         group: its label, for the message.
         waited: seconds for which it was held.
     """
@@ -49,7 +49,7 @@ def too_late(sleep: Sleep, group: str, waited: float) -> ApiError:
 
 
 def in_words(sleep: Sleep) -> str:
-    """Return what becomes of a request that is held."""
+    """Return a description of how a request is held."""
     waits = f"it is held for {sleep.wake_timeout} s at most, until a replica is warm"
     usual = f"; the latest start took {sleep.start} s" if sleep.start else ""
     if sleep.since:

@@ -1,1 +1,1 @@
-"""Streams that go on on another replica when their own is lost, or must leave, by the ids of their tokens."""
+"""Streams that another replica continues, by the ids of their tokens, when their own is lost or must be removed."""

@@ -1,11 +1,11 @@
-"""A stream that may go on on another replica: asks engines for the ids of tokens, and for the rest of an answer.
+"""A stream that another replica may continue: requests the ids of tokens, and the rest of an answer, from engines.
 
 | point       | what it does                                                                          |
 |-------------|---------------------------------------------------------------------------------------|
-| engine_body | asks for the ids of tokens                                                            |
-| answering   | keeps them, and takes them out of what the client gets                                |
-| tail        | tells the usage of the client's own prompt and of all tokens                          |
-| rest        | asks another replica for the rest, behind the tokens of which the client has the text |
+| engine_body | requests the ids of tokens                                                            |
+| answering   | stores the ids, and removes them from the client's answer                             |
+| tail        | reports the usage of the client's own prompt and of all tokens                        |
+| rest        | requests the rest, after the tokens whose text the client has, from another replica   |
 """
 
 from typing import Any
@@ -26,16 +26,16 @@ from promptgroup_router.routing.state import RouterState
 OK = 200
 PATH = b"/v1/completions"
 MOST_BYTES = 64 << 20
-"""Most bytes of tokens that one process keeps of all answers; further ones cannot go on."""
+"""Most bytes of token ids that one process stores for all answers; further answers cannot be continued."""
 RESUMED = b": the answer goes on on another replica\n\n"
-"""The comment that tells a client so."""
+"""The comment in the stream that informs the client."""
 _LOSSES = (Failure.RESET, Failure.ABORTED, Failure.STALLED, Failure.MALFORMED)
 _TEXT_TOKENS = 16
-"""Tokens of a text completion that names no limit."""
+"""Most tokens of a text completion whose request has no limit."""
 
 
 class ResumedStream(RequestFeature):
-    """One stream, and what is kept to go on with it."""
+    """One stream, and the data that is stored to continue it."""
 
     __slots__ = (
         "_body",
@@ -53,34 +53,34 @@ class ResumedStream(RequestFeature):
     )
 
     def __init__(self, state: RouterState, route: Route, ask: ParsedRequest) -> None:
-        """Begin with nothing.
+        """Begin without tokens.
 
         Args:
             state: of the router.
-            route: where the request goes.
+            route: its route.
             ask: the request.
         """
         self._state = state
         self._group = route.group
         self._kind = ask.kind
         self._shows_ids = SHOWS_IDS in ask.doc
-        """True if the client asks for the ids of tokens itself."""
+        """True if the client itself requests the ids of tokens."""
         self._limit = _limit(ask.doc, ask.kind)
-        """Most tokens that the client wants of the answer; 0 if it names no limit."""
+        """Most tokens that the client allows for the answer; 0 if it sets no limit."""
         self._left = route.candidates.max_resumes
-        """Times that the answer may still go on."""
+        """Number of times that the answer may still be continued."""
         self._body: bytes | bytearray = b""
         """The body of the first request."""
         self._text: StreamText | None = None
         self._tail: WholeUsage | None = None
         self._counted = 0
-        """Bytes that are counted of the tokens that are kept."""
+        """Bytes of the stored tokens that the process's total includes."""
         self._failure = Failure.RESET
         self._context = 0
-        """Most tokens that the model takes of prompt and answer together; 0 while it is not known."""
+        """Context length of the model: most tokens of prompt and answer together; 0 until it has been read."""
 
     def engine_body(self, body: bytes | bytearray, member: Member, random: RandomBytes) -> bytes | bytearray:
-        """Return the body with the question for the ids of tokens."""
+        """Return the body with the field that requests the ids of tokens."""
         self._body = body
         if self._shows_ids:
             return body
@@ -96,12 +96,12 @@ class ResumedStream(RequestFeature):
         return self._tail
 
     def answering(self, answer: Answering) -> None:
-        """Keep the tokens of a stream that can be read, and take their ids out of any other answer."""
+        """Rewrite a stream that can be parsed, to store its tokens and to remove their ids."""
         if self._text is not None and answer.streamed and answer.status == OK and not answer.compressed:
             answer.rewrite(self)
 
     def feed(self, content: bytes) -> bytes:
-        """Return whole events of the stream as the client gets them."""
+        """Return complete events of the stream as the client gets them."""
         text = self._text
         if text is None:
             return content
@@ -119,7 +119,7 @@ class ResumedStream(RequestFeature):
         return b""
 
     def rest(self, failure: Failure) -> "ResumedStream | None":
-        """Return what asks for the rest; None if no other replica can give it."""
+        """Return the feature, which requests the rest; None if no other replica can continue the answer."""
         text = self._text
         if failure not in _LOSSES and failure is not Failure.LEAVING:
             return None
@@ -132,14 +132,14 @@ class ResumedStream(RequestFeature):
 
     @property
     def asks(self) -> bool:
-        """True if the client names no limit, and nobody knows how long a text the model takes.
+        """True if the client sets no limit, and the model's context length has not been read.
 
-        A text completion needs a limit, and engines refuse one that is more than fits.
+        A text completion needs a limit, and engines refuse one that exceeds the context length.
         """
         return not self._limit and not self._context
 
     def learn(self, body: bytes) -> bool:
-        """Take the list of the engine's models. Return False if it does not tell how long a text they take."""
+        """Read the context length from the engine's list of models. Return False if the list does not contain it."""
         try:
             models = orjson.loads(body)["data"]
             self._context = max(count(model.get("max_model_len")) or 0 for model in models)
@@ -148,7 +148,7 @@ class ResumedStream(RequestFeature):
         return self._context > 0
 
     def request(self) -> tuple[bytes, bytes]:
-        """Return the path and the body of the request for the rest, or of the question for the models."""
+        """Return the path and the body of the request for the rest, or of the request for the list of models."""
         text = self._text
         if text is None:
             raise RuntimeError("nothing was answered yet")
@@ -164,7 +164,7 @@ class ResumedStream(RequestFeature):
         return PATH, b'{"prompt":[' + kept.ids() + b"]," + orjson.dumps(fields)[1:]
 
     def begins(self) -> bytes:
-        """Take note that the rest begins; return the comment that tells the client so."""
+        """Record that the rest begins; return the comment that informs the client."""
         self._left -= 1
         if self._text is not None:
             self._text.go_on()
@@ -175,14 +175,14 @@ class ResumedStream(RequestFeature):
         return RESUMED
 
     def ended(self, end: RequestEnd) -> None:
-        """Keep no tokens any longer."""
+        """Release the stored tokens."""
         self._state.token_bytes -= self._counted
         self._counted = 0
         self._text = self._tail = None
 
 
 def _limit(doc: dict[str, Any], kind: ApiKind) -> int:
-    """Return the most tokens that the client wants of the answer; 0 if it names no limit."""
+    """Return the most tokens that the client allows for the answer; 0 if it sets no limit."""
     if kind is ApiKind.TEXT:
         value = doc.get("max_tokens", _TEXT_TOKENS)
     else:
@@ -192,11 +192,11 @@ def _limit(doc: dict[str, Any], kind: ApiKind) -> int:
 
 
 def resumable(state: RouterState, route: Route, request: ParsedRequest) -> ResumedStream | None:
-    """Return the feature for a stream that may go on on another replica; None for any other request.
+    """Return the feature for a stream that another replica may continue; None for any other request.
 
     Args:
         state: of the router.
-        route: where the request goes.
+        route: its route.
         request: the request.
     """
     if (

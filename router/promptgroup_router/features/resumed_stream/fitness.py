@@ -1,9 +1,9 @@
-"""Decides which requests have an answer that another engine can go on with, by the ids of its tokens.
+"""Decides which requests have an answer that another engine can continue, by the ids of its tokens.
 
-The rest of an answer is asked for as a text completion, whose prompt is the tokens so far. It has no state but them.
-So what an engine keeps beside them excludes a request: tools and formats (a grammar would begin anew), stop strings
-(one may lie across the cut), penalties for what was said, a seed of random draws, several choices. A field that is not
-known here excludes it too.
+The rest of an answer is requested as a text completion, whose prompt is the tokens so far. It has no other state. So a
+request is excluded if its engine needs further state: tools and formats (a grammar would begin anew), stop strings (one
+may span the cut), penalties for earlier tokens, a seed of random draws, several choices. A field that is not listed
+here excludes it, too.
 """
 
 from collections.abc import Mapping
@@ -29,11 +29,11 @@ CARRIED = (
     "priority",
     "user",
 )
-"""Fields that the request for the rest has as the first one had them."""
+"""Fields that the request for the rest copies from the first request."""
 LIMITS = ("max_tokens", "max_completion_tokens", "min_tokens")
-"""Fields that count tokens of the answer; the rest gets what is left of them."""
+"""Fields that limit the tokens of the answer; the request for the rest gets the remaining numbers."""
 SHOWS_IDS = "return_token_ids"
-"""The field by which engines tell the ids of tokens."""
+"""The field by which a request asks engines for the ids of tokens."""
 _SPENT = frozenset(
     (
         "messages", "prompt", "stream", "add_generation_prompt", "add_special_tokens", "continue_final_message",
@@ -41,7 +41,7 @@ _SPENT = frozenset(
         "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key", SHOWS_IDS,
     )
 )  # fmt: skip
-"""Fields that have done their work once the prompt has become tokens, or that engines do nothing by."""
+"""Fields that have no effect once the prompt is tokenized, or none in engines at all."""
 _CHOICES = (None, "none", "auto")
 _NO_EFFECT: Mapping[str, tuple[Any, ...]] = {
     "n": (None, 1),
@@ -60,12 +60,12 @@ _NO_EFFECT: Mapping[str, tuple[Any, ...]] = {
     "function_call": _CHOICES,
     "response_format": (None, {"type": "text"}),
 }
-"""Fields that exclude a request unless they have one of these values, which say as much as no field."""
+"""Fields that exclude a request unless they have one of these values, which are equivalent to a missing field."""
 _KNOWN = frozenset((*CARRIED, *LIMITS, *_SPENT, *_NO_EFFECT))
 
 
 def can_go_on(kind: ApiKind, doc: Mapping[str, Any]) -> bool:
-    """Return True if another engine can go on with the answer to a request of this API, by the ids of its tokens."""
+    """Return True if another engine can continue the answer to a request of this API, by the ids of its tokens."""
     if kind not in (ApiKind.CHAT, ApiKind.TEXT) or not _KNOWN.issuperset(doc):
         return False
     if any(name in doc and not _says_nothing(doc[name], values) for name, values in _NO_EFFECT.items()):
@@ -77,7 +77,7 @@ def can_go_on(kind: ApiKind, doc: Mapping[str, Any]) -> bool:
 
 
 def _says_nothing(value: Any, values: tuple[Any, ...]) -> bool:
-    # True, False, 1 and 0 are equal in pairs, but engines take logprobs=0 for a wish
+    # True and 1, and False and 0, are equal, but logprobs=0 requests log probabilities from engines
     return any(value == harmless and isinstance(value, bool) is isinstance(harmless, bool) for harmless in values)
 
 

@@ -1,24 +1,24 @@
-"""Keeps the tokens of one streamed answer, up to the last of which the client has the whole text.
+"""Stores the tokens of one streamed answer, up to the last one whose whole text the client has.
 
-An engine tells the ids of the prompt in the first event, and those of the answer's tokens in the event that has their
-text. A token that ends within a character has no text yet: it comes with the token that ends the character. To go on
-behind such a token is not possible: vLLM then takes the text of the whole prompt for new. So tokens without a text wait
-here for the next that has one, and are not gone on behind.
+An engine reports the ids of the prompt in the first event, and those of the answer's tokens in the event with their
+text. A token that ends within a character has no text yet: the text arrives with the token that ends the character. An
+answer cannot be continued after such a token, since vLLM would then treat the text of the whole prompt as new. So
+tokens without a text are pending until the next one with a text, and an answer is not continued after them.
 
-Of several tokens in one event nobody knows whether the last one's text is in it, unless that token was seen alone with
-a text before: then it ends with a whole character wherever it stands.
+If an event has several tokens, it is uncertain whether the last one's text is in it, unless that token was the only one
+of an event with a text before: then it ends with a whole character wherever it occurs.
 """
 
 from typing import Any
 
 MOST_BYTES = 2 << 20
-"""Most bytes of ids that are kept of one answer: 300,000 tokens."""
+"""Most bytes of ids that are stored for one answer: 300,000 tokens."""
 MOST_WHOLE = 1024
-"""Most tokens of one answer that are remembered as ending with a whole character."""
+"""Most tokens of one answer that are recorded as ending with a whole character."""
 
 
 class KeptTokens:
-    """The ids of a prompt and of its answer so far, as they stand in JSON: 6 bytes for a token."""
+    """The ids of a prompt and of its answer so far, in JSON: 6 bytes for a token."""
 
     __slots__ = ("_answer", "_lost", "_prompt", "_waiting", "_waits", "_whole", "certain", "finished", "prompt", "told")
 
@@ -26,30 +26,30 @@ class KeptTokens:
         self._prompt = b""
         self._answer = bytearray()
         self._waiting = bytearray()
-        """Those without a text, behind the last that has one."""
+        """The ids of the pending tokens: those without a text, after the last one with a text."""
         self._waits = 0
-        """Number of them."""
+        """Number of pending tokens."""
         self._whole: set[int] = set()
         """Tokens that end with a whole character."""
         self._lost = False
-        """True once the ids are not known, or something else than plain text was answered."""
+        """True once ids are missing, or the answer has content other than plain text."""
         self.prompt = 0
-        """Number of tokens of the prompt; 0 while it is not known."""
+        """Number of tokens of the prompt; 0 until the engine has reported them."""
         self.told = 0
-        """Number of tokens of the answer of which the client has the text."""
+        """Number of tokens of the answer whose text the client has."""
         self.certain = True
-        """True if it has the whole text of all of them, and no more."""
+        """True if the client has exactly the text of these tokens."""
         self.finished = False
-        """True once the answer has told why it ends."""
+        """True once the answer has a finish reason."""
 
     @property
     def size(self) -> int:
-        """Bytes that are kept."""
+        """Bytes of all stored ids."""
         return len(self._prompt) + len(self._answer) + len(self._waiting)
 
     @property
     def complete(self) -> bool:
-        """True if an engine can go on behind these tokens."""
+        """True if an engine can continue after these tokens."""
         return self.prompt > 0 and self.certain and not self._lost and not self.finished
 
     def ids(self) -> bytes:
@@ -57,7 +57,7 @@ class KeptTokens:
         return self._prompt + b"," + bytes(self._answer) if self._answer else self._prompt
 
     def give_up(self) -> None:
-        """Keep no tokens: nobody can go on with this answer."""
+        """Drop all tokens: no engine can continue this answer."""
         self._lost = True
         self._prompt = b""
         self._answer.clear()
@@ -65,7 +65,7 @@ class KeptTokens:
         self._whole.clear()
 
     def begin(self, ids: Any) -> None:
-        """Keep the ids of the prompt, a list in JSON."""
+        """Store the ids of the prompt, a list in JSON."""
         if self.prompt or self._lost:
             return
         if (text := _in_json(ids)) is None or not text:
@@ -74,7 +74,7 @@ class KeptTokens:
         self._prompt, self.prompt = text, len(ids)
 
     def add(self, ids: Any, text: Any) -> None:
-        """Keep the ids of tokens of the answer, a list in JSON, with the text that came with them."""
+        """Store the ids of tokens of the answer, a list in JSON, given the text of the same event."""
         if self._lost or (not ids and not text):
             return
         in_json = _in_json(ids) if self.prompt else None
@@ -101,13 +101,13 @@ class KeptTokens:
         self._waits = 0
 
     def go_on(self) -> None:
-        """Forget the tokens without a text: the next engine draws them anew."""
+        """Drop the pending tokens, which have no text: the next engine generates them anew."""
         self._waiting.clear()
         self._waits = 0
 
 
 def _in_json(ids: Any) -> bytes | None:
-    """Return ids as the members of a list in JSON; None for what are no ids."""
+    """Return ids as the members of a list in JSON; None for values that are no ids."""
     if not isinstance(ids, list) or not all(type(token) is int and token >= 0 for token in ids):
         return None
     return b",".join([b"%d" % token for token in ids])

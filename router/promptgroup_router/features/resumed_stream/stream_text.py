@@ -1,8 +1,8 @@
-"""The events of one stream on their way: tokens are kept of them, and the rest is told as if the first had gone on.
+"""The events of one stream in transit: their tokens are stored, and the rest is sent as if the first engine continued.
 
-Only whole events come here. What the client did not ask for is not told: the ids of tokens are null, as they are for
-those who do not ask. Events of the rest come from a text completion. They get the id, the time and the model of the
-first ones, the form of the client's API, and a usage that counts the client's own prompt and all tokens.
+Only complete events arrive here. Data that the client did not request is removed: the ids of tokens are null, as they
+are for clients that do not request them. Events of the rest come from a text completion. They get the id, the time and
+the model of the first ones, the form of the client's API, and a usage of the client's own prompt and all tokens.
 """
 
 import re
@@ -18,10 +18,10 @@ _IDS = re.compile(rb'"((?:prompt_)?token_ids)": ?\[[0-9, ]*\]')
 _NAME = b"token_ids"
 _DATA, _DONE = b"data:", b"[DONE]"
 _SHARED = ("id", "created", "model", "system_fingerprint")
-"""Members that all events of one stream have alike."""
+"""Members that are equal in all events of one stream."""
 _EVENT = re.compile(rb".*?\n\r?\n\r?", re.DOTALL)
 _PLAIN = ("role", "content")
-"""Members of a message's part that say nothing beside text."""
+"""Members of a message's delta that contain nothing but text."""
 
 
 class StreamText:
@@ -34,17 +34,17 @@ class StreamText:
 
         Args:
             kind: the API: a chat or a text completion.
-            shows_ids: whether the client asked for the ids of tokens.
+            shows_ids: whether the client requested the ids of tokens.
         """
         self.kept = KeptTokens()
         self.whole = True
-        """True if all that came is whole events."""
+        """True if the data so far ends with a complete event."""
         self._chat = kind is ApiKind.CHAT
         self._shows_ids = shows_ids
         self._first: dict[str, Any] = {}
-        """The members that all events have alike."""
+        """The members that are equal in all events."""
         self._others = -1
-        """Number of tokens that earlier engines answered; -1 while the first one answers."""
+        """Number of tokens that earlier engines generated; -1 while the first one answers."""
 
     @property
     def goes_on(self) -> bool:
@@ -57,11 +57,11 @@ class StreamText:
         self._others = self.kept.told
 
     def feed(self, content: bytes) -> bytes:
-        """Return whole events as the client gets them."""
+        """Return complete events as the client gets them."""
         if not content:
             return content
         self.whole = content.endswith((b"\n\n", b"\n\r\n"))
-        if not self.whole:  # an event that is longer than is held
+        if not self.whole:  # an event that exceeds the buffer
             self.kept.give_up()
         if self.goes_on:
             return b"".join([self._rest(event) for event in _events(content)])
@@ -74,7 +74,7 @@ class StreamText:
         return b""
 
     def usage(self, result: Usage | None) -> Usage | None:
-        """Return the usage of the whole answer, by what the engine tells that answered last."""
+        """Return the usage of the whole answer, given the usage that the last engine reports."""
         if result is None or not self.goes_on:
             return result
         prompt = self.kept.prompt
@@ -99,7 +99,7 @@ class StreamText:
             kept.finished = True
 
     def _text(self, choice: dict[str, Any]) -> Any:
-        """Return the text of a choice; None if it has something else, too."""
+        """Return the text of a choice; None if it has other content, too."""
         delta = choice.get("delta")
         if not isinstance(delta, dict):
             return choice.get("text") or ""
@@ -140,7 +140,7 @@ class StreamText:
 
 
 class WholeUsage(Tail):
-    """The token counts of an answer that may go on on another engine."""
+    """The token counts of an answer that another engine may continue."""
 
     __slots__ = ("_tail", "_text")
 
@@ -173,7 +173,7 @@ class WholeUsage(Tail):
 
 
 def _events(content: bytes) -> list[bytes]:
-    """Return events with their ends, and what follows the last."""
+    """Return events with the blank lines that end them, and the bytes after the last one."""
     if content.count(b"\n\n") == 1 and content.endswith(b"\n\n"):
         return [content]
     events = _EVENT.findall(content)
