@@ -1,4 +1,4 @@
 """The response cache: which answers are cacheable, where they are cached, and when they expire.
 
-`flights` calls it and serves cached answers. All modules but `redis_store` do no I/O and read no clock.
+`flights` calls it and serves cached answers. Does no I/O and reads no clock.
 """
