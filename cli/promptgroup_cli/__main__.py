@@ -17,8 +17,8 @@ PLUGIN = "kubectl-promptgroup"
 """Name of the file that kubectl runs for `kubectl promptgroup`."""
 
 UNWRITABLE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF})
-"""Errors of a standard output that takes nothing: a full disk, a quota, a limit of file size, a broken device, and one
-that is closed (`>&-`) or open for reading only."""
+"""Errors of a standard output that cannot be written: a full disk, a quota, a limit of file size, a broken device, and
+one that is closed (`>&-`) or open for reading only."""
 
 COMMANDS = {
     "status": "show a group's revisions and slots, and what it waits for",
@@ -55,7 +55,7 @@ def _main(parser: argparse.ArgumentParser, words: list[str]) -> int:
     try:
         try:
             if "_ARGCOMPLETE" in os.environ:
-                from promptgroup_cli.commands import completion  # noqa: PLC0415 - shells ask for it, people hardly
+                from promptgroup_cli.commands import completion  # noqa: PLC0415 - for shells, hardly for people
 
                 completion.answer_shell(parser)
             return _run(parser.prog, parser.parse_args(words))
@@ -77,7 +77,7 @@ def _unwritable(prog: str, reason: str | None) -> int:
 
 
 def _discard() -> None:
-    """Send to nowhere what standard output still buffers, so that the interpreter's end does not try again."""
+    """Discard the buffer of standard output, so that the interpreter does not try again to write it at its end."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

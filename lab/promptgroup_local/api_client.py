@@ -1,7 +1,7 @@
 """The requests that kubectl would send to the API server, over a connection that stays: for a twentieth of the CPU.
 
-A process of kubectl takes 55 to 80 ms of CPU, and asks which kinds there are before it asks what it is for. Tests look
-at conditions ten times a second, and each applies a group or two.
+A process of kubectl takes 55 to 80 ms of CPU, and discovers the API's kinds before it sends its own request. Tests poll
+conditions ten times a second, and each applies a group or two.
 """
 
 from collections.abc import Mapping
@@ -18,18 +18,18 @@ SECONDS = 10.0
 DISCOVERY = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 """All resources of all groups in two answers (KEP-3352)."""
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
-"""Annotation from which `kubectl apply` learns what it set the last time."""
+"""Annotation with the fields that `kubectl apply` set the last time."""
 
 ESCAPED = str.maketrans({item: f"\\u{ord(item):04x}" for item in "<>&\u2028\u2029"})
-"""Signs that Go's JSON does not write as they are: what was applied is compared byte by byte."""
+"""Characters that Go's JSON escapes: applied objects are compared byte by byte."""
 
 
 class UnansweredError(Exception):
-    """There was no answer, or another one than hoped; kubectl knows more ways, and says why in its own words."""
+    """There was no answer, or an unexpected one; kubectl has other ways, and reports its own errors."""
 
 
 class Resource(NamedTuple):
-    """Where the objects of a kind are."""
+    """The place of a kind's objects in the API."""
 
     prefix: str
     plural: str
@@ -60,9 +60,9 @@ def api_client(kubeconfig: Path) -> "ApiClient":
 
 
 class ApiClient:
-    """Asks with the credentials of a kubeconfig. Safe to use from many threads.
+    """Sends requests with the credentials of a kubeconfig. Safe to use from many threads.
 
-    Each method raises `UnansweredError` where the API server gave no answer, refused, or knows no such kind.
+    Each method raises `UnansweredError` where the API server gave no answer, refused, or has no such kind.
     """
 
     def __init__(self, kubeconfig: Path) -> None:
@@ -134,7 +134,7 @@ class ApiClient:
 
     def _accepted(self, status: int, result: dict[str, Any]) -> dict[str, Any]:
         if status not in (200, 201, 202):
-            if status == 404:  # perhaps the kind is gone, or served elsewhere
+            if status == 404:  # the kind may have been removed, or be served elsewhere
                 self._resources.clear()
             raise UnansweredError(f"status {status}")
         return result
@@ -151,7 +151,7 @@ class ApiClient:
         return self._resources[word]
 
     def _discover(self) -> None:
-        """Learn by which words kinds may be named. The core group goes before others, as it does for kubectl."""
+        """Discover the names of kinds. The core group precedes the others, as it does for kubectl."""
         resources: dict[str, Resource] = {}
         for root in ("/api", "/apis"):
             _, result = self._ask("GET", root, accept=DISCOVERY)
@@ -197,6 +197,6 @@ def _word(version: str, kind: str) -> str:
 
 
 def _shown(result: dict[str, Any]) -> dict[str, Any]:
-    """Leave out what kubectl leaves out."""
+    """Remove the fields that kubectl does not show."""
     result["metadata"].pop("managedFields", None)
     return result

@@ -129,7 +129,7 @@ class Demo:
     # --- changes under load --------------------------------------------------------------------------------
 
     async def scale(self, task: str = "summarise") -> Change:
-        """One replica more: only sessions that the new slot takes over may move."""
+        """Add one replica: only sessions that are assigned to the new slot may move."""
         self.say(f"scaling {task} {REPLICAS} → {REPLICAS + 1}")
         followed = conversations(sessions(tasks([task]), WATCHED_SCALING, 3, turns=2))
         target = Target([lab.router_url(self._kubectl)], MODEL)
@@ -150,7 +150,7 @@ class Demo:
         )
 
     async def lose(self, task: str = "code") -> Change:
-        """One replica deleted while its sessions run: they are served elsewhere and come back to its replacement."""
+        """Delete one replica while its sessions run: they are served elsewhere and return to its replacement."""
         pod = lab.engine_pods(self._kubectl, task)[0]
         victim, lost = pod["metadata"]["name"], pod["metadata"]["labels"][names.LABEL_SLOT]
         self.say(f"deleting pod {victim} under load")
@@ -234,7 +234,7 @@ class Demo:
                 await asyncio.sleep(POLL)
 
     async def _cold_requests(self, of: Iterable[str]) -> float:
-        """Client requests that met a cold Tier 1 so far; of engines that are gone the count as last seen."""
+        """Client requests that met a cold Tier 1 so far; for engines that have ended, their last count."""
         result = await asyncio.gather(*(scrape([url]) for url in self._engines(of)), return_exceptions=True)
         for item in result:
             if isinstance(item, dict):
@@ -323,7 +323,7 @@ def _looked_at(demo: Demo, kubeconfig: Path) -> Iterator[None]:
                 demo.say("the page is served until Ctrl-C; the cluster stays up")
                 serving.wait()
         except KeyboardInterrupt:
-            pass  # this is how it ends
+            pass  # Ctrl-C ends it
         finally:
             serving.terminate()
 

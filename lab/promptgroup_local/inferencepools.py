@@ -1,4 +1,4 @@
-"""InferencePools of the Inference Extension in a cluster without a gateway: a CRD, and what gateways write.
+"""InferencePools of the Inference Extension in a cluster without a gateway: a CRD, and the status that gateways write.
 
 The schema has the fields and bounds that the operator's objects meet; upstream's has more of them, and descriptions.
 """
@@ -88,7 +88,7 @@ CRD = {
 
 @contextmanager
 def inference_pools(kube: Kubectl) -> Iterator[None]:
-    """Let the cluster have InferencePools; they and their CRD are gone at the end."""
+    """Install InferencePools in the cluster; they and their CRD are removed at the end."""
     kube.apply(CRD)
     kube.run("wait", f"crd/{NAME}", "--for=condition=Established", "--timeout=60s")
     yield

@@ -1,6 +1,6 @@
-"""kubectl as a program sees it: JSON in, JSON out, and waiting on a condition instead of on time.
+"""kubectl for programs: JSON in, JSON out, and waiting for a condition instead of a fixed time.
 
-What is asked often is asked without the program (`api_client`), which is run where that does not get an answer.
+Frequent requests are sent without the program (`api_client`), which is run where that does not get an answer.
 """
 
 import contextlib
@@ -22,11 +22,11 @@ T = TypeVar("T")
 DEADLINE = 90.0
 """Longest wait for a condition, in seconds: machines that run demos and tests are shared and slow at times."""
 POLL, LONGEST_POLL = 0.1, 1.0
-"""Bounds of the time between two looks at a condition, in seconds."""
+"""Bounds of the polling interval of a condition, in seconds."""
 REST = 2.0
-"""That time in durations of a look: whoever waits leaves the machine to what is waited for."""
+"""The polling interval in durations of a probe, so that polling leaves the CPU to the awaited process."""
 SHARE = 0.02
-"""That time as a share of the wait so far: who has waited for a minute is not late by a second."""
+"""The polling interval as a share of the wait so far: after a minute, another second does not matter."""
 
 
 class KubectlError(Exception):
@@ -34,7 +34,7 @@ class KubectlError(Exception):
 
 
 class Kubectl:
-    """One cluster, one namespace; an empty one is what each object names."""
+    """One cluster, one namespace; an empty one means that each object names its own."""
 
     def __init__(self, kubeconfig: Path, namespace: str, program: str = "kubectl") -> None:
         self.kubeconfig = kubeconfig
@@ -59,7 +59,7 @@ class Kubectl:
         return done
 
     def apply(self, *objects: dict[str, Any], check: bool = True) -> subprocess.CompletedProcess[str]:
-        """Apply objects: those of the front that are not there yet without the program, which compares the others."""
+        """Apply objects: leading ones that do not exist yet without the program, which applies the others."""
         left = list(dropwhile(lambda item: self._done(lambda api: api.create(item, self.namespace)), objects))
         if not left:
             return subprocess.CompletedProcess([], 0, "", "")
@@ -77,7 +77,7 @@ class Kubectl:
             self.run("apply", "--server-side", "-f", "-", stdin=yaml.safe_dump_all(left))
 
     def _done(self, request: Callable[[ApiClient], None]) -> bool:
-        """Return True if the API server did what it was asked; else the program is to try, and to say why."""
+        """Return True if the API server carried out the request; otherwise the program tries it and reports errors."""
         with contextlib.suppress(UnansweredError):
             request(api_client(self.kubeconfig))
             return True
@@ -111,7 +111,7 @@ class Kubectl:
             self.run("scale", f"{kind}/{name}", f"--replicas={replicas}")
 
     def delete(self, kind: str, name: str, *extra: str, wait: bool = True) -> None:
-        """Delete an object, and wait until it is gone; with more flags, as the program does."""
+        """Delete an object, and wait until it no longer exists; with more flags, by the program."""
         if not extra:
             with contextlib.suppress(UnansweredError):
                 uid = api_client(self.kubeconfig).delete(kind, name, self.namespace)
@@ -199,7 +199,7 @@ def wait_for(
     """Return the answer of `probe` once it is not None.
 
     Raises:
-        TimeoutError: it did not in time; the message has what was waited for and the last state.
+        TimeoutError: it was None for too long; the message has the awaited condition and the last state.
     """
     start = time.monotonic()
     deadline = start + seconds

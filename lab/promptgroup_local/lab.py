@@ -1,4 +1,4 @@
-"""A local cluster with the project installed on it: what the demo, the real-engine run and the tests begin with.
+"""A local cluster with the project installed on it: the start of the demo, the real-engine run and the tests.
 
 The manifests are those of a real cluster, unchanged, its two halves each: `kubectl apply -k manifests/control`,
 `kubectl apply -k manifests/router`.

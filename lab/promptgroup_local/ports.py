@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 LOWEST, HIGHEST = 10_240, 30_000
-"""Ports that are given out: those above are for connections, and for Services of type NodePort."""
+"""Ports that are allocated: those above are for connections, and for Services of type NodePort."""
 _CONNECTIONS = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _FEWEST = 1000
 """Where connections leave fewer ports than that below theirs, they are not avoided."""
@@ -16,9 +16,9 @@ _CHOOSER = random.SystemRandom()
 
 
 def free_ports(count: int) -> list[int]:
-    """Return so many different ports on which nobody listens, neither by TCP nor by UDP.
+    """Return so many different ports on which no process listens, neither by TCP nor by UDP.
 
-    They are taken at random, and not from those that any process gets for a connection in the next moment.
+    They are chosen at random, outside the range from which the kernel assigns ports to connections.
 
     Raises:
         OSError: there are not so many.

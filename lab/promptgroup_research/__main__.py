@@ -1,7 +1,7 @@
 """`python -m promptgroup_research`: the project's routing policy and its peers', measured in a simulation.
 
 Without flags: three workloads at 75 and 85 % of their capacity, every policy, five seeds that nothing was tuned on,
-then what was to be reached and whether it was. `--help` has the rest.
+then the limits and whether they were met. `--help` has the rest.
 """
 
 import argparse
@@ -80,7 +80,7 @@ def _load(text: str) -> float:
 
 @dataclass(slots=True)
 class Findings:
-    """What is shown and written."""
+    """The results that are shown and written."""
 
     sheets: list[Sheet] = field(default_factory=list)
     judged: list[Gate] = field(default_factory=list)
@@ -111,7 +111,7 @@ def compared(
 
 
 def played(chosen: argparse.Namespace, seeds: Sequence[int], titles: dict[str, str], console: Console) -> Findings:
-    """Scenarios, and what they may cost."""
+    """Scenarios, and the limits of their cost."""
     names = [name for name in scenarios.BIN if name in chosen.workload]
     jobs = [
         scenarios.Job(scenario, name, seed, policy)
@@ -134,7 +134,7 @@ def played(chosen: argparse.Namespace, seeds: Sequence[int], titles: dict[str, s
 
 
 def left(chosen: argparse.Namespace, seeds: Sequence[int], titles: dict[str, str], console: Console) -> list[Sheet]:
-    """Return a table for each workload of what it costs that replicas leave."""
+    """Return a table for each workload of the cost of replicas that leave."""
     runs = leaving.jobs(chosen.workload, seeds, chosen.recorded)
     losses = watched(console, leaving.run, runs, chosen.jobs)
     sheets = []
@@ -148,7 +148,7 @@ def left(chosen: argparse.Namespace, seeds: Sequence[int], titles: dict[str, str
 def findings(
     chosen: argparse.Namespace, seeds: Sequence[int], kinds: Mapping[str, Workload], console: Console
 ) -> Findings:
-    """Run what was asked for."""
+    """Run the requested experiments."""
     titles = {name: kind.title for name, kind in kinds.items()}
     if chosen.scenario is not None:
         return played(chosen, seeds, titles, console)
@@ -182,7 +182,7 @@ def findings(
 
 
 def main() -> int:
-    """Run what was asked for, show it and write it."""
+    """Run the requested experiments, show their results and write them."""
     parser = options()
     chosen = parser.parse_args()
     console = command_line.console(WIDTH)

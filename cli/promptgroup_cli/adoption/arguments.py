@@ -29,7 +29,7 @@ _TIERS = frozenset({"--kv-transfer-config", "--kv-offloading-size", "--enable-hi
 
 
 def kept(startup: Startup) -> Iterator[tuple[EngineFlag | None, FieldDecision]]:
-    """Yield each flag that stays in the arguments, or None in its place, with what is decided about it.
+    """Yield each flag that stays in the arguments, or None in its place, with the decision about it.
 
     Raises:
         AdoptionError: the engine is a part of something that no group can serve.

@@ -1,4 +1,4 @@
-"""Values of what is decided about each field of a Deployment."""
+"""Decisions about the fields of a Deployment."""
 
 import enum
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Says in which order a host takes over from the Deployment that it was made of: beside it, warm, switch, remove."""
+"""Lists the steps by which a host replaces the Deployment that it was made of: beside it, warm, switch, remove."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -30,7 +30,7 @@ def services(adoption: Adoption, objects: Sequence[Mapping[str, Any]]) -> list[s
 
 
 def owner(adoption: Adoption) -> str:
-    """Return who makes the Deployment, and would make it again; empty if nobody is known to."""
+    """Return the owner of the Deployment, which would create it again; empty if none is recorded."""
     metadata = mapping(adoption.workload.manifest.get("metadata"))
     for item in mappings(metadata.get("ownerReferences")):
         return f"{item.get('kind')} {item.get('name')}"

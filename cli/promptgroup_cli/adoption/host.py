@@ -1,4 +1,4 @@
-"""Puts the manifest of a host together: a PromptGroup without a prompt, from what the Deployment's fields became."""
+"""Builds the manifest of a host, a PromptGroup without a prompt, from the converted fields of the Deployment."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +12,7 @@ from promptgroup_operator.api.prompt_group import MAX_NAME, EngineSpec, EngineTy
 from promptgroup_operator.engines.dialects.registry import DIALECTS
 
 MODEL_FOLDER = "/mnt/models"
-"""Path at which KServe's webhook puts a model for its own pods."""
+"""Path at which KServe's webhook mounts a model for its own pods."""
 _SOURCE = "internal.serving.kserve.io/storage-initializer-sourceuri"
 _HUB = "hf://"
 
@@ -82,7 +82,7 @@ def _quantity(value: object) -> object:
 
 
 def _template(made: pod.KeptPodParts, starts: dict[str, Any]) -> dict[str, Any]:
-    """Return `spec.engine.template`: what stays of the pods, and how their engine starts."""
+    """Return `spec.engine.template`: the fields of the pods that are kept, and the start of their engine."""
     container = {**starts, **made.container}
     spec = {**made.spec, **({"containers": [{"name": "engine", **container}]} if container else {})}
     metadata = {"metadata": {"annotations": made.annotations}} if made.annotations else {}
@@ -106,7 +106,7 @@ def _manifest(workload: EngineDeployment, started: Startup, name: str, engine: d
 def _starts(
     started: Startup, weights: str, words: list[str], decided: list[FieldDecision]
 ) -> tuple[dict[str, Any], list[str]]:
-    """Return what the template says of how the engine starts, and `spec.engine.args`.
+    """Return the template's fields for the start of the engine, and `spec.engine.args`.
 
     The operator's words name the model by its name. Where that is not where its weights are, vLLM takes the first word
     whatever follows, so that the template has all of them; SGLang takes the last flag.
@@ -130,7 +130,7 @@ def _starts(
 
 
 def _weights(workload: EngineDeployment, started: Startup, decided: list[FieldDecision]) -> str:
-    """Return the model's name or path; of KServe's folder what its webhook loads into it."""
+    """Return the model's name or path; for KServe's folder the model that its webhook loads into it."""
     result = {
         **mapping(mapping(workload.manifest.get("metadata")).get("annotations")),
         **mapping(mapping(workload.template.get("metadata")).get("annotations")),

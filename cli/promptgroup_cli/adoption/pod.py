@@ -26,7 +26,7 @@ _DEFAULTS: Mapping[str, object] = {
     "minReadySeconds": 0,
     "lifecycle": {},
 }
-"""Values that the API server fills in, and that say nothing."""
+"""Defaults that the API server fills in."""
 _POD_KEPT = frozenset(
     {
         *("nodeSelector", "tolerations", "affinity", "priorityClassName", "runtimeClassName", "schedulerName"),
@@ -67,14 +67,14 @@ _OF_OWNERS = (
     "serving.kserve.io",
     "internal.serving",
 )
-"""Beginnings of annotations that are of who made the Deployment."""
+"""Prefixes of annotations that belong to the creator of the Deployment."""
 _KEYS = ("VLLM_API_KEY",)
 """Variables that hold the key of an engine."""
 
 
 @dataclass(slots=True)
 class KeptPodParts:
-    """The parts of a PromptGroup that come from pods."""
+    """The parts of a PromptGroup that are copied from pods."""
 
     annotations: dict[str, Any] = field(default_factory=dict)
     spec: dict[str, Any] = field(default_factory=dict)
@@ -91,11 +91,11 @@ class KeptPodParts:
 
 
 def parts(workload: EngineDeployment, port: int) -> KeptPodParts:
-    """Return what stays of the pods.
+    """Return the parts of the pods that are kept.
 
     Args:
         workload: the Deployment.
-        port: on which the engine serves.
+        port: port on which the engine serves.
     """
     made = KeptPodParts()
     _metadata(made, workload)
@@ -172,7 +172,7 @@ def _container(made: KeptPodParts, workload: EngineDeployment, port: int) -> Non
 
 
 def _variables(made: KeptPodParts) -> None:
-    """Take the engine's own key out of its variables, and say which of them hold secrets in plain text."""
+    """Remove the engine's own key from its variables, and report those that hold secrets in plain text."""
     left = []
     for variable in mappings(made.container.get("env")):
         name = str(variable.get("name"))
@@ -217,7 +217,7 @@ def _is_default(name: str, value: object) -> bool:
 
 
 def of_deployment(workload: EngineDeployment) -> Iterator[FieldDecision]:
-    """Yield what is decided about fields of the Deployment itself."""
+    """Yield the decisions about fields of the Deployment itself."""
     why = {
         "minReadySeconds": "a replica takes requests once it is proven warm",
         "progressDeadlineSeconds": "conditions say what a replica waits for",

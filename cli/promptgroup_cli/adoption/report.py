@@ -1,4 +1,4 @@
-"""The manifest of a host with what was decided, as text and as JSON."""
+"""The manifest of a host with the decisions about its fields, as text and as JSON."""
 
 import json
 import textwrap
@@ -24,7 +24,7 @@ def text(adoption: Adoption, steps: Sequence[Step]) -> str:
 
 
 def told(adoption: Adoption, steps: Sequence[Step]) -> Iterator[str]:
-    """Yield what was decided, and the steps, a line each."""
+    """Yield the decisions, and the steps, a line each."""
     start, workload = adoption.start, adoption.workload
     served = " and ".join(start.names)
     yield f"Made of Deployment {printable(workload.name)}: {start.engine.value} serves {printable(served)}."
@@ -56,7 +56,7 @@ def _wrapped(line: str, first: str, later: str) -> list[str]:
 
 
 def document(adoption: Adoption, steps: Sequence[Step]) -> str:
-    """Return all of it as JSON."""
+    """Return the manifest, the decisions and the steps as JSON."""
     return json.dumps(
         {
             "deployment": {"namespace": adoption.workload.namespace or None, "name": adoption.workload.name},

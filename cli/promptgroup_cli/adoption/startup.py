@@ -1,7 +1,7 @@
 """Reads how a container starts its engine: which one, with which model, on which port, with which arguments.
 
 vLLM and SGLang are started by their own command, by Python, by a shell that does nothing else, or by the entrypoint of
-their image, whose arguments alone stand in the container.
+their image, in which case the container has only the arguments.
 """
 
 import re
@@ -63,7 +63,7 @@ class Startup:
     weights: str
     """The model's name or path."""
     names: tuple[str, ...]
-    """Names that clients know the model by."""
+    """Names of the model for clients."""
     port: int
     flags: tuple[EngineFlag, ...]
     """All flags, those of model and port included."""
@@ -72,7 +72,7 @@ class Startup:
 
 
 def read(container: Mapping[str, Any]) -> Startup:
-    """Return how a container starts its engine.
+    """Return the engine that a container starts, with its model, port and arguments.
 
     Raises:
         AdoptionError: it starts something else, or more than that.

@@ -1,4 +1,4 @@
-"""Finds the Deployment to adopt among manifests, and its engine's container. Anybody may have written them."""
+"""Finds the Deployment to adopt among manifests, and its engine's container. Their content is not trusted."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ NOT_PLAIN = {
     "RayService": "engines of several nodes cannot be replicas of a PromptGroup",
     "StatefulSet": "replicas of a PromptGroup have no identity of their own: adopt a Deployment",
 }
-"""Kinds that run engines and are no Deployment → what to do."""
+"""Kinds that run engines and are no Deployment → remedy."""
 GPU = "/gpu"
 """End of the names of resources that are GPUs."""
 ENGINE_NAMES = ("vllm", "sglang", "kserve-container", "engine", "main", "server")

@@ -1,6 +1,6 @@
 """JSON from files and from the network. Does no I/O.
 
-What is nested more deeply than serialisers can write again is refused here, so that no later step meets it.
+Documents that are nested more deeply than serialisers can write are refused here, so that no later step fails on them.
 """
 
 from typing import Any

@@ -1,7 +1,7 @@
-"""YAML from files, with bounds on nesting and on what aliases expand to. Does no I/O.
+"""YAML from files, with bounds on nesting and on the expansion of aliases. Does no I/O.
 
 The bounds are checked on the stream of events, before any object is made of it: a few hundred bytes of aliases of
-aliases stand for billions of values ("billion laughs"), and the composer of libyaml crashes on deep nesting.
+aliases expand to billions of values ("billion laughs"), and the composer of libyaml crashes on deep nesting.
 """
 
 import re
@@ -32,7 +32,7 @@ _NUMBERS = {
         r"[-+]?((\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]{1,2})?|\.(inf|Inf|INF))|\.(nan|NaN|NAN)"
     ),
 }
-"""Tag → the form of its texts; what looks like a whole number is one."""
+"""Tag → the form of its texts; a text in the form of a whole number is one."""
 _OTHERS = {
     first: [(tag, form) for tag, form in resolvers if tag not in {*_NUMBERS, "tag:yaml.org,2002:timestamp"}]
     for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
@@ -53,7 +53,7 @@ def load_all(content: str) -> list[Any]:
 
 
 def compose_all(content: str) -> list[yaml.Node | None]:
-    """Return the documents of a text as nodes, which know their lines.
+    """Return the documents of a text as nodes, which have their lines.
 
     Raises:
         YamlError: the text is not YAML, or beyond the bounds.
@@ -77,7 +77,7 @@ def _bounded(content: str, read: Any) -> Iterator[Any]:
 def _check(events: Iterator[yaml.Event]) -> None:
     """Raise YamlError when the events go beyond the bounds; linear in their number."""
     sizes: dict[str, int] = {}
-    """Anchor → values that its node stands for."""
+    """Anchor → values in its node, with aliases expanded."""
     stack: list[tuple[str | None, int]] = []
     """Open collections: their anchor, and the count of values when they began."""
     values = 0

@@ -29,7 +29,7 @@ def exit_statuses(ok: str, negative: str, examples: str = "") -> str:
     Args:
         ok: meaning of status 0.
         negative: meaning of status 1; empty for commands that never answer no.
-        examples: lines of examples, to stand in front.
+        examples: lines of examples, which are printed first.
     """
     head = f"examples:\n{examples}\n" if examples else ""
     one = f"  1  {negative}\n" if negative else ""
@@ -41,7 +41,7 @@ def exit_statuses(ok: str, negative: str, examples: str = "") -> str:
 
 
 class CommandError(Exception):
-    """An error of a command. The message is one line that names what is wrong, and the way out."""
+    """An error of a command. The message is one line that names the fault, and the way out."""
 
     status = ExitStatus.USAGE
 

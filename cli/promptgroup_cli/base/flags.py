@@ -16,7 +16,7 @@ from promptgroup_contract.names import is_object_name
 DISTRIBUTION = "promptgroup"
 """Name of the installed package, whose version `--version` prints."""
 HOUR = 3600
-"""Most seconds between two looks."""
+"""Longest interval between two readings, in seconds."""
 MOST_OF_GROUP = 50
 """Characters of a PromptGroup's name at most; repeated here since the models that define it take long to import."""
 ENGINES = ("vLLM", "SGLang", "TensorRTLLM")
@@ -39,7 +39,7 @@ class VersionAction(argparse.Action):
 
 @dataclass(frozen=True, slots=True)
 class ClusterChoice:
-    """A cluster and a namespace of it, as kubectl's flags name them; what is empty is left to the kubeconfig."""
+    """A cluster and a namespace in it, as kubectl's flags name them; empty values are left to the kubeconfig."""
 
     namespace: str = ""
     context: str = ""
@@ -47,18 +47,18 @@ class ClusterChoice:
 
     @property
     def kubectl(self) -> str:
-        """The beginning of a command line for people, by which kubectl asks the same cluster."""
+        """The beginning of a kubectl command line for the same cluster, for people."""
         flags = (("--kubeconfig", self.kubeconfig), ("--context", self.context))
         return " ".join(["kubectl", *(f"{flag} {shlex.quote(value)}" for flag, value in flags if value)])
 
 
 def cluster_choice(arguments: argparse.Namespace) -> ClusterChoice:
-    """Return what the flags of `add_cluster` were given."""
+    """Return the values of the flags of `add_cluster`."""
     return ClusterChoice(arguments.namespace or "", arguments.context or "", arguments.kubeconfig or "")
 
 
 def add_cluster(parser: argparse._ActionsContainer, namespace: argparse._MutuallyExclusiveGroup | None = None) -> None:
-    """Add the flags by which kubectl is told of a cluster and of a namespace in it.
+    """Add kubectl's flags for a cluster and a namespace in it.
 
     Args:
         parser: the parser, or a group of its flags.
@@ -74,7 +74,7 @@ def add_cluster(parser: argparse._ActionsContainer, namespace: argparse._Mutuall
 
 
 def add_router(parser: argparse._ActionsContainer, *, several: bool = False) -> None:
-    """Add the flag that names a router, or as many as one likes."""
+    """Add the flag that names a router, or any number of routers."""
     more = "; may be given several times" if several else ""
     parser.add_argument(
         "--router",
@@ -87,7 +87,7 @@ def add_router(parser: argparse._ActionsContainer, *, several: bool = False) -> 
 
 
 def add_interval(parser: argparse._ActionsContainer, default: float, least: float, subject: str) -> None:
-    """Add the flag that says how many seconds lie between two looks."""
+    """Add the flag for the seconds between two readings."""
     parser.add_argument(
         "--interval",
         type=partial(_seconds, least),
@@ -104,7 +104,7 @@ def add_output(parser: argparse._ActionsContainer, *forms: str, text: str = "for
 
 
 def add_prometheus_files(parser: argparse._ActionsContainer) -> None:
-    """Add the flags that name the files by which a Prometheus is asked."""
+    """Add the flags for the token and the CA certificates of a Prometheus."""
     parser.add_argument("--prometheus-token-file", type=_readable, metavar="FILE", help="file with a bearer token")
     parser.add_argument(
         "--prometheus-ca-file",

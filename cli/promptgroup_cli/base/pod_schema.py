@@ -1,7 +1,7 @@
-"""Finds what an API server would not take of a pod template: names that it does not know, and values of a wrong type.
+"""Finds the faults for which an API server would refuse a pod template: unknown names, and values of a wrong type.
 
-The types are those of the Kubernetes client library's models, so that a cluster of a later version may know names that
-this one does not.
+The types are those of the Kubernetes client library's models, so that a cluster of a later version may accept names
+that are refused here.
 """
 
 import json
@@ -42,7 +42,7 @@ _WORDS = {"str": "a text", "int": "a whole number", "bool": "true or false"}
 
 
 def faults(template: Mapping[str, Any]) -> list[str]:
-    """Return what is wrong with a pod template, at most MOST faults; each names the field, the value and the way out.
+    """Return the faults of a pod template, at most MOST; each names the field, the value and the way out.
 
     Args:
         template: the template as it is applied, without directives of a patch.
@@ -114,7 +114,7 @@ def _of_one(path: str, value: object, kind: str, field: str, model: str) -> Iter
 
 
 def _name(item: object, index: int) -> str:
-    """Return what a person knows an item of a list by."""
+    """Return the name of an item of a list, or else its index."""
     name = item.get("name") if isinstance(item, Mapping) else None
     return name if isinstance(name, str) else str(index)
 

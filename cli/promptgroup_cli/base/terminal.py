@@ -1,4 +1,4 @@
-"""The streams that every command prints to: what others wrote reaches no terminal as more than text."""
+"""The streams that every command prints to: text from others reaches no terminal as control sequences."""
 
 import sys
 from collections.abc import Iterator

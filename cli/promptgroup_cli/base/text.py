@@ -1,6 +1,6 @@
 """Turns values into the texts of all commands: tables, named texts, counts, times. Does no I/O.
 
-`columns` prints a table whose rows are all known, `line` one row of a table that is printed while it is computed, and
+`columns` prints a table of a complete list of rows, `line` one row of a table that is printed while it is computed, and
 `fact` a named text.
 """
 

@@ -1,1 +1,1 @@
-"""The threshold of a semantic cache: what a sample of pairs proves of it. Does no I/O and reads no clock."""
+"""The threshold of a semantic cache, and its proof by a sample of pairs. Does no I/O and reads no clock."""

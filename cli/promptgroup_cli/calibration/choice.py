@@ -1,9 +1,9 @@
 """Chooses the threshold of a semantic cache: the lowest one whose precision a sample proves. Does no I/O.
 
-To look at many thresholds and take the best one is to be fooled by chance. So thresholds are tested one behind the
-other, from the highest down, until the first that is not proven: such a fixed sequence errs no more often than one test
-(Angelopoulos et al., "Learn then Test", 2021, arXiv:2110.01052). It begins at five places, where so many pairs are
-answered that some errors are allowed, each at a fifth of the risk: one wrong judgement at the top would else end it.
+The best of many tested thresholds may be best by chance. So thresholds are tested one after the other, from the highest
+down, until the first that is not proven: such a fixed sequence errs no more often than one test (Angelopoulos et al.,
+"Learn then Test", 2021, arXiv:2110.01052). It begins at five places, where so many pairs are answered that some errors
+are allowed, each at a fifth of the risk: one wrong judgement at the highest threshold would otherwise end it.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from promptgroup_cli.calibration.proportions import at_most
 RISK = 0.05
 """Probability that the precision at the chosen threshold is below the wanted one."""
 LEAST_PRECISION, MOST_PRECISION = 0.5, 0.9999
-"""Precisions that can be wanted: a coin has the least, and the most takes 46,050 answers without an error."""
+"""Precisions that can be requested: a coin has the least, and the most needs 46,050 answers without an error."""
 STEPS = [step / 200 for step in range(200, 99, -1)]
 """Thresholds that are tested: 1 to 0.5."""
 ALLOWED = (0, 1, 3, 7, 15)
@@ -32,11 +32,11 @@ class AnsweredPairs(NamedTuple):
     answered: int
     """Pairs that are similar enough."""
     right: int
-    """Those of them for which one answer is right."""
+    """Similar pairs for which one answer is right."""
 
 
 def outcome(judged: Sequence[Judged], threshold: float) -> AnsweredPairs:
-    """Return what a cache with a threshold makes of pairs."""
+    """Return which pairs a cache with a threshold answers, and how many rightly."""
     given = [item.pair.same for item in judged if item.similarity >= threshold]
     return AnsweredPairs(threshold, len(judged), sum(item.pair.same for item in judged), len(given), sum(given))
 
@@ -53,7 +53,7 @@ def fewest(errors: int, precision: float) -> int:
 
 
 def choose(judged: Sequence[Judged], precision: float) -> AnsweredPairs | None:
-    """Return what the lowest proven threshold makes of pairs; None if none is proven.
+    """Return the pairs that the lowest proven threshold answers; None if none is proven.
 
     Args:
         judged: the pairs for the choice, none of which is held out.

@@ -1,4 +1,4 @@
-"""Reads pairs of questions that somebody has judged, and holds half of them out."""
+"""Reads pairs of questions that a person has judged, and holds half of them out."""
 
 from hashlib import blake2b
 from typing import NamedTuple
@@ -22,7 +22,7 @@ class Pair(NamedTuple):
 
 
 class Judged(NamedTuple):
-    """A pair, and what a semantic cache sees of it."""
+    """A pair, and its similarity for a semantic cache."""
 
     pair: Pair
     similarity: float

@@ -1,4 +1,4 @@
-"""Says how sure a share is that was seen in a sample."""
+"""Computes the confidence of a share that was observed in a sample."""
 
 from math import exp, lgamma, log, log1p, sqrt
 
@@ -20,7 +20,7 @@ def at_most(errors: int, trials: int, rate: float) -> float:
     """Return the probability of so many errors or fewer (the tail of a binomial distribution).
 
     Args:
-        errors: errors that were seen.
+        errors: errors that were observed.
         trials: trials, of which each fails by itself.
         rate: probability that one fails, above 0 and below 1.
     """

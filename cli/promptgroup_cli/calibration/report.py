@@ -1,4 +1,4 @@
-"""Prints what a sample of pairs says of a semantic cache's threshold."""
+"""Reports the results of a sample of pairs for a semantic cache's threshold."""
 
 from collections.abc import Iterator, Sequence
 
@@ -20,8 +20,8 @@ def report(
     Args:
         chosen_from: the pairs that the threshold was chosen from.
         held_out: the other pairs.
-        chosen: what the chosen threshold makes of the former; None if none is proven.
-        precision: the wanted one.
+        chosen: the pairs that the chosen threshold answers; None if none is proven.
+        precision: the requested one.
     """
     everything = [*chosen_from, *held_out]
     same = sum(judged.pair.same for judged in everything)

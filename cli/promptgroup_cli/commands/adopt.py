@@ -7,7 +7,7 @@ from promptgroup_cli.base.flags import add_cluster, add_output, cluster_choice, 
 from promptgroup_cli.reach.files import MANIFEST_BYTES, STDIN, read_text, shown, write_new
 
 FILE = "host.yaml"
-"""Name of the manifest in the commands that are told, where it is not written to a file."""
+"""Name of the manifest in the suggested commands, where it is not written to a file."""
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -64,7 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _documents(arguments: argparse.Namespace) -> tuple[list[object], str]:
-    """Return the manifests, and the namespace that they are of where a flag or the cluster says it."""
+    """Return the manifests, and their namespace where a flag or the cluster names it."""
     if arguments.file is not None:
         from promptgroup_cli.base import bounded_yaml  # noqa: PLC0415 - `--help` needs no YAML
 

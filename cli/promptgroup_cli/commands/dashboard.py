@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from promptgroup_cli.dashboard.past import DashboardPast
 
 SECONDS = 2.0
-"""Default interval: a session that moves is seen to move, and a cluster hardly notices."""
+"""Default interval: moves of sessions are visible, and the load on a cluster is small."""
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -84,17 +84,17 @@ def run(arguments: argparse.Namespace) -> int:
             now=_now(),
             past=_past(arguments),
         )
-        observer.look(_now, time.monotonic)  # what cannot be reached at all ends the command here, with its reason
+        observer.look(_now, time.monotonic)  # an unreachable cluster or router ends the command here
         with serving(observer, arguments.port) as url:
             print(f"The page is at {url}\nWhoever has this address can read it. Ctrl-C ends it.", flush=True)
-            with suppress(KeyboardInterrupt), _terminated() as ended:  # this is how it ends
+            with suppress(KeyboardInterrupt), _terminated() as ended:  # Ctrl-C or SIGTERM ends it
                 observer.run(ended, _now, time.monotonic)
     return ExitStatus.OK
 
 
 @contextmanager
 def _terminated() -> Iterator[threading.Event]:
-    """Yield an event that SIGTERM sets: what a shell starts in the background does not get Ctrl-C."""
+    """Yield an event that SIGTERM sets: processes that a shell starts in the background do not get Ctrl-C."""
     ended = threading.Event()
     before = signal.signal(signal.SIGTERM, lambda *_: ended.set())
     try:

@@ -17,14 +17,14 @@ from promptgroup_operator.base.printable import printable
 from promptgroup_router.undeclared.unmatched import Document
 
 LIMIT = 20
-"""Prefixes that are shown unless another number is asked for."""
+"""Default number of prefixes that are shown."""
 HEADS = ("HASH", "MODEL", "TOKENS", "REQ/S", "TOKENS/S", "SHARE", "SAVES", "SESSIONS", "TEXTS", "IN SAMPLE", "NOTE")
 SAMPLE_HEAD = HEADS.index("IN SAMPLE")
 SHARED_HEADS = (
     "SHARED", "MODEL", "BEHIND", "ENDS IN", "TOKENS", "REQ/S", "CACHED", "SAVES", "REPLICAS", "SESSIONS", "IN SAMPLE",
 )  # fmt: skip
 MANY = 1000
-"""Sessions or texts from which their number is not known."""
+"""Number of sessions or texts from which on the exact number is unknown."""
 IMAGE = "vllm/vllm-openai:v0.32.0"
 """Image of a written group, as in the samples."""
 
@@ -123,7 +123,7 @@ def _manifests(
     sample: Mapping[str, SamplePrompt],
     groups: Sequence[Manifest],
 ) -> str:
-    """Return the PromptGroups to write: of the one prefix that is chosen, or of all whose text is known."""
+    """Return the PromptGroups to write: of the one chosen prefix, or of all whose text is in the sample."""
     if not arguments.all:
         result = chosen(prefixes, sample, arguments.hash)
         host = arguments.host or host_of(groups, result["model"])
@@ -138,7 +138,7 @@ def _manifests(
 
 def document(shared: Sequence[Document], listed: Sequence[Document], silent: Sequence[str]) -> str:
     """Return both lists as JSON."""
-    hidden = ("bitmaps", "sample")  # text of prompts is written where it is asked for, and nowhere else
+    hidden = ("bitmaps", "sample")  # the text of prompts is written only on request
     shown = [{name: value for name, value in item.items() if name not in hidden} for item in listed]
     return json.dumps({"shared": list(shared), "unmatched": shown, "routersWithoutAnswer": list(silent)}, indent=2)
 
@@ -148,7 +148,7 @@ def shared_table(shared: Sequence[Document], sample: dict[str, SamplePrompt] | N
 
     Args:
         shared: the prefixes, first those of which a group would save most.
-        sample: hash → what the user's own requests have of it; None without a sample.
+        sample: hash → the text that the user's own requests have in common; None without a sample.
     """
     rows = [SHARED_HEADS, *(_shared_row(prefix, sample or {}) for prefix in shared)]
     if sample is None:
@@ -192,7 +192,7 @@ def table(
     Args:
         listed: prefixes, the heaviest first.
         whole: prefix tokens a second of all requests without a group.
-        sample: hash → what the user's own requests have of it; None without a sample.
+        sample: hash → the text that the user's own requests have in common; None without a sample.
         silent: routers that did not answer.
     """
     if not listed:
@@ -242,7 +242,7 @@ def _number(value: int) -> str:
 
 
 def manifest(name: str, model: str, prompt: SamplePrompt, host: str = "") -> str:
-    """Return a PromptGroup as YAML, with what is left to decide as comments; a guest where a host is named."""
+    """Return a PromptGroup as YAML, with open decisions as comments; a guest where a host is named."""
     declared: dict[str, object] = {"system": prompt.system}
     if prompt.tools:
         declared["tools"] = json.loads(prompt.tools)
@@ -283,6 +283,6 @@ def manifest(name: str, model: str, prompt: SamplePrompt, host: str = "") -> str
             "# The requests differ behind this text: read its end, and cut it where a sentence is the same for all."
         )
     text = yaml.safe_dump(made, sort_keys=False, allow_unicode=True, width=120)
-    if printable(text) != text:  # a prompt stays what it is: the document has its own escapes
+    if printable(text) != text:  # a prompt is not altered: YAML escapes it
         text = yaml.safe_dump(made, sort_keys=False, width=120)
     return "\n".join(notes) + "\n" + text

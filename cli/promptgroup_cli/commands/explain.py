@@ -13,7 +13,7 @@ from promptgroup_cli.reach.files import STDIN, read_bytes, read_text
 from promptgroup_contract.table import TableError
 
 MOST_BYTES = 64 << 20
-"""Limit of a request's body: above what routers take."""
+"""Limit of a request's body, above that of routers."""
 TABLE_BYTES = 256 << 20
 """Limit of a table file: a thousand groups with prompts of 256 KiB each."""
 

@@ -53,7 +53,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Hashed:
-    """A fingerprint, and what it covers."""
+    """A fingerprint, and the sizes of the texts that it covers."""
 
     name: str
     """The file, and the place in it."""
@@ -69,7 +69,7 @@ class Hashed:
     pin: Fingerprint | None = None
     """`spec.prompt.fingerprint`."""
     matches: bool = True
-    """False when no PromptGroup can match the prompt as it stands."""
+    """False when no PromptGroup can match the prompt in its present form."""
 
     @property
     def wrong(self) -> bool:

@@ -1,7 +1,7 @@
 """`promptgroup probe`: measure a replica's prefill rate and a tier's bandwidth by a few requests of its own.
 
-Each prompt begins with random text, so that no request finds or extends what others have in cache. What the prompts
-take of the replica's KV cache is bounded, and evicted as any other prompt is.
+Each prompt begins with random text, so that no request hits or extends the cached prompts of others. The prompts'
+share of the replica's KV cache is bounded, and evicted like any other prompt.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ EXAMPLES = """\
   promptgroup size --measured measured.json --model Qwen/Qwen3-8B --gpu H100-80GB ...
 """
 FEWEST = 3
-"""Fewest lengths: through two there is always a line, which says nothing of its error."""
+"""Fewest lengths: two always have a line through them, which does not show its error."""
 MOST_REPEATS = 20
 LONGEST = 131_072
 MOST_OF_CACHE = 0.1
@@ -126,7 +126,7 @@ def run(arguments: argparse.Namespace) -> int:
     from promptgroup_operator.engines.engine import EngineClient  # noqa: PLC0415
 
     dialect = DIALECTS[EngineType(arguments.type)]
-    # the lengths in turn: a machine that gets busier must not look like prompts that get longer
+    # the lengths in turn: growing load on a machine must not correlate with growing prompts
     prompts = {prompt(tokens): tokens for _ in range(arguments.repeat) for tokens in arguments.tokens}
     key = ""
     if arguments.key_file is not None:
@@ -141,7 +141,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def prompt(tokens: int) -> str:
-    """Return a text of about so many tokens that nobody has sent before."""
+    """Return a text of about so many tokens that no client has sent before."""
     return f"{secrets.token_hex(8)} " + " ".join(secrets.SystemRandom().choices(WORDS, k=tokens))
 
 
@@ -186,7 +186,7 @@ def _measure(
 
 
 def _empty(client: EngineClient, address: str, dialect: Dialect) -> None:
-    """Empty a replica's GPU cache; what it computed last may still be on its way to the tier."""
+    """Reset a replica's GPU cache; the KV that it computed last may still be on its way to the tier."""
     deadline = time.monotonic() + RESET_SECONDS
     while not client.reset(address, dialect):
         if time.monotonic() > deadline:

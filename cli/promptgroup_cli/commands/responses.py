@@ -1,4 +1,4 @@
-"""`promptgroup responses`: make the routers forget kept answers, and choose the threshold of a semantic cache."""
+"""`promptgroup responses`: purge the routers' cached answers, and choose the threshold of a semantic cache."""
 
 from __future__ import annotations
 
@@ -150,10 +150,10 @@ def _what(arguments: argparse.Namespace, namespace: str) -> bytes:
 
 
 def _purge(routers: dict[str, Router], subject: bytes) -> None:
-    """Ask all routers, also those behind one that does not answer.
+    """Send the purge to all routers, also after one that does not answer.
 
     Raises:
-        ReachError: a router does not answer, and may keep the answers.
+        ReachError: a router does not answer, and may still have the answers.
     """
     failed: list[str] = []
     for name, request in sorted(routers.items()):

@@ -90,7 +90,7 @@ def _belongs(pod: Manifest) -> tuple[str, str]:
 WHY_SO_MANY = "ScalingActive"
 """Condition that the text has in a fact of its own."""
 LEAVING = frozenset({"Superseded", "RolledBack", "Retiring"})
-"""Phases of revisions whose replicas nobody sized: a release keeps them for a time."""
+"""Phases of revisions whose replicas are not sized: a release keeps them for a time."""
 _HEADS = ("NAME", "READY", "REVISION", "WARM", "REPLICAS", "HIT RATE", "STATUS")
 
 
@@ -194,7 +194,7 @@ def _revision(revision: RevisionRow) -> tuple[str, ...]:
 
 def _slot(revision: RevisionRow, slot: SlotRow) -> tuple[str, ...]:
     number = str(slot.slot) if slot.slot is not None else "-"
-    # a warm replica's message has figures that say no more than its reason
+    # a warm replica's message has figures that add nothing to its reason
     reason = slot.reason if slot.warm == "True" else f"{slot.reason}: {slot.message}" if slot.reason else "-"
     return short(revision.fingerprint), number, slot.pod or "-", slot.state, slot.warm or "-", reason
 

@@ -59,7 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
             if not redrawn and arguments.output == "table":
                 print()
     except KeyboardInterrupt:
-        pass  # this is how it ends
+        pass  # Ctrl-C ends it
     return ExitStatus.OK
 
 
@@ -89,7 +89,7 @@ def _frames(arguments: argparse.Namespace) -> Iterator[TopFrame]:
 
 
 def _routers(cluster: ClusterConnection | None, url: str | None) -> Mapping[str, Router]:
-    """Return the routers to ask; read anew for each frame, since routers come and go."""
+    """Return the routers to read; listed anew for each frame, since their number changes."""
     if cluster is not None:
         return cluster.routers(cluster.namespace)
     return routers_at([str(url)])
@@ -135,7 +135,7 @@ class TopState:
     ready: bool
     warm: str
     hit_rate: float | None = None
-    """By the engines' counters, of HIT_RATE_SECONDS; None while it is not known."""
+    """By the engines' counters, over HIT_RATE_SECONDS; None while it is unknown."""
     host: str = ""
     """The group whose replicas serve it; empty for one with an engine of its own."""
 
@@ -151,7 +151,7 @@ class TopFrame:
     silent: tuple[str, ...]
     """Routers that did not answer."""
     states: Mapping[str, TopState]
-    """Status by `namespace/group`; empty where no cluster was asked."""
+    """Status by `namespace/group`; empty where no cluster was read."""
     rates: Mapping[str, TopRates]
 
     @property
@@ -212,7 +212,7 @@ def _slot(replica: ReplicaRate) -> tuple[str, ...]:
 
 
 def document(frame: TopFrame) -> str:
-    """Return the JSON for programs in one line; seconds, shares of 0 to 1, null for what is not known."""
+    """Return the JSON for programs in one line; seconds, shares of 0 to 1, null for unknown values."""
     return json.dumps(
         {
             "time": rfc3339(frame.now),

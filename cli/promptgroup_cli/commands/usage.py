@@ -16,7 +16,7 @@ from promptgroup_operator.base.timestamps import rfc3339
 _PERIOD = re.compile(r"([1-9][0-9]{0,4})([mhd])", re.ASCII)
 _SECONDS = {"m": 60, "h": 3600, "d": 86400}
 MOST_DAYS = 366
-"""Longest period: Prometheus keeps less as a rule."""
+"""Longest period: Prometheus usually stores less."""
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -90,7 +90,7 @@ class CallerUsage:
     prompt: int
     """Tokens of prompts, cached ones included."""
     cached: int
-    """Tokens of them that engines found in their caches."""
+    """Tokens of prompts that engines had cached."""
     answer: int
     kept: int = 0
     """Tokens of answers that no engine has computed for this caller."""
@@ -109,10 +109,10 @@ def query(seconds: int, group: tuple[str, str] | None) -> str:
 
 
 def usage(arguments: argparse.Namespace, end: datetime) -> list[CallerUsage]:
-    """Return what callers have used, those who used most first.
+    """Return the usage of callers, the largest first.
 
     Raises:
-        ReachError: Prometheus does not answer; says how not.
+        ReachError: Prometheus does not answer; the message has the reason.
     """
     # the client takes half a second to import, which `--help` does without
     from promptgroup_operator.load.prometheus_api import PrometheusApi, PrometheusError  # noqa: PLC0415

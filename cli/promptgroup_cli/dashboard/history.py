@@ -1,4 +1,4 @@
-"""Keeps what the page shows over time: figures of each group, and what revisions did since a step of a release began.
+"""Stores the page's figures over time: those of each group, and the requests of revisions since a release step began.
 
 Everything is bounded: points by their age, groups by their number.
 """
@@ -18,13 +18,13 @@ from promptgroup_operator.world.samples import Stratum
 from promptgroup_operator.world.snapshot import Key
 
 WINDOW_SECONDS = 10.0
-"""Time that a figure covers: the figures of two seconds of a quiet group jump."""
+"""Time that a figure covers: over two seconds, the figures of a group with little traffic fluctuate."""
 KEPT_SECONDS = 900.0
-"""Time that the page looks back over."""
+"""Retention of the figures."""
 MOST_POINTS = 900
 """Most points of a group, whatever the interval."""
 MOST_GROUPS = 500
-"""Groups whose figures are kept over time; of more, the first ones by name."""
+"""Groups whose figures are stored over time; of more, the first ones by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ RevisionTotals = Mapping[ShortFingerprint, Stratum]
 
 @dataclass(frozen=True, slots=True)
 class StepWatch:
-    """The counters of routers at the time when a step of a release was seen first."""
+    """The counters of routers at the time when a step of a release was first observed."""
 
     step: ReleaseStep
     since: datetime
@@ -86,12 +86,12 @@ class DashboardHistory:
         return list(self._points.get(group, ()))
 
     def latest(self, group: str, clock: float) -> TopRates | None:
-        """Return the figures of a group as of this moment; None if nothing is known of it."""
+        """Return the figures of a group as of this moment; None if it has none."""
         points = self._points.get(group)
         return points[-1].rates if points and points[-1].clock >= clock else None
 
     def since_step(self, key: Key, reading: DashboardReading) -> tuple[datetime, RevisionTotals] | None:
-        """Return what each revision of a group did since the present step was seen first, and when that was.
+        """Return each revision's requests since the current step was first observed, and the time of that.
 
         None where the group releases nothing. The reading is the latest one, which was added.
         """
@@ -106,7 +106,7 @@ class DashboardHistory:
         return watch.since, stratums
 
     def _watch_steps(self, reading: DashboardReading) -> None:
-        """Note what was counted when a step begins, of all groups: anyone may be looked at later."""
+        """Record the counters of all groups when a step begins: the page may show any group later."""
         if reading.cluster is None:
             return
         watched: dict[Key, StepWatch] = {}
@@ -118,7 +118,7 @@ class DashboardHistory:
             now, watch = _totals(key, reading), self._watches.get(key)
             if watch is None or not step.continues(watch.step):
                 watch = StepWatch(step, reading.at, now)
-            # what a router had counted before it was seen is of unknown age
+            # counts from before a router's first reading are of unknown age
             watched[key] = StepWatch(watch.step, watch.since, {**now, **watch.before})
         self._watches = watched
 
@@ -135,7 +135,7 @@ def _moves(reading: DashboardReading, seconds: float) -> dict[str, int]:
 
 
 def _totals(key: Key, reading: DashboardReading) -> dict[str, RevisionTotals]:
-    """Return what each router has counted of a group: its revisions, each with its requests of all kinds."""
+    """Return the counts of a group by router and revision, over requests of all kinds."""
     return {
         name: {
             revision: sum(sample.values(), Stratum())

@@ -1,4 +1,4 @@
-"""Looks at the cluster and its routers again and again, and answers what the page asks."""
+"""Polls the cluster and its routers, and answers the page's requests."""
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -22,20 +22,20 @@ from promptgroup_operator.base.timestamps import rfc3339
 from promptgroup_operator.world.snapshot import Manifest
 
 MOST_ROUTERS = 64
-"""Routers that are asked at a time."""
+"""Most routers that are read; of more, the first ones by name."""
 ROUTER_THREADS = 8
 
 
 class DashboardObserver:
-    """The state of one namespace, or of all, as it was seen. Safe to use from many threads.
+    """The state of one namespace, or of all, as of the latest reading. Safe to use from many threads.
 
     Args:
-        cluster: the cluster; None to ask routers alone.
-        routers: the routers to ask by name; None for those of the namespace.
-        namespace: that is looked at; empty for all.
-        interval: seconds between two looks.
-        now: the time when it begins.
-        past: asks a Prometheus for the time before; None without one.
+        cluster: the cluster; None to read routers alone.
+        routers: the routers to read, by name; None for those of the namespace.
+        namespace: the namespace to read; empty for all.
+        interval: seconds between two readings.
+        now: the time at which the observation begins.
+        past: queries a Prometheus for the time before; None without one.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class DashboardObserver:
     ) -> None:
         self._past = past
         self._looked_at = ""
-        """The group that somebody looked at last."""
+        """The group that the page showed in detail last."""
         self._cluster = cluster
         self._given = routers
         self._namespace = namespace
@@ -67,7 +67,7 @@ class DashboardObserver:
         """Read everything once.
 
         Raises:
-            ReachError: the cluster does not answer, or none of the routers where only routers are asked.
+            ReachError: the cluster does not answer, or none of the routers where only routers are read.
         """
         cluster = _read_cluster(self._cluster, self._namespace) if self._cluster is not None else None
         routers, missing = self._find_routers()
@@ -104,7 +104,7 @@ class DashboardObserver:
         return {name: routers[name] for name in sorted(routers)[:MOST_ROUTERS]}, {}
 
     def view(self, chosen: str) -> bytes:
-        """Return what the page shows, as JSON; `chosen` is the group that it shows in detail."""
+        """Return the page's content as JSON; `chosen` is the group that it shows in detail."""
         with self._lock:
             if self._reading is None:
                 raise ReachError("nothing was read yet")
@@ -123,7 +123,7 @@ class DashboardObserver:
         return orjson.dumps(shown)
 
     def explain(self, body: str, headers: Mapping[str, str]) -> bytes:
-        """Return where a request would go, as JSON: named texts, and a table of replicas with its heads.
+        """Return where a request would be routed, as JSON: named texts, and a table of replicas with its heads.
 
         Raises:
             ReachError: no router answers.
@@ -131,7 +131,7 @@ class DashboardObserver:
         routers = self._routers
         if not routers:
             raise ReachError("no router is ready to explain the request")
-        # those of a namespace agree; of several, those that have the group which is looked at are asked
+        # routers of a namespace agree; of several namespaces, that of the group that is shown is chosen
         space = "" if self._namespace else f"{self._looked_at.partition('/')[0]}/"
         name, request = min(routers.items(), key=lambda item: (not item[0].startswith(space), item[0]))
         explanation = parse_explanation(f"router {name}", request("/explain", explain_question(body, headers)))
@@ -148,7 +148,7 @@ class DashboardObserver:
         return orjson.dumps(cut(shown))
 
     def run(self, stopped: threading.Event, now: Callable[[], datetime], clock: Callable[[], float]) -> None:
-        """Look at each interval until it is stopped. What cannot be read is shown as a problem."""
+        """Read at each interval until stopped. A failed reading is shown as a problem."""
         while not stopped.wait(self._interval):
             try:
                 self.look(now, clock)
@@ -156,7 +156,7 @@ class DashboardObserver:
                 self._fail(error, now, clock)
 
     def _fail(self, error: CommandError, now: Callable[[], datetime], clock: Callable[[], float]) -> None:
-        """Keep what was seen of the cluster, and say that it is of earlier."""
+        """Keep the last reading of the cluster, with the error that makes it outdated."""
         with self._lock:
             last = self._reading
             if last is None:

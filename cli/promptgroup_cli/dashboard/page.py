@@ -1,4 +1,4 @@
-"""The page: one document with its style and its programs inside, and the policy by which browsers hold it to that."""
+"""The page: one document with its style and its programs inside, and the policy by which browsers enforce that."""
 
 import base64
 import hashlib
@@ -18,12 +18,12 @@ class DashboardPage:
 
     body: bytes
     policy: str
-    """Its Content-Security-Policy: nothing but what is inside runs, and it asks nobody but its own server."""
+    """Its Content-Security-Policy: only its own programs run, and they may connect only to their own server."""
 
 
 @cache
 def load() -> DashboardPage:
-    """Return the page, put together from the files beside this module."""
+    """Return the page, assembled from the files beside this module."""
     folder = resources.files("promptgroup_cli.dashboard") / "page"
     style = (folder / STYLE).read_text("utf-8")
     script = "\n".join(("'use strict';", *((folder / name).read_text("utf-8") for name in SCRIPTS)))

@@ -1,4 +1,4 @@
-"""The hour before the page began to look, where a Prometheus is given: what it knows of one group."""
+"""The figures of one group for the hour before the page began, from Prometheus, where one is given."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ from promptgroup_operator.load.prometheus_api import PrometheusApi, PrometheusEr
 SPAN = timedelta(hours=1)
 STEP_SECONDS = 30
 FRESH_SECONDS = 60.0
-"""Time for which an answer stands: the hour before changes slowly."""
+"""Time for which an answer is cached: the hour before changes slowly."""
 
 Columns = Mapping[str, Mapping[int, float]]
 """Name of a series of the page → seconds since the epoch → value."""
@@ -40,10 +40,10 @@ def past_queries(group: str) -> dict[str, str]:
 
 @dataclass(slots=True)
 class DashboardPast:
-    """Asks for one group at a time, the one that somebody looks at.
+    """Queries the figures of one group at a time, the one that the page shows in detail.
 
     Args:
-        ask: asks a query for a time; raises PrometheusError.
+        ask: runs a query over a range of time; raises PrometheusError.
     """
 
     ask: Callable[[str, datetime, datetime], Mapping[int, float]]
@@ -53,7 +53,7 @@ class DashboardPast:
     _asked: float = 0.0
 
     def refresh(self, group: str, now: datetime, clock: float) -> None:
-        """Ask for a group, unless it was asked for just now."""
+        """Query a group's figures, unless its answer is still cached."""
         if group == self.group and clock - self._asked < FRESH_SECONDS:
             return
         self._asked = clock
@@ -67,7 +67,7 @@ class DashboardPast:
 
 
 def asking(prometheus: PrometheusApi) -> Callable[[str, datetime, datetime], Mapping[int, float]]:
-    """Return how a Prometheus is asked for one series over time."""
+    """Return a function that queries a Prometheus for one series over time."""
 
     def ask(query: str, start: datetime, end: datetime) -> Mapping[int, float]:
         query_range = prometheus.query_range(query, start, end, STEP_SECONDS)

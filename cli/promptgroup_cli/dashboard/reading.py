@@ -1,4 +1,4 @@
-"""Values of what was read of a cluster and its routers at one moment."""
+"""The state of a cluster and its routers, as read at one moment."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,9 +12,9 @@ from promptgroup_operator.load.router_metrics import RouterCounts
 from promptgroup_operator.world.snapshot import Key, Manifest
 
 MOST_MOVES = 256
-"""Moves of sessions that are read of one router."""
+"""Moves of sessions that are read from one router."""
 MOST_MEMORY = 64 << 20
-"""Bytes of memory that counters of one router may take: the page is of one cluster, whose user asked for it."""
+"""Bytes of memory that counters of one router may take: the page shows one cluster, at its user's request."""
 
 
 class SessionMove(NamedTuple):
@@ -36,9 +36,9 @@ class ClusterReading:
     deployments: Sequence[Manifest] = ()
     events: Sequence[Manifest] = ()
     unknown: tuple[str, ...] = ()
-    """The reason why something of it could not be read, a sentence each."""
+    """Reasons why parts of it could not be read, a sentence each."""
     kubectl: str = "kubectl"
-    """Beginning of a command line by which kubectl asks the same cluster."""
+    """Beginning of a kubectl command line for the same cluster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class DashboardReading:
     clock: float
     """The same in monotonic seconds, from which the time between two readings follows."""
     cluster: ClusterReading | None
-    """None where no cluster is asked."""
+    """None where no cluster is read."""
     routers: Mapping[str, RouterReading] = field(default_factory=dict)
     silent: Mapping[str, str] = field(default_factory=dict)
     """Router → why it did not answer."""
@@ -72,10 +72,10 @@ def router_reading(metrics: bytes, table: bytes, unmatched: Mapping[str, Any]) -
     """Read a router's answers to /metrics, /table and /unmatched (that one checked already).
 
     Raises:
-        JsonError, ValueError, KeyError, TypeError, AttributeError: an answer is none of a router.
+        JsonError, ValueError, KeyError, TypeError, AttributeError: an answer is not a router's.
     """
     text, result = metrics.decode(), bounded_json.parse(table)
-    moves = result.get("moves", [])[-MOST_MOVES:]  # a router of an earlier version tells none
+    moves = result.get("moves", [])[-MOST_MOVES:]  # a router of an earlier version reports none
     return RouterReading(
         page=router_page(text, result),
         counts=router_metrics.parse(text, lambda _: True, MOST_MEMORY),

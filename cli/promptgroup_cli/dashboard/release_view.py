@@ -1,4 +1,4 @@
-"""Makes the view of a release: its steps, the figures of both revisions, and what the operator says of them."""
+"""Builds the view of a release: its steps, the figures of both revisions, and the operator's messages about them."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -30,7 +30,7 @@ class ReleaseStep(NamedTuple):
     number: str
     since: str
     ended: bool
-    """True once the revision was rolled back: the figures of its last step stay, to be looked at."""
+    """True once the revision was rolled back: the figures of its last step stay visible."""
 
     def continues(self, before: "ReleaseStep") -> bool:
         """Return True if the figures that are counted for another step are still those of this one."""
@@ -38,7 +38,7 @@ class ReleaseStep(NamedTuple):
 
 
 def step_of(group: Manifest, deployments: Sequence[Manifest]) -> ReleaseStep | None:
-    """Return the step that a group's release is at; None where it releases nothing."""
+    """Return the current step of a group's release; None without a release."""
     coming = released(group)
     if coming is None:
         return None
@@ -57,12 +57,12 @@ def release_view(
     since: datetime,
     totals: Mapping[ShortFingerprint, Stratum],
 ) -> dict[str, Any] | None:
-    """Return what is shown of the group's release; None where there is none.
+    """Return the view of the group's release; None where there is none.
 
     Args:
         group: the PromptGroup.
         deployments: those of its revisions.
-        since: from when on `totals` counts.
+        since: time from which on `totals` counts.
         totals: short fingerprint → its requests of all kinds.
     """
     coming = released(group)
@@ -120,7 +120,7 @@ def _figures(role: str, revision: Mapping[str, Any], totals: Mapping[ShortFinger
 
 
 def _opinion(group: Manifest, reason: str, message: str) -> dict[str, str]:
-    """Return what the operator says of the step: why it was rolled back, or what it waits for."""
+    """Return the operator's message about the step: why it was rolled back, or which condition it waits for."""
     if not reason:
         conditions = {condition["type"]: condition for condition in group["status"].get("conditions", [])}
         progressing = conditions.get("Progressing", {})

@@ -1,8 +1,8 @@
-"""Serves the page to browsers of this machine: on loopback alone, and to nobody without the address that was printed.
+"""Serves the page to local browsers: on loopback alone, and only to clients that have the printed address.
 
-Every path begins with a random token, which other users of the machine and other pages of the browser do not know. The
-header Host must name this server, so that a name that somebody points at 127.0.0.1 leads nowhere (DNS rebinding); what
-is asked of a router must come from the page itself. Answers are kept by nobody.
+Every path begins with a random token, which other users of the machine and other pages of the browser do not have. The
+header Host must name this server, so that another name that resolves to 127.0.0.1 is refused (DNS rebinding). Requests
+that are passed on to a router must come from the page itself. Responses are never cached (`no-store`).
 """
 
 import secrets
@@ -41,18 +41,18 @@ ALWAYS = {
 
 
 class Observed(Protocol):
-    """The source of what the page shows."""
+    """The source of the page's content."""
 
     def view(self, chosen: str) -> bytes:
-        """Return what is shown."""
+        """Return the page's content."""
 
     def explain(self, body: str, headers: Mapping[str, str]) -> bytes:
-        """Return where a request would go."""
+        """Return where a request would be routed."""
 
 
 @contextmanager
 def serving(observed: Observed, port: int = 0) -> Iterator[str]:
-    """Serve the page for the time of a `with`, which gets its address.
+    """Serve the page for the duration of a `with`, which gets its address.
 
     Raises:
         InputError: the port is taken.
@@ -74,7 +74,7 @@ def serving(observed: Observed, port: int = 0) -> Iterator[str]:
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
-    block_on_close = False  # a browser that holds a connection delays nobody
+    block_on_close = False  # a browser's open connection delays no shutdown
     request_queue_size = MOST_CONNECTIONS
 
     def __init__(self, port: int, observed: Observed, token: str) -> None:
@@ -102,7 +102,7 @@ class _Server(ThreadingHTTPServer):
             self._free.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing of a connection that broke: browsers break them as they like."""
+        """Log nothing about a broken connection: browsers close connections at any time."""
 
 
 def _end(connection: socket) -> None:
@@ -118,7 +118,7 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = SECONDS
 
     def do_GET(self) -> None:
-        """Answer the page, or what it shows."""
+        """Answer with the page, or with its content as JSON."""
         path = self._allowed()
         if path == "":
             loaded = page.load()
@@ -130,7 +130,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(404, TEXT, b"there is nothing at this path\n")
 
     def do_POST(self) -> None:
-        """Answer where a request would go."""
+        """Answer where a request would be routed."""
         path = self._allowed()
         if path is None:
             return

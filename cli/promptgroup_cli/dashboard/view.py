@@ -1,7 +1,7 @@
-"""Makes the JSON that the page shows from what was read. Does no I/O and reads no clock.
+"""Builds the JSON that the page shows from a reading. Does no I/O and reads no clock.
 
-Shares and rates are numbers from 0 to 1, times are seconds; null is what is not known. Texts are cut, and lists have a
-limit, since anybody may have written them.
+Shares and rates are numbers from 0 to 1, times are seconds; null means unknown. Texts are truncated and lists are
+limited, since their content comes from any user.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -45,7 +45,7 @@ class DashboardFrame:
     namespace: str
     interval: float
     began: str
-    """Time at which the page began to look."""
+    """Time at which the observation began."""
     reading: DashboardReading
     number: int
     """Number of the reading."""
@@ -53,14 +53,14 @@ class DashboardFrame:
     """Seconds since the reading before."""
     history: DashboardHistory
     past: DashboardPast | None = None
-    """The time before, as a Prometheus knows it; None where none is given."""
+    """Figures from before that time, from Prometheus; None without a Prometheus."""
 
 
 def view(frame: DashboardFrame, chosen: str) -> Document:
-    """Return what is shown.
+    """Return the page's content.
 
     Args:
-        frame: what was seen.
+        frame: the observed state.
         chosen: the group (`namespace/name`) that is shown in detail; the first one if there is none of that name.
     """
     reading = frame.reading
@@ -92,7 +92,7 @@ def view(frame: DashboardFrame, chosen: str) -> Document:
 
 
 def _groups(reading: DashboardReading) -> dict[str, GroupStatus | None]:
-    """Return the groups by name, with their status where a cluster is asked."""
+    """Return the groups by name, with their status where a cluster is read."""
     cluster = reading.cluster
     result: dict[str, GroupStatus | None] = {
         label: None for router in reading.routers.values() for label in router.routes
@@ -172,7 +172,7 @@ _SEVERITY = {"NotReady": 0, "Warming": 1, "Releasing": 2, "Note": 3, "Unknown": 
 
 
 def _worst_first(row: Document) -> tuple[int, bool, str]:
-    """Order rows by what somebody has to look at; by nothing that changes with each look, or rows would jump."""
+    """Order rows by urgency, and by nothing that changes with each reading, or rows would jump."""
     return _SEVERITY[row["state"]], not row["waiting"], row["label"]
 
 
@@ -186,7 +186,7 @@ _NO_FIGURES: Document = dict.fromkeys(("requestsPerSecond", "hitRate", "ttftP50"
 
 
 def _figures(top_rates: TopRates | None) -> Document:
-    """Return the figures of a group; null where no router was asked twice, since unknown is not zero."""
+    """Return the figures of a group; null where no router was read twice, since unknown is not zero."""
     if top_rates is None:
         return _NO_FIGURES
     return {
@@ -248,7 +248,7 @@ def _aliases(status: GroupStatus | None, route: Manifest | None) -> list[str]:
 
 
 def _series(points: Sequence[TimePoint], past: Columns) -> Document:
-    """Return the figures over time: what the page saw, and before that what a Prometheus knows."""
+    """Return the figures over time: the page's own, and those of Prometheus from before."""
     own: dict[str, list[float | None]] = {
         "requestsPerSecond": [point.rates.requests for point in points],
         "hitRate": [point.rates.hit_rate for point in points],
@@ -265,7 +265,7 @@ def _series(points: Sequence[TimePoint], past: Columns) -> Document:
 
 
 def _routed(route: Manifest | None) -> Iterator[RevisionRow]:
-    """Yield the revisions as a router's table has them, where no cluster is asked."""
+    """Yield the revisions in a router's table, for a page that reads no cluster."""
     for revision in route["spec"]["revisions"] if route is not None else ():
         ready = sum(slot["state"] == "Ready" for slot in revision["slots"])
         slots = tuple(SlotRow(slot["slot"], "", slot["state"], "", "", "") for slot in revision["slots"])
@@ -291,7 +291,7 @@ def _revision(row: RevisionRow, replicas: Mapping[tuple[ShortFingerprint, int], 
 
 
 def _slot(row: SlotRow, share: float, load: ReplicaRate | None) -> Document:
-    """Return a slot. Each key prefers each slot of a ring alike, so that those that take requests share them evenly."""
+    """Return a slot. Keys are spread evenly over a ring's slots, so that slots that take requests share them evenly."""
     replica_rate = load if row.slot is not None and row.state in ("Ready", "Draining") else None
     return {
         "slot": row.slot,
@@ -309,7 +309,7 @@ def _slot(row: SlotRow, share: float, load: ReplicaRate | None) -> Document:
 
 
 def _warmth(row: SlotRow) -> str:
-    """Return warm, cold or absent; routers are only told of warm slots, so that a ready one of theirs is warm."""
+    """Return warm, cold or absent; routers' tables have only warm slots, so that a ready slot in one is warm."""
     if row.warm == "True" or (not row.warm and not row.pod and row.state == "Ready"):
         return "warm"
     return "absent" if row.state == "Absent" and not row.warm else "cold"
@@ -356,7 +356,7 @@ def _release(manifest: Manifest, cluster: ClusterReading, frame: DashboardFrame)
 
 
 def _events(label: str, cluster: ClusterReading) -> Iterator[Document]:
-    """Yield what the operator told of the group lately, the latest first."""
+    """Yield the operator's recent events about the group, the latest first."""
     own = [
         event
         for event in cluster.events

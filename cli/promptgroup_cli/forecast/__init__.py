@@ -1,10 +1,10 @@
-"""Predicts what a group needs before there is anything to observe. Does no I/O.
+"""Predicts the replicas that a group needs before any load can be observed. Does no I/O.
 
-model_config  computes what a model keeps of a token, from its config
+model_config  computes the numbers that a model stores per token, from its config
 kv            computes bytes of a token and tokens of a replica
-catalogue     knows well-known models
-gpus          knows what GPUs have
-estimate      estimates what a replica can do, where nothing is measured
-forecast      predicts what replicas will do
-preview       shows what the operator would decide if it observed that
+catalogue     lists well-known models
+gpus          lists memory, arithmetic and bandwidth of GPUs
+estimate      estimates the speed and capacity of a replica, where nothing is measured
+forecast      predicts hit rate, utilization and latency of replicas
+preview       predicts the operator's decision under that forecast
 """

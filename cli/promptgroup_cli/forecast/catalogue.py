@@ -130,7 +130,7 @@ MODELS: Mapping[str, KnownModel] = {
 }
 
 _TUNED = re.compile(r"-(instruct|chat|it|base|pt|thinking|python|hf|v1\.0)(?=-|$)", re.IGNORECASE)
-"""Suffixes of names of one shape: how it was tuned, and in what form it is stored."""
+"""Suffixes of names of one shape: its tuning, and its storage format."""
 _DATED = re.compile(r"-(2507|0528|0324|0905)$")
 
 

@@ -1,10 +1,10 @@
-"""Estimates what one replica can do by its model's size and its GPUs' data sheets. Does no I/O.
+"""Estimates the speed of one replica by its model's size and its GPUs' data sheets. Does no I/O.
 
     prefill rate = GPUs x FLOPS x MFU / (2 x active parameters)      a token takes 2 operations a parameter
     step         = weights / (GPUs x bandwidth x MBU)                decoding reads all weights once a step
-    context rate = GPUs x bandwidth x MBU / bytes of a token         and the KV of what decodes
+    context rate = GPUs x bandwidth x MBU / bytes of a token         and the KV of decoding requests
 
-(Kaplan et al., arXiv:2001.08361, 2.1, for the operations; Pope et al., arXiv:2211.05102, for what bounds decoding.)
+(Kaplan et al., arXiv:2001.08361, 2.1, for the operations; Pope et al., arXiv:2211.05102, for the bounds of decoding.)
 Attention's own operations are left out: they make a token dearer by a tenth at a few thousand tokens of context, and
 by half at 15,000.
 """
@@ -24,7 +24,7 @@ MBU = 0.7
 
 @dataclass(frozen=True, slots=True)
 class EngineEstimate:
-    """A model on GPUs, as an engine is told to serve it."""
+    """A model on GPUs, as an engine is configured to serve it."""
 
     model: KnownModel
     gpu: Gpu
@@ -33,7 +33,7 @@ class EngineEstimate:
     kv_dtype: str = "auto"
     """One of `kv.BYTES`."""
     utilization: float = kv.UTILIZATION
-    """Share of a GPU's memory that it takes."""
+    """Share of a GPU's memory that the engine uses."""
 
     @property
     def token_bytes(self) -> int:
@@ -52,7 +52,7 @@ class EngineEstimate:
 
 
 def replica(engine: EngineEstimate, kv_tokens: int | None = None, prefill_rate: float | None = None) -> ReplicaForecast:
-    """Return what a replica of an engine can do; measured figures take precedence.
+    """Return speed and capacity of a replica of an engine; measured figures take precedence.
 
     Args:
         engine: model and GPUs.

@@ -1,29 +1,31 @@
-"""Predicts what n replicas of a group will do. Does no I/O.
+"""Predicts hit rate, utilization and time to first token of n replicas of a group. Does no I/O.
 
-**Found in caches.** Of a request's prompt = Tier-1 prefix + history + turn the prefix is found in every replica, the
-turn in none, and the history where it was not evicted since the session's last turn. By Che's approximation of a
+**Cache hits.** A request's prompt is Tier-1 prefix + history + turn. The prefix is cached in every replica, the turn in
+none, and the history if it was not evicted since the session's last turn. By Che's approximation of a
 least-recently-used cache (Che, Tung, Wang: Hierarchical Web caching systems, IEEE JSAC 20(7), 2002), with exponential
-pauses between turns, what was not touched for a time T is gone, and T is the time in which what is touched fills the
-room that requests which run leave:
+pauses between turns, KV that was not used for a time T is evicted, and T is the time in which the KV that is used fills
+the capacity that running requests leave:
 
-    room of n replicas - running x context = idle sessions x context x (1 - e^-x + x / (turns - 1))       x = T / pause
-    share of histories that are found = 1 - e^-x
+    capacity of n replicas - running x context = idle sessions x context x (1 - e^-x + x / (turns - 1))   x = T / pause
+    share of histories that are cached = 1 - e^-x
 
-The term 1 - e^-x is of sessions that come back; x / (turns - 1) of those that ended within T, which no cache knows. So
-sessions of five turns that just fit lose a third of their histories, and about twice their KV keeps nearly all.
+The term 1 - e^-x is of sessions that return; x / (turns - 1) of those that ended within T, whose KV stays cached until
+it is evicted. So sessions of five turns that just fit lose a third of their histories, and a cache of about twice their
+KV retains nearly all.
 
-**Busy.** A request takes `uncached / prefill rate` of a replica, and each token of its answer what it adds to a step of
-the engine: `sequence + context / context rate`. Both together per second are the utilization u. An answer's token takes
-`step / (1 - u)`, which says how many requests run (Little's law), and so closes the circle with what caches keep.
+**Utilization.** A request occupies a replica for `uncached / prefill rate`, and for the time that each token of its
+answer adds to an engine step: `sequence + context / context rate`. The sum per second is the utilization u. A token of
+an answer takes `step / (1 - u)`, which gives the number of running requests (Little's law). That number determines the
+capacity that is left for histories, so the equations are solved by iteration.
 
-**First token.** A step of the engine, with what decodes meanwhile, and half a step to wait for it; then queue and
-prefill together, as of M/M/1: exponential, with mean `prefill / (1 - u)`.
+**First token.** The time to first token is an engine step, with all concurrent decoding, and half a step of waiting for
+it, plus queueing and prefill together as in an M/M/1 queue: exponential, with mean `prefill / (1 - u)`.
 
-**Tiers.** What the GPUs have lost may still be in a larger tier: its share of histories follows by the same
-approximation from its room. A copy takes no time of the GPU, since engines copy while others run, but its mean is added
-to that of the prefill.
+**Tiers.** KV that the GPUs have evicted may still be in a larger tier, whose share of histories follows from its
+capacity by the same approximation. A copy takes no GPU time, since engines copy while other requests run, but its mean
+is added to that of the prefill.
 
-Once there is something to observe, the operator's model (`model.py`) is anchored to it and predicts changes only.
+Once a load can be observed, the operator's model (`model.py`) is anchored to it and predicts changes only.
 """
 
 import math
@@ -36,7 +38,7 @@ from promptgroup_cli.forecast.tiers import TierForecast
 from promptgroup_operator.sizing.model import QUANTILE
 
 SEQUENCE = 0.000_06
-"""Seconds that a running request adds to a step whatever its length: sampling, scheduling (docs/research/policy.md)."""
+"""Seconds that a running request adds to a step at any length: sampling, scheduling (docs/research/policy.md)."""
 
 ROUNDS = 100
 CLOSE = 1e-6
@@ -90,7 +92,7 @@ class ReplicaForecast:
     """Layers of the model; None when all of them keep every token."""
 
     def held(self, context: float) -> float:
-        """Return KV tokens that a session of so many tokens takes, by what all layers together keep of one token."""
+        """Return the KV tokens that a session of so many tokens occupies, in units of one token in all layers."""
         return context * context_share(self.shape, context) if self.shape is not None else context
 
 
@@ -102,9 +104,9 @@ class Expectation:
     use: float
     """Share of the KV cache that prefix and live sessions fill; more than 1 does not fit."""
     kept: float
-    """Share of sessions' histories that is found when they come back, in any tier, 0 to 1."""
+    """Share of sessions' histories that is cached when they return, in any tier, 0 to 1."""
     hit_rate: float
-    """Share of prompt tokens that are found in caches, 0 to 1."""
+    """Share of prompt tokens that are cached, 0 to 1."""
     uncached: float
     """Tokens that a request computes, the mean."""
     utilization: float
@@ -123,15 +125,15 @@ def working_set(workload: Workload, replica: ReplicaForecast) -> WorkingSetForec
 
 
 def kept_share(fill: float, turns: float) -> float:
-    """Return the share of histories that are still in the cache when a session comes back.
+    """Return the share of histories that are still cached when their session returns.
 
     Args:
-        fill: room for idle sessions over the KV of all that will come back.
-        turns: of a session, more than 1.
+        fill: capacity for idle sessions, divided by the KV of all sessions that will return.
+        turns: turns of a session, more than 1.
     """
     if fill <= 0:
         return 0.0
-    low, high = 0.0, fill * (turns - 1)  # what is touched grows with x, and is more than x / (turns - 1)
+    low, high = 0.0, fill * (turns - 1)  # the KV in use grows with x, and is more than x / (turns - 1)
     while high - low > 1e-9 * high:
         middle = (low + high) / 2
         if 1 - math.exp(-middle) + middle / (turns - 1) < fill:
@@ -144,13 +146,13 @@ def kept_share(fill: float, turns: float) -> float:
 def expect(
     workload: Workload, replica: ReplicaForecast, replicas: int, tiers: Sequence[TierForecast] = ()
 ) -> Expectation:
-    """Predict what so many replicas will do; the module has the formulas.
+    """Predict the figures of so many replicas; the module has the formulas.
 
     Args:
-        workload: what clients send.
-        replica: what one can do.
+        workload: the requests of clients.
+        replica: speed and capacity of one replica.
         replicas: at least 1.
-        tiers: where else KV is kept, the nearest first.
+        tiers: KV tiers beyond the GPUs' memory, the nearest first.
     """
     forecast = working_set(workload, replica)
     context = replica.held(workload.context)
@@ -158,7 +160,7 @@ def expect(
     rate = workload.rate / replicas
     token = SEQUENCE + replica.held(workload.prefix + workload.context) / replica.context_rate
     decoding = rate * workload.answer * token
-    # more that is found makes shorter answers, fewer that run, and more room: from everything found, down to the circle
+    # more hits shorten answers, so fewer requests run and more capacity is left: iterate down from all histories cached
     kept = 1.0
     for _ in range(ROUNDS):
         uncached = workload.turn + (1 - kept) * workload.history
@@ -194,20 +196,20 @@ def _kept(workload: Workload, context: float, room: float, running: float) -> fl
         return 1.0
     idle = workload.sessions - running
     left = room - running * context
-    # nobody who is idle: those who run come back at once
+    # no session is idle: those that run return at once
     return kept_share(left / (idle * context), workload.turns) if idle else float(left > 0)
 
 
 def _stretch(step: float, utilization: float) -> float:
-    """Return the seconds of a step with all that is done in it: time goes to decoding in the share that is left."""
+    """Return the seconds of a step, stretched by the utilization: only the idle share of time is left for it."""
     return step / (1 - utilization) if utilization < 1 else math.inf
 
 
 def _step(step: float, decoding: float, utilization: float) -> float:
-    """Return the seconds of a step and of the wait for it, with all that decodes."""
+    """Return the seconds of a step and of the wait for it, with all concurrent decoding."""
     return 1.5 * (step + decoding * _stretch(step, utilization)) if utilization < 1 else math.inf
 
 
 def _wait(step: float, mean: float, quantile: float) -> float:
-    """Return the seconds to the first token: a step, and an exponential time of that mean."""
+    """Return the seconds to the first token: a step, and an exponential time with that mean."""
     return step - math.log(1 - quantile) * mean

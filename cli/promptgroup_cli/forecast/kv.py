@@ -3,7 +3,7 @@
     bytes of a token = layers x KV heads x (key + value) x bytes of a number
 
 Llama-3.1-8B: 32 x 8 x (128 + 128) x 2 = 131,072. A replica of several GPUs by tensor parallelism splits the KV heads
-between them; where there are fewer heads than GPUs each GPU keeps a whole one, and the replica keeps copies.
+between them; where there are fewer heads than GPUs each GPU stores a whole one, and the replica stores copies.
 """
 
 from dataclasses import dataclass
@@ -17,14 +17,14 @@ RESERVE = 1.5e9
 """Bytes of a GPU for activations of a step of 8,192 tokens and CUDA graphs: about 1 GB in engines' start-up logs."""
 
 UTILIZATION = 0.92
-"""Share of a GPU's memory that the engine takes: vLLM's default of `--gpu-memory-utilization`."""
+"""Share of a GPU's memory that the engine uses: vLLM's default of `--gpu-memory-utilization`."""
 
 TOLERANCE = 0.1
 """Share of the GPUs' memory by which computation and report may differ: GB against GiB is 7 %, activations the rest."""
 
 
 def heads_kept(shape: ModelConfig, gpus: int) -> int:
-    """Return KV heads that all GPUs of a replica together keep, copies included.
+    """Return the KV heads that all GPUs of a replica store together, copies included.
 
     Raises:
         ConfigError: when heads cannot be split evenly; engines refuse that, too.
@@ -36,7 +36,7 @@ def heads_kept(shape: ModelConfig, gpus: int) -> int:
 
 
 def token_bytes(shape: ModelConfig, width: int, gpus: int = 1) -> int:
-    """Return the bytes of one token that all layers keep, over all GPUs of a replica.
+    """Return the bytes that all layers store per token, over all GPUs of a replica.
 
     Args:
         shape: the model's.
@@ -55,14 +55,14 @@ def context_share(shape: ModelConfig, tokens: float) -> float:
 
 
 def capacity(memory: float, weights: float, per_token: int, gpus: int = 1, utilization: float = UTILIZATION) -> int:
-    """Return the tokens of KV cache of one replica; 0 when the weights leave no room.
+    """Return the tokens of KV cache of one replica; 0 when the weights leave no memory.
 
     Args:
         memory: bytes of one GPU.
         weights: bytes of the model, split between the GPUs.
         per_token: of `token_bytes`.
         gpus: of one replica.
-        utilization: share of the memory that the engine takes.
+        utilization: share of the memory that the engine uses.
     """
     room = gpus * (memory * utilization - RESERVE) - weights
     return max(0, int(room / per_token))
@@ -84,7 +84,7 @@ def compare(computed: int, reported: int, per_token: int, memory: float) -> Agre
 
     Args:
         computed: tokens, by `capacity`.
-        reported: tokens, as the engine says.
+        reported: tokens, as the engine reports them.
         per_token: of `token_bytes`.
         memory: bytes of all GPUs of a replica.
     """
@@ -104,7 +104,7 @@ class WorkingSetForecast:
     """Tokens of KV that are wanted again."""
 
     prefix: int
-    """Tokens of the Tier 1 prefix; every replica keeps its own."""
+    """Tokens of the Tier 1 prefix; every replica caches its own."""
     sessions: float
     """Tokens of all sessions together, beyond the prefix."""
 

@@ -3,9 +3,9 @@
     prefill(n) = start + n / rate                       start: HTTP, template, tokenizer, scheduling, one token
     copy(n)    = start + latency + n / tokens a second
 
-Both are straight lines over the tokens of a prompt. Whatever else happens on a machine makes a request slower and never
-quicker, so of each length that was asked for the fastest request counts, whatever number of tokens its text has. The
-line through these is that of least squares; the lines that leave one length out tell how sure it is.
+Both are straight lines over the tokens of a prompt. Other load on a machine makes a request slower and never quicker,
+so the fastest request of each requested length counts, whatever the exact number of its tokens. The line is fitted to
+these by least squares; lines that leave one length out show how reliable it is.
 """
 
 import sys
@@ -20,16 +20,16 @@ from promptgroup_cli.forecast.tiers import TierForecast
 SIZES = 2
 """Fewest different sizes that make a line."""
 LEAST_FOUND = 0.5
-"""Share of a prompt that a tier must bring for the request to count as a copy."""
+"""Share of a prompt that a tier must supply for the request to count as a copy."""
 MOST_COMPUTED = 0.1
-"""Share of a prompt that may be found in cache for the request to count as computed."""
+"""Share of a prompt that may be cached for the request to count as computed."""
 LARGEST = 1e12
 """Largest figure that is read back."""
 
 LARGEST_ERROR = 0.25
-"""Distance from the line, as a share of a request's time, from which on it is no line."""
+"""Largest distance from the line, as a share of a request's time, at which its rate is reliable."""
 WIDEST = 1.5
-"""Quotient of the highest and the lowest rate that the requests allow, from which on the rate says little."""
+"""Largest quotient of the highest and the lowest rate that the requests allow, at which the rate is reliable."""
 
 Between: TypeAlias = tuple[float, float]
 """Lowest and highest rate that the requests allow, in tokens a second; the highest may be infinite."""
@@ -42,12 +42,12 @@ class Timing:
     prompt: int
     """Tokens of the prompt."""
     cached: int
-    """Those of them that were found, wherever."""
+    """Tokens of the prompt that were cached, in any tier."""
     tiered: int
-    """Those of them that a KV tier brought, at most."""
+    """Upper bound of the cached tokens that a KV tier supplied."""
     seconds: float
     asked: int
-    """The length that was asked for: texts of one length differ by some tokens."""
+    """The requested length: texts of one length differ by some tokens."""
 
 
 class Point(NamedTuple):
@@ -129,13 +129,13 @@ def _fitted(points: Sequence[Point]) -> tuple[float, float]:
 
 
 def prefill(timings: Sequence[Timing]) -> TimeLine | None:
-    """Return the line of requests that were computed; None where there are too few of them."""
+    """Return the line through the requests that were computed; None where there are too few."""
     computed = [timing for timing in timings if timing.cached <= MOST_COMPUTED * timing.prompt]
     return through([Point(timing.asked, timing.prompt - timing.cached, timing.seconds) for timing in computed])
 
 
 def is_sure(error: float, rates: Between) -> bool:
-    """Return True if a rate is good enough to be relied on."""
+    """Return True if a rate is reliable."""
     return error <= LARGEST_ERROR and rates[1] <= WIDEST * rates[0]
 
 
@@ -147,7 +147,7 @@ def between(least: float, most: float) -> Between:
 def copying(timings: Sequence[Timing], computing: TimeLine) -> TierFigures | None:
     """Return a tier's figures from requests whose prompts it held; None where too few of them were copied.
 
-    What a request computed beside its copy is taken off by the line of the replica's own prefill.
+    The time that a request spent computing beside its copy is subtracted, by the line of the replica's own prefill.
 
     Args:
         timings: the requests.
@@ -156,7 +156,7 @@ def copying(timings: Sequence[Timing], computing: TimeLine) -> TierFigures | Non
     line = _copied(timings, computing.token)
     if line is None:
         return None
-    # what is taken off is no surer than the line that it comes from
+    # the subtracted time is no more reliable than the line that it comes from
     others = [_copied(timings, token) for token in (computing.least, computing.most)]
     lines = [line, *(other for other in others if other is not None)]
     least = min(time_line.least for time_line in lines) if None not in others else 0.0
@@ -168,7 +168,7 @@ def copying(timings: Sequence[Timing], computing: TimeLine) -> TierFigures | Non
 
 
 def copies(timings: Sequence[Timing]) -> list[Timing]:
-    """Return the requests whose prompts a tier brought."""
+    """Return the requests whose prompts a tier supplied."""
     return [timing for timing in timings if timing.tiered >= LEAST_FOUND * timing.prompt]
 
 
@@ -204,7 +204,7 @@ def read(document: Any) -> ReplicaFigures:
 
 
 def _error(result: Mapping[str, Any]) -> float:
-    """Return the error of a line: one that is not told is not 0."""
+    """Return the error of a line; a missing error is refused, not read as 0."""
     value = result.get("error")
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= LARGEST:
         raise ValueError("not the output of this release's `promptgroup probe -o json`: a fit has no error")

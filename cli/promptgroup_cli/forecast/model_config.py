@@ -1,13 +1,13 @@
-"""Reads what a model keeps of a token from its Hugging Face config.json. Does no I/O.
+"""Reads the size of a model's KV cache from its Hugging Face config.json. Does no I/O.
 
-| attention                  | kept of a token in one layer                         | by                               |
+| attention                  | stored per token in one layer                        | by                               |
 |----------------------------|------------------------------------------------------|----------------------------------|
 | multi-head, GQA, MQA       | a key and a value in each KV head                    | arXiv:1706.03762, 2305.13245     |
 | multi-head latent (MLA)    | one latent vector and one rotary key, for all heads  | arXiv:2405.04434, 2.1            |
 | sliding window, chunked    | as the first, of the last tokens only                | arXiv:2004.05150                 |
 | Mamba, linear, convolution | nothing: a state of constant size for each sequence  | arXiv:2312.00752                 |
 
-What is not known to be counted rightly is refused, never guessed.
+A config that cannot be counted with certainty is refused, never guessed.
 """
 
 from collections.abc import Mapping
@@ -15,19 +15,19 @@ from dataclasses import dataclass
 
 
 class ConfigError(ValueError):
-    """A config.json from which the KV cache cannot be computed; says what is missing."""
+    """A config.json from which the KV cache cannot be computed; the message names the missing part."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelConfig:
-    """The numbers that a model's layers keep of tokens."""
+    """The numbers that a model's layers store per token."""
 
     full: int
     """Layers that keep every token."""
     heads: int
     """KV heads of a layer; 1 with a latent vector that serves all heads."""
     width: int
-    """Numbers that one head keeps of one token: key and value together."""
+    """Numbers that one head stores per token: key and value together."""
     windowed: int = 0
     """Layers that keep the last `window` tokens only."""
     window: int = 0
@@ -55,14 +55,14 @@ _REFUSED = {
     "attn_type_list": "its layout of linear attention is not known",
     "ssm_cfg": "its layout of state-space layers is not known",
 }
-"""Keys that, when set, say that a layer's cache is another than what is counted here."""
+"""Keys that, when set, mean that a layer's cache differs from the caches that are counted here."""
 
 _STATE = ("mamba_d_state", "mamba_state_dim", "ssm_state_size", "state_size", "linear_num_key_heads")
 """Keys of models some layers of which keep a state instead of tokens."""
 
 
 def shape(config: Mapping[str, object]) -> ModelConfig:
-    """Return what the layers of a model keep.
+    """Return the numbers that the layers of a model store.
 
     Args:
         config: a parsed config.json; of a multi-modal model its language part (`text_config`) counts.
@@ -83,7 +83,7 @@ def shape(config: Mapping[str, object]) -> ModelConfig:
 
 
 def _kept(text: Mapping[str, object]) -> tuple[int, int]:
-    """Return the KV heads of a layer, and the numbers that each keeps."""
+    """Return the KV heads of a layer, and the numbers that each stores per token."""
     if text.get("kv_lora_rank"):
         return 1, _number(text, "kv_lora_rank") + _number(text, "qk_rope_head_dim")
     queries = _number(text, "num_attention_heads", "n_head")
@@ -92,7 +92,7 @@ def _kept(text: Mapping[str, object]) -> tuple[int, int]:
     if text.get("num_key_value_heads") or text.get("num_kv_heads"):
         heads = _number(text, "num_key_value_heads", "num_kv_heads")
     else:
-        # older configs: `multi_query` is MQA, and nothing said is one KV head for each query head
+        # older configs: `multi_query` is MQA, and without it there is one KV head for each query head
         heads = 1 if text.get("multi_query") else queries
     return heads, key + value
 

@@ -1,6 +1,6 @@
-"""Predicts what the operator would decide if it observed what is expected. Does no I/O.
+"""Predicts the operator's decision under the expected load. Does no I/O.
 
-A size that is planned ahead keeps the limits that the operator keeps later, for the same reasons.
+A size that is planned ahead meets the limits that the operator applies later, for the same reasons.
 """
 
 from collections.abc import Callable, Sequence
@@ -29,7 +29,7 @@ TiersOf = Callable[[int], Sequence[TierForecast]]
 
 
 def no_tiers(_replicas: int) -> Sequence[TierForecast]:
-    """Return no tiers: KV is kept in the GPUs' memory alone."""
+    """Return no tiers: KV is cached in the GPUs' memory alone."""
     return ()
 
 
@@ -39,10 +39,10 @@ def observed(
     """Return the load that an operator would observe.
 
     Args:
-        workload: what clients send.
-        replica: what one can do.
-        expected: of so many replicas.
-        tiers: where else KV is kept. Sessions need to fit the largest one, not the GPUs' caches.
+        workload: the requests of clients.
+        replica: speed and capacity of one replica.
+        expected: the prediction for the replicas.
+        tiers: KV tiers beyond the GPUs' memory. Sessions need to fit the largest one, not the GPUs' caches.
     """
     forecast = working_set(workload, replica)
     room = forecast.room(replica.kv_tokens, expected.replicas)
@@ -90,12 +90,12 @@ def broken_limit(
     target: float | None,
     tiers: Sequence[TierForecast] = (),
 ) -> Limit | None:
-    """Return the limit that so many replicas do not keep; None when they keep all.
+    """Return the limit that so many replicas do not meet; None when they meet all.
 
     Args:
-        workload: what clients send.
-        replica: what one can do.
-        expected: of so many.
+        workload: the requests of clients.
+        replica: speed and capacity of one replica.
+        expected: the prediction for the replicas.
         target: seconds to the first token, p95; None when the load alone counts.
         tiers: see `observed`.
     """
@@ -111,14 +111,14 @@ def broken_limit(
 def least_replicas(
     workload: Workload, replica: ReplicaForecast, target: float | None, most: int, tiers: TiersOf = no_tiers
 ) -> tuple[int | None, Limit | None]:
-    """Return the fewest replicas that keep all limits (None when `most` do not), and the limit that fewer break.
+    """Return the fewest replicas that meet all limits (None when `most` do not), and the limit that fewer do not meet.
 
     Args:
-        workload: what clients send.
-        replica: what one can do.
+        workload: the requests of clients.
+        replica: speed and capacity of one replica.
         target: see `broken_limit`.
         most: largest number of replicas to try.
-        tiers: where else KV is kept.
+        tiers: KV tiers beyond the GPUs' memory, by the number of replicas.
     """
     before: Limit | None = None
     for replicas in range(1, most + 1):

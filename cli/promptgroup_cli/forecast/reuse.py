@@ -5,9 +5,9 @@ its last one: its *reuse distance* (Mattson et al.: Evaluation techniques for st
 9(2), 1970). One pass finds all distances, by a Fenwick tree over the times of use (Bennett and Kruskal, IBM Journal of
 R&D 19(4), 1975), in O(log n) a block.
 
-Engines free the blocks of a request from its end, so the beginning of a prompt was always used after its end, and what
-is found is always a beginning. The end of a prompt that fills no block, and the answer, take room and are not found:
-no trace says which requests repeat them.
+Engines free the blocks of a request from its end, so the beginning of a prompt was always used after its end, and a hit
+is always a prefix. The end of a prompt that fills no block, and the answer, occupy the cache and are never hit: no
+trace records which requests repeat them.
 """
 
 from bisect import bisect_right
@@ -30,16 +30,16 @@ class TraceRequest:
 
 
 class ReuseCurve:
-    """The share of prompt tokens that a cache finds, by its size."""
+    """The share of prompt tokens that hit a cache, by its size."""
 
     __slots__ = ("_distances", "_found", "prompt_tokens", "requests")
 
     def __init__(self, reused: dict[int, int], prompt_tokens: int, requests: int) -> None:
-        """Take what was counted.
+        """Store the counts.
 
         Args:
-            reused: distance in tokens → prompt tokens that are found by a cache of at least so many.
-            prompt_tokens: of all requests.
+            reused: distance in tokens → prompt tokens that hit a cache of at least so many.
+            prompt_tokens: prompt tokens of all requests.
             requests: number of them.
         """
         self._distances = sorted(reused)
@@ -48,12 +48,12 @@ class ReuseCurve:
         self.requests = requests
 
     def found(self, tokens: float) -> float:
-        """Return the share of prompt tokens that a cache of so many tokens finds, 0 to 1."""
+        """Return the share of prompt tokens that hit a cache of so many tokens, 0 to 1."""
         return self._found[bisect_right(self._distances, tokens)] / self.prompt_tokens if self.prompt_tokens else 0.0
 
     @property
     def most(self) -> float:
-        """Share of prompt tokens that a cache without bounds finds."""
+        """Share of prompt tokens that hit a cache without bounds."""
         return self._found[-1] / self.prompt_tokens if self.prompt_tokens else 0.0
 
 
@@ -87,8 +87,8 @@ class _Recency:
         self._add(self._now, tokens)
 
     def _renumber(self) -> None:
-        """Give the blocks times without gaps, and room for as many again."""
-        # the dictionary is in order of last use, because each use takes its key out and puts it back
+        """Give the blocks times without gaps, and space for as many again."""
+        # the dictionary is in order of last use, because each use removes its key and adds it again
         self._last = {block: time for time, block in enumerate(self._last, start=1)}
         self._now = len(self._last)
         self._sums = [0] * (2 * self._now + 1025)
@@ -110,7 +110,7 @@ class _Recency:
 
 
 def curve(requests: Iterable[TraceRequest]) -> ReuseCurve:
-    """Return the hit rates of all cache sizes for requests in the order in which they come."""
+    """Return the hit rates of all cache sizes for requests in the order of their arrival."""
     recency = _Recency()
     reused: dict[int, int] = {}
     prompt_tokens = count = 0
@@ -118,7 +118,7 @@ def curve(requests: Iterable[TraceRequest]) -> ReuseCurve:
     for request in requests:
         count += 1
         prompt_tokens += request.prompt
-        # all that the request itself holds must fit beside what it finds
+        # the request's own tokens must fit beside the tokens that it hits
         own = request.prompt + request.answer
         farthest = 0
         for number, block in enumerate(request.blocks, start=1):

@@ -1,13 +1,12 @@
-"""Predicts what KV tiers beyond the GPUs' memory hold, and when a copy is quicker than computing. Does no I/O.
+"""Predicts the content of KV tiers beyond the GPUs' memory, and when a copy is quicker than computing. Does no I/O.
 
     copy(n)    = latency + n x bytes of a token / bandwidth
     compute(n) = n / prefill rate
     break-even = the n at which both are equal: latency / (1 / prefill rate - bytes of a token / bandwidth)
 
-Tiers are inclusive, as engines fill them: what is computed is written through to every tier (vLLM's offloading
-connector, LMCache), and each tier drops what was unused for longest. So a tier holds all that a smaller one holds, and
-adds only what it holds beyond that. A tier of each replica keeps the Tier-1 prefix once for each replica; a shared one
-keeps it once.
+Tiers are inclusive, as engines fill them: computed KV is written through to every tier (vLLM's offloading connector,
+LMCache), and each tier evicts the least recently used KV. So a tier holds all that a smaller one holds, and adds only
+the rest of its capacity. Per-replica tiers store the Tier-1 prefix once per replica; a shared tier stores it once.
 """
 
 import math
@@ -38,7 +37,7 @@ class TierForecast:
 
 @dataclass(frozen=True, slots=True)
 class TierKind:
-    """A kind of tier, with the figures that hold where none are measured."""
+    """A kind of tier, with the figures that apply where none are measured."""
 
     name: str
     bandwidth: float | None
@@ -63,10 +62,10 @@ KINDS: Mapping[str, TierKind] = {
 """Bandwidths are raw rates by specification: PCIe x16 of the GPU's generation (`gpus`), NVLink-C2C with 450 GB/s in
 each direction (NVIDIA Grace Hopper Superchip Architecture whitepaper), 7 GB/s that NVMe drives on PCIe 4 x4 read in
 sequence (data sheets of Samsung 990 PRO, WD SN850X), and the line rates of 400 Gbit/s InfiniBand NDR and 25 Gbit/s
-Ethernet. Nobody specifies latencies. These are the lower ends of what an industry article (2025) reports end to end for
-a prefix of 1,000 tokens of a small model: 10 to 40 ms from the memory of the machine, 25 to 50 ms from another node
-over a fast fabric, 40 to 120 ms over another network. The project has not reproduced them: `promptgroup probe` measures
-them on a replica (docs/research/policy.md, "What articles claim")."""
+Ethernet. Latencies are in no specification. These are the lower ends of the ranges that an industry article (2025)
+reports end to end for a prefix of 1,000 tokens of a small model: 10 to 40 ms from the memory of the machine, 25 to 50
+ms from another node over a fast fabric, 40 to 120 ms over another network. The project has not reproduced them:
+`promptgroup probe` measures them on a replica (docs/research/policy.md, "What articles claim")."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +91,7 @@ class Tier:
         return replace(self, bandwidth=own, latency=self.latency if self.latency is not None else latency)
 
     def forecast(self, replicas: int, prefix: int, token_bytes: int, link: float) -> TierForecast:
-        """Return the tier as the prediction for so many replicas takes it.
+        """Return the tier as input for the prediction for so many replicas.
 
         Args:
             replicas: at least 1.
@@ -117,7 +116,7 @@ def break_even(tier: TierForecast, prefill_rate: float) -> float:
 
 
 def uses_to_pay(tier: TierForecast, tokens: float, compute: float) -> float:
-    """Return how often KV must be used until it was worth writing to the tier: with fewer uses, computing is quicker.
+    """Return the uses from which on writing KV to the tier pays: with fewer uses, computing is quicker.
 
         write / uses + copy = compute,   write = tokens x bytes of a token / bandwidth
 
@@ -139,9 +138,9 @@ class TierRow:
     tokens: float
     """KV tokens that it holds: of one replica, or of the pool."""
     kept: float
-    """Share of sessions' histories that is found in this tier or one before it, 0 to 1."""
+    """Share of sessions' histories that is cached in this tier or a nearer one, 0 to 1."""
     hit_rate: float
-    """Share of prompt tokens that is found, 0 to 1, with the given number of replicas."""
+    """Share of prompt tokens that is cached, 0 to 1, with the given number of replicas."""
     traced: float | None
     """The same by the reuse distances of a trace; None without one."""
     copy: float | None
@@ -153,12 +152,12 @@ class TierRow:
     saved: float | None
     """GPU-seconds of a replica that each use saves: computing the mean history, less its copy; below 0 it costs."""
     needed: int | None
-    """Replicas that keep the target and the operator's limits; None when no number does."""
+    """Replicas that meet the target and the operator's limits; None when no number does."""
 
 
 @dataclass(frozen=True, slots=True)
 class PoolVerdict:
-    """Verdict on a KV pool that holds everything, where no tier was asked about."""
+    """Verdict on a KV pool that holds everything, given when no tier was specified."""
 
     pays: bool | None
     """None: it depends; to be measured."""
@@ -166,18 +165,18 @@ class PoolVerdict:
 
 
 MARGIN = 2.0
-"""A copy that is quicker than computing by this factor pays even if the network gives half of what it should."""
+"""A copy that is quicker than computing by this factor pays even if the network has half of its nominal bandwidth."""
 
 
 def judge(replicas: int, with_pool: int, compute: float, copy: float, way: str) -> PoolVerdict:
     """Judge whether a pool pays for sessions that return with their history.
 
     Args:
-        replicas: that it takes without.
-        with_pool: replicas that would do if every history were found.
+        replicas: number that is needed without a pool.
+        with_pool: number that is needed if every history is cached.
         compute: seconds in which a replica computes the mean history.
         copy: seconds in which the pool copies it.
-        way: what it is copied over, for people.
+        way: name of the network that it is copied over, for people.
     """
     if with_pool >= replicas:
         return PoolVerdict(False, "does not pay: it takes as many replicas with one")
@@ -205,7 +204,7 @@ def parse(text: str) -> Tier:
     """Read a tier from its text.
 
     Raises:
-        ValueError: with the part that is wrong and what is expected.
+        ValueError: with the part that is wrong and the expected form.
     """
     name, _, rest = text.partition("=")
     kind = KINDS.get(name)
@@ -231,5 +230,5 @@ def parse(text: str) -> Tier:
 def forecasts(
     tiers: Sequence[Tier], replicas: int, prefix: int, token_bytes: int, link: float
 ) -> tuple[TierForecast, ...]:
-    """Return all tiers as the prediction for so many replicas takes them; arguments as of `Tier.forecast`."""
+    """Return all tiers as input for the prediction for so many replicas; arguments as of `Tier.forecast`."""
     return tuple(tier.forecast(replicas, prefix, token_bytes, link) for tier in tiers)

@@ -1,4 +1,4 @@
-"""Rules, and findings of them. A finding holds no text of a prompt unless --show asked for it."""
+"""Rules, and findings of them. A finding holds no text of a prompt unless --show requests it."""
 
 import enum
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ class Severity(enum.IntEnum):
     NOTE = 1
     """Probably harmless, or cheap."""
     WARNING = 2
-    """Breaks caches if it is what it looks like."""
+    """Breaks caches if the rule's assumption about the text is right."""
     ERROR = 3
     """Breaks caches: the requests of the log show it, or it cannot be anything else."""
 
@@ -38,7 +38,7 @@ class FindingPlace:
     field: str
     """Part of the prompt: `system`, `tools` (in canonical form), `messages`, or a field of the body."""
     offset: int
-    """Bytes of UTF-8 in front of it, in that part."""
+    """Bytes of UTF-8 before it, in that part."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +50,6 @@ class Finding:
     place: FindingPlace
     message: str
     requests: int = 1
-    """Requests that it was found in."""
+    """Requests that have it."""
     excerpt: str = ""
-    """Text of the prompt around it, where that was asked for."""
+    """Text of the prompt around it, where --show requests it."""

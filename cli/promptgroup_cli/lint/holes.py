@@ -1,7 +1,7 @@
-"""Holes of templates that nobody has filled: `{{now}}`, `${USER}`, `%(name)s`, `{name}`.
+"""Placeholders of templates that are not filled in: `{{now}}`, `${USER}`, `%(name)s`, `{name}`.
 
-In a file they say that the text is another one when it is sent. An operator fills nothing, so the prompt of a
-PromptGroup must be the text as requests bring it. In a request they are plain text, the same every time.
+In a file they mean that the text is different when it is sent. An operator fills in nothing, so the prompt of a
+PromptGroup must be the text that requests contain. In a request they are plain text, the same every time.
 """
 
 import re
@@ -22,13 +22,13 @@ TEMPLATE_HOLE = Rule(
 RULES = (TEMPLATE_HOLE,)
 
 HOLES = 64
-"""Holes of one text that are told: more of them say nothing new."""
+"""Placeholders of one text that are reported: more of them add nothing."""
 
 _VOLATILE = frozenset(
     {"now", "date", "time", "datetime", "timestamp", "today", "day", "random", "nonce", "id", "uuid", "guid"}
     | {"user", "username", "customer", "session", "request"}
 )
-"""Words in a hole's name: what fills it is another thing on another request."""
+"""Words in a placeholder's name whose value differs between requests."""
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")
 
 _CERTAIN = (
@@ -36,12 +36,12 @@ _CERTAIN = (
     r"\$[A-Z][A-Z0-9_]{2,}\b"
 )
 _LIKELY = r"(?<![\w\\{}$])\{[A-Za-z_][\w.]*(?:\[\w*\])?(?:![rsa])?(?::[^{}\n\"' ]{0,20})?\}(?!\})"
-"""Holes of f-strings; instructions about the form of answers look the same."""
+"""Placeholders of f-strings; instructions about the form of answers look the same."""
 _HOLE = re.compile(f"(?P<certain>{_CERTAIN})|(?P<likely>{_LIKELY})")
 
 
 def findings(subject: LintSubject, show: int) -> Iterator[Finding]:
-    """Yield the holes in a prompt; `show` is how many bytes of text a finding quotes."""
+    """Yield the placeholders in a prompt; `show` is the number of bytes of text that a finding quotes."""
     for field, text in subject.texts():
         for match in islice(_HOLE.finditer(text), HOLES):
             severity, value = _judged(subject.origin, match)

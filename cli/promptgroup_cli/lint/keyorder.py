@@ -6,7 +6,7 @@ from itertools import islice
 
 _OBJECT = re.compile(r'\{\s*"')
 OBJECTS = 64
-"""Objects of one text that are looked at: bounds what a text of nothing but braces costs."""
+"""Objects of one text that are examined: bounds the cost of a text of nothing but braces."""
 _DECODER = json.JSONDecoder()
 
 

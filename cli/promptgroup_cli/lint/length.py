@@ -47,7 +47,7 @@ def tokens(length: int) -> int:
 
 
 class Length:
-    """The lengths of all prompts seen."""
+    """The lengths of all prompts."""
 
     def __init__(self, block: int) -> None:
         self._block = block

@@ -1,4 +1,4 @@
-"""All rules over all prompts, one at a time; what is kept of a log is bounded, whatever its length."""
+"""Runs all rules over all prompts, one at a time; its memory is bounded, whatever the length of a log."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -61,7 +61,7 @@ RULES: tuple[Rule, ...] = (
 """The registry. docs/how-to/cli.md has a line for each."""
 
 KEPT = 20
-"""Findings of one rule that are told; how many there are more is said."""
+"""Findings of one rule that are listed; the number of further ones is reported."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class LintReport:
     """The result of a run."""
 
     prompts: int
-    """Prompts and requests that were looked at."""
+    """Prompts and requests that were checked."""
     findings: tuple[Finding, ...]
     """Worst first."""
     more: tuple[tuple[str, int], ...]
@@ -78,7 +78,7 @@ class LintReport:
     """Worst severity of all findings, including those left out."""
     prefixes: tuple[PromptPrefix, ...]
     unexamined: int
-    """Requests whose text was not looked at for volatile text, since the log has too many different ones."""
+    """Requests whose text was not examined for volatile text, since the log has too many different ones."""
 
 
 class Linter:
@@ -109,7 +109,7 @@ class Linter:
         )
 
     def see(self, subject: LintSubject) -> None:
-        """Look at a prompt."""
+        """Check a prompt."""
         self._prompts += 1
         if self._variants.see(subject):
             self._keep(holes.findings(subject, self._show))
@@ -118,11 +118,11 @@ class Linter:
             item.see(subject)
 
     def unreadable(self, file: str, line: int, problem: str) -> None:
-        """Note a line of a log that is not a request."""
+        """Record a line of a log that is not a request."""
         self._keep([Finding(UNREADABLE, UNREADABLE.severity, FindingPlace(file, line, "body", 0), problem)])
 
     def template(self, file: str, line: int, faults: Sequence[str], nulls: Sequence[str]) -> None:
-        """Note what is wrong with the pod template of a PromptGroup."""
+        """Record the faults of the pod template of a PromptGroup."""
         for rule, result in ((TEMPLATE_TYPES, faults), (TEMPLATE_NULL, nulls)):
             place = FindingPlace(file, line, "spec.engine.template", 0)
             self._keep([Finding(rule, rule.severity, place, item) for item in result])
@@ -148,7 +148,7 @@ class Linter:
         )
 
     def _keep(self, findings: "Iterator[Finding] | list[Finding]") -> None:
-        """Keep the first of each rule and severity."""
+        """Store the first findings of each rule and severity."""
         for finding in findings:
             kind = (finding.rule.id, finding.severity)
             self._counts[kind] += 1

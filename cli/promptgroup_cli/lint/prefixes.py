@@ -32,11 +32,11 @@ LOW_SHARING = Rule(
 RULES = (PREFIX_PARTS, LOW_SHARING)
 
 NODES = 4096
-"""Nodes of the tree; past them the lightest leaves go. What 1 in 1000 requests share is among the rest."""
+"""Most nodes of the tree; beyond it the lightest leaves are dropped. Prefixes of 1 in 1000 requests remain."""
 BYTES = 16 << 20
-"""Text that the tree holds; past it the lightest leaves go as well."""
+"""Most bytes of text in the tree; beyond it the lightest leaves are dropped as well."""
 FEWEST = 10
-"""Requests before anything is said about shares."""
+"""Fewest requests for a finding about shares."""
 DIFFERENT = 0.5
 """Different prompts per request from which on requests part."""
 SHARED = 0.3
@@ -86,7 +86,7 @@ class PromptPrefix:
 
 
 class Prefixes:
-    """The prompts of all requests seen, by model."""
+    """The prompts of all requests, by model."""
 
     def __init__(self, block: int) -> None:
         self._block = block * TOKEN_BYTES
@@ -130,7 +130,7 @@ class Prefixes:
         return upper
 
     def _prune(self) -> None:
-        """Drop the lightest leaves, down to half of what is held; what they counted stays with their parents."""
+        """Drop the lightest leaves, down to half of the limits; their counts stay with their parents."""
         while self._nodes > NODES // 2 or self._bytes > BYTES // 2:
             leaves = [
                 (leaf.count, parent, first) for root in self._roots.values() for parent, first, leaf in _leaves(root)
@@ -231,20 +231,20 @@ def _different(root: _Node) -> Mapping[int, int]:
 
 
 def _length(prefix: bytes) -> int:
-    """Return the bytes of a prefix, less the one that stands between tools and system text."""
+    """Return the bytes of a prefix, less the separator between tools and system text."""
     return len(prefix) - (b"\0" in prefix)
 
 
 def _position(prefix: bytes) -> tuple[str, int]:
-    """Return the position of the byte behind a prefix: the part of the prompt, and the offset in it."""
+    """Return the position of the byte after a prefix: the part of the prompt, and the offset in it."""
     tools, end, system = prefix.partition(b"\0")
     return ("system", len(system)) if end else ("tools", len(tools))
 
 
 def _parting(root: _Node, block: int) -> Iterator[Finding]:
-    """Yield the nodes closest to the root behind which most requests differ.
+    """Yield the nodes closest to the root after which most requests differ.
 
-    Where each way is a block long, prompts of their own begin there, and each is looked at for itself.
+    Where each branch is a block long, separate prompts begin there, and each branch is examined separately.
     """
     different = _different(root)
     stack = [(root, b"")]

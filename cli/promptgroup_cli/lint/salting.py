@@ -21,13 +21,13 @@ RULES = (CACHE_SALT,)
 TRACKED = 4096
 """Different salts that are counted; the share of new ones among the requests until then decides."""
 FEWEST = 10
-"""Requests with a salt before their share says something."""
+"""Fewest requests with a salt for a finding about their share."""
 LARGE = 0.5
-"""Different salts per request from which on they are taken for salts of requests, not of tenants."""
+"""Different salts per request from which on they count as salts of requests, not of tenants."""
 
 
 class Salting:
-    """The salts of all requests seen."""
+    """The salts of all requests."""
 
     def __init__(self) -> None:
         self._salts: set[int] = set()

@@ -1,7 +1,7 @@
-"""Declared prompts beside what clients send: the same text with another line end belongs to no group.
+"""Declared prompts compared with requests: the same text with another line end belongs to no group.
 
 A request belongs to a group when it begins with the declared text, byte for byte. YAML's `system: |` ends a text with a
-line end that most clients do not send: then no request of theirs is recognised, and none finds its prompt in cache.
+line end that most clients do not send: then none of their requests matches the group or hits its cached prompt.
 """
 
 from collections.abc import Iterator
@@ -32,7 +32,7 @@ class _Sent:
     exact: int
     """Hash of the text."""
     trimmed: int
-    """Hash of the text without blanks at its end: a request may go on behind the declared text."""
+    """Hash of the text without blanks at its end: a request may continue after the declared text."""
     place: FindingPlace
     requests: int = 0
 
@@ -46,7 +46,7 @@ class _Declared:
 
 
 class SentOtherwise:
-    """The system texts of requests and of declared prompts, in whatever order they come."""
+    """The system texts of requests and of declared prompts, in any order."""
 
     def __init__(self) -> None:
         self._sent: dict[int, dict[int, _Sent]] = {}

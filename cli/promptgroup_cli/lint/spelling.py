@@ -92,8 +92,8 @@ RULES = (
 )
 
 _INVISIBLE = re.compile("[\u00a0\u00ad\u200b\u2028\u2029\u2060\ufeff]")
-"""No-break and zero-width blanks, soft hyphens, Unicode's line ends, byte order marks. Not what scripts need: joiners,
-marks of direction."""
+"""No-break and zero-width blanks, soft hyphens, Unicode's line ends, byte order marks. Characters that scripts need are
+left out: joiners, marks of direction."""
 _TURNS = re.compile("[\u202a-\u202e\u2066-\u2069]")
 """Embeddings, overrides and isolates of Unicode's bidirectional algorithm (UAX #9)."""
 _LINE_BLANKS = re.compile(r"(?<![ \t\n])[ \t]++(?=\r?\n[^\s])")

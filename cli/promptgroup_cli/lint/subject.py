@@ -13,11 +13,11 @@ TEXT_BYTES = 2048
 
 
 class Origin(enum.Enum):
-    """The kind of place where a prompt was found."""
+    """The kind of source of a prompt."""
 
     PROMPT = "prompt"
     MANIFEST = "manifest"
-    """The prompt of a PromptGroup: sent as it stands."""
+    """The prompt of a PromptGroup: sent unchanged."""
     REQUEST = "request"
     """Rendered and sent."""
 
@@ -28,25 +28,25 @@ class LintSubject:
 
     file: str
     line: int
-    """Line where its text begins, or where the request stands."""
+    """Line where its text begins, or line of the request."""
     origin: Origin
     model: str
     system: str
     tools: str
     """Canonical form, empty for none."""
     ask: ParsedRequest | None = None
-    """The request that brings it."""
+    """The request that contains it."""
     lines: bool = False
     """True if the lines of the system text are lines of the file."""
     secret: bool = False
-    """True if it comes from a Secret: then none of it is shown, whatever was asked for."""
+    """True if it comes from a Secret: then none of it is shown, whatever the flags."""
     late: str = ""
-    """System text that stands behind another message: it is no part of a prefix that sessions share."""
+    """System text after another message: it is not part of a prefix that sessions share."""
     late_field: str = ""
     """Place of that message in the request."""
 
     def texts(self) -> tuple[tuple[str, str], ...]:
-        """Return (field, text) of the parts, in the order in which chat templates put them."""
+        """Return (field, text) of the parts, in the order of chat templates."""
         parts = (("tools", self.tools), ("system", self.system), (self.late_field, self.late))
         return tuple((field, text) for field, text in parts if text)
 
@@ -74,7 +74,7 @@ def late_system(request: ParsedRequest) -> tuple[str, str]:
 
 
 def placed_messages(request: ParsedRequest) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield the messages of a request, each with its place there; other items of a response's input stand between."""
+    """Yield the messages of a request, each with its place there; other items of a response's input are skipped."""
     if request.kind is not ApiKind.RESPONSES:
         yield from ((f"messages[{index}]", item) for index, item in enumerate(request.messages))
         return
@@ -84,7 +84,7 @@ def placed_messages(request: ParsedRequest) -> Iterator[tuple[str, Mapping[str, 
 
 
 def _speaks(item: Mapping[str, Any]) -> bool:
-    """Return True for an item of an input that is a message, and none of a tool's calls or their results."""
+    """Return True for an item of an input that is a message, not a tool's call or its result."""
     return item.get("type", "message") == "message" and isinstance(item.get("role"), str)
 
 

@@ -1,4 +1,4 @@
-"""Tools: chat templates put them first, so that their order and spelling decide about all that follows."""
+"""Tools: chat templates put them first, so that their order and spelling affect all text that follows."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -31,9 +31,9 @@ TOOLS_VARY = Rule(
 RULES = (TOOLS_ORDER, TOOLS_KEY_ORDER, TOOLS_VARY)
 
 TRACKED = 4096
-"""Prompts whose tools are compared; requests of further ones are passed over."""
+"""Prompts whose tools are compared; requests of further ones are ignored."""
 SETS = 256
-"""Sets of tools of one system text that are told apart."""
+"""Sets of tools of one system text that are distinguished."""
 
 
 @dataclass(slots=True)
@@ -50,7 +50,7 @@ class _Lists:
 
 
 class Tooling:
-    """The tools of all requests seen."""
+    """The tools of all requests."""
 
     def __init__(self) -> None:
         self._by_text: dict[int, _Lists] = {}

@@ -1,7 +1,7 @@
-"""Compares the texts of a log: finds those that are equal once volatile tokens and spelling are set aside.
+"""Compares the texts of a log: groups those that are equal apart from volatile tokens and spelling.
 
-A class of texts is known by its normal form. In it, what differs between its texts is what really varies: the tokens
-that are others, and the steps of the normal form without which the texts would not be equal. Of a text hashes are kept.
+A class of texts is identified by its normal form. Two things vary within a class: the tokens that differ between its
+texts, and the steps of the normal form without which the texts would not be equal. Texts are compared by their hashes.
 
     text ─▶ tokens masked ─▶ characters ─▶ JSON keys ─▶ blanks ─▶ normal form
 """
@@ -18,7 +18,7 @@ from promptgroup_cli.lint.subject import LintSubject
 from promptgroup_cli.lint.volatile import VolatileToken
 
 EXAMINED = 2048
-"""Different texts that are looked at: about 2 ms each. What a log has beyond them is counted, and said."""
+"""Different texts that are examined, at about 2 ms each. Further texts of a log are counted and reported."""
 STABLE = 10
 """Requests that agree on a token before it passes for static."""
 
@@ -27,17 +27,17 @@ STEPS: tuple[tuple[Callable[[str], str], Rule], ...] = (
     (keyorder.ordered, spelling.KEY_ORDER_DIFFERS),
     (spelling.blanks, spelling.BLANKS_DIFFER),
 )
-"""Steps of the normal form, and what is found where texts differ in one."""
+"""Steps of the normal form, and the rule of the finding where texts differ in one."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """A token of a class, where its first text has it."""
+    """A token of a class, at its place in the first text."""
 
     token: VolatileToken
     place: FindingPlace
     rest: int
-    """Bytes of the part behind it."""
+    """Bytes of the part after it."""
     excerpt: str
 
 
@@ -54,13 +54,13 @@ class _Class:
     requests: int = 1
     texts: int = 1
     varied: set[int] = field(default_factory=set)
-    """Tokens that are others in another text."""
+    """Tokens that differ in another text."""
     split: dict[int, FindingPlace] = field(default_factory=dict)
-    """Steps without which another text differs → where it stands."""
+    """Steps without which another text differs → place of that text."""
 
 
 class Variants:
-    """The classes of all texts seen, of each log and part for itself."""
+    """The classes of all texts, separate for each log and part."""
 
     def __init__(self, show: int) -> None:
         self._show = show
@@ -69,7 +69,7 @@ class Variants:
         """Texts by their hash."""
         self._declared = 0
         self.unexamined = 0
-        """Requests whose text was not looked at."""
+        """Requests whose text was not examined."""
 
     def see(self, subject: LintSubject) -> bool:
         """Compare a prompt. Return True if one of its texts is new."""
@@ -116,7 +116,7 @@ class Variants:
         return _Seen(token, place, rest, excerpt)
 
     def findings(self) -> Iterator[Finding]:
-        """Yield what varies or looks volatile."""
+        """Yield findings about text that varies or looks volatile."""
         for item in self._classes.values():
             for index, seen in enumerate(item.tokens):
                 yield _token(item, seen, index in item.varied)

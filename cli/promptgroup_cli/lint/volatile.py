@@ -1,6 +1,6 @@
-"""Text that is another one on the next request: dates, times, ids, counters.
+"""Text that differs on the next request: dates, times, ids, counters.
 
-A token is found by how it is written (`promptgroup_router.undeclared.volatile`). Only a log shows that it really
+A token is recognized by its format (`promptgroup_router.undeclared.volatile`). Only a log shows that it really
 differs (`variants`): then it is an error; where many requests agree on it, a note. Dates without a time are notes by
 themselves: most of them are part of a rule (`valid until 2027-01-31`), unless a word in front says that this is today.
 """
@@ -30,7 +30,7 @@ RULES = (CURRENT_DATE, TIMESTAMP, DATE, TIME, UUID, RANDOM_ID, NAMED_ID, COUNTER
 BY_ID = {rule.id: rule for rule in RULES}
 
 TOKENS = 32
-"""Tokens of one text that are told apart: more of them say nothing new."""
+"""Tokens of one text that are examined: more of them add nothing."""
 
 
 class VolatileToken(NamedTuple):

@@ -23,7 +23,7 @@ SECONDS = 15.0
 ANSWER_BYTES = 64 << 20
 """Limit of that answer: the metrics of a router with a thousand groups have 5 MiB."""
 MOST_SAID = 300
-"""Characters that are told of what the client library logs."""
+"""Characters that are shown of a router's error, and of an error that the client library logs."""
 
 CHANGES = ("/responses/purge",)
 """Paths of an admin port that change state."""
@@ -39,7 +39,7 @@ class ClusterConnection:
     """The cluster that flags and the kubeconfig name, for the time of a `with`.
 
     Args:
-        choice: what the flags name.
+        choice: the cluster that the flags name.
 
     Raises:
         InputError: the kubeconfig cannot be used.
@@ -60,7 +60,7 @@ class ClusterConnection:
                 self.namespace = choice.namespace or default_namespace(settings, choice.kubeconfig, choice.context)
             except ClusterError as error:
                 raise InputError(str(error)) from None
-            except Exception as error:  # noqa: BLE001 - the client raises whatever it meets in a file that is none
+            except Exception as error:  # noqa: BLE001 - the client raises any error on a file that is none
                 problem = type(error).__name__
                 raise InputError(
                     f"{kubeconfig.paths}: not a kubeconfig ({problem}); `kubectl config view` shows one"
@@ -68,10 +68,10 @@ class ClusterConnection:
         if library_errors:
             raise _without_credentials(kubeconfig, library_errors[0])
         self.admin_token = ""
-        """The token that routers ask for before they change state; empty for that of their namespace's Secret."""
+        """The token that routers require for changes of state; empty for that of their namespace's Secret."""
         self.kubectl = choice.kubectl
-        """The beginning of a command line by which kubectl asks this cluster."""
-        # counted for nobody
+        """The beginning of a kubectl command line for this cluster."""
+        # the counter is in no registry
         self._server = api_server.KubeClient(api, Counter("requests", "Requests.", ["verb", "code"], registry=None))
         self._collection, self._list = api_server.collection_path, api_server.list_objects
 
@@ -99,12 +99,12 @@ class ClusterConnection:
             raise ReachError(self._plain(error, kind)) from None
 
     def _admin_token(self, namespace: str) -> str:
-        """Return the token that a namespace's routers ask for before they change state; empty without one."""
+        """Return the token that a namespace's routers require for changes of state; empty without one."""
         if self.admin_token:
             return self.admin_token
         try:
             result = self.list("Secret", namespace, name=names.ADMIN_SECRET)
-        except ReachError:  # whoever may not read it may have been given it in a file
+        except ReachError:  # a user without the right to read it may have it in a file
             return ""
         return token_of(b64decode(result[0].get("data", {}).get(names.ADMIN_KEY, ""))) if result else ""
 
@@ -215,7 +215,7 @@ def token_of(content: bytes) -> str:
 
 
 def routers_at(urls: Iterable[str], token: str = "") -> dict[str, Router]:
-    """Return the routers whose admin ports are at these addresses, by what people may see of the address."""
+    """Return the routers whose admin ports are at these addresses, by their redacted address."""
     connect = partial(router_at, token=token) if token else router_at
     return {redacted_url(url): connect(url) for url in urls}
 
@@ -262,7 +262,7 @@ def router_at(url: str, token: str = "") -> Router:
 
 
 def _reason(answer: bytes) -> str:
-    """Return why a router refuses, as it says itself."""
+    """Return a router's own reason for a refusal."""
     try:
         return str(bounded_json.parse(answer)["error"]["message"])[:MOST_SAID]
     except (JsonError, KeyError, TypeError):
@@ -293,9 +293,9 @@ _SILENT = logging.NullHandler()
 
 @contextmanager
 def _library_errors() -> Iterator[list[str]]:
-    """Yield a list that gets what the client library logs as an error: it raises nothing where an `exec` fails.
+    """Yield a list that collects the errors that the client library logs: it raises none where an `exec` fails.
 
-    Afterwards the library stays silent, since a request that it sends without credentials is refused, and that is told.
+    Afterwards the library's log stays silent: a request without credentials is refused, and that is reported.
     """
     value: list[str] = []
     root, listener = logging.getLogger(), _Listener(value)

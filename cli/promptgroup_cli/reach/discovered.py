@@ -1,4 +1,4 @@
-"""Asks routers about prompts that no group declares, and finds the user's own requests that begin with them."""
+"""Queries routers for prompts that no group declares, and finds the user's own requests that begin with them."""
 
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -26,7 +26,7 @@ MOST_NUMBER = 1e15
 MOST_NAME = 320
 """Characters of a group's label or a rule's id at most."""
 MOST_SAMPLES = 10_000
-"""Requests of a sample that are compared; more say nothing new of what they share."""
+"""Requests of a sample that are compared; more add nothing about the text that they share."""
 
 
 @dataclass(slots=True)
@@ -39,22 +39,22 @@ class SamplePrompt:
     """Their tools in canonical form."""
     requests: int = 1
     texts: set[str] = field(default_factory=set)
-    """Whole system texts, as far as they differ."""
+    """Distinct whole system texts."""
     behind: str = ""
-    """The text that they share behind volatile text on top; empty without such text."""
+    """The text that they share after volatile text at the beginning; empty without such text."""
     moved: bool = False
-    """True if that is the text here: what stands on top differs."""
+    """True if `system` is replaced by that text, since the text at the beginning differs."""
     in_messages: bool = False
     """True if its end is text of messages."""
 
     @property
     def varies(self) -> bool:
-        """True if something behind the common text changes."""
+        """True if the text after the common text varies."""
         return len(self.texts) > 1
 
 
 class Discovered(NamedTuple):
-    """The prompts that no group declares, as routers saw them."""
+    """The prompts that no group declares, as routers report them."""
 
     shared: list[Document]
     """Prefixes that sessions share; first those of which a group would save most."""
@@ -63,7 +63,7 @@ class Discovered(NamedTuple):
 
 
 def ask_all(routers: Mapping[str, Router]) -> tuple[Discovered, tuple[str, ...]]:
-    """Return what all routers saw, and the names of routers that did not answer.
+    """Return the merged reports of all routers, and the names of routers that did not answer.
 
     Raises:
         ReachError: none answered.
@@ -75,16 +75,16 @@ def ask_all(routers: Mapping[str, Router]) -> tuple[Discovered, tuple[str, ...]]
 
 
 def ask_one(request: Router) -> Document:
-    """Return what one router tells, checked; raises as readers of `ask_each` do."""
+    """Return one router's report, validated; raises as readers of `ask_each` do."""
     result = bounded_json.parse(request("/unmatched", None))
     return {
         "unmatched": [_entry(entry) for entry in result["unmatched"][:CAPACITY]],
-        "shared": [_shared(entry) for entry in result.get("shared", ())[:CAPACITY]],  # older routers tell of none
+        "shared": [_shared(entry) for entry in result.get("shared", ())[:CAPACITY]],  # older routers report none
     }
 
 
 def together(documents: Sequence[Document]) -> list[Document]:
-    """Return the prefixes that several routers tell of, the heaviest first."""
+    """Return the prefixes that several routers report, the heaviest first."""
     listed: list[Document] = merge(documents)["unmatched"]
     return listed
 
@@ -96,7 +96,7 @@ _NUMBERS = (
 
 
 def _entry(result: Mapping[str, Any]) -> Document:
-    """Return an entry of a router's answer, checked."""
+    """Return an entry of a router's answer, validated."""
     numbers = {name: float(result[name]) for name in _NUMBERS}
     bitmaps = bytes.fromhex(result["bitmaps"])
     if len(bitmaps) != 2 * BYTES or not all(0 <= number < MOST_NUMBER for number in numbers.values()):
@@ -133,7 +133,7 @@ def _shared(result: Mapping[str, Any]) -> Document:
 
 
 def _place(result: Mapping[str, Any], key: str) -> Document:
-    """Return a place that a router tells of, checked; `key` names what is there."""
+    """Return a place in a router's answer, validated; `key` is the field with the name of what is there."""
     name = str(result[key])
     if not (name.isprintable() and len(name) <= MOST_NAME):
         raise ValueError("a name is none")
@@ -147,10 +147,10 @@ def _figure(result: object) -> float:
 
 
 def router_samples(listed: Iterable[Document]) -> dict[str, SamplePrompt]:
-    """Return hash of a beginning → the text that routers kept of it; empty where they keep none."""
+    """Return hash of a prefix → the text that routers stored; empty where they store none."""
     result = {}
     for item in listed:
-        # what routers keep of a text ends where it varies; on top nothing is left
+        # routers store a text up to where it varies; if that is its beginning, nothing is left
         sample = decode_sample(item["sample"]) if "sample" in item and "varies" not in item else None
         if sample is not None and sample.system:
             texts = {sample.system} if int(item["texts"]) < 2 and sample.whole else {sample.system, ""}
@@ -159,12 +159,12 @@ def router_samples(listed: Iterable[Document]) -> dict[str, SamplePrompt]:
 
 
 def read_sample(name: str, given: InputFormat | None, shared: Container[str] = ()) -> dict[str, SamplePrompt]:
-    """Return hash of a beginning → what the requests of a file that begin so have in common.
+    """Return hash of a prefix → the text that the requests of a file with this prefix have in common.
 
     Args:
         name: of the file.
         given: its format.
-        shared: hashes of prefixes that sessions share, which are looked for too.
+        shared: hashes of prefixes that sessions share, which are searched for too.
 
     Raises:
         InputError: the file cannot be read, or has no request.
@@ -205,7 +205,7 @@ def read_sample(name: str, given: InputFormat | None, shared: Container[str] = (
 
 
 def _note_shared(sample_prompts: dict[str, SamplePrompt], request: ParsedRequest, desired: Container[str]) -> None:
-    """Note the prefixes of a request that are looked for, with the text that its requests have in common so far.
+    """Record the desired prefixes of a request, with the text that their requests have in common so far.
 
     Requests share more than up to a mark; of a single one the rest is its own.
     """
@@ -255,7 +255,7 @@ def chosen(listed: Iterable[Document], sample: Mapping[str, SamplePrompt], desir
 
 
 def note(document: Document) -> str:
-    """Return what is known of how a prefix varies; empty where nothing is."""
+    """Describe the known variation of a prefix; empty where none is known."""
     value = []
     if "near" in document:
         value.append(f"drift of {document['near']['group']} at byte {document['near']['atByte']:.0f}")

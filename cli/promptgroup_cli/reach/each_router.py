@@ -1,4 +1,4 @@
-"""Asks every router of a namespace the same, so that one that does not answer hides no other."""
+"""Sends the same request to every router of a namespace; one that does not answer does not affect the others."""
 
 from collections.abc import Callable, Mapping
 from typing import TypeVar
@@ -10,7 +10,7 @@ from promptgroup_cli.reach.connect import Router
 Answer = TypeVar("Answer")
 
 ODD = (JsonError, ValueError, KeyError, TypeError, AttributeError, IndexError)
-"""The errors of whoever reads an answer that is none of a router."""
+"""The errors of reading an answer that is not a router's."""
 
 
 def no_router(who: str) -> ReachError:
@@ -21,11 +21,11 @@ def no_router(who: str) -> ReachError:
 def ask_each(
     routers: Mapping[str, Router], read: Callable[[Router], Answer]
 ) -> tuple[dict[str, Answer], dict[str, ReachError]]:
-    """Return the answers by router, and why the others gave none.
+    """Return the answers by router, and the errors of the others.
 
     Args:
         routers: the routers by name.
-        read: asks one of them, and reads its answer; may raise what ODD lists.
+        read: queries one router, and reads its answer; may raise the errors in ODD.
     """
     answers: dict[str, Answer] = {}
     failed: dict[str, ReachError] = {}

@@ -1,4 +1,4 @@
-"""Makes the question to a router where a request would go, and says in words what it answers. Does no I/O."""
+"""Builds a query to a router for the route of a request, and describes the answer in words. Does no I/O."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,7 +28,7 @@ _UNGROUPED = "no group declares the beginning of the prompt"
 
 
 def explain_question(body: str, headers: Mapping[str, str]) -> bytes:
-    """Return the question; the body tells which API it is of.
+    """Return the query; the API is detected by the body.
 
     Raises:
         InputError: requests of that API are routed by their model alone, which is nothing to explain.
@@ -36,7 +36,7 @@ def explain_question(body: str, headers: Mapping[str, str]) -> bytes:
     try:
         parsed = bounded_json.parse(body.encode())
     except JsonError:
-        parsed = None  # the router says what is wrong
+        parsed = None  # the router reports the fault
     path = path_of(parsed) if isinstance(parsed, dict) else CHAT_PATH
     if not ENDPOINTS[path].cached:
         raise InputError(
@@ -59,7 +59,7 @@ def parse_explanation(by: str, answer: bytes) -> dict[str, Any]:
 
 
 def facts(result: Told) -> Iterator[tuple[str, str]]:
-    """Yield the named texts: what the request is, and where it goes or why it is refused."""
+    """Yield the named texts: the request, and its destination or the reason why it is refused."""
     if "match" in result:
         yield from _request(result)
     refusal = result["refusal"]
@@ -82,7 +82,7 @@ def candidates(result: Told) -> list[Sequence[str]]:
 
 def _request(result: Told) -> Iterator[tuple[str, str]]:
     yield "Group", _group(result["match"])
-    if (caller := result.get("caller")) is not None:  # earlier routers do not tell it
+    if (caller := result.get("caller")) is not None:  # earlier routers do not report it
         yield "Caller", caller["name"] or _UNKNOWN
     yield "Session", _session(result["session"])
     if result["revision"] is not None:
@@ -103,7 +103,7 @@ def _group(match: Told) -> str:
 
 
 def _model(match: Told) -> str:
-    alias = match.get("alias")  # earlier routers do not tell it
+    alias = match.get("alias")  # earlier routers do not report it
     return f"model {match['model']}" + (f" by its alias {alias}" if alias else "")
 
 

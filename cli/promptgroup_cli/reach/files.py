@@ -9,7 +9,7 @@ from promptgroup_contract.command_line import did_you_mean
 
 STDIN = "-"
 MANIFEST_BYTES = 4 << 20
-"""Limit of a manifest; an API server takes requests of 3 MiB."""
+"""Limit of a manifest; an API server accepts requests of 3 MiB."""
 
 
 def shown(name: str) -> str:
@@ -79,7 +79,7 @@ def read_text(name: str, limit: int, label: str = "") -> str:
 
 
 def write_new(name: str, text: str, label: str) -> None:
-    """Write a text to a file that does not exist yet: one that is there was somebody's work.
+    """Write a text to a file that does not exist yet: an existing one is not overwritten.
 
     Args:
         name: of the file.

@@ -88,7 +88,7 @@ class GroupStatus:
     replicas: int
     """Replicas of all revisions."""
     hit_rate: str
-    """Hit rate, as in 93%; empty when it is not known."""
+    """Hit rate, as in 93%; empty when it is unknown."""
     sizing: SizingRow
     said: tuple[Statement, ...]
     """Conditions that keep it from being Ready, causes before effects; then the notes."""
@@ -138,7 +138,7 @@ def group_status(
         route: its PromptRoute, if there is one.
         pods: its pods.
         kubectl: beginning of the command lines that it names.
-        now: the time; None where nobody is to say how long an operator has been silent.
+        now: the time; None to leave out how long no operator has acted.
     """
     metadata, spec, status = group["metadata"], group["spec"], group.get("status", {})
     conditions = {condition["type"]: condition for condition in status.get("conditions", [])}
@@ -196,7 +196,7 @@ def _unseen(metadata: Manifest, status: Mapping[str, Any], kubectl: str, now: da
 
 
 def _changed(metadata: Manifest) -> datetime:
-    """Return the time of the latest change of a group by anybody but its status's writer."""
+    """Return the time of the latest change of a group other than of its status."""
     fields = metadata.get("managedFields") or ()
     times = [field.get("time") for field in fields if not field.get("subresource")]
     result = [parse_time(item) for item in (metadata["creationTimestamp"], *times)]

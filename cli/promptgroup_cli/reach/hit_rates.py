@@ -1,4 +1,4 @@
-"""Tells the hit rate in the status of a group, with the window that it is of."""
+"""Describes the hit rate in the status of a group, with its window."""
 
 from promptgroup_contract.names import HIT_RATE_SECONDS
 
@@ -6,7 +6,7 @@ WINDOW_WORDS = f"{HIT_RATE_SECONDS // 60} min"
 
 
 def status_hit_rate(share: float | None) -> str:
-    """Return the sentence on a hit rate of 0 to 1; None where it is not known."""
+    """Return the sentence on a hit rate of 0 to 1; None where it is unknown."""
     if share is None:
         return "not known yet"
     return f"{share:.0%} of the prompt tokens of the last {WINDOW_WORDS}"

@@ -25,7 +25,7 @@ from promptgroup_router.apis.responses import RESPONSES_PATH
 from promptgroup_router.base.errors import ApiError
 
 MOST_BYTES = 16 << 20
-"""Limit of a file that is read at once, and of a line of a log: many times what a router takes as a body."""
+"""Limit of a file that is read at once, and of a line of a log: many times a router's limit for bodies."""
 
 FIELDS = ("messages", "prompt", "instructions", "input")
 """Fields of bodies, one of which each has."""
@@ -38,7 +38,7 @@ OF_EMBEDDINGS = ("encoding_format", "dimensions")
 WRAPPERS = ("body", "request", "payload", "params", INPUT, "data")
 """Keys under which a log's record has the request's body, as an object or as its text."""
 WRAPPED = 3
-"""Wrappers around each other that are looked into, as in `{"request": {"body": ...}}`."""
+"""Nested wrappers that are searched, as in `{"request": {"body": ...}}`."""
 
 
 class InputFormat(enum.StrEnum):
@@ -51,7 +51,7 @@ class InputFormat(enum.StrEnum):
     LOG = "log"
     """Bodies, or records around them, one a line (JSON Lines)."""
     MANIFEST = "manifest"
-    """YAML or JSON with PromptGroups, as kubectl takes it."""
+    """YAML or JSON with PromptGroups, as kubectl accepts it."""
 
 
 SUFFIXES = {
@@ -94,7 +94,7 @@ def opened(name: str, given: InputFormat | None = None) -> Iterator[Content]:
 
     Args:
         name: of the file; `-` for standard input.
-        given: its format; None to tell it by the file's name or by its beginning.
+        given: its format; None to detect it by the file's name or by its beginning.
 
     Raises:
         InputError: the file cannot be read.
@@ -198,12 +198,12 @@ def _request(number: int, record: object) -> InputRequest:
 
 
 def _body_in(record: object, wrapped: int, path: bytes | None) -> tuple[dict[str, object] | None, bytes | None]:
-    """Return the body that a record is or has, and the path that is told of it.
+    """Return the body that a record is or contains, and its path in the API, if recorded.
 
     Args:
         record: an object, or its text.
-        wrapped: records around each other that are looked into.
-        path: the path that a record around this one tells.
+        wrapped: nested records that are searched.
+        path: the path that an enclosing record names.
     """
     if isinstance(record, str):
         try:
@@ -219,7 +219,7 @@ def _body_in(record: object, wrapped: int, path: bytes | None) -> tuple[dict[str
         return None, None
     inner, result = _body_in(record[key], wrapped - 1, _told(record) or path)
     if inner is None and key == INPUT and isinstance(record[INPUT], str | list):
-        return record, path  # what stands there is what the request asks
+        return record, path  # this field is the request's own input
     return inner, result
 
 
@@ -242,11 +242,11 @@ def _parsed(body: dict[str, object], path: bytes) -> ParsedRequest:
 
 
 def path_of(body: Mapping[str, object]) -> bytes:
-    """Return the path of the API that a body is of; clients may send one body to several, and then it is the likeliest.
+    """Return the API path of a body; the likeliest, where clients may send the body to several.
 
     Anthropic's has a system field, a version, or input schemas. A text completion's prompt is a text or a list, that of
-    a response an object. An input is asked of a response, unless it is a list of texts or tokens, or fields beside it
-    say that it shall become a vector.
+    a response an object. An input belongs to a response, unless it is a list of texts or tokens, or other fields
+    request an embedding.
     """
     if "messages" in body:
         tools = body.get("tools")

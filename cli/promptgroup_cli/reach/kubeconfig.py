@@ -1,6 +1,6 @@
-"""Finds the kubeconfigs by kubectl's rules, and says what is wrong with them before a client is made of them.
+"""Finds the kubeconfigs by kubectl's rules, and reports faults in them before a client is created.
 
-A flag comes before $KUBECONFIG, which comes before the file at home. Files are read bounded, and merged as kubectl
+A flag precedes $KUBECONFIG, which precedes the file in the home folder. Files are read bounded, and merged as kubectl
 does: of two entries with one name the first counts.
 """
 
@@ -67,7 +67,7 @@ def default_namespace(settings: Settings, file: str, context: str) -> str:
     """Return the namespace of the kubeconfig's context, or else of the pod, or else `default`.
 
     Args:
-        settings: they say where a pod's own namespace is written.
+        settings: settings with the path of a pod's own namespace.
         file: the kubeconfigs that a flag names; empty for those of the environment.
         context: the context that a flag names; empty for the current one.
     """
@@ -97,7 +97,7 @@ def _document(path: str) -> Mapping[str, Any]:
 
 
 def _named(documents: Iterable[Mapping[str, Any]], plural: str, singular: str) -> Mapping[str, Mapping[str, Any]]:
-    """Return name → entry of all files; what is malformed is the client's to refuse."""
+    """Return name → entry of all files; malformed entries are left for the client to refuse."""
     result: dict[str, Mapping[str, Any]] = {}
     for document in documents:
         listed = document.get(plural)

@@ -12,7 +12,7 @@ MOST = 64
 
 
 def worth_a_guest(listed: Iterable[Document], sample: Mapping[str, SamplePrompt]) -> list[Document]:
-    """Return the prefixes whose text is known, the first ones first.
+    """Return the prefixes whose text is in the sample, in their order.
 
     Of two of which one begins with the other only the first is proposed: the requests of both would match it.
 
@@ -39,7 +39,7 @@ def worth_a_guest(listed: Iterable[Document], sample: Mapping[str, SamplePrompt]
 def host_of(groups: Sequence[Mapping[str, Any]], model: str) -> str:
     """Return the group whose replicas may serve a prompt of a model; empty if none, or more than one, stands out.
 
-    A group without a prompt of its own is there for that.
+    A group without a prompt of its own exists for that purpose.
 
     Args:
         groups: PromptGroups of the namespace.
@@ -56,5 +56,5 @@ def host_of(groups: Sequence[Mapping[str, Any]], model: str) -> str:
 
 
 def guest_name(prefix: Document, name: str) -> str:
-    """Return the name of one group of several, which its prefix tells apart."""
+    """Return the name of one group of several, distinguished by its prefix."""
     return f"{name[:40].rstrip('-')}-{str(prefix['hash'])[:8]}"

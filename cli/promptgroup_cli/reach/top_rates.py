@@ -32,9 +32,9 @@ class ReplicaRate:
     in_flight: int = 0
     """Requests of all routers together."""
     wait: float = 0.0
-    """Seconds until the requests sent there are computed; the longest of the routers' views, as below."""
+    """Seconds until the requests sent there are computed; the longest that a router reports, as below."""
     sessions: int = 0
-    """Sessions that take turns there."""
+    """Sessions that it serves."""
     filled: float = 0.0
     """Tokens of the sessions over tokens of the KV cache."""
     rank: int | None = None
@@ -67,7 +67,7 @@ class TopRates:
     requests: float = 0.0
     """Requests per second."""
     hit_rate: float | None = None
-    """Share of prompt tokens found in cache; None without a request, as the times are."""
+    """Share of prompt tokens that were cached; None without a request, as the times are."""
     median: float | None = None
     """Seconds to the first token of answers that are streamed."""
     late: float | None = None

@@ -15,7 +15,7 @@ import orjson
 from promptgroup_cli.reach.files import unreadable
 
 BLOCK = 512
-"""Tokens that a hash id stands for."""
+"""Tokens that a hash id represents."""
 MOST_LINE = 1 << 20
 """Bytes of a line: 50 million tokens have 100,000 ids."""
 MOST_REQUESTS = 1_000_000

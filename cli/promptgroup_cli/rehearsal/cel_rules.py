@@ -1,4 +1,4 @@
-"""Checks the CRD's CEL rules in Python, where no API server is asked. Does no I/O.
+"""Checks the CRD's CEL rules in Python, without an API server. Does no I/O.
 
 The API server adds defaults before it evaluates rules, as the models do; `has(self.x)` is a field that is not None.
 """
@@ -22,7 +22,7 @@ class _Root:
 
 
 def broken_rules(name: str, spec: PromptGroupSpec, old: PromptGroupSpec | None = None) -> Iterator[str]:
-    """Yield what the API server would refuse: the field and the rule's message.
+    """Yield the faults that the API server would refuse: the field and the rule's message.
 
     Args:
         name: of the PromptGroup.
@@ -47,14 +47,14 @@ def rules_of(model: type[BaseModel]) -> list[dict[str, str]]:
 
 
 def _broken(path: str, value: Any) -> Iterator[str]:
-    """Yield what is refused in a value and in its fields."""
+    """Yield the faults in a value and in its fields."""
     if isinstance(value, BaseModel):
         for rule in rules_of(type(value)):
             if rule["rule"] not in KEEPS and not HOLDS[rule["rule"]](value):
                 yield _said(path, rule)
         for name, field in type(value).model_fields.items():
             if name not in value.model_fields_set:
-                continue  # a default keeps all rules, or stands for nothing: an engine, a prompt
+                continue  # a default keeps all rules, or means that an engine or a prompt is absent
             yield from _broken(f"{path}.{field.alias or name}", getattr(value, name))
     elif isinstance(value, list):
         for index, item in enumerate(value):

@@ -1,6 +1,6 @@
-"""Reads the PromptGroup of a file as `kubectl apply -f` takes it, with its prompt.
+"""Reads the PromptGroup of a file as `kubectl apply -f` accepts it, with its prompt.
 
-No API server validates the file here, so this module checks what one would: the schema, the rules, unknown fields.
+No API server validates the file here, so this module makes its checks: the schema, the rules, unknown fields.
 Messages name fields and short values, never text of a prompt.
 """
 
@@ -38,7 +38,7 @@ _Model = TypeVar("_Model", bound=BaseModel)
 
 
 class ManifestError(Exception):
-    """The file cannot be used. The message names what is wrong in it, and the way out."""
+    """The file cannot be used. The message names the fault, and the way out."""
 
 
 class ManifestRefused(ManifestError):  # noqa: N818 - the API server or the operator would refuse it
@@ -55,7 +55,7 @@ class Wanted:
     """Fields that the API server would refuse and the plan ignores."""
     warnings: tuple[str, ...]
     """Nulls of the template, and objects that the group needs and the file does not have, since Secrets with keys are
-    rarely kept beside it."""
+    rarely stored beside it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,7 @@ def read_group(content: str, namespace: str, now: datetime, old: PromptGroupSpec
 
 
 def template_faults(template: object) -> list[str]:
-    """Return what an API server would refuse of a spec.engine.template, of any shape: types and names of fields."""
+    """Return the faults for which an API server would refuse a spec.engine.template: types and names of fields."""
     if not isinstance(template, dict):
         return []
     try:

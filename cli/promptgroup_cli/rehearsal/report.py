@@ -1,6 +1,6 @@
 """A rehearsal as text: the change, a row for each step, the result; or the objects at its end. Does no I/O.
 
-Of a prompt only the beginning is shown, and only if it stands in the PromptGroup itself.
+Only the beginning of a prompt is shown, and only if it is in the PromptGroup itself.
 """
 
 import textwrap
@@ -71,7 +71,7 @@ def row(chapter: Chapter, shown: Sequence[Fingerprint]) -> Iterator[str]:
 
 
 def ending(end: World, most: int, took: timedelta) -> Iterator[str]:
-    """Yield the result: the most pods at once, the time, and the conditions that ask for somebody's action."""
+    """Yield the result: the most pods at once, the time, and the conditions that require an action."""
     yield RULE
     yield f"done after {clock(took)}, with at most {counted(most, 'pod')} at a time, not counting those that terminate"
     for kind in ("Degraded", "Progressing"):
@@ -97,7 +97,7 @@ def clock(span: timedelta) -> str:
 
 
 def _room_taken(old: Wanted | None, new: Wanted) -> str:
-    """Return what a guest takes of the KV cache of each replica that keeps it warm."""
+    """Return the part of the KV cache that a guest occupies on each replica that keeps it warm."""
     tokens = _tokens(new)
     taken = f"about {tokens:,} tokens of KV cache on each of these replicas"
     if old is None or old.text.fingerprint == new.text.fingerprint:

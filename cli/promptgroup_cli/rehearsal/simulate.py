@@ -1,7 +1,7 @@
 """Runs a PromptGroup on a simulated cluster: performs plans until nothing is left to do. Does no I/O.
 
-The end of a pause or a retirement is not waited for. The planner reads no clock, so it is asked at once what it
-would do later about the same world. The operator itself plans every few seconds.
+The end of a pause or a retirement is not waited for. The planner reads no clock, so it is called at once with the same
+world and a later time. The operator itself plans every few seconds.
 """
 
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from promptgroup_operator.world.snapshot import World
 SECOND = timedelta(seconds=1)
 """Resolution of times on Kubernetes' objects."""
 NEVER = timedelta(days=3650)
-"""Longest time ahead that the planner is asked about."""
+"""Longest time ahead for which the planner is called."""
 MOMENTS = 20_000
 """Largest number of moments of a rehearsal: a release of 1000 replicas one by one takes a few thousand."""
 PASSES = 100
@@ -23,7 +23,7 @@ PASSES = 100
 
 
 class UnsettledError(Exception):
-    """The rehearsal does not come to an end."""
+    """The rehearsal does not end."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
-"""A simulated cluster with one PromptGroup: what a plan asks for happens, and nothing else does. Does no I/O.
+"""A simulated cluster with one PromptGroup: plans are carried out, and nothing else changes. Does no I/O.
 
     controllers  Deployments and ReplicaSets act at once: surge, order of deletion
-    nodes        a pod is ready so long after its creation, a terminating one is gone once routers have dropped it
+    nodes        a pod is ready so long after its creation, a terminating one is removed once routers have dropped it
     engines      a warm-up succeeds at once, a replica that drains idles after IDLE_AFTER
     routers      follow the PromptRoute at once; sessions split as the weights say
 
@@ -37,10 +37,10 @@ from promptgroup_operator.world.warming import Outcome, WarmReason
 IDLE_AFTER = timedelta(seconds=5)
 """Time for the requests of a draining replica to end."""
 TERMINATION = timedelta(seconds=ROUTED_SECONDS)
-"""Time from a pod's deletion until it is gone."""
+"""Time from a pod's deletion until it is removed."""
 
 REQUESTS = 1_000_000
-"""Requests of each step's sample: as many as the analysis may ask for."""
+"""Requests of each step's sample: as many as the analysis may require."""
 SAMPLED_AFTER = timedelta(minutes=1)
 """Time from the start of a step until its sample is complete."""
 
@@ -61,7 +61,7 @@ class SimulatedCluster:
     Args:
         group: the PromptGroup.
         text: its prompt.
-        pace: what the cluster is assumed to do.
+        pace: the assumed pace of the cluster.
         now: the time at which the group is created.
     """
 
@@ -164,7 +164,7 @@ class SimulatedCluster:
         return min([*starts, *self._gone_at.values()], default=None)
 
     def nodes(self) -> None:
-        """Start and remove the pods whose time has come."""
+        """Start and remove the pods that are due."""
         for name in [name for name, at in self._gone_at.items() if at <= self.now]:
             del self._gone_at[name], self._pods[name]
         for pod in list(self._pods.values()):

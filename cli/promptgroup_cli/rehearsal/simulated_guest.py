@@ -1,6 +1,6 @@
-"""A simulated cluster with one guest, on replicas of a host that are there and stay. Does no I/O.
+"""A simulated cluster with one guest, on replicas of a host that exist and do not change. Does no I/O.
 
-The host itself is not known: it is taken to have as many replicas as the guest asks for, or HOST_REPLICAS.
+The host itself is unknown: it is assumed to have as many replicas as the guest requests, or HOST_REPLICAS.
 """
 
 from dataclasses import replace
@@ -26,7 +26,7 @@ class SimulatedGuest(SimulatedCluster):
     Args:
         group: the PromptGroup, with a spec that `guests.host.served` has filled in.
         text: its prompt.
-        pace: what the cluster is assumed to do.
+        pace: the assumed pace of the cluster.
         now: the time at which the group is created.
     """
 

@@ -1,4 +1,4 @@
-"""Describes what changes from one moment of a rehearsal to the next."""
+"""Describes the changes from one moment of a rehearsal to the next."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ class Chapter:
 
 
 def chapters(before: World | None, moments: Iterable[Moment], start: datetime) -> Iterator[Chapter]:
-    """Yield the moments. The first one always has an event; one at which a terminated pod is gone has none."""
+    """Yield the moments. The first one always has an event; one at which a terminated pod is removed has none."""
     nothing: tuple[str, ...] = ("there is nothing to do",)
     for moment in moments:
         events = tuple(_events(before, moment.world))
@@ -83,7 +83,7 @@ def _created(old: Live, new: Live) -> Iterator[str]:
 
 
 def _changed(old: Live, new: Live) -> Iterator[str]:
-    """Yield the changes of Deployments, those that shrink first: they make room."""
+    """Yield the changes of Deployments, those that shrink first: they free capacity."""
     both = [(old[key], new[key]) for key in new.keys() & old.keys() if key[0] == "Deployment"]
     both.sort(key=lambda pair: (pair[1]["spec"]["replicas"] > pair[0]["spec"]["replicas"], pair[1]["metadata"]["name"]))
     for before, after in both:

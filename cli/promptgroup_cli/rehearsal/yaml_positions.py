@@ -1,4 +1,4 @@
-"""Finds the lines of a manifest where prompts and templates of its PromptGroups stand."""
+"""Finds the lines of the prompts and templates of a manifest's PromptGroups."""
 
 from collections.abc import Iterator
 
@@ -7,7 +7,7 @@ import yaml
 from promptgroup_cli.base import bounded_yaml
 
 START = (1, False)
-"""Position that stands for an unknown one."""
+"""Position in place of an unknown one."""
 
 
 def system_places(content: str, groups: int) -> list[tuple[int, bool]]:
@@ -15,7 +15,7 @@ def system_places(content: str, groups: int) -> list[tuple[int, bool]]:
 
     Args:
         content: YAML that was read before.
-        groups: number of PromptGroups that were found in it; those of a List have no position of their own.
+        groups: number of PromptGroups in it; those of a List have no position of their own.
     """
     return _places(content, groups, ("spec", "prompt", "system"))
 

@@ -1,4 +1,4 @@
-"""Where the control plane's programs come from.
+"""The sources of the control plane's programs.
 
 The first of these that has them all:
 
@@ -43,7 +43,7 @@ BUILD_SECONDS = 3600.0
 """Longest build: about five minutes on two cores."""
 
 Say = Callable[[str], None]
-"""Tells the user what is going on, a line at a time."""
+"""Reports progress to the user, a line at a time."""
 
 
 class MissingPrograms(Exception):  # noqa: N818 - names what is the matter, as the one line that users see
@@ -65,7 +65,7 @@ def version(module: str) -> str:
 
 
 def find(say: Say = print) -> Path:
-    """A folder that holds all programs, filled first when need be.
+    """A folder that holds all programs, filled first if necessary.
 
     Raises:
         MissingPrograms: no source has them.

@@ -1,4 +1,4 @@
-"""The cluster's certificate authority, and what it signs: short-lived by purpose, never leaving the state folder."""
+"""The cluster's certificate authority and its certificates: short-lived on purpose, only in the state folder."""
 
 import datetime as dt
 import ipaddress
@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 LIFETIME = dt.timedelta(days=365)
-"""A trial cluster is not kept longer."""
+"""Lifetime of certificates: a trial cluster is not used longer."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ READY_SECONDS = 120.0
 """Longest start: two to three seconds on a free machine."""
 
 SERVICE_RANGE = "10.96.0.0/16"
-"""Where ClusterIPs come from; nothing routes to them."""
+"""Range of ClusterIPs; nothing routes to them."""
 
 UNTHROTTLED = ("--kube-api-qps=1000", "--kube-api-burst=1000")
 """The default, 20 requests a second, guards an API server that others use."""
@@ -27,7 +27,7 @@ COLLECTED_SELDOM = {"GOGC": "400"}
 
 
 class NotReady(Exception):  # noqa: N818
-    """A part of the control plane does not come up; the message names it and its log."""
+    """A part of the control plane does not start; the message names it and its log."""
 
 
 class ControlPlane:
@@ -47,7 +47,7 @@ class ControlPlane:
         )
         self._to_agents = authority.client("apiserver-to-agents", "kube-apiserver")
         self.agent_serving = authority.server("agent-serving", ["localhost"], ["127.0.0.1"])
-        """Certificate that agents show the API server when it asks for the output of a pod."""
+        """Certificate that agents present to the API server when it requests the output of a pod."""
         self.kubeconfig = self._kubeconfig("admin", authority.client("admin", "admin", "system:masters"))
         self.agent_kubeconfig = self._kubeconfig("agent", authority.client("agent", "promptgroup-local-agent"))
         self._manager = self._kubeconfig(
@@ -150,11 +150,11 @@ class ControlPlane:
         """Stop the API server at once, as an outage would; the rest goes on and waits for it."""
         running = self._running.pop("kube-apiserver", None)
         if running is not None:
-            running.kill()  # asked politely it drains its watches for a minute; etcd has all that counts
+            running.kill()  # after SIGTERM it drains its watches for a minute; etcd has all state
             process.stop(running)
 
     def restart_controllers(self) -> None:
-        """Start controllers and scheduler anew: their watches come back late after a long outage, a minute was seen."""
+        """Start controllers and scheduler anew: their watches resume late after a long outage, up to a minute."""
         self._stop("kube-scheduler", "kube-controller-manager")
         self._start_controllers()
 

@@ -30,7 +30,7 @@ class LocalCluster:
         hollow: the nodes run stand-in engines without processes, thousands of them (`nodeagent/hollow.py`).
         api_flags: more flags of kube-apiserver.
         images: more images than the built-in ones: repository → argv prefix with `{pod_ip}`.
-        say: told what goes on, a line at a time.
+        say: called with progress, a line at a time.
     """
 
     def __init__(
@@ -125,7 +125,7 @@ class LocalCluster:
         self._agents[name] = process.start(argv, self._agent_log(name))
 
     def stop_node(self, name: str) -> None:
-        """Stop a node's agent, and with it all its processes, without telling anybody."""
+        """Stop a node's agent and all its processes abruptly, without a report to the API server."""
         agent = self._agents.pop(name)
         agent.kill()
         agent.wait()
@@ -166,5 +166,5 @@ class LocalCluster:
 
 
 def log_files(folder: Path, namespace: str, name: str) -> list[Path]:
-    """Files with what a pod's containers wrote, of a cluster in `folder`."""
+    """Files with the output of a pod's containers, of a cluster in `folder`."""
     return sorted(folder.glob(f"*/logs/{namespace}_{name}_*.log"))

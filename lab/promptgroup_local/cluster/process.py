@@ -1,4 +1,4 @@
-"""Processes that end with the one that started them, and whose output is kept."""
+"""Processes that end with the one that started them, and whose output is stored."""
 
 import contextlib
 import ctypes
@@ -13,7 +13,7 @@ _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None)
 
 MARK = "PROMPTGROUP_LOCAL_PODS"
-"""Variable that names the folder of pods for which a process runs: it finds what an agent that was killed left."""
+"""Variable that names the folder of pods for which a process runs: it marks the processes of a killed agent."""
 
 STOP_SECONDS = 10.0
 """Time for a process to end on SIGTERM before SIGKILL."""
@@ -81,7 +81,7 @@ def end_all_in(folder: Path) -> None:
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():
             continue
-        with contextlib.suppress(OSError):  # another user's, or gone by now
+        with contextlib.suppress(OSError):  # another user's, or has ended
             terminal = (entry / "stat").read_text().rpartition(")")[2].split()[4]  # tty_nr of proc(5)
             inside = terminal == "0" and (entry / "cwd").readlink().is_relative_to(folder)
             if inside or mark in (entry / "environ").read_bytes().split(b"\0"):

@@ -24,7 +24,7 @@ from promptgroup_local.engine.responses import ResponseEnvelope
 from promptgroup_local.engine.tokenizer import detokenize
 
 STORED = 1000
-"""Responses that are kept; the oldest goes first. vLLM keeps all of them."""
+"""Responses that are stored; the oldest is dropped first. vLLM stores all of them."""
 
 
 @dataclass(slots=True)
@@ -56,7 +56,7 @@ class AgentApis:
         """Return the routes of the Responses API."""
         defs = [web.post("/v1/responses", self._respond)]
         if self._model.speech is Speech.SGLANG:
-            return defs  # it keeps none unless it is started so
+            return defs  # it stores none unless it is started so
         return [
             *defs,
             web.get("/v1/responses/{id}", self._retrieve),

@@ -1,7 +1,7 @@
 """The answers of the stand-in: words drawn by the hash of the prompt, so that a retry gets the same answer.
 
-Every word is one token, its trailing blank included. An answer that comes back inside the next turn's conversation
-therefore has the tokens that were generated, and finds their blocks in the cache. A prompt of tokens that ends with the
+Every word is one token, its trailing blank included. An answer that is part of the next turn's conversation
+therefore has the tokens that were generated, and hits their blocks in the cache. A prompt of tokens that ends with the
 beginning of a chat's answer is answered with the rest of that answer, as a model does at temperature 0.
 
 Words of several scripts are longer than a token, which may end within a character.
@@ -25,7 +25,7 @@ _SCRIPTS = ("été", "Ωmega", "日本語", "naïve", "👍🏽", "garçon", "�
 """Words of several scripts."""
 
 _LONGEST_NATURAL = 512
-"""Answers end by themselves after 1 to this many tokens, evenly spread: about what chat models write."""
+"""Answers end by themselves after 1 to this many tokens, evenly spread: about the lengths that chat models write."""
 
 
 class Finish(enum.StrEnum):

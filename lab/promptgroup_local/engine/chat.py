@@ -1,6 +1,6 @@
 """The chat template: tools, then the messages in order, each between a role marker and an end marker.
 
-Tools stand first and are spelled as the client sent them, key order included: a client whose serialiser shuffles keys
+Tools are first and are spelled as the client sent them, key order included: a client whose serialiser shuffles keys
 loses its cache here as it does with a real template.
 """
 
@@ -21,12 +21,12 @@ _ROLES: Mapping[str, Special] = {
 
 
 class TemplateError(ValueError):
-    """Messages that cannot be rendered: the text names the message and what is expected."""
+    """Messages that cannot be rendered: the text names the message and the expected form."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """Tokens as the engine sees them."""
+    """The tokens of a prompt."""
 
     tokens: tuple[int, ...]
     tier1: int = 0
@@ -61,7 +61,7 @@ def render(
 
 
 def plain(text: str) -> Prompt:
-    """Tokens of a text without roles, as /v1/completions takes it."""
+    """Tokens of a text without roles, as /v1/completions accepts it."""
     return Prompt((Special.BEGIN, *tokenize(text)))
 
 

@@ -1,4 +1,4 @@
-"""The engine's clock: runs the scheduler's steps in real time and hands tokens to those who wait for them."""
+"""Runs the scheduler's steps in real time, and delivers tokens to the requests that wait for them."""
 
 import asyncio
 import logging
@@ -33,7 +33,7 @@ class Token:
     """One; none at an abort."""
     finish: Finish | None
     cached: int
-    """Prompt tokens that were found in the cache."""
+    """Prompt tokens that were cached."""
 
 
 @dataclass(slots=True, eq=False)
@@ -45,9 +45,9 @@ class _Ticket:
     streamed: bool
     tokens: asyncio.Queue[Token] = field(default_factory=asyncio.Queue)
     first: float = 0.0
-    """Time at which the first token came."""
+    """Time of the first token."""
     last: float = 0.0
-    """Time at which the latest one did."""
+    """Time of the latest token."""
 
 
 _METRICS = {
@@ -91,7 +91,7 @@ class Engine:
         self._stopped = True
 
     def abort(self) -> None:
-        """End every request with what it has so far, as an engine does that stops."""
+        """End every request with its tokens so far, as an engine does when it stops."""
         for request, ticket in tuple(self._tickets.items()):
             del self._tickets[request]
             self._scheduler.abort(request)
@@ -99,7 +99,7 @@ class Engine:
             ticket.tokens.put_nowait(Token((), Finish.ABORT, request.cached))
 
     async def generate(self, completion: Completion, source: Source) -> AsyncGenerator[Token, None]:
-        """Yield the tokens of an answer as they come; leaving the iteration aborts the request.
+        """Yield the tokens of an answer as they are generated; leaving the iteration aborts the request.
 
         Close the iterator (`contextlib.aclosing`), else the abort waits for the garbage collector.
         """
@@ -193,10 +193,10 @@ class Ranks:
 
     Follows vLLM 0.32 with `--data-parallel-size` (and, as far as its source says it, SGLang 0.5.23 with `--dp-size`):
 
-    - Each rank has a KV cache, a scheduler and metrics of its own. One page has them all, told apart by a label.
-    - The header field `x-data-parallel-rank` chooses one. vLLM ignores what is no integer, SGLang refuses it; a number
-      that is out of range is refused by both. vLLM does not heed the field on `/v1/responses`.
-    - A request that names none goes where the fewest run, in turn where as many do. Nobody looks at prefixes.
+    - Each rank has a KV cache, a scheduler and metrics of its own. One metrics page has all ranks, each with its label.
+    - The header field `x-data-parallel-rank` chooses one. vLLM ignores a value that is no integer, SGLang refuses it;
+      a number that is out of range is refused by both. vLLM ignores the field on `/v1/responses`.
+    - A request that names none runs on the rank with the fewest requests, in turn among equals. Prefixes are ignored.
     - When a rank dies, the streams of the others end as if they were whole (`finish_reason: abort`, then `[DONE]`), its
       own hang. For some seconds `/health` answers 200 and each request 500; then the process ends.
     """
@@ -205,7 +205,7 @@ class Ranks:
         self._speech = flags.speech
         self.all = [Engine(flags, knobs, rank) for rank in range(flags.ranks)]
         self.page = AllRanks([item.metrics.registry for item in self.all])
-        """The metrics of all."""
+        """The metrics of all ranks."""
         self.dead = False
         """True once a rank has died, and with it the engine."""
         self._turn = 0
@@ -221,7 +221,7 @@ class Ranks:
         return all(done)
 
     def abort(self) -> None:
-        """End every request with what it has so far."""
+        """End every request with its tokens so far."""
         for item in self.all:
             item.abort()
 
@@ -229,7 +229,7 @@ class Ranks:
         """Return the rank that takes a request.
 
         Args:
-            named: the value of the header field; None where it is missing, or not heeded.
+            named: the value of the header field; None where it is missing, or ignored.
 
         Raises:
             ApiError: the rank does not exist, or the engine is dead.

@@ -21,7 +21,7 @@ DEFAULT_BLOCKS = 25_000
 """400,000 tokens in blocks of 16: an 8B model on one 80 GB GPU."""
 
 DEFAULT_TOKENS = 400_000
-"""The same cache, for engines that are told its size in tokens."""
+"""The same cache, for engines whose flags give its size in tokens."""
 
 TOKEN_BYTES = 128 << 10
 """KV of a token: that of an 8B model in 16 bits."""
@@ -30,15 +30,15 @@ POOL_BLOCKS = 1_000_000
 """Blocks of a pool. It is the engine's own here: stand-ins share nothing."""
 
 DEFAULT_MAX_MODEL_LEN = 131_072
-"""Context of the Llama 3 family; cut at the capacity of the cache when none is asked for."""
+"""Context of the Llama 3 family; limited to the capacity of the cache when no length is given."""
 
 
 class FlagError(ValueError):
-    """A flag or variable that cannot be used: the text names it, its value and what is expected."""
+    """A flag or variable that cannot be used: the text names it, its value and the expected form."""
 
 
 class Speech(enum.Enum):
-    """Whose words the stand-in speaks: arguments, paths, metrics."""
+    """The engine that the stand-in imitates: arguments, paths, metrics."""
 
     VLLM = "vLLM"
     SGLANG = "SGLang"
@@ -210,11 +210,11 @@ _LAUNCHERS: Mapping[tuple[str, ...], Speech] = {
     ("python3", "-m", "sglang.launch_server"): Speech.SGLANG,
     ("trtllm-serve",): Speech.TENSORRT_LLM,
 }
-"""Programs whose images run what they are given; vLLM's image is its program."""
+"""Programs whose images run any command line; the entry point of vLLM's image is its program."""
 
 
 def _launched(argv: Sequence[str]) -> tuple[Speech, list[str]]:
-    """Whose command line it is, and the rest of it: an image may put words of its own before the program."""
+    """The engine of a command line, and its other words: an image may add words before the program."""
     words = list(argv)
     for program, speech in _LAUNCHERS.items():
         for at in range(len(words)):
@@ -337,7 +337,7 @@ _PARSERS = {Speech.VLLM: _vllm, Speech.SGLANG: _sglang, Speech.TENSORRT_LLM: _te
 
 
 def _split(argv: Sequence[str], parser: argparse.ArgumentParser) -> tuple[list[str], tuple[str, ...]]:
-    """Arguments that the parser knows, and the names of the others; an unknown flag takes its values with it."""
+    """Arguments that the parser defines, and the names of other flags, which are removed with their values."""
     names = {name for action in parser._actions for name in action.option_strings}  # noqa: SLF001 — no public list
     known: list[str] = []
     unknown: list[str] = []
@@ -346,7 +346,7 @@ def _split(argv: Sequence[str], parser: argparse.ArgumentParser) -> tuple[list[s
         if argument.startswith("-"):
             flag, equals, value = argument.partition("=")
             if flag.startswith("--"):
-                flag = flag.replace("_", "-")  # vLLM takes both spellings
+                flag = flag.replace("_", "-")  # vLLM accepts both spellings
             skipping = flag not in names
             if skipping:
                 unknown.append(flag)

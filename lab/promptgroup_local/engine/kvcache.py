@@ -1,16 +1,16 @@
-"""The KV cache of one engine: blocks of tokens, found again by a chained hash, evicted least recently used first.
+"""The KV cache of one engine: blocks of tokens, looked up by a chained hash, evicted least recently used first.
 
 Follows vLLM's block pool:
 
-- A block is cached once all its tokens are scheduled for computation; its key hashes the parent's key and its own
-  tokens, so that a key names the whole prefix. The first parent is the hash of the salt: equal tokens under another
-  salt never meet.
+- A block is cached once all its tokens are scheduled for computation. Its key hashes the parent's key and its own
+  tokens, so that a key identifies the whole prefix. The first parent is the hash of the salt: equal tokens under
+  different salts never share a block.
 - A hit covers whole blocks and never the last token of the prompt, which must be computed to get logits.
-- A running request pins its blocks. A released block keeps its content until it is needed again; of one request the
-  tail is evicted before the head, since the head is of use without the tail and not the other way round.
-- Two requests that compute one prefix at once hold a copy each: blocks are not merged afterwards.
-- A tier behind it keeps the keys of the latest cached blocks, also of those that were evicted. What is found there
-  is copied into blocks, which takes no time.
+- A running request pins its blocks. A released block keeps its content until it is reused. The last blocks of a
+  request are evicted before its first ones, since a prefix is usable without its continuation but not the reverse.
+- Two requests that compute the same prefix concurrently hold a copy each: blocks are not merged afterwards.
+- A second tier stores the keys of the most recently cached blocks, evicted ones included. A hit there is copied into
+  blocks, which takes no time.
 """
 
 import struct
@@ -22,11 +22,11 @@ import xxhash
 
 @dataclass(slots=True, eq=False)
 class Block:
-    """One block of KV memory that is in use or holds something worth finding."""
+    """One block of KV memory that is in use or cached."""
 
     references: int = 0
     key: bytes = b""
-    """The prefix that ends with this block; empty while it cannot be found."""
+    """Key of the prefix that ends with this block; empty while the block is not cached."""
 
 
 @dataclass(slots=True, eq=False)
@@ -37,15 +37,15 @@ class TokenSequence:
     salt: str = ""
     blocks: list[Block] = field(default_factory=list)
     keys: list[bytes] = field(default_factory=list)
-    """Keys of the leading full blocks, as far as they were asked for."""
+    """Keys of the leading full blocks, as far as they have been computed."""
     copied: int = 0
-    """Tokens that came from the tier when it was admitted last."""
+    """Tokens that were copied from the tier at the latest admission."""
 
 
 class KVCache:
-    """`capacity` blocks of `block_size` tokens; with `caching` off nothing is ever found again.
+    """`capacity` blocks of `block_size` tokens; with `caching` off no lookup ever hits.
 
-    Behind them is a tier of `behind` blocks.
+    A second tier stores the keys of `behind` blocks.
     """
 
     def __init__(self, capacity: int, block_size: int, *, caching: bool = True, behind: int = 0) -> None:
@@ -53,19 +53,19 @@ class KVCache:
         self.block_size = block_size
         self.caching = caching
         self.evicted = 0
-        """Tokens that made room for others."""
+        """Tokens of evicted blocks."""
         self._empty = capacity
         self._idle: OrderedDict[Block, None] = OrderedDict()
-        """Cached blocks that nobody uses, the next to be evicted first."""
+        """Cached blocks that no request uses, in the order of eviction."""
         self._cached: dict[bytes, list[Block]] = {}
         self._behind = behind
         self._tier: OrderedDict[bytes, None] = OrderedDict()
-        """Keys of the tier, the next to be dropped first."""
+        """Keys of the tier, in the order of eviction."""
         self._packer = struct.Struct(f"<{block_size}Q")
 
     @property
     def free(self) -> int:
-        """Blocks that a request could get: empty ones and cached ones that nobody uses."""
+        """Blocks that a request could get: empty ones and cached ones that no request uses."""
         return self._empty + len(self._idle)
 
     @property
@@ -74,14 +74,14 @@ class KVCache:
         return 1 - self.free / self.capacity
 
     def whole_blocks(self, tokens: int) -> int:
-        """Return how many of so many leading tokens are in full blocks: the most that can be found again."""
+        """Return how many of `tokens` leading tokens are in full blocks: the most that a lookup can hit."""
         return tokens // self.block_size * self.block_size
 
     def admit(self, sequence: TokenSequence, computed: int) -> int | None:
-        """Give a sequence without blocks its cached prefix and room for `computed` tokens past that prefix.
+        """Allocate the cached prefix of a sequence without blocks, and blocks for `computed` tokens beyond that prefix.
 
-        `computed` is cut at the sequence's length. Returns the tokens found, in the tier too, or None, with nothing
-        changed, when there is no room.
+        `computed` is capped at the sequence's length. Returns the cached tokens, those in the tier included, or None,
+        with nothing changed, when too few blocks are free.
         """
         hits = self._lookup(sequence)
         copied = self._lookup_behind(sequence, len(hits))
@@ -98,7 +98,7 @@ class KVCache:
         return result
 
     def grow(self, sequence: TokenSequence, computed: int) -> bool:
-        """Make room for the sequence's first `computed` tokens; False, with nothing changed, when there is none."""
+        """Allocate blocks for the first `computed` tokens; False, with nothing changed, when too few are free."""
         desired = self._blocks(computed) - len(sequence.blocks)
         if desired > self.free:
             return False
@@ -106,20 +106,20 @@ class KVCache:
         return True
 
     def commit(self, sequence: TokenSequence, computed: int) -> None:
-        """Make the full blocks among the first `computed` tokens findable."""
+        """Cache the full blocks among the first `computed` tokens."""
         if not self.caching:
             return
         full = computed // self.block_size
         for index in range(full - 1, -1, -1):
             block = sequence.blocks[index]
             if block.key:
-                break  # what lies before a keyed block has its keys already
+                break  # all blocks before a block with a key have keys too
             block.key = self._key(sequence, index)
             self._cached.setdefault(block.key, []).append(block)
             self._store(block.key)
 
     def release(self, sequence: TokenSequence) -> None:
-        """Take the blocks from a sequence; what is cached in them stays until the room is needed."""
+        """Release the blocks of a sequence; cached ones keep their content until they are evicted."""
         for block in reversed(sequence.blocks):
             block.references -= 1
             if block.references:
@@ -131,7 +131,7 @@ class KVCache:
         sequence.blocks = []
 
     def reset(self) -> bool:
-        """Forget everything but what the tier has; refused (False) while a request runs."""
+        """Clear the cache but not the tier; refused (False) while a request runs."""
         if self.free < self.capacity:
             return False
         self._idle.clear()
@@ -151,7 +151,7 @@ class KVCache:
         return hits
 
     def _lookup_behind(self, sequence: TokenSequence, hits: int) -> int:
-        """Return how many blocks behind the first `hits` the tier has."""
+        """Return how many of the blocks after the first `hits` are in the tier, up to the first miss."""
         last = (len(sequence.tokens) - 1) // self.block_size if self._tier else hits
         for index in range(hits, last):
             key = self._key(sequence, index)
@@ -168,7 +168,7 @@ class KVCache:
                 self._tier.popitem(last=False)
 
     def _take(self) -> Block:
-        """An unkeyed block, held once: an empty one, or else the least recently used."""
+        """A block without a key and with one reference: an empty one, or else the least recently used."""
         if self._empty:
             self._empty -= 1
         else:

@@ -22,12 +22,12 @@ def error_body(error: ApiError, speech: Speech) -> Json:
 
 
 def chat_body(body: Json, speech: Speech, *, counts: bool = False) -> Json:
-    """Return the chat completion that says the same; `counts` is for a request that asks for no answer.
+    """Return the equivalent chat completion; `counts` is for a request that only counts tokens.
 
-    SGLang passes over salts on this API.
+    SGLang ignores salts on this API.
 
     Raises:
-        ApiError: 400, for what the API does not take.
+        ApiError: 400, for fields that the API does not accept.
     """
     messages, system, tools = body.get("messages"), body.get("system"), body.get("tools")
     if not isinstance(messages, list):

@@ -1,6 +1,6 @@
-"""Requests and answers of the OpenAI-compatible API in the form of vLLM, and where it differs of SGLang. No I/O.
+"""Requests and answers of the OpenAI-compatible API in vLLM's form, and in SGLang's where it differs. Does no I/O.
 
-Fields that change only how tokens are sampled (temperature, top_p, n, stop, ...) are taken and ignored.
+Fields that affect only the sampling of tokens (temperature, top_p, n, stop, ...) are accepted and ignored.
 """
 
 from collections.abc import Mapping, Sequence
@@ -34,7 +34,7 @@ class ApiError(Exception):
         return {"error": {"message": str(self), "type": kind, "param": self.param, "code": self.status}}
 
     def flat_body(self) -> Json:
-        """The same as SGLang says it, without an envelope."""
+        """The same body in SGLang's form, without an envelope."""
         result: Json = self.body()["error"]  # type: ignore[assignment]
         return {"object": "error", **result}
 
@@ -53,7 +53,7 @@ class Completion:
     tool: str = ""
     """The tool that the answer must call; empty if it is text."""
     token_ids: bool = False
-    """True if the ids of all tokens are told, as vLLM does."""
+    """True if the answer has the ids of all tokens, as vLLM's does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class Model:
     max_model_len: int
     default_max_tokens: int
     speech: Speech = Speech.VLLM
-    """SGLang serves its model under whatever name is asked for, and takes any text as a salt."""
+    """SGLang serves its model under any requested name, and accepts any text as a salt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +130,7 @@ def text_completion(body: Json, model: Model) -> Completion:
 
 
 def tokenization(body: Json, model: Model) -> tuple[int, ...]:
-    """Tokens that a request to /tokenize asks for: of a chat or of a text.
+    """The tokens of a request to /tokenize: those of a chat or of a text.
 
     Raises:
         ApiError: 404 for an unknown model, 400 for anything else.
@@ -140,7 +140,7 @@ def tokenization(body: Json, model: Model) -> tuple[int, ...]:
 
 
 def detokenization(body: Json, model: Model) -> list[int]:
-    """Tokens that a request to /detokenize holds.
+    """The tokens in a request to /detokenize.
 
     Raises:
         ApiError: 404 for an unknown model, 400 for anything else.
@@ -260,7 +260,7 @@ def _salt(body: Json) -> str:
 
 
 def _key(body: Json) -> str:
-    """Return the part of the cache in which SGLang keeps a request: each pair of its two fields is another one."""
+    """Return the part of SGLang's cache that a request uses: each pair of values of two fields has its own."""
     given = [body.get(field) or "" for field in ("extra_key", "cache_salt")]
     if not all(isinstance(item, str) for item in given):
         raise ApiError(400, "extra_key or cache_salt is no text", "cache_salt")
@@ -283,7 +283,7 @@ def _flag(body: Mapping[str, object], field: str, *, default: bool) -> bool:
 class Envelope:
     """The fields that all bodies of one answer share; `chat` picks between the two APIs' shapes.
 
-    An answer that calls a `tool` of a chat has one argument, `text`, which holds what the answer would say.
+    An answer that calls a `tool` of a chat has one argument, `text`, which holds the text of the answer.
     """
 
     id: str
@@ -322,7 +322,7 @@ class Envelope:
         return self._chunk({"delta": {}} if self.chat else {"text": ""}, finish)
 
     def closing(self, usage: Usage) -> Json:
-        """The event after the last text, when usage was asked for."""
+        """The event after the last text, when usage was requested."""
         return self._body(self._streamed, []) | {"usage": usage.body()}
 
     def _chunk(self, content: Json, finish: Finish | None) -> Json:

@@ -8,14 +8,14 @@ from promptgroup_local.engine.protocol import ApiError, Json, Usage
 
 
 def chat_body(body: Json, before: list[Json]) -> Json:
-    """Return the chat completion that says the same.
+    """Return the equivalent chat completion.
 
     Args:
         body: the request.
         before: the messages of the responses that it continues.
 
     Raises:
-        ApiError: 400, for what the API does not take.
+        ApiError: 400, for fields that the API does not accept.
     """
     given, instructions = body.get("input"), body.get("instructions")
     if not isinstance(given, str | list):
@@ -142,7 +142,7 @@ class ResponseEnvelope:
         ]
 
     def said(self, text: str) -> list[Json]:
-        """Return the answer as messages of what continues it."""
+        """Return the answer as messages for a request that continues it."""
         return [{"role": "assistant", "content": text}]
 
     def _at(self, *, call: bool = False) -> Json:

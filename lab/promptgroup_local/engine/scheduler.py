@@ -1,17 +1,17 @@
 """Continuous batching on virtual time: which tokens each step computes, and how long the step takes.
 
-Follows vLLM's scheduler. A step has a budget of tokens. Running requests come first, in the order of admission: one
-token each for those that decode, the next chunk for the one whose prompt is not through. What is left of the budget
-admits waiting requests, first come first served. When a running request finds no room for its next token, the one
-admitted last gives its blocks back and waits again, in front. One request alone always fits: its length is bounded by
-the capacity.
+Follows vLLM's scheduler. A step has a budget of tokens. Running requests are scheduled first, in the order of
+admission: one token for each that decodes, the next chunk for the one whose prompt is not fully computed. The rest of
+the budget admits waiting requests, first come first served. When no block is free for a running request's next token,
+the one admitted last is preempted: it releases its blocks and waits again, at the front of the queue. One request alone
+always fits: its length is bounded by the capacity.
 
 The time of a step is measured on real engines as a sum of four terms:
 
     seconds = overhead + prefill work / rate + decode per sequence · n + decode per 1,000 tokens · context / 1,000
 
-where a prompt token at position p is 1 + p / attention length of work. No I/O and no clock here: times come in as
-`now` and go out as durations.
+where the work of a prompt token at position p is 1 + p / attention length. Does no I/O and reads no clock: the time is
+an argument (`now`), and durations are returned.
 """
 
 import enum
@@ -65,7 +65,7 @@ class State(enum.Enum):
 
 @dataclass(slots=True, eq=False)
 class Request:
-    """One request on its way through the engine."""
+    """One request, with its state in the engine."""
 
     sequence: TokenSequence
     answer: Answer
@@ -73,11 +73,11 @@ class Request:
     prompt_tokens: int = field(init=False)
     state: State = State.WAITING
     computed: int = 0
-    """Tokens of the sequence whose KV is computed, or found."""
+    """Tokens of the sequence whose KV is computed, or was cached."""
     cached: int = 0
-    """Prompt tokens found in the cache at the first admission."""
+    """Prompt tokens that were cached at the first admission."""
     copied: int = 0
-    """Those of them that came from the tier behind the cache."""
+    """Cached prompt tokens that were copied from the second tier."""
     admitted: float | None = None
     """Time at which it first ran."""
     produced: int = 0
@@ -89,7 +89,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One forward pass: what it computes and what it takes."""
+    """One forward pass: its requests and its duration."""
 
     seconds: float
     sampled: tuple[Request, ...]
@@ -110,11 +110,11 @@ class Scheduler:
         self.running: list[Request] = []
 
     def add(self, request: Request) -> None:
-        """Queue a request; prompt and answer together fit the cache (its length limit sees to that)."""
+        """Queue a request; prompt and answer together fit the cache (its length limit ensures this)."""
         self.waiting.append(request)
 
     def abort(self, request: Request) -> None:
-        """End a request wherever it is and free its blocks; nothing for one that has ended."""
+        """End a request in any state and free its blocks; does nothing for one that has ended."""
         match request.state:
             case State.WAITING:
                 self.waiting.remove(request)
@@ -151,7 +151,7 @@ class Scheduler:
         return outputs
 
     def _continue(self, batch: "_Batch") -> list[Request]:
-        """Schedule what runs already; returns whom it had to preempt."""
+        """Schedule running requests; returns those that it had to preempt."""
         preempted: list[Request] = []
         index = 0
         while index < len(self.running) and batch.budget:
@@ -207,7 +207,7 @@ class Scheduler:
 
 @dataclass(slots=True)
 class _Batch:
-    """A step while it is put together."""
+    """A step while it is being scheduled."""
 
     budget: int
     sampled: list[Request] = field(default_factory=list)

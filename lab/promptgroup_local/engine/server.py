@@ -26,7 +26,7 @@ MAX_BODY = 32 * 1024 * 1024
 """Bytes of a request body: 100 times the longest prompt of a 128k-token model in plain text."""
 
 DYING_SECONDS = 12.0
-"""Seconds from the death of a rank to that of the process: as long a stream of vLLM's was seen to hang."""
+"""Seconds from the death of a rank to that of the process: a stream of vLLM was observed to hang so long."""
 DRAIN_SECONDS = 5.0
 """Longest time for running requests to end once the server stops."""
 
@@ -39,9 +39,9 @@ def application(
     """The engine as an aiohttp application.
 
     Args:
-        flags: of its command line.
-        knobs: the stand-in's own.
-        dev_mode: whether it has what vLLM has only with VLLM_SERVER_DEV_MODE=1, and a way to let a rank die.
+        flags: flags of its command line.
+        knobs: the stand-in's own settings.
+        dev_mode: whether it has the endpoints of vLLM with VLLM_SERVER_DEV_MODE=1, and a way to let a rank die.
         died: set when the process would end because a rank has died.
     """
     server = _Server(flags, knobs, died or asyncio.Event())
@@ -99,13 +99,13 @@ def application(
 async def serving(
     flags: Flags, knobs: Knobs, *, dev_mode: bool = False, died: asyncio.Event | None = None
 ) -> AsyncIterator[str]:
-    """Serve on the host and port of the flags (0 takes a free one) while the context lasts; gives the base URL.
+    """Serve on the host and port of the flags (0 for a free one) while the context lasts; gives the base URL.
 
-    At its end the port closes at once. vLLM aborts what runs after --shutdown-timeout, and says so in an answer that
-    looks whole (`finish_reason: abort`, then `[DONE]`); the requests of other engines have DRAIN_SECONDS to end.
+    At its end the port closes at once. vLLM aborts running requests after --shutdown-timeout, with an answer that looks
+    complete (`finish_reason: abort`, then `[DONE]`); the requests of other engines have DRAIN_SECONDS to end.
 
     Raises:
-        OSError: the port cannot be had, or the certificate cannot be used.
+        OSError: the port cannot be bound, or the certificate cannot be used.
     """
     # A handler that is cancelled when its client leaves frees the request's blocks.
     runner = web.AppRunner(
@@ -145,13 +145,13 @@ class _Server:
                 run.cancel()
 
     async def stopping(self, _: web.Application) -> None:
-        """Let what runs end as the engine does that is told to stop."""
+        """End running requests as the engine does when it is stopped."""
         if self._flags.speech is Speech.VLLM:
             asyncio.get_running_loop().call_later(self._flags.shutdown_timeout, self._engine.abort)
 
     @web.middleware
     async def counted(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
-        """Tell the metrics of a request until the end of its answer."""
+        """Count a request in the metrics until the end of its answer."""
         metrics = self._engine.all[0].metrics  # of the server: it names no rank
         metrics.entered(request.method, request.path)
         try:
@@ -161,7 +161,7 @@ class _Server:
 
     @web.middleware
     async def errors(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
-        """Answer what went wrong as the engine does."""
+        """Answer errors as the engine does."""
         try:
             return await handler(request)
         except ApiError as error:
@@ -268,7 +268,7 @@ class _Server:
                 events = _event(opening)
             started = True
             count += len(token.numbers)
-            apart = self._flags.speech is Speech.SGLANG and not envelope.tool  # it tells the end in an event of its own
+            apart = self._flags.speech is Speech.SGLANG and not envelope.tool  # the end is an event of its own
             events += _event(envelope.piece(text.add(token.numbers), None if apart else token.finish, ids))
             if apart and token.finish is not None:
                 events += _event(envelope.ending(token.finish))
@@ -292,7 +292,7 @@ class _Server:
 
 
 def _ids(completion: Completion, token: Token, *, chat: bool, first: bool) -> protocol.Json:
-    """Return the ids of tokens in a choice, where they were asked for; those of a chat's prompt stand beside it."""
+    """Return the ids of a choice's tokens, where requested; those of a chat's prompt are outside the choice."""
     if not completion.token_ids:
         return {}
     ids: protocol.Json = {"token_ids": token.numbers}

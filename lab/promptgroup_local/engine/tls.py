@@ -1,4 +1,4 @@
-"""TLS as engines serve it: a certificate in files, which are read again when they change, if that is asked for."""
+"""TLS as engines serve it: a certificate in files, which are read again when they change, if a flag says so."""
 
 import asyncio
 import contextlib
@@ -9,7 +9,7 @@ from pathlib import Path
 from promptgroup_local.engine.flags import Flags
 
 LOOK_SECONDS = 0.5
-"""Seconds between looks at the files."""
+"""Seconds between checks of the files."""
 
 
 @contextlib.asynccontextmanager

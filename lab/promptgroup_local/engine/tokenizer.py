@@ -1,6 +1,6 @@
 """Text to tokens and back, without a vocabulary: a token is a piece of at most four bytes of UTF-8 text.
 
-Four bytes a token is what natural-language tokenizers average on English. Pieces are counted from the start of each
+Four bytes a token is the mean of natural-language tokenizers on English. Pieces are counted from the start of each
 text, so that the tokens of a text's whole pieces are a prefix of the tokens of every longer text. The encoding is
 exact: `detokenize(tokenize(text)) == text` for every text. Numbers have 32 bits, the width that clients of engines give
 to a token.
@@ -50,10 +50,10 @@ def detokenize(tokens: Iterable[int]) -> str:
 
 
 class NewText:
-    """The text of tokens as they come, the way in which vLLM tells it.
+    """The text of tokens as they are generated, in the form in which vLLM streams it.
 
-    A token that ends within a character has no text: it comes with the token that ends the character. Behind a prompt
-    that ends within a character all text is new, that of the prompt too.
+    A token that ends within a character has no text: its text follows with the token that completes the character.
+    After a prompt that ends within a character all text is new, that of the prompt too.
     """
 
     def __init__(self, prompt: Sequence[int]) -> None:

@@ -1,5 +1,5 @@
-"""Load: multi-turn sessions of several tasks, sent through a router or straight to engines, and what they met.
+"""Load: multi-turn sessions of several tasks, sent through a router or straight to engines, and their results.
 
-`prompts` and `workload` say what is sent, `client` sends it, `counters` reads the engines' metrics, `reference` says
-what was possible, `summary` brings them together and `report` shows it. Only `client` and `counters` do I/O.
+`prompts` and `workload` define the requests, `client` sends them, `counters` reads the engines' metrics, `reference`
+computes the best possible result, `summary` combines them and `report` shows it. Only `client` and `counters` do I/O.
 """

@@ -1,6 +1,6 @@
 """Drives sessions in a closed loop: so many at a time, each turn when the answer before it has ended.
 
-Requests carry no session header unless one is named: affinity must come from the content.
+Requests carry no session header unless one is named: affinity must follow from the content.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ class Outcome:
     task: str
     url: str
     status: int
-    """HTTP status; 0 when no answer came."""
+    """HTTP status; 0 without an answer."""
     error: str
     """The reason why it failed, empty when it did not; never text of the prompt."""
     ttft: float
@@ -53,18 +53,18 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where requests go and how they name what they want."""
+    """The destination of requests, and the names that they use."""
 
     urls: Sequence[str]
-    """Base URLs, taken in turn, a request each."""
+    """Base URLs, used in turn, a request each."""
     model: str
-    """Model of requests that bring their system prompt."""
+    """Model of requests that contain their system prompt."""
     groups: Mapping[str, str] = field(default_factory=dict)
-    """Task to group name: those requests name the group as their model and bring no system prompt."""
+    """Task to group name: those requests name the group as their model and contain no system prompt."""
     session_header: str = ""
     """Header that carries the session's id; none when empty."""
     usage: bool = False
-    """True to ask streams for their token counts, which whole answers have anyway."""
+    """True to request token counts in streams; other answers have them anyway."""
     on_top: Callable[[], str] = str
     """Text in front of the system prompt, made anew for each request: nothing, or the time for example."""
 
@@ -80,9 +80,9 @@ async def drive(
 ) -> list[Outcome]:
     """Send the conversations' remaining turns, at most `turns` of each; returns outcomes in the order of their ends.
 
-    The conversations are drawn one by one, when there is room for another. After each turn pass `pause` seconds. A
+    The conversations are drawn one by one, when another can start. After each turn pass `pause` seconds. A
     failed turn ends its conversation's part in this run. `record` is called with each outcome at once. Cancel to stop
-    early: what was recorded stays.
+    early: recorded outcomes stay.
     """
     waiting = iter(conversations)
     urls = itertools.cycle(target.urls)
@@ -163,7 +163,7 @@ async def _send(
 
 @dataclass(slots=True)
 class _Answer:
-    """An answer while it comes in."""
+    """An answer while it is received."""
 
     status: int = 0
     error: str = "the stream ended before [DONE]"
@@ -184,7 +184,7 @@ def _code(body: bytes) -> str:
 
 
 def _read_whole(body: bytes, answer: _Answer) -> None:
-    """Read an answer that came in one piece."""
+    """Read an answer that is not streamed."""
     match orjson.loads(body):
         case {"choices": [{"message": {"content": str(text)}}]}:
             answer.pieces.append(text)

@@ -1,6 +1,6 @@
 """The counters of the engines: a scrape before, a scrape after, and the difference.
 
-The names are vLLM's and SGLang's. The stand-in's own count of cold prefixes is unknown of a real engine.
+The names are vLLM's and SGLang's. A real engine has no count of cold prefixes, as the stand-in has.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ class Counters:
     queries: float
     """Prompt tokens looked up."""
     hits: float
-    """Prompt tokens found."""
+    """Prompt tokens that were cached."""
     requests: float
     """Requests that ended, for whatever reason."""
     cold: float | None
@@ -48,7 +48,7 @@ class Measured:
     """The engines' own account of a run; None is unknown."""
 
     hit_rate: float | None
-    """Share of prompt tokens found, 0 to 1."""
+    """Share of prompt tokens that were cached, 0 to 1."""
     imbalance: float | None
     """Most requests on one engine over the mean: 1 is even."""
     cold: float | None

@@ -1,7 +1,7 @@
 """System prompts of three tasks: prose of 1,500 to 2,500 tokens, the same text on every machine.
 
 Real prompts of this length are an opening that says who the assistant is and long lists of rules. The rules here are
-put together from each task's own words; the openings differ from their first sentence on, so that the tasks share no
+composed of each task's own words; the openings differ from their first sentence on, so that the tasks share no
 prefix.
 """
 

@@ -26,7 +26,7 @@ class Exchange:
 def infinite_cache_hit_rate(
     exchanges: Iterable[Exchange], *, warm: Iterable[str] = (), block_size: int = 16
 ) -> float | None:
-    """Share of prompt tokens found, 0 to 1, when the exchanges run one after the other; None without any.
+    """Share of prompt tokens that are cached, 0 to 1, when the exchanges run one after the other; None without any.
 
     Pass them in the order in which they ended. `warm` are system prompts that are in the cache from the start, as
     they are in warmed replicas.
@@ -43,7 +43,7 @@ def infinite_cache_hit_rate(
 
 
 def _run(cache: KVCache, exchange: Exchange) -> tuple[int, int]:
-    """Run one exchange on the cache: its prompt's length and how much of it was found, in tokens."""
+    """Run one exchange on the cache; return its prompt's length and the cached part of it, in tokens."""
     sequence = TokenSequence(list(chat.render(exchange.messages).tokens))
     length = len(sequence.tokens)
     admit = cache.admit(sequence, length) or 0

@@ -1,4 +1,4 @@
-"""A run in one row: what clients saw, what engines counted, and what was possible. Does no I/O."""
+"""A run in one row: the clients' results, the engines' counters, and the best possible result. Does no I/O."""
 
 import math
 from collections import Counter
@@ -17,7 +17,7 @@ class Summary:
     name: str
     requests: int
     failed: Mapping[str, int]
-    """Failed requests by what went wrong."""
+    """Failed requests by error."""
     ttft_p50: float | None
     ttft_p99: float | None
     e2e_p50: float | None
@@ -62,7 +62,7 @@ def quantile(ordered: Sequence[float], share: float) -> float | None:
 def moved(before: Iterable[Outcome], after: Iterable[Outcome]) -> tuple[int, int]:
     """Sessions that another replica serves than before, and sessions that were served both times.
 
-    Compares the last answer before with the first one after, by the router's word; by URL where it says nothing.
+    Compares the last answer before with the first one after, by the router's name of the replica, or else by URL.
     """
     last = {outcome.session: _replica(outcome) for outcome in before if not outcome.failed}
     first: dict[str, str] = {}

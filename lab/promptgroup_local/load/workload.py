@@ -1,7 +1,7 @@
 """Multi-turn sessions of several tasks, drawn from a seed: the same seed gives the same sessions everywhere.
 
 Every turn sends the whole conversation so far and a new user message, as chat clients do. A session's first user
-message is its own, so that a router can tell sessions apart by content; no session header is needed.
+message is its own, so that a router can distinguish sessions by content; no session header is needed.
 """
 
 import math
@@ -15,7 +15,7 @@ MEAN_TURNS = 5
 """Mean of the geometric number of turns."""
 
 MOST_TURNS = 20
-"""Longer conversations than this are rare (1 %), and one of them would decide how long a run takes."""
+"""Longer conversations than this are rare (1 %), and one of them would determine the duration of a run."""
 
 _TOPICS = (
     "the quarterly budget",
@@ -72,7 +72,7 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """One conversation as it will go, answers left out."""
+    """The plan of one conversation, without answers."""
 
     id: str
     task: Task
@@ -110,7 +110,7 @@ def sessions(
     Args:
         of: the tasks.
         count: number of sessions.
-        seed: of what users say and how often.
+        seed: seed of the users' messages and their number.
         turns: their number in each session, which is geometric otherwise.
         series: number of the cases that sessions are about, the seed by default. Sessions of two series say the same
             about different cases, so that they share no cache beyond the system prompt.

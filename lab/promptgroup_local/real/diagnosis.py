@@ -38,13 +38,13 @@ from promptgroup_local.real.vllm import VLLM
 
 GROUP = "real-diagnosis"
 TOUCH_SECONDS = 20
-"""Time between two looks at a warm prefix, instead of five minutes."""
+"""Refresh interval of a warm prefix, instead of five minutes."""
 LEAST_SECONDS = 90.0
 """Shortest time of a load: it then fills the window of the operator."""
 LONGEST_SECONDS = 300.0
-"""And at the most: whatever is said then is what is told."""
+"""Longest time of a load: the condition at that time is the result."""
 LOOK_SECONDS = 1.0
-"""Time between two looks at what is waited for."""
+"""Polling interval of all waits."""
 SEEDS = 100
 """Seeds of one kind of clients: ten sessions each."""
 DECLARED = len(system_prompt(TASK, 1).encode())
@@ -55,7 +55,7 @@ class Clients:
     """Sessions in a closed loop."""
 
     sessions: int
-    """At a time; the next one begins when one has ended."""
+    """Concurrent sessions; the next one begins when one has ended."""
     turns: int
     pause: float
     """Seconds between an answer and the next turn."""
@@ -71,7 +71,7 @@ def _clock() -> str:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Something that is done to the engines, and what a condition of the group must say of it."""
+    """An action on the engines, and the condition of the group that must report it."""
 
     name: str
     condition: str
@@ -96,12 +96,12 @@ class Row:
     said: Mapping[str, str]
     """The condition."""
     size: Mapping[str, str]
-    """ScalingActive, which tells what the size would be without the bound."""
+    """ScalingActive, which reports the size that the group would have without the bound."""
 
     @property
     def kept(self) -> bool:
         """True if the result is the expected one."""
-        # the condition's reason would stay for a stabilization window, the number that it tells is of this moment
+        # the condition's reason stays for a stabilization window, the number in its message is current
         search = _ASKED.search(self.size.get("message", ""))
         more = search is not None and int(search[1]) > REPLICAS
         result = (self.measured.hit_rate or 0.0) >= self.step.found
@@ -143,7 +143,7 @@ class Diagnosis:
         self._engines = [lab.engine_url(pod) for pod in lab.engine_pods(kubectl, GROUP)]
 
     async def touched(self) -> Row:
-        """Nobody asks, until the operator has asked each engine once more."""
+        """Send no requests until the operator has sent another one to each engine."""
         before = await scrape(self._engines)
         async with asyncio.timeout(DEADLINE):
             while True:
@@ -153,7 +153,7 @@ class Diagnosis:
                 await asyncio.sleep(LOOK_SECONDS)
 
     async def reset(self) -> Row:
-        """Both caches are emptied; once the operator has told of it, each engine is asked once."""
+        """Reset both caches; once the operator has reported it, send one request to each engine."""
         async with asyncio.timeout(DEADLINE):
             for url in self._engines:
                 await self._emptied(url)
@@ -164,7 +164,7 @@ class Diagnosis:
         return Row(RESET, outcomes, measure(before, await scrape(self._engines)), *settled)
 
     async def _emptied(self, url: str) -> None:
-        """Empty one cache; an engine refuses it while a request runs, vLLM behind a 200, and the operator may ask."""
+        """Reset one cache; an engine refuses it while a request of the operator runs, vLLM with status 200."""
         async with aiohttp.ClientSession() as http:
             while True:
                 async with http.post(f"{url}{self._reset}") as response:
@@ -173,7 +173,7 @@ class Diagnosis:
                 await asyncio.sleep(LOOK_SECONDS)
 
     async def load(self, step: Step, seed: int) -> Row:
-        """Drive a load until the condition is as promised, or the time is up."""
+        """Drive a load until the condition is as expected, or the time is up."""
         outcomes: list[Outcome] = []
         before = await scrape(self._engines)
         async with asyncio.TaskGroup() as group:

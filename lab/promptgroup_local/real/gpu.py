@@ -1,7 +1,7 @@
 """`make gpu`: what a warm prefix and a router are worth on one GPU, in ten minutes and without a network.
 
-One vLLM engine tells its time to first token without and with a warm prefix, by length. Then two engines, each with
-half of the memory, serve the same conversations in turn and behind the router. The model's weights are random. The
+The time to first token of one vLLM engine is measured without and with a warm prefix, by length. Then two engines, each
+with half of the memory, serve the same conversations in turn and behind the router. The model's weights are random. The
 result is two tables in Markdown. `--standin` runs the same with stand-in engines, where there is no GPU.
 """
 
@@ -65,7 +65,7 @@ class FirstTokens:
     cold: float
     warm: float
     cached: int
-    """Tokens that the engine found of the warm prompt."""
+    """Tokens of the warm prompt that were cached."""
 
     def row(self) -> tuple[str, ...]:
         """Return the cells of a table."""
@@ -126,7 +126,7 @@ async def _tables(kit: "Kit", repeat: int, until: float) -> str:
 
 
 async def first_tokens(url: str, tokens: int, repeat: int) -> FirstTokens:
-    """Measure the time to first token of prompts that nobody has sent before, and of others behind the same prefix."""
+    """Measure the time to first token of prompts that are new, and of others with the same prefix."""
     cold, warm = [], []
     first_token = _Told(0.0, 0, 0)
     async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=REQUEST_SECONDS)) as http:
@@ -146,7 +146,7 @@ class _Told:
     prompt: int
     """Tokens of the prompt, as the engine counts them."""
     cached: int
-    """Those of them that it found in its cache."""
+    """Tokens of the prompt that were cached."""
 
 
 async def _first_token(http: aiohttp.ClientSession, url: str, prompt: str) -> _Told:
@@ -238,12 +238,12 @@ class Kit:
         random_model.write(self._folder / MODEL)
 
     def last_lines(self) -> str:
-        """Return the end of what the last program wrote."""
+        """Return the end of the last program's output."""
         return self._logs[-1].read_text(errors="replace")[-2000:] if self._logs else ""
 
     @contextlib.asynccontextmanager
     async def engines(self, count: int, memory: float) -> AsyncIterator[list[str]]:
-        """Yield the URLs of engines, which are started one after the other: each measures what memory is free."""
+        """Yield the URLs of engines, which are started one after the other: each measures the free memory."""
         urls = []
         with contextlib.ExitStack() as stack:
             for port in free_ports(count):

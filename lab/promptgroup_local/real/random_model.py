@@ -1,6 +1,6 @@
 """A model that needs no download: a Llama whose weights the engine draws at random, and a tokenizer of bytes.
 
-A byte is a token, so that a prompt's length is known without an engine. Answers are noise; prefill, KV cache and prefix
+A byte is a token, so that a prompt's length follows without an engine. Answers are noise; prefill, KV cache and prefix
 caching are those of a model of its size.
 """
 
@@ -69,7 +69,7 @@ def _tokenizer() -> dict[str, Any]:
 
 
 def _letters() -> list[str]:
-    """Return the letter that stands for each byte in byte-level vocabularies: its own where that can be seen."""
+    """Return the letter that represents each byte in byte-level vocabularies: its own where that is visible."""
     seen = {*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)}
     hidden = iter(range(256, 512))
     return [chr(byte if byte in seen else next(hidden)) for byte in range(256)]

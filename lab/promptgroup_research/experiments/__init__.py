@@ -1,1 +1,1 @@
-"""What was asked of the simulator: scenarios, bursts, the figures of articles, and the gates that results must pass."""
+"""The experiments: scenarios, bursts, the figures of articles, and the gates that results must pass."""

@@ -1,7 +1,7 @@
 """The tables of articles on prefix caching, measured: routing on eight GPUs, hit rates by workload, 1/N.
 
-An article's figures stand beside those that are measured. It names neither engine nor load, so its times cannot be
-compared; hit rates, and who is better than whom, can.
+An article's figures are listed beside the measured ones. It names neither engine nor load, so its times cannot be
+compared; hit rates, and the ranking of policies, can.
 """
 
 from collections.abc import Callable, Sequence
@@ -117,7 +117,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What it found."""
+    """The figures of a run."""
 
     figures: Figures
     history: float

@@ -1,7 +1,7 @@
-"""A burst of three times the capacity for half a minute: does the cluster come back, and how soon?
+"""A burst of three times the capacity for half a minute: does the cluster recover, and how soon?
 
-An overload may stay after what caused it is gone: caches that are too small for all the sessions that were let in
-are of use to none of them, every turn is computed anew, sessions last longer and more of them are there at once.
+An overload may persist after its cause has ended: caches that are too small for all admitted sessions are of use to
+none of them, every turn is computed anew, sessions last longer and more of them run at once.
 Bronson et al. (HotOS 2021) call that a metastable failure. Each seed is played with the burst and without it, with
 admission by working set and without.
 """
@@ -29,7 +29,7 @@ LENGTH, FACTOR = 30.0, 3.0
 LIMIT, BACK = 120.0, 1.5
 """Seconds in which p99 must be back under so many times its level before."""
 WATCHED = 240.0
-"""Seconds after the burst that are looked at."""
+"""Seconds after the burst that are evaluated."""
 BIN = 20.0
 """Seconds over which a p99 is taken: some hundreds of requests."""
 
@@ -46,7 +46,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """What happened; seconds, and shares of requests."""
+    """The course of a run; seconds, and shares of requests."""
 
     before: float
     """p99 before the burst."""
@@ -55,9 +55,9 @@ class Course:
     recovery: float
     """From the burst's end to the end of the last bin that is above; WATCHED where it does not stay back."""
     after: float
-    """p99 of all that came from LIMIT after the burst on."""
+    """p99 of all requests that arrived from LIMIT after the burst on."""
     hit: float
-    """Share of prompt tokens found cached, from LIMIT after the burst on."""
+    """Share of prompt tokens that were cached, from LIMIT after the burst on."""
     refused: float
     refused_after: float
     """From LIMIT after the burst on."""
@@ -116,7 +116,7 @@ def jobs(seeds: Sequence[int]) -> list[Job]:
 
 
 def sheet(done: Sequence[Job], courses: Sequence[Course]) -> Sheet:
-    """One row a load and way, over its seeds: medians, and the worst in brackets."""
+    """One row per load and way, over its seeds: medians, and the worst in brackets."""
     groups: dict[tuple[float, bool, bool], list[Course]] = {}
     for job, item in zip(done, courses, strict=True):
         groups.setdefault((job.load, job.admission, job.burst), []).append(item)

@@ -1,4 +1,4 @@
-"""The load at which an oracle's mean wait is twice the mean own prefill: what "100 %" means in all tables.
+"""The load at which an oracle's mean wait is twice the mean own prefill: the meaning of "100 %" in all tables.
 
 A definition by the oracle is the same for all policies; by waits and not by throughput, since open loads have no
 throughput to measure before they are beyond it.
@@ -13,11 +13,11 @@ from promptgroup_research.experiments.runs import Job, at_rate
 
 RATIO = 2.0
 SETTLED = 600.0
-"""Seconds that a workload without an end is left to itself before: beyond its capacity it takes minutes to collapse."""
+"""Least warm-up of an endless workload, in seconds: beyond its capacity it takes minutes to collapse."""
 SPAN = 1.3
-"""How far from the guess the search goes, either way."""
+"""Factor by which the search extends below and above the guess."""
 STRIDE, STRIDES = 1.5, 20
-"""How a capacity without a guess is looked for: factor of a step, and most steps."""
+"""Search for a capacity without a guess: factor of a step, and most steps."""
 PRECISION = 0.01
 """Relative width at which the search ends."""
 
@@ -46,10 +46,10 @@ def measured(job: Job, guess: float) -> float:
 
 
 def of_file(recorded: Recorded) -> Recorded:
-    """Return a trace with its capacity, of which nobody has a guess.
+    """Return a trace with its capacity, for which there is no guess.
 
-    One seed is enough: it moves the requests of a trace within their batches alone. The search begins at what the
-    replicas could do if they found nothing in caches.
+    One seed is enough: it moves the requests of a trace within their batches alone. The search begins at the rate that
+    replicas could serve without any cache hits.
     """
     kind = workload("trace", recorded)
     turns = [turn for session in kind.write(1.0, math.inf, TUNING[0]) for turn in session.turns]
@@ -57,7 +57,7 @@ def of_file(recorded: Recorded) -> Recorded:
 
     def ratio(rate: float) -> float:
         figures = at_rate(Job("trace", "oracle", 1.0, TUNING[0], recorded=recorded), rate)
-        return figures.wait / figures.own if figures.own else math.inf  # all came before the warm-up was over
+        return figures.wait / figures.own if figures.own else math.inf  # all arrived during the warm-up
 
     return replace(recorded, capacity=capacity(ratio, *around(ratio, rate)))
 

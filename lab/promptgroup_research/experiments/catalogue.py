@@ -1,4 +1,4 @@
-"""What can be run by name: workloads with their capacity, policies with their settings."""
+"""Workloads with their capacity and policies with their settings, by name."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -66,7 +66,7 @@ class Recorded:
 
 
 def workload(name: str, recorded: Recorded | None = None) -> Workload:
-    """Return what has this name; the trace is synthetic when no file is named.
+    """Return the workload of this name; the trace is synthetic when no file is named.
 
     Raises:
         TraceError: the file is no trace.
@@ -97,13 +97,13 @@ def _undeclared(shape: workloads.Sharing) -> Callable[[float, float, int], list[
 
 SESSIONS = ("chat", "agents", "trace")
 SHARING = ("prompts", "prefixes", "documents", "helpers")
-"""Workloads whose shared prefixes nobody declares. Their capacity is no measured one: three quarters of it are the
+"""Workloads of undeclared shared prefixes. Their capacity is not measured: three quarters of it are the
 rates of published runs."""
 OTHERS = ("popular", "drifting", "threads", "retrieval", "examples", "hot", "tenants", "mixed")
 """Workloads without a gate, in which other rules of sharing may go wrong. The capacities of the first three were
 measured in short runs, those of the others were not."""
 GATED = (*SESSIONS, *SHARING)
-"""What is run unless workloads are named."""
+"""The workloads that run by default."""
 WORKLOADS = (*GATED, *OTHERS)
 
 

@@ -1,4 +1,4 @@
-"""What the project's policy must reach beside its peers, and whether it does. Pure."""
+"""The limits that the project's policy must meet in comparison with its peers, and their check. Does no I/O."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,21 +10,21 @@ from promptgroup_research.simulator.measure import Figures
 OURS = "promptgroup"
 CACHE_AWARE = "sglang"
 WITHOUT_EVENTS = ("kubeai-chwbl", "sglang", "sglang-0.5", "gie", "gie-nocap", "dynamo", "dynamo-w30")
-"""Peers that know what the project's router knows: what they sent, and metrics; no events from caches."""
+"""Peers with the same information as the project's router: their own requests and metrics; no events of caches."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Of one workload at one load; ratios of ours to theirs."""
+    """Limits for one workload at one load; ratios of the project's figures to a peer's."""
 
     mean: float
     p99: float
     best_p99: float
     """Against the best of the peers without events, tuned ones included."""
     more_hits: float = 0.0
-    """Share of tokens above cache_aware's; 0: not asked for."""
+    """Share of tokens above cache_aware's; 0: no limit."""
     times_hits: float = 0.0
-    """Times round robin's share of tokens; 0: not asked for."""
+    """Times round robin's share of tokens; 0: no limit."""
 
 
 LIMITS = {
@@ -38,14 +38,14 @@ ORACLE_P99 = 1.3
 SHARED_MEAN = 1.05
 """Mean TTFT on the same workloads, times the best peer's: the noise of a few seeds above it."""
 SHARED_HIT = 0.01
-"""Share of tokens that the policy may find less than the oracle, where prefixes are shared that nobody declares."""
+"""Share of tokens by which hits may be below the oracle's, on workloads that share undeclared prefixes."""
 ROUTERS = {"promptgroup-2-routers": 1.2, "promptgroup-4-routers": 1.3}
 ROUTERS_HIT = 0.005
 
 
 @dataclass(frozen=True, slots=True)
 class Slack:
-    """What chance may add to a figure: the gates are those of whole runs of all seeds."""
+    """Allowance for chance: the limits are those of whole runs of all seeds."""
 
     mean: float = 1.0
     """Times a limit of mean TTFT."""
@@ -57,12 +57,12 @@ class Slack:
 
 WHOLE = Slack()
 QUICK = Slack(mean=1.25, p99=2.0, hit=0.02)
-"""Of one seed and a minute, whose p99 is that of seven to thirty requests."""
+"""For runs of one seed and a minute, whose p99 is that of seven to thirty requests."""
 
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """One line: what is asked for and what came."""
+    """One line of the verdict: a limit, and the figure that was measured."""
 
     where: str
     what: str

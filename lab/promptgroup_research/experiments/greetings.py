@@ -1,7 +1,8 @@
-"""Sessions that begin with the same short message: what it costs that they cannot be told apart at once.
+"""Sessions that begin with the same short message: the cost of not distinguishing them at once.
 
-A session that nothing names is known by its first message. All that say "hi" to one group are then one session for
-the router: one home, one record. Once 256 bytes of a conversation are known they are told apart.
+A session without an identifier is identified by its first message. All sessions of a group that begin with "hi" are
+then one session for the router: one home, one record. Once 256 bytes of a conversation have arrived, it distinguishes
+them.
 """
 
 from collections.abc import Sequence
@@ -54,7 +55,7 @@ def run(job: Job) -> Figures:
 
 
 def sheet(done: Sequence[Job], figureses: Sequence[Figures]) -> Sheet:
-    """One row a policy, share and way, the mean over seeds."""
+    """One row per policy, share and way of identification, the mean over seeds."""
     groups: dict[tuple[Policy, float, bool], list[Figures]] = {}
     for job, item in zip(done, figureses, strict=True):
         groups.setdefault((job.policy, job.share, job.told_apart), []).append(item)

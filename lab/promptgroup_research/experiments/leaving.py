@@ -1,7 +1,7 @@
-"""Replicas leave under load: the highest slots, or those of which routers say that least is lost with them.
+"""Replicas leave under load: the highest slots, or those whose loss costs least by the routers' figures.
 
-The choice is the operator's own code on the router's own figures. The load is 75 % of what the replicas that stay can
-carry, so that what is seen is the sessions that move and not a lack of replicas.
+The choice is the operator's own code on the router's own figures. The load is 75 % of the capacity of the replicas that
+stay, so that the results show the sessions that move and not a lack of replicas.
 """
 
 from collections import defaultdict
@@ -26,15 +26,15 @@ BEFORE, AFTER, DRAIN = 60.0, 120.0, 60.0
 BIN = {"chat": 10.0, "agents": 5.0, "trace": 20.0}
 """Seconds of a bin: requests of the trace are few."""
 REPLACED = 40.0
-"""Seconds before the event at which a replica is replaced; its successor comes 10 s later, with an empty cache."""
+"""Seconds before the event at which a replica is replaced; its successor starts 10 s later, with an empty cache."""
 
 HIGHEST, COLDEST, KNOWING, NOBODY = "highest", "coldest", "knowing", "nobody"
-"""The last but one knows which sessions will come back: what a better forecast could gain at most."""
+"""`KNOWING` knows which sessions will return: an upper bound of the gain from a better forecast."""
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """How many replicas leave, and what came before."""
+    """The number of replicas that leave, and the event before."""
 
     title: str
     leave: int = 1
@@ -63,10 +63,10 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """One run: what the event cost."""
+    """The cost of the event in one run."""
 
     sessions: int
-    """Sessions that lived on a slot that left and came back within AFTER seconds."""
+    """Sessions that lived on a slot that left and returned within AFTER seconds."""
     tokens: int
     """Tokens of their histories that were computed again."""
     bins: Mapping[int, tuple[float, ...]]
@@ -85,7 +85,7 @@ def jobs(names: Sequence[str], seeds: Sequence[int], recorded: catalogue.Recorde
 
 
 def use(router: Ours, slots: Sequence[int], now: float) -> dict[int, SlotUse]:
-    """Return what the router tells of its slots."""
+    """Return the router's figures of its slots."""
     slot_uses: dict[int, SlotUse] = {}
     for balancer in router.balancers:
         balancer.sessions.totals(now)
@@ -97,7 +97,7 @@ def use(router: Ours, slots: Sequence[int], now: float) -> dict[int, SlotUse]:
 
 
 def foreseen(turns: Sequence[Turn], sessions: Sequence[Session]) -> dict[int, SlotUse]:
-    """Return what the slots hold for sessions that will come back, from all requests so far."""
+    """Return the KV that the slots hold for sessions that will return, from all requests so far."""
     coming = {session.key for session in sessions for turn in session.turns if turn.arrived < 0}
     last = {turn.session.key: turn for turn in turns if turn.replica >= 0}
     slot_uses: dict[int, SlotUse] = {}
@@ -109,7 +109,7 @@ def foreseen(turns: Sequence[Turn], sessions: Sequence[Session]) -> dict[int, Sl
 
 
 def stay(slots: Sequence[int], slot_uses: Mapping[int, SlotUse], size: int) -> frozenset[int]:
-    """Return the slots that stay, by the operator's choice; where nothing is told the highest go."""
+    """Return the slots that stay, by the operator's choice; without figures the highest leave."""
     revision = RevisionState(
         fingerprint=Fingerprint(""), deployment="", created="", replicas=len(slots), superseded_at=None,
         prompt_from=PromptRef("ConfigMap", ""), prompt=None, pods=(),
@@ -147,7 +147,7 @@ def run(job: Job) -> Loss:
 
 
 def loss(turns: Sequence[Turn], event: float, gone: set[int], width: float) -> Loss:
-    """Return what the event cost, from all requests of a run in the order of their arrivals."""
+    """Return the cost of the event, from all requests of a run in the order of their arrivals."""
     last: dict[int, int] = {}
     arrived: set[int] = set()
     tokens = 0

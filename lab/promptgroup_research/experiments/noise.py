@@ -1,8 +1,8 @@
-"""Engines whose speed varies, and first tokens that come late: whether the policy leaves caches for what is noise.
+"""Engines whose speed varies, and first tokens that arrive late: whether noise makes the policy give up cache hits.
 
-Each engine is up to `VARIES` times faster at one time than at another, which nobody tells the router, and first tokens
-reach it `LATE` seconds late on average. What a policy finds in caches there is held against what it finds with engines
-that keep their pace. Beside the workloads of the catalogue there are engines without a GPU, which take seconds for a
+Each engine is up to `VARIES` times faster at one time than at another, of which the router has no information, and
+first tokens reach it `LATE` seconds late on average. A policy's hit rate there is compared with its hit rate on engines
+of constant speed. Beside the workloads of the catalogue there are engines without a GPU, which take seconds for a
 prompt and about whose rate the router is wrong by a factor of twelve.
 """
 
@@ -35,7 +35,7 @@ SLOW_LATE = 1.0
 SLOW_SECONDS = 48.0
 SLOW_REPLICAS = 3
 WRONG = 12.5
-"""Times the true rate of these that routers are told."""
+"""Rate that routers are given for these engines, in multiples of the true one."""
 SLOW_WORKLOADS = {"slow, declared": True, "slow, undeclared": False}
 """Whether the tasks' prompts are declared."""
 
@@ -99,7 +99,7 @@ def means(done: Sequence[Job], figureses: Sequence[Figures]) -> Means:
 
 
 def gates(figures: Means) -> list[Gate]:
-    """What noise may cost this policy."""
+    """The limits of the hits that this policy loses to noise."""
     judged = []
     for (workload, policy, noisy), shaken in figures.items():
         if noisy and policy in JUDGED:

@@ -70,7 +70,7 @@ def comparisons(cells: Sequence[Cell], titles: dict[str, str]) -> list[Sheet]:
 
 
 def verdicts(gates: Sequence[Gate]) -> Sheet:
-    """What was asked for and what came."""
+    """The limits and the figures that were measured."""
     rows = []
     for gate in gates:
         limit = f"{'>=' if gate.at_least else '<='} {gate.limit:g}"

@@ -1,4 +1,4 @@
-"""Runs: one world a job, as many processes as asked for, results in the order of the jobs."""
+"""Runs: one world per job, in the requested number of processes, results in the order of the jobs."""
 
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -13,7 +13,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 DRAIN = 60.0
-"""Seconds after the last measured arrival in which first tokens may still come."""
+"""Seconds after the last measured arrival in which first tokens may still arrive."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """What a policy did on a workload at a load: the mean over seeds."""
+    """The figures of a policy on a workload at a load: the mean over seeds."""
 
     workload: str
     policy: str
@@ -56,7 +56,7 @@ def at_rate(job: Job, rate: float, settle: float = 0.0) -> Figures:
 
 
 def spread(work: Callable[[T], R], jobs: Sequence[T], processes: int, tell: Callable[[int], None]) -> list[R]:
-    """Do all jobs; `tell` hears how many are done."""
+    """Do all jobs; `tell` is called with the number of finished ones."""
     value: list[R] = []
     if processes == 1:
         for job in jobs:
@@ -71,7 +71,7 @@ def spread(work: Callable[[T], R], jobs: Sequence[T], processes: int, tell: Call
 
 
 def cells(jobs: Iterable[Job], results: Iterable[Figures]) -> list[Cell]:
-    """Means over seeds, in the order in which they first come."""
+    """Means over seeds, in the order of the first job of each."""
     groups: dict[tuple[str, str, float], list[Figures]] = {}
     for job, result in zip(jobs, results, strict=True):
         groups.setdefault((job.workload, job.policy, job.load), []).append(result)

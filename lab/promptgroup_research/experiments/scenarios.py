@@ -1,4 +1,4 @@
-"""What happens when replicas or prompts change under load: hits, first tokens and moved sessions, before and after.
+"""Changes of replicas or prompts under load: hits, first tokens and moved sessions, before and after.
 
 Each scenario is a script on a world that runs at 75 % of its capacity (rolling restarts at 60 %: one replica is always
 away). Bins of all seeds are pooled: 10 s, 5 s for agents, whose bursts are short.
@@ -19,20 +19,20 @@ BEFORE = 60.0
 """Seconds before the event that it is compared with."""
 EVENT = catalogue.WARM_UP + BEFORE
 AFTER = 120.0
-"""Seconds after the event that are looked at: as long as a rolling restart takes."""
+"""Seconds after the event that are evaluated: as long as a rolling restart takes."""
 DRAIN = 60.0
 BIN = {"chat": 10.0, "agents": 5.0, "prompts": 10.0, "prefixes": 10.0, "documents": 10.0, "helpers": 10.0}
 AWAY = 30.0
 """Seconds until another process takes a lost replica's place."""
 STOP, START, NEXT = 8.0, 10.0, 15.0
-"""Of a rolling restart, for each replica: seconds to finish what runs, until its successor is there, until the next."""
+"""Of a rolling restart, for each replica: seconds to finish its requests, until its successor runs, until the next."""
 RECOVERED = 0.02
 """Share of tokens below the hit rate before that counts as recovered."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a scenario may cost."""
+    """The limits of a scenario's cost."""
 
     p99: float
     """Worst bin over before."""
@@ -44,7 +44,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """A script and what it may cost."""
+    """A script and the limits of its cost."""
 
     title: str
     play: Callable[[World, Sequence[Session]], None]
@@ -54,7 +54,7 @@ class Scenario:
 
 
 def warm(world: World, index: int, sessions: Iterable[Session], sign: int = 1) -> None:
-    """Put every group's Tier 1 into an engine's cache."""
+    """Fill an engine's cache with every group's Tier 1."""
     for node, tokens in {(session.turns[0].nodes[0], session.tier1) for session in sessions if session.group >= 0}:
         world.engines[index].warm(sign * abs(node), tokens)
 
@@ -75,7 +75,7 @@ def join(*, warmed: bool) -> Callable[[World, Sequence[Session]], None]:
 
 
 def leave(world: World, _: Sequence[Session]) -> None:
-    """One replica less: what runs there ends."""
+    """One replica less: its running requests end."""
     world.at(EVENT, lambda: world.set_up(world.up[:-1]))
 
 
@@ -139,7 +139,7 @@ def nothing(_: World, __: Sequence[Session]) -> None:
 
 
 ORACLE = "oracle"
-"""Plays every scenario too: what is inherent in an event is not the policy's."""
+"""Plays every scenario too: costs that are inherent in an event are not the policy's."""
 QUIET = "none"
 SCENARIOS = {
     QUIET: Scenario("nothing happens", nothing),
@@ -170,7 +170,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What became of a request: seconds since the event, tokens, whether its session went elsewhere (None: new)."""
+    """The outcome of a request: seconds since the event, tokens, whether its session moved (None: new)."""
 
     when: float
     ttft: float
@@ -211,7 +211,7 @@ def run(job: Job) -> list[Seen]:
 
 
 def seen(turns: Sequence[Turn], until: float) -> list[Seen]:
-    """What is looked at, of a world that ran to its end."""
+    """The requests that are evaluated, of a world that ran to its end."""
     result = []
     last: dict[int, int] = {}
     for turn in turns:
@@ -238,7 +238,7 @@ def outcome(scenario: str, workload: str, policy: str, runs: Iterable[Seen]) -> 
     usual = _hit(before)
     lines = tuple((number * width, _p99(bins[number]), _hit(bins[number])) for number in sorted(bins))
     after = [line for line in lines if line[0] >= 0]
-    # hits are compared in bins of ten seconds whatever the workload: shorter ones tell nothing but chance
+    # hits are compared in bins of ten seconds whatever the workload: shorter ones show only chance
     tens: dict[int, list[Seen]] = defaultdict(list)
     for item in pooled:
         tens[int(item.when // 10)].append(item)
@@ -255,7 +255,7 @@ def outcome(scenario: str, workload: str, policy: str, runs: Iterable[Seen]) -> 
 
 
 def outcomes(jobs: Sequence[Job], results: Sequence[list[Seen]]) -> list[Outcome]:
-    """Pool what belongs together."""
+    """Pool the requests of each scenario, workload and policy."""
     groups: dict[tuple[str, str, str], list[Seen]] = {}
     for job, result in zip(jobs, results, strict=True):
         groups.setdefault((job.scenario, job.workload, job.policy), []).extend(result)

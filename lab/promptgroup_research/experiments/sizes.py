@@ -1,7 +1,7 @@
 """Workloads of shared prefixes on caches of other sizes, and on more replicas, with one router and with four.
 
 A load is the same share of the capacity everywhere: twice as many replicas get twice as many requests a second. With
-caches of half the size that is an overload for some workloads; the oracle tells what was possible.
+caches of half the size that is an overload for some workloads; the oracle shows what was possible.
 """
 
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ SECONDS = 20.0
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """What is other than in the catalogue."""
+    """Differences from the catalogue."""
 
     replicas: int = 8
     caches: float = 1.0
@@ -31,7 +31,7 @@ class Size:
 
     @property
     def name(self) -> str:
-        """How tables call it."""
+        """Its name in tables."""
         return f"{self.replicas} replicas" + (f", caches x {self.caches:g}" if self.caches != 1 else "")
 
 
@@ -85,7 +85,7 @@ def means(done: Sequence[Job], figureses: Sequence[Figures]) -> Means:
 
 
 def gates(result: Means) -> list[Gate]:
-    """What the oracle may be ahead, and that nobody is refused whom it serves."""
+    """The limits of the oracle's lead, and that no request is refused that it serves."""
     judged = []
     for (workload, size, policy), ours in result.items():
         best = result.get((workload, size, "oracle"))

@@ -55,11 +55,11 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a run says."""
+    """The result of a run."""
 
     figures: Figures
     copied: float
-    """Share of requests for which a tier brought something."""
+    """Share of requests for which a tier copied tokens."""
 
 
 def jobs(workloads: Sequence[str], seeds: Sequence[int], *, quick: bool) -> list[Job]:

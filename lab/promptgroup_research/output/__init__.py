@@ -1,1 +1,1 @@
-"""How results are shown: the command line's flags, plots as SVG."""
+"""The output of results: the command line's flags, plots as SVG."""

@@ -1,4 +1,4 @@
-"""What the simulators' command lines share: flags, progress, and the files that are asked for."""
+"""The common parts of the simulators' command lines: flags, progress, and the requested files."""
 
 import argparse
 import os
@@ -57,7 +57,7 @@ def watched(out: Console, work: Callable[[T], R], jobs: Sequence[T], processes: 
 def write(
     chosen: argparse.Namespace, sheets: Sequence[Sheet], figures: Callable[[], str], drawings: Mapping[str, str]
 ) -> None:
-    """Write the files that were asked for: `figures` as JSON, `drawings` by the name of their file."""
+    """Write the requested files: `figures` as JSON, `drawings` by the name of their file."""
     if chosen.markdown:
         chosen.markdown.write_text("\n".join(sheet.markdown() for sheet in sheets), encoding="utf-8")
     if chosen.json:

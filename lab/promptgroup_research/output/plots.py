@@ -1,4 +1,4 @@
-"""Plots as SVG text: bars for policies, lines for what happens over time. Pure."""
+"""Plots as SVG text: bars for policies, lines for courses over time. Does no I/O."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ LABEL, BARS, LINE = 190, 330, 20
 """Pixels: width of names, width of the longest bar, height of a row."""
 OURS_COLOUR, PEER_COLOUR, AXIS_COLOUR = "#0b6e4f", "#8d99ae", "#555"
 CLIPPED = 6.0
-"""Bars end at so many times the oracle's: an overload would leave nothing to see of the others."""
+"""Bars end at so many times the oracle's: an overload would make the others invisible."""
 WIDTH, HEIGHT, EDGE = 640, 150, 60
 
 
@@ -26,7 +26,7 @@ class Bar:
 
 
 def bars(title: str, some: Sequence[Bar], most: float) -> str:
-    """Horizontal bars; what is more than `most` is cut there."""
+    """Horizontal bars; longer ones are cut at `most`."""
     height = LINE * (len(some) + 2)
     parts = [svg.text(4, 16, title, bold=True)]
     for row, bar in enumerate(some):

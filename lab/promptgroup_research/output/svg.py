@@ -1,4 +1,4 @@
-"""SVG as text: words, lines and the drawing that holds them. Pure.
+"""SVG as text: words, lines and the drawing that holds them. Does no I/O.
 
 Written by hand: a plotting library would be the project's largest dependency, for a few kinds of plots.
 """

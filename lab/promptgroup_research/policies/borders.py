@@ -1,6 +1,6 @@
 """The project's router with several groups that have slots of their own, behind soft or hard borders.
 
-Soft (`sharing: Pool`): a group's own slots are warm for it and come first, the others take its overflow. Hard
+Soft (`sharing: Pool`): a group's own slots are warm for it and preferred, the others serve its overflow. Hard
 (`sharing: Dedicated`): they do not, as with a Deployment for each group.
 """
 
@@ -12,11 +12,11 @@ from promptgroup_research.simulator.turns import Session
 from promptgroup_router.rings.index import Candidates, RoutingIndex
 
 REST = -1
-"""The group of requests that share nothing: behind soft borders any replica takes them."""
+"""The group of requests that share nothing: behind soft borders any replica serves them."""
 
 
 class Borders(Ours):
-    """`owned`: (group, how many engines are its own), the engines dealt out in this order."""
+    """`owned`: (group, number of its own engines), the engines assigned in this order."""
 
     def __init__(self, owned: Sequence[tuple[int, int]], *, hard: bool, seed: int = 0) -> None:
         super().__init__(seed=seed)
@@ -42,6 +42,6 @@ class Borders(Ours):
         self._prefixes = {group: revision.prefix for group, revision in revisions.items() if group != REST}
 
     def _pool_of(self, session: Session) -> Candidates:
-        # what the operator has warmed a group's slots for is known by the revision's hash
+        # the prefix for which the operator has warmed a group's slots is identified by the revision's hash
         session.prefix = self._prefixes.get(session.group, session.prefix)
         return self._pools[session.group]

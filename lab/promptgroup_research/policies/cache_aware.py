@@ -1,12 +1,12 @@
 """SGLang's `cache_aware`, of its model gateway (sgl-model-gateway, since 2026 smg).
 
 One radix tree of the prompts that were sent, each stretch with the workers it was sent to. While loads are balanced,
-the worker that the longest match belongs to takes the request when the match is more than `threshold` of the prompt,
+the worker with the longest match gets the request when the match is more than `threshold` of the prompt,
 else the least loaded; while they are not (difference over `absolute` and ratio over `relative`), the least loaded
-takes it. Either way the prompt is entered for it. Of several workers that have the match, the source takes the first
+gets it. Either way the prompt is recorded for it. Of several workers that have the match, the source chooses the first
 of a hash map: an arbitrary one that stays the same. Its documents give thresholds of 0.3, 64 and 1.5 as defaults;
-earlier releases had 0.5. The tree holds 64 million tokens before the least recent leaves go (`max_tree_size`): more
-than any run here sends. Answers are not entered, and evictions by engines are not seen.
+earlier releases had 0.5. The tree holds 64 million tokens before the least recent leaves are dropped
+(`max_tree_size`): more than any run here sends. Answers are not recorded, and evictions by engines are not observed.
 """
 
 from promptgroup_research.policies.peer import Peer
@@ -26,7 +26,7 @@ class CacheAware(Peer):
         """Node → worker → tokens of it that were sent there."""
 
     def changed(self, now: float) -> None:
-        """A worker that is gone is removed from the tree."""
+        """Remove workers that are down from the tree."""
         super().changed(now)
         up = set(self.world.up)
         for workers in self._tree.values():

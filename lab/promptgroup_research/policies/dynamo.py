@@ -1,9 +1,9 @@
 """NVIDIA Dynamo's KV router: the least `weight x prefill blocks + active blocks`.
 
-Prefill blocks: the tokens that a worker has still to prefill and those of this prompt that it does not have, in blocks
+Prefill blocks: the tokens that a worker has still to prefill and those of this prompt that it has not cached, in blocks
 of 16. Active blocks: those that its running requests and this one hold, a shared block counted once. Without KV events
-it believes that a worker has for 120 s what was sent there. Default weight 1; 30 is the best found by tuning.
-Source: `docs/components/router` and `lib/kv-router` of ai-dynamo/dynamo. With `events` it knows the caches exactly.
+it assumes that a worker caches a prompt for 120 s after it was sent there. Default weight 1; 30 was the best in tuning.
+Source: `docs/components/router` and `lib/kv-router` of ai-dynamo/dynamo. With `events` it has the exact caches.
 """
 
 import random
@@ -17,7 +17,7 @@ BELIEF = 120.0
 
 
 class Dynamo(Peer):
-    """Prefill and decode load, with the overlap taken off."""
+    """Prefill and decode load, less the overlap."""
 
     def __init__(self, weight: float = 1.0, *, events: bool = False, seed: int = 0) -> None:
         super().__init__()
@@ -25,16 +25,16 @@ class Dynamo(Peer):
         self._weight, self._events = weight, events
         self._draw = random.Random(seed)  # noqa: S311 - ties
         self._sent: list[dict[int, tuple[int, float]]] = []
-        """Of each worker: node → tokens of it, when last sent."""
+        """Per worker: node → (tokens of it, when last sent)."""
         self._prefill: list[int] = []
-        """Tokens that are to be prefilled."""
+        """Tokens still to be prefilled, per worker."""
         self._held: list[dict[int, int]] = []
-        """Of each worker: node → running requests that hold it."""
+        """Per worker: node → running requests that hold it."""
         self._active: list[int] = []
-        """Tokens that they hold together."""
+        """Tokens of these nodes, per worker."""
 
     def changed(self, now: float) -> None:
-        """New workers have nothing, workers that are gone lose what they had."""
+        """Start new workers with no state, and clear the state of removed ones."""
         super().changed(now)
         while len(self._sent) < len(self.world.engines):
             self._sent.append({})
@@ -75,12 +75,12 @@ class Dynamo(Peer):
         self._done(turn)
 
     def ended(self, turn: Turn, now: float) -> None:
-        """It holds nothing any more; its answer is part of its last block's node."""
+        """Release its blocks; its answer is part of its last block's node."""
         super().ended(turn, now)
         self._release(turn)
 
     def lost(self, turn: Turn, now: float) -> None:
-        """The same, and its prefill is not to be done."""
+        """Release its blocks and its prefill."""
         super().lost(turn, now)
         self._done(turn)
         self._release(turn)

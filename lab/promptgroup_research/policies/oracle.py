@@ -1,14 +1,14 @@
-"""What a router could do that knew everything: exact caches, exact backlogs, and what each choice truly costs.
+"""A router with perfect information: exact caches, exact backlogs, and the true cost of each choice.
 
-The measure of the others, and the ground of the capacities that loads are given in. It is greedy, hence no bound. It
-has no constant of the project's policy: a prompt that is cold costs what it takes to compute, whoever may use it later.
+The reference for the others, and the basis of the capacities that loads are given in. It is greedy, hence no bound. It
+has no constant of the project's policy: a cold prompt costs its computation, regardless of later uses.
 """
 
 from promptgroup_research.policies.peer import Peer
 from promptgroup_research.simulator.turns import Turn
 
 PRICE = 2.0
-"""What a second of prefill costs: itself, and as much again for those who wait behind it."""
+"""Cost of a second of prefill: itself, and as much again for the requests that wait behind it."""
 
 
 class Oracle(Peer):
@@ -22,7 +22,7 @@ class Oracle(Peer):
         best, chosen, mine = float("inf"), -1, 0.0
         for item in self.world.up:
             engine = self.world.engines[item]
-            # what waits there will be cached by then
+            # prompts that wait there will be cached by then
             cached = max(
                 engine.cache.find(turn.nodes, turn.sizes),
                 max((_shared(turn, waiting) for waiting in engine.waiting), default=0),

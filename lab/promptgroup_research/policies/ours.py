@@ -31,14 +31,14 @@ class Ours:
 
     Args:
         policy: the group's.
-        routers: how many.
+        routers: number of routers.
         tick: seconds between two exchanges.
-        seed: of what is drawn here.
-        known_rate: the prefill rate that routers are told, as a share of the true one.
+        seed: seed of the random draws.
+        known_rate: the prefill rate that routers are given, as a share of the true one.
         loss: share of the exchange's datagrams that are lost.
-        admission: whether sessions wait for room; without it caches may thrash.
+        admission: whether sessions wait for free capacity; without it caches may thrash.
         greetings: share of a group's sessions that begin with the same short message.
-        told_apart: whether these are told apart once more of them is known.
+        told_apart: whether routers distinguish these once more of them has arrived.
         measured_copy: tokens of the prompt by whose copy the operator measures a shared tier; 0: it measures none.
     """
 
@@ -114,7 +114,7 @@ class Ours:
         return Group("sim", name, MODEL, "", (revision,), policy=self._policy, sharing=sharing)
 
     def place(self, turn: Turn, now: float) -> int | None:
-        """Ask the router that the request happens to come to."""
+        """Let the router at which the request happens to arrive place it."""
         index = 0 if len(self.balancers) == 1 else self._draw.randrange(len(self.balancers))
         replica = self._pick(index, turn, now)
         if replica == HELD:
@@ -122,7 +122,7 @@ class Ours:
         return replica
 
     def _key(self, turn: Turn) -> tuple[int, int]:
-        """What names the session, and what did on its first turn if that was another (0: it was not)."""
+        """The session's key, and its key on the first turn if that was another (0: it was not)."""
         session = turn.session
         if not session.tier1 or session.key % 1000 >= 1000 * self._greetings:
             return session.key, 0
@@ -156,7 +156,7 @@ class Ours:
         return self._pool
 
     def _release(self, index: int, now: float) -> None:
-        """There is room, or there may be."""
+        """Admit held turns, since there may be free capacity."""
 
         def fits(turn: Turn) -> bool:
             replica = self._pick(index, turn, now)
@@ -180,7 +180,7 @@ class Ours:
         self.balancers[index].first_token(pick, now)
 
     def ended(self, turn: Turn, now: float) -> None:
-        """The answer is whole; tell its `usage`."""
+        """The answer is complete; report its `usage`."""
         index, pick = _kept(turn)
         self.balancers[index].end(pick, Usage(turn.prompt, turn.cached, turn.output), now)
         self._release(index, now)

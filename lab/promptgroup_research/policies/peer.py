@@ -1,4 +1,4 @@
-"""What all peers have in common: they see who is up, and count what is in flight."""
+"""The common part of all peers: they receive the set of replicas that are up, and count requests in flight."""
 
 from promptgroup_research.simulator.turns import Turn
 from promptgroup_research.simulator.world import World
@@ -18,7 +18,7 @@ class Peer:
         self.changed(0.0)
 
     def changed(self, now: float) -> None:
-        """Make room for new replicas."""
+        """Extend the counts to new replicas."""
         self.in_flight += [0] * (len(self.world.engines) - len(self.in_flight))
 
     def place(self, turn: Turn, now: float) -> int | None:
@@ -34,10 +34,10 @@ class Peer:
         raise NotImplementedError
 
     def first_token(self, turn: Turn, now: float) -> None:
-        """Nothing that most of them look at."""
+        """Ignore first tokens, as most peers do."""
 
     def ended(self, turn: Turn, now: float) -> None:
-        """One less in flight."""
+        """Count one less in flight."""
         self.in_flight[turn.replica] -= 1
 
     def lost(self, turn: Turn, now: float) -> None:

@@ -1,8 +1,8 @@
 """The endpoint picker of llm-d and the Gateway API Inference Extension (GIE): weighted scores, the highest wins.
 
-Prefix (weight 3): the share of the prompt's blocks that an index says a pod has; the index keeps the last
-500,000 tokens sent to each pod and looks at 256 blocks of 16 tokens of a prompt at most. Queue (2): 1 for the shortest
-queue down to 0 for the longest. KV (2): the free share of the KV cache. Queue and KV are scraped every 50 ms.
+Prefix (weight 3): the share of the prompt's blocks that a pod has by an index; the index stores the last 500,000 tokens
+sent to each pod and reads 256 blocks of 16 tokens of a prompt at most. Queue (2): 1 for the shortest queue down to 0
+for the longest. KV (2): the free share of the KV cache. Queue and KV are scraped every 50 ms.
 Source: `pkg/epp/scheduling` of kubernetes-sigs/gateway-api-inference-extension and llm-d's router.
 """
 
@@ -17,7 +17,7 @@ BLOCK = 16
 INDEX_TOKENS = 500_000
 """A pod's part of the index: 31,250 blocks."""
 SCRAPE = 0.05
-"""Seconds between two looks at the engines' metrics."""
+"""Scrape interval of the engines' metrics, in seconds."""
 
 
 class Scorer(Peer):
@@ -29,18 +29,18 @@ class Scorer(Peer):
         self._cap = cap
         self._draw = random.Random(seed)  # noqa: S311 - ties
         self._index: list[OrderedDict[int, int]] = []
-        """Of each pod: node → tokens of it, the least recent first."""
+        """Per pod: node → tokens of it, the least recent first."""
         self._tokens: list[int] = []
         self._queue: list[int] = []
         self._free: list[float] = []
 
     def start(self, world: World) -> None:
-        """Look at the engines from now on."""
+        """Begin to scrape the engines."""
         super().start(world)
         world.every(SCRAPE, self._scrape)
 
     def changed(self, now: float) -> None:
-        """New pods have an empty part, pods that are gone lose theirs."""
+        """Start new pods with an empty part of the index, and clear that of removed pods."""
         super().changed(now)
         while len(self._index) < len(self.world.engines):
             self._index.append(OrderedDict())

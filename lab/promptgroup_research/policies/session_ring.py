@@ -1,9 +1,9 @@
 """Two rings on the session's key: plain consistent hashing, and with bounded loads.
 
-The plain one is what session headers get in most gateways. The bounded one is KubeAI's PrefixHash
+The plain one is used for session headers in most gateways. The bounded one is KubeAI's PrefixHash
 (`internal/loadbalancer/balance_chwbl.go`): its key is the start of the first user message, hence the session's; a
-replica is passed over while it has more than `factor` times the mean of requests in flight, the new one included;
-when all are passed over, the first takes it. Mirrokni, Thorup, Zadimoghaddam: "Consistent Hashing with Bounded
+replica is skipped while it has more than `factor` times the mean of requests in flight, the new one included;
+when all are skipped, the first gets it. Mirrokni, Thorup, Zadimoghaddam: "Consistent Hashing with Bounded
 Loads", 2018.
 """
 
@@ -38,7 +38,7 @@ class BoundedRing(SessionRing):
         self._factor = factor
 
     def choose(self, turn: Turn, now: float) -> int:
-        """The home, or the next that has room."""
+        """The home, or the next replica below the bound."""
         up = set(self.world.up)
         bound = self._factor * (sum(self.in_flight[index] for index in up) + 1) / len(up)
         first = None

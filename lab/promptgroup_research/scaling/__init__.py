@@ -1,4 +1,4 @@
-"""Scaling in the simulation: the project's own sizing and HorizontalPodAutoscaler's, on replicas that come and go.
+"""Scaling in the simulation: the project's own sizing and HorizontalPodAutoscaler's, on a changing set of replicas.
 
-`python -m promptgroup_research.scaling --help`; docs/research/sizing-bench.md says what it found and how to repeat it.
+`python -m promptgroup_research.scaling --help`; docs/research/sizing-bench.md has its results and how to repeat them.
 """

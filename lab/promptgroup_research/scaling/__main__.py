@@ -1,7 +1,7 @@
 """`python -m promptgroup_research.scaling`: the project's sizing beside HorizontalPodAutoscaler, in a simulation.
 
 Without flags: five loads, seeds that nothing was tuned on, HorizontalPodAutoscaler at every target of a sweep; then
-what was to be reached and whether it was. `--help` has the rest.
+the limits and whether they were met. `--help` has the rest.
 """
 
 import argparse
@@ -95,7 +95,7 @@ def options() -> argparse.ArgumentParser:
 
 
 def main() -> int:
-    """Run what was asked for."""
+    """Run the requested experiments."""
     parser = options()
     chosen = parser.parse_args()
     console = command_line.console(WIDTH)

@@ -1,4 +1,4 @@
-"""A run over time as SVG: demand, replicas of each scaler, what was found cached, what missed the target. Pure."""
+"""A run over time as SVG: demand, replicas per scaler, hit rate, and requests that missed the target. Does no I/O."""
 
 from collections.abc import Callable, Sequence
 

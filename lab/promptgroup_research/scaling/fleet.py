@@ -1,4 +1,4 @@
-"""Replicas that come and go at run time, as the operator has them: started, warmed, drained, the highest slot first."""
+"""Replicas added and removed at run time, as by the operator: started, warmed, drained, the highest slot first."""
 
 import enum
 from collections.abc import Sequence
@@ -10,16 +10,16 @@ START_SECONDS = 120.0
 """From the decision to a warm replica: a node is there and the image too, weights of tens of GB are loaded, graphs are
 captured, Tier 1 is warmed."""
 LOOK_SECONDS = 1.0
-"""How often a replica that drains is looked at."""
+"""Seconds between two checks of a replica that drains."""
 
 
 class Phase(enum.Enum):
-    """What a slot is doing."""
+    """The phase of a slot."""
 
     STARTING = enum.auto()
     UP = enum.auto()
     DRAINING = enum.auto()
-    """Nothing new is sent there; what runs ends."""
+    """No new requests are sent there; running ones end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Fleet:
         self._since = world.now
         self._seconds = 0.0
         self.changes = [Change(world.now, len(world.up))]
-        """The first is what the run began with."""
+        """The first is the initial state of the run."""
         for index in world.up:
             self._warm(index)
         world.every(LOOK_SECONDS, self._look)
@@ -66,7 +66,7 @@ class Fleet:
 
     @property
     def running(self) -> tuple[int, ...]:
-        """Those whose engine runs: up, and draining."""
+        """Slots whose engine runs: up, and draining."""
         return tuple(index for index, phase in self._phases.items() if phase is not Phase.STARTING)
 
     def seconds(self) -> float:

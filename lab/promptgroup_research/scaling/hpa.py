@@ -1,4 +1,4 @@
-"""HorizontalPodAutoscaler's algorithm (autoscaling/v2) on one Pods metric with an AverageValue. Pure.
+"""HorizontalPodAutoscaler's algorithm (autoscaling/v2) on one Pods metric with an AverageValue. Does no I/O.
 
 Source: kubernetes/kubernetes pkg/controller/podautoscaler, `replica_calculator.go` (ratio, tolerance, pods that are not
 ready) and `horizontal.go` (stabilization, policies), with the defaults of the API and of kube-controller-manager.
@@ -20,29 +20,29 @@ MOST_PODS, MOST_TIMES = 4, 2.0
 
 
 def replicas(desired: int, ready: int, total: float, target: float) -> int:
-    """What the metric asks for.
+    """The number of replicas by the metric.
 
     Args:
         desired: replicas of the target object, those that start included.
         ready: of these, pods that are ready.
         total: the metric, summed over ready pods.
-        target: its average over pods that is aimed at.
+        target: target of its average over pods.
     """
     if not ready:
         return desired
     ratio = total / ready / target
     unready = desired - ready
     if not unready or ratio <= 1:
-        # pods that are not ready count in no mean; on the way down they are simply left out
+        # pods that are not ready count in no mean; when scaling down they are ignored
         return desired if abs(ratio - 1) <= TOLERANCE else math.ceil(ratio * ready)
-    # on the way up, pods that are not ready are taken to bring the mean down already
+    # when scaling up, pods that are not ready count as zero in the mean
     ratio = total / desired / target
     return desired if ratio <= 1 + TOLERANCE else max(desired, math.ceil(ratio * desired))
 
 
 @dataclass(slots=True)
 class Behavior:
-    """Stabilization and policies, with what they need to remember."""
+    """Stabilization and policies, with their state."""
 
     least: int
     most: int
@@ -54,11 +54,11 @@ class Behavior:
 
         Args:
             now: seconds.
-            desired: what is set at present.
-            requested: what the metric asks for.
+            desired: number that is set at present.
+            requested: number by the metric.
         """
         if not self._asked:
-            # what it finds counts as a recommendation, so that nothing goes down within the first window
+            # the initial number counts as a recommendation, so that nothing scales down within the first window
             self._asked.append((now, desired))
         self._asked = [*_since(self._asked, now - DOWN_WINDOW), (now, requested)]
         highest = max(item for _, item in self._asked)

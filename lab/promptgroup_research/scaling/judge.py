@@ -1,4 +1,4 @@
-"""What scalers did side by side, and what the project's own must reach. Pure.
+"""Compares scalers, and checks the limits that the project's own must meet. Does no I/O.
 
 A rival is given its best: its target is swept. Ours stands against what it pays *at the misses that ours has*, read off
 the line through the targets of its sweep; one that has more misses at every target is taken where it has fewest.
@@ -21,7 +21,7 @@ COST = 0.85
 """Most replica-seconds, x HorizontalPodAutoscaler's on the queue at equal misses."""
 COMPARED = ("day", "trace")
 OSCILLATION = 1.5
-"""Most replicas added and removed, x the least that the load asks for."""
+"""Most replicas added and removed, x the least that the load requires."""
 RECOVERED = 0.95
 """Least hit rate at the end, x that of the fixed number which meets the objective."""
 
@@ -61,7 +61,7 @@ def least_moves(course: Course) -> int:
 
 
 def standings(courses: Iterable[Course]) -> list[Standing]:
-    """One a scaler, in the order in which they first come."""
+    """One per scaler, in the order of their first run."""
     groups: dict[str, list[Course]] = {}
     for course in courses:
         groups.setdefault(course.scaler, []).append(course)
@@ -80,7 +80,7 @@ def tuned(result: Sequence[Standing], family: str) -> Standing | None:
 def cost_at(result: Sequence[Standing], family: str, missed: float) -> float:
     """Replica-seconds of the best of a family at so many misses."""
     some = [(item.missed, item.cost) for item in result if item.scaler.startswith(family)]
-    # what another of the sweep beats in both is not the family's best
+    # a point that another of the sweep beats in both is not the family's best
     front = sorted(point for point in some if not any(o[0] <= point[0] and o[1] < point[1] for o in some))
     if missed <= front[0][0]:
         return front[0][1]
@@ -91,7 +91,7 @@ def cost_at(result: Sequence[Standing], family: str, missed: float) -> float:
 
 
 def gates(scenes: Mapping[str, Scene], courses: Mapping[str, Sequence[Course]]) -> list[Gate]:
-    """What must hold, of the scenes that were played."""
+    """The limits for the scenes that were played."""
     judged = []
     for name, played in courses.items():
         result = standings(played)
@@ -134,7 +134,7 @@ def _drift(scene: Scene, ours: Standing) -> list[Gate]:
 
 
 def late_hit(standing: Standing) -> float:
-    """Share of prompt tokens found in the last third, by requests."""
+    """Share of prompt tokens that were cached in the last third, weighted by requests."""
     shares = []
     for course in standing.courses:
         late = course.points[-(len(course.points) // 3) :]

@@ -15,7 +15,7 @@ from promptgroup_research.simulator.turns import Session
 from promptgroup_research.simulator.workloads import MOST_TURNS, Author, Root, Talk, answers, chatting
 
 DAY = 14_400.0
-"""Seconds in which a day goes by: six times as fast as a real one, so replicas have a sixth of the time to come."""
+"""Seconds in which a day goes by: six times as fast as a real one, so replicas have a sixth of the time to start."""
 HOUR = 3600.0
 TURN = 0.25
 """Share of the length after which sessions become long, or prompts drift."""
@@ -40,7 +40,7 @@ class Scene:
     most: int = 16
     model: Model = field(default_factory=Model)
     drift: PromptDrift | None = None
-    """What routers say of prompts that leave the declared one, from TURN on."""
+    """The routers' report of prompts that diverge from the declared one, from TURN on."""
 
 
 Shape = Callable[[float], float]
@@ -127,13 +127,13 @@ def thrash(length: float, seed: int) -> list[Session]:
 
 
 def drift(length: float, seed: int) -> list[Session]:
-    """Chat whose clients put the time on top of the prompt, from some time on: nothing can be found in a cache."""
+    """Chat whose clients prepend the time to the prompt, from some time on: nothing can hit a cache."""
     author = Author(seed)
     result = chats(author, 2.8, length, lambda _: 1.0)
     for session in result:
         if session.began >= TURN * length:
             for turn in session.turns:
-                # another first byte makes another path of everything that follows it
+                # a different first byte changes the path of everything that follows it
                 unique = author.draw.getrandbits(62)
                 turn.nodes = tuple(-1 - unique - node for node in turn.nodes)
     return result

@@ -1,7 +1,7 @@
 """The counters and gauges of engines and routers, read every few seconds, as a `GroupLoad`.
 
-A scaler sees this and nothing else. Counters move when an engine's would: looked-up tokens as a prompt is admitted
-(here: has its first token), times and answers as a request ends.
+A scaler has no other input. Counters move when an engine's would: looked-up tokens when a prompt is admitted (here: has
+its first token), times and answers when a request ends.
 """
 
 from bisect import bisect_left
@@ -15,18 +15,18 @@ from promptgroup_research.simulator.turns import Turn
 from promptgroup_research.simulator.world import Router, World
 
 READ_SECONDS = 15.0
-"""Between two readings: Prometheus' usual scrape interval."""
+"""Seconds between two readings: Prometheus' usual scrape interval."""
 KEPT_SECONDS = 1800.0
-"""How long readings are kept: longer than any window that is asked for."""
+"""Retention of readings: longer than any window that is queried."""
 BOUNDS = (
     0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0, 160.0,
 )  # fmt: skip
-"""Seconds: vLLM's buckets of time_to_first_token_seconds, up to what a client waits for."""
+"""Seconds: vLLM's buckets of time_to_first_token_seconds, up to the longest wait of a client."""
 
 
 @dataclass(slots=True)
 class Counters:
-    """Sums since the beginning, over all replicas that ever were."""
+    """Sums since the beginning, over all replicas that ever existed."""
 
     requests: float = 0.0
     begun: float = 0.0
@@ -34,7 +34,7 @@ class Counters:
     opening: float = 0.0
     """Of these, the first of their session."""
     near_misses: float = 0.0
-    """Of these, those whose prompt leaves the declared one."""
+    """Of these, those whose prompt diverges from the declared one."""
     queries: float = 0.0
     hits: float = 0.0
     generated: float = 0.0
@@ -44,7 +44,7 @@ class Counters:
     queue: float = 0.0
     refused: float = 0.0
     replica_seconds: float = 0.0
-    """Of replicas that are up, or drain: the gauges below are multiplied by the time for which they stood."""
+    """Seconds of replicas that are up, or drain: the gauges below are multiplied by the time for which they held."""
     running: float = 0.0
     waiting: float = 0.0
     usage: float = 0.0
@@ -64,24 +64,24 @@ class _Reading:
 
 @dataclass(frozen=True, slots=True)
 class Live:
-    """What the routers know of the sessions that live on replicas."""
+    """The routers' view of the live sessions on replicas."""
 
     sessions: int
     tokens: float
-    """Beyond Tier-1 prefixes."""
+    """Tokens beyond Tier-1 prefixes."""
     held: int
     """Requests that wait in routers."""
 
 
 class Meter:
-    """A router that passes everything on to another, and counts.
+    """A router that delegates everything to another one, and counts.
 
     Args:
         router: the one that places requests.
         declared: tokens of the declared prefix.
-        live: of the router, at this moment.
-        drift: where prompts that leave the declared one do so; None where none does. They are told by their first
-            node, which is below zero.
+        live: returns the router's live sessions.
+        drift: where prompts diverge from the declared one; None where none does. The first node of such prompts is
+            below zero.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class Meter:
         return self._router.place(turn, now)
 
     def first_token(self, turn: Turn, now: float) -> None:
-        """Count what the engine found."""
+        """Count the prompt's tokens, the cached ones, and the times."""
         counters = self._counters
         counters.begun += 1
         counters.opening += not turn.number
@@ -140,7 +140,7 @@ class Meter:
         """As the router."""
         self._router.changed(now)
 
-    # --- What is read ----------------------------------------------------------------------------------------------
+    # --- The readings ---------------------------------------------------------------------------------------------
 
     def _read(self, now: float) -> None:
         counters = self._counters
@@ -164,14 +164,14 @@ class Meter:
         return next(reading for reading in self._readings if reading.when >= last.when - window)
 
     def rates(self, window: float) -> tuple[float, Counters]:
-        """(seconds, what the counters grew by a second) of the last window; no seconds before the second reading."""
+        """(seconds, growth of the counters per second) of the last window; no seconds before the second reading."""
         begin, end = self._before(window), self._readings[-1]
         seconds = end.when - begin.when
         grown = (b - a for a, b in zip(begin.counters, end.counters, strict=True))
         return seconds, Counters(*(item / seconds for item in grown)) if seconds else Counters()
 
     def load(self, window: float) -> GroupLoad:
-        """What sizing may look at."""
+        """The load that sizing may use."""
         seconds, rates = self.rates(window)
         if not seconds:
             return GroupLoad(0.0, None)

@@ -15,7 +15,7 @@ from promptgroup_research.simulator.turns import Turn
 from promptgroup_research.simulator.world import World
 
 DRAIN = 60.0
-"""Seconds after the last arrival in which first tokens may still come."""
+"""Seconds after the last arrival in which first tokens may still arrive."""
 BIN = 60.0
 """Seconds of a point in the course of a run."""
 
@@ -37,25 +37,25 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """What a scaler did in a run."""
+    """The course of a scaler in a run."""
 
     scaler: str
     seed: int
     requests: int
     missed: float
-    """Share of requests whose first token came later than the target, or never."""
+    """Share of requests whose first token was later than the target, or missing."""
     refused: float
     """Share of requests."""
     p50: float
     p99: float
     """TTFT, seconds."""
     hit: float
-    """Share of prompt tokens found cached."""
+    """Share of prompt tokens that were cached."""
     replica_seconds: float
     changes: tuple[Change, ...]
     points: tuple[Point, ...]
     said: tuple[tuple[float, str], ...]
-    """What the scaler gave as its reason, each time it was another."""
+    """(time, reason) of the scaler, each time that its reason changed."""
 
 
 Maker = Callable[[Scene], Scaler]

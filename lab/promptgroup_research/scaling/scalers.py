@@ -1,4 +1,4 @@
-"""What decides how many replicas are wanted: a fixed number, and HorizontalPodAutoscaler on two metrics."""
+"""Scalers decide the number of replicas: a fixed number, and HorizontalPodAutoscaler on two metrics."""
 
 from collections.abc import Callable
 from typing import Protocol
@@ -8,12 +8,12 @@ from promptgroup_research.scaling.fleet import Fleet
 from promptgroup_research.scaling.meter import Counters, Meter
 
 MEAN_SECONDS = 60.0
-"""Over which the metric of a HorizontalPodAutoscaler is averaged, as `avg_over_time(...[1m])`: gauges jump, and what is
-down for one reading would be taken for calm."""
+"""Window over which a HorizontalPodAutoscaler's metric is averaged, as by `avg_over_time(...[1m])`: gauges fluctuate,
+and one low reading would look like a low load."""
 
 
 class Scaler(Protocol):
-    """Decides, again and again, from what can be observed."""
+    """Decides periodically, from metrics that can be observed."""
 
     name: str
 
@@ -44,7 +44,7 @@ class Hpa:
 
     @classmethod
     def on_queue(cls, target: float, least: int, most: int) -> "Hpa":
-        """On requests that run or wait; those that wait in the routers for room count too."""
+        """On requests that run or wait; those that wait in the routers for capacity count too."""
         name = f"HPA, queue {target:g}"
         return cls(name, lambda rates: rates.running + rates.waiting + rates.held, target, least=least, most=most)
 
@@ -54,7 +54,7 @@ class Hpa:
         return cls(f"HPA, KV {target:.1%}", lambda rates: rates.usage, target, least=least, most=most)
 
     def recommend(self, now: float, meter: Meter, fleet: Fleet) -> int:
-        """What HPA would set."""
+        """The number that HPA would set."""
         seconds, rates = meter.rates(MEAN_SECONDS)
         if not seconds:
             return fleet.wanted

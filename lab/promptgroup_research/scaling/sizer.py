@@ -30,10 +30,10 @@ class Sizer:
         self._history = History()
         self._told = ""
         self.said = ""
-        """What status says after the last look: of the number, and of the caches."""
+        """The status messages of the last pass: about the number, and about the caches."""
 
     def recommend(self, now: float, meter: Meter, fleet: Fleet) -> int:
-        """The verdict of this look."""
+        """The verdict of this pass."""
         load = meter.load(LOAD_WINDOW.total_seconds())
         group = SizingInput(fleet.wanted, fleet.up, Fingerprint("revision"), load)
         verdict = decide(self._spec, group, self._history, BEGIN + timedelta(seconds=now))

@@ -1,1 +1,1 @@
-"""What a semantic cache answers, and how often it is wrong: on public questions, and on questions that are made up."""
+"""Hit rate and errors of a semantic cache, on public questions and on synthetic ones."""

@@ -76,7 +76,7 @@ def main() -> int:
 
 
 def tell_pairs(name: str, pairs: Sequence[Pair], embed: Embed) -> None:
-    """Print precision and hit rate by threshold, and what is proven of thresholds."""
+    """Print precision and hit rate by threshold, and which thresholds are proven."""
     texts = sorted({text for pair in pairs for text in (pair.one, pair.other)})
     vectors = dict(zip(texts, embed(texts), strict=True))
     judged = [Judged(pair, sum(map(mul, vectors[pair.one], vectors[pair.other]))) for pair in pairs]
@@ -101,7 +101,7 @@ def tell_pairs(name: str, pairs: Sequence[Pair], embed: Embed) -> None:
 
 
 def words(text: str) -> tuple[str, ...]:
-    """Return what two questions must share to ask the same for certain: all words but courtesies, in their order."""
+    """Return the words that two questions share if they are certainly equal: all but courtesies, in their order."""
     return tuple(word for word in re.findall(r"\w+", text.casefold()) if word not in COURTESIES)
 
 
@@ -112,14 +112,14 @@ def _cells(of: AnsweredPairs) -> Iterator[str]:
 
 
 def tell(name: str, threshold: float, requests: Sequence[Request], embed: Embed) -> None:
-    """Print what the caches answer of a workload."""
+    """Print the share of a workload that the caches answer."""
     embed([request.body["messages"][-1]["content"] for request in requests if request.answer])
     result = shares(requests, lambda text: embed([text])[0], threshold)
     tell_shares(name, f"{threshold:g}", shares(requests, None, threshold), result)
 
 
 def tell_shares(name: str, threshold: str, alone: Shares, of: Shares) -> None:
-    """Print a row: what the exact cache answers alone, and what both answer."""
+    """Print a row: the share that the exact cache answers alone, and that of both caches."""
     wrong = f"{of.wrong / of.semantic:.1%}" if of.semantic else "-"
     cells = (f"{part / of.requests:.1%}" for part in (alone.exact, of.exact, of.semantic))
     print(f"| {name} | {threshold} | {of.requests} | " + " | ".join((*cells, wrong)) + " |")

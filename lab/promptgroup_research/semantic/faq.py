@@ -63,7 +63,7 @@ TRAPS = (
     ("with water", "without water"), ("enable", "disable"), ("I want to cancel", "I do not want to cancel"),
     ("open on", "closed on"), ("opening", "closing"), ("or more", "or less"),
 )  # fmt: skip
-"""Words, and what makes another question of theirs."""
+"""Words, and replacements that change the question."""
 
 
 class Question(NamedTuple):

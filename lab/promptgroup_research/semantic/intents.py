@@ -11,7 +11,7 @@ from promptgroup_cli.embedding.endpoint import Embed
 from promptgroup_research.semantic.faq import Question
 
 NEAREST = 3
-"""Pairs that are made of each question: with those that a cache would find."""
+"""Pairs per question: with the nearest ones, which a cache would return."""
 
 
 def read(path: Path, seed: int) -> list[Question]:
@@ -23,7 +23,7 @@ def read(path: Path, seed: int) -> list[Question]:
 
 
 def pairs(questions: Sequence[Question], embed: Embed) -> list[Pair]:
-    """Return each question with those before it that are the nearest: what a cache that has seen them would compare."""
+    """Return each question with those before it that are the nearest: the pairs that a cache of these would compare."""
     vectors = embed([question.text for question in questions])
     result = []
     for number, question in enumerate(questions):

@@ -1,7 +1,7 @@
 """The share of requests that the caches answer, by workload, decided by the router's own code.
 
-A request is a body as clients send it. Whether it may be kept, its key and its question are the router's; only the
-embeddings are given. Routers count what is called a semantic answer here, and do not give it.
+A request is a body as clients send it. The router's code decides whether its answer may be cached, and computes its key
+and its question; only the embeddings are given. Routers only count semantic answers, and do not serve them.
 """
 
 import random
@@ -27,29 +27,29 @@ TOOLS = [{"type": "function", "function": {"name": "run", "parameters": {"type":
 
 
 class Request(NamedTuple):
-    """A body, and what names its right answer; empty where only an equal request has it."""
+    """A body, and the name of its right answer; empty where only an equal request has the same answer."""
 
     body: dict[str, Any]
     answer: str = ""
 
 
 class Shares(NamedTuple):
-    """What became of a workload's requests."""
+    """The results for a workload's requests."""
 
     requests: int
     exact: int
     semantic: int
     wrong: int
-    """Those of the semantic answers that are another question's."""
+    """Semantic answers that belong to another question."""
 
 
 def shares(requests: Iterable[Request], embedding: Callable[[str], "array[float]"] | None, threshold: float) -> Shares:
-    """Return what the caches make of requests, one after the other.
+    """Return how many requests the caches answer, one after the other.
 
     Args:
         requests: the requests.
-        embedding: returns that of a text; None without a semantic cache.
-        threshold: of the semantic cache.
+        embedding: returns the embedding of a text; None without a semantic cache.
+        threshold: threshold of the semantic cache.
     """
     index, kept, right = QuestionIndex(("", "")), set[CacheKey](), dict[CacheKey, str]()
     count = exact = semantic = wrong = 0
@@ -71,7 +71,7 @@ def shares(requests: Iterable[Request], embedding: Callable[[str], "array[float]
             if nearest:
                 semantic += 1
                 wrong += right[nearest[0].key] != request.answer
-                continue  # an answer of another question is not kept as this one's
+                continue  # another question's answer is not cached for this one
             index.add(question, vector, key, MOST_QUESTIONS)
         kept.add(key)
         right[key] = request.answer
@@ -108,7 +108,7 @@ def _slip(text: str, draw: random.Random) -> str:
 
 
 def recorded_questions(result: Iterable[Question]) -> Iterator[Request]:
-    """Requests with recorded questions, each asked once."""
+    """Requests with recorded questions, each sent once."""
     return (Request(asked(item.text), item.answer) for item in result)
 
 

@@ -1,6 +1,6 @@
-"""Pairs of questions that sound alike and ask something else, by what makes them differ and by language.
+"""Pairs of questions that sound alike and have different answers, by the kind of their difference and by language.
 
-They are what a semantic cache must keep apart. The kinds are those of mistakes that such caches made.
+A semantic cache must distinguish them. The kinds are those of mistakes that such caches made.
 """
 
 from promptgroup_cli.calibration.pairs import Pair
@@ -85,7 +85,7 @@ TRAPS = {
         ("كيف أفتح حسابا", "كيف أغلق حسابا"),
     ),
 }  # fmt: skip
-"""What makes the questions differ → pairs."""
+"""Kind of the difference between the questions → pairs."""
 
 
 def pairs() -> list[Pair]:

@@ -1,8 +1,7 @@
-"""The KV cache of one engine: a tree of token stretches, of which the longest unused go first, from their ends.
+"""The KV cache of one engine: a tree of token stretches, evicted least recently used first, from their ends.
 
-What vLLM does block by block (see `promptgroup_local.engine.kvcache`), done stretch by stretch: a chain that is
-released puts its end nearer to eviction than its head, and eviction takes blocks from the end of a stretch. A test
-holds the two against each other.
+It does by stretches what vLLM does by blocks (see `promptgroup_local.engine.kvcache`): the end of a released chain is
+nearer to eviction than its head, and blocks are evicted from the end of a stretch. A test compares the two.
 """
 
 from collections import OrderedDict
@@ -24,7 +23,7 @@ class Cache:
         self._users: dict[int, int] = {}
         """Node → running requests that hold it."""
         self._idle: OrderedDict[int, None] = OrderedDict()
-        """Nodes that nobody holds, the next to be evicted first."""
+        """Nodes that no request holds, in the order of eviction."""
         self._idle_tokens = 0
 
     @property
@@ -49,7 +48,7 @@ class Cache:
         return result // self.block * self.block
 
     def admit(self, nodes: Sequence[int], sizes: Sequence[int], output: int) -> bool:
-        """Hold a prompt and room for its answer; False, with nothing changed, when there is no room."""
+        """Reserve space for a prompt and its answer; False, with nothing changed, when there is too little."""
         length, users, idle = self._length, self._users, self._idle
         need = output
         mine = 0
@@ -102,7 +101,7 @@ class Cache:
         self.used = self._idle_tokens = 0
 
     def _evict(self, tokens: int) -> None:
-        """Free at least so many tokens of what nobody holds; there are as many."""
+        """Free at least so many tokens of nodes that no request holds; there are as many."""
         length, idle = self._length, self._idle
         while tokens > 0:
             node = next(iter(idle))

@@ -1,7 +1,7 @@
 """One engine: continuous batching with chunked prefill, first come first served, as vLLM schedules.
 
 A step takes `overhead + prefill + interference` seconds and at most `step_tokens` tokens, decodes first. Admission
-holds the prompt and the whole answer in KV, so nothing is preempted. While only decoding goes on, steps are not
+reserves KV for the prompt and the whole answer, so nothing is preempted. While all requests decode, steps are not
 simulated one by one: their durations are an arithmetic series.
 """
 
@@ -21,7 +21,7 @@ PACE_SECONDS = 4.0
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """What an engine can do; seconds and tokens."""
+    """Speed and capacity of an engine, in seconds and tokens."""
 
     prefill_rate: float = 10_000.0
     attention_length: float = 30_000.0
@@ -33,9 +33,9 @@ class Model:
     kv_tokens: int = 400_000
     block: int = 16
     varies: float = 1.0
-    """Times that an engine is faster at its fastest than at its slowest: what else its machine does, nobody tells."""
+    """Ratio of an engine's highest speed to its lowest: the other load of its machine is unknown."""
     late: float = 0.0
-    """Mean seconds by which first tokens reach the router late, each by another time."""
+    """Mean delay in seconds with which first tokens reach the router; it differs for each."""
 
     def prefill(self, start: float, count: float) -> float:
         """Seconds for `count` prompt tokens that follow `start` tokens."""
@@ -68,9 +68,9 @@ class Engine:
         self.computed = 0
         """Tokens of it that are computed, the step that runs included."""
         self._decoding: list[tuple[int, int, Turn]] = []
-        """(step in which the last token comes, tie, turn), a heap."""
+        """(step of the last token, tie, turn), a heap."""
         self._tokens = 0
-        """Context of what decodes."""
+        """Tokens of context of decoding requests."""
         self._step = 0
         self._sequence = 0
         self._ready: list[Turn] = []
@@ -80,12 +80,12 @@ class Engine:
         self._first_step = self._growth = 0.0
 
     def arrive(self, turn: Turn, now: float) -> float | None:
-        """A request comes; when the engine wants to be called, or None when that has not changed."""
+        """Queue a request; return when the engine wants to be called, or None when that has not changed."""
         self.waiting.append(turn)
         if self._until is math.inf:
             return self._begin(now)
         if self._skip > 1 and len(self.waiting) == 1:
-            # between steps the scheduler looks at the queue: end the stretch with the step that runs
+            # the scheduler reads the queue between steps: end the stretch with the current step
             steps = self._steps_by(now - self.begun)
             if steps < self._skip:
                 self._skip = steps
@@ -95,8 +95,8 @@ class Engine:
         return None
 
     def due(self) -> float | None:
-        """The step or stretch is over; when the next one will be, None when there is nothing to do."""
-        # what arrives while the ends are told finds the engine busy, and is seen when the next step begins
+        """End the step or stretch; return when the next one ends, None when there is nothing to do."""
+        # requests that arrive during the callbacks meet a busy engine, and are read when the next step begins
         now = self._until
         self._step += self._skip
         self._tokens += self._skip * len(self._decoding)
@@ -121,7 +121,7 @@ class Engine:
         return self._begin(now)
 
     def pace(self, now: float) -> float:
-        """Times that everything takes as long as usual at this moment: another number for each engine."""
+        """Return the factor on all durations at this moment, which differs between engines."""
         varies = self.model.varies
         if varies == 1.0:
             return 1.0
@@ -129,7 +129,7 @@ class Engine:
         return math.pow(varies, draw.random() - 0.5)
 
     def backlog(self, now: float) -> float:
-        """Seconds of prefill that are left of what is admitted, with the rest of a step that has prefill in it."""
+        """Return the remaining seconds of prefill of admitted requests, with the rest of a step with prefill."""
         if not self._ready and self.partial is None:
             return 0.0
         left = self._until - now
@@ -139,7 +139,7 @@ class Engine:
 
     @property
     def context(self) -> int:
-        """Tokens of context of what decodes."""
+        """Tokens of context of all decoding requests."""
         return self._tokens
 
     @property
@@ -149,7 +149,7 @@ class Engine:
 
     @property
     def busy(self) -> bool:
-        """Whether a request is there."""
+        """True while the engine has a request."""
         return self.running > 0 or bool(self.waiting)
 
     def warm(self, node: int, tokens: int) -> None:
@@ -158,7 +158,7 @@ class Engine:
             self.cache.release((node,), (tokens,), 1)
 
     def kill(self) -> list[Turn]:
-        """The process dies: its cache is gone; returns the requests it had."""
+        """Kill the process: clear its cache, and return its requests."""
         lost = [
             *self.waiting,
             *([self.partial] if self.partial else ()),

@@ -1,4 +1,4 @@
-"""What a run says: how much was found in caches, how long first tokens took, how even the load was. Pure."""
+"""The figures of a run: cache hits, times to first token, and the balance of load. Does no I/O."""
 
 import statistics
 from collections import Counter
@@ -14,9 +14,9 @@ class Figures:
     """One run, or the mean of several. Shares are 0 to 1, times are seconds."""
 
     requests: float
-    """Those that were measured."""
+    """Requests that were measured."""
     hit: float
-    """Prompt tokens found in caches, of all prompt tokens that were admitted."""
+    """Prompt tokens that were cached, of all prompt tokens that were admitted."""
     mean: float
     p50: float
     p95: float
@@ -49,7 +49,7 @@ def hit(turns: Iterable[Turn]) -> float:
 
 
 def figures(measured: Sequence[Turn], replicas: int, model: Model, ended: float) -> Figures:
-    """Of some requests of a run that ended at `ended`."""
+    """The figures of some requests of a run that ended at `ended`."""
     times = ttfts(measured, ended)
     places = Counter(turn.replica for turn in measured if not turn.refused)
     admitted = [turn for turn in measured if turn.admitted >= 0]

@@ -1,8 +1,8 @@
-"""Runs of real engines that share a KV tier, and what the simulator makes of them.
+"""Recorded runs of real engines that share a KV tier, and the simulator's results for the same requests.
 
-A recording is of requests that came one after the other, so that nothing depends on times. It is a file of JSON, one
-object a line: first what the engines and the tier hold, then each request with its way in the tree of all prompts
-(`Turn.nodes`), the engine that got it, and what the engine told of it. The prefix, node 0, is in all caches before.
+The requests of a recording were sent one after the other, so that nothing depends on times. It is a file of JSON, one
+object per line: first the capacities of the engines and the tier, then each request with its path in the tree of all
+prompts (`Turn.nodes`), the engine that served it, and the engine's counts. The prefix, node 0, is cached beforehand.
 """
 
 import json
@@ -17,23 +17,23 @@ from promptgroup_research.simulator.turns import Session, Turn
 from promptgroup_research.simulator.world import World
 
 APART = 1000.0
-"""Seconds between two requests: each has ended before the next one comes."""
+"""Seconds between two requests: each has ended before the next one arrives."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """What the engines of a recording were, in tokens."""
+    """Sizes of the engines and the tier of a recording, in tokens."""
 
     kv: int
-    """In an engine's own cache."""
+    """Capacity of an engine's own cache."""
     block: int
-    """Kept together there."""
+    """Block of that cache."""
     tier: int
-    """In the tier that all share."""
+    """Capacity of the tier that all engines share."""
     chunk: int
-    """Kept together there."""
+    """Chunk of that tier."""
     prefix: int
-    """Of the prefix."""
+    """Length of the prefix."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,18 +44,18 @@ class Asked:
     nodes: tuple[int, ...]
     sizes: tuple[int, ...]
     cached: int
-    """Tokens that were found, by the engine's word."""
+    """Cached tokens, as reported by the engine."""
     copied: int
-    """Those of them that the tier brought, by the engine's counter."""
+    """Cached tokens that were copied from the tier, by the engine's counter."""
 
 
 class Found(NamedTuple):
     """Shares of all prompt tokens."""
 
     engine: float
-    """Found in the engines' own caches."""
+    """Cached by the engines themselves."""
     tier: float
-    """Brought by the tier."""
+    """Copied from the tier."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,13 +83,13 @@ class Recording:
         return sum(sum(request.sizes) for request in self.requests)
 
     def seen(self) -> Found:
-        """Return what the engines told."""
+        """Return the shares that the engines reported."""
         copied = sum(request.copied for request in self.requests)
         cached = sum(request.cached for request in self.requests)
         return Found((cached - copied) / self.tokens, copied / self.tokens)
 
     def simulated(self) -> Found:
-        """Return what simulated engines find of the same requests."""
+        """Return the shares that simulated engines have cached of the same requests."""
         sizes = self.sizes
         turns = [_turn(item.nodes, item.sizes, APART * (1 + at)) for at, item in enumerate(self.requests)]
         places = {turn.session.key: item.engine for turn, item in zip(turns, self.requests, strict=True)}
@@ -116,7 +116,7 @@ def _turn(nodes: tuple[int, ...], sizes: tuple[int, ...], began: float) -> Turn:
 
 
 class _AsRecorded:
-    """Sends each request where it went."""
+    """Sends each request to the engine that served it in the recording."""
 
     name = "as recorded"
 
@@ -127,7 +127,7 @@ class _AsRecorded:
         """There is nothing to prepare."""
 
     def place(self, turn: Turn, now: float) -> int:
-        """Return the engine that got it."""
+        """Return the engine that served it."""
         return self._places[turn.session.key]
 
     def first_token(self, turn: Turn, now: float) -> None:

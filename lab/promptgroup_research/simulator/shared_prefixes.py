@@ -1,4 +1,4 @@
-"""More workloads whose requests share prefixes that nobody declares: what articles and benches rarely have."""
+"""More workloads whose requests share undeclared prefixes, which articles and benchmarks rarely have."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -103,7 +103,7 @@ def hot(rate: float, until: float, seed: int, *, prefixes: int = 100, share: flo
 
 def tenants(rate: float, until: float, seed: int, *, count: int = 60, prefix: int = 6000,
             day: float = 240.0) -> list[Session]:  # fmt: skip
-    """Tenants with a prefix each, who come at their own time of a short day."""
+    """Tenants with a prefix each, who are busy at their own time of a short day."""
     writer = _Writer(seed)
 
     def busy(phase: float) -> Callable[[float], float]:
@@ -119,9 +119,9 @@ def tenants(rate: float, until: float, seed: int, *, count: int = 60, prefix: in
 
 
 def mixed(rate: float, until: float, seed: int) -> list[Session]:
-    """Agents with declared prompts, and single requests with prefixes that nobody declares, half of each."""
+    """Agents with declared prompts, and single requests with undeclared prefixes, half of each."""
     result = [*agents(rate / 2, until, seed), *popular(rate / 2, until, seed + 1000, prefixes=150)]
-    # the two parts name their prompts each for itself
+    # the two parts number their prompts independently
     for session in result:
         if session.group < 0:
             for turn in session.turns:

@@ -1,8 +1,8 @@
 """A KV tier behind the engines' own caches: memory of one host, or a pool that all engines share.
 
-What an engine computes of a prompt is written through, as vLLM's offloading connector and LMCache do; answers are not.
-When a request comes, what the tier has beyond the engine's cache is copied before the engine sees the request, while
-others run. Copies of one engine share its link, one after the other.
+Computed KV of a prompt is written through, as vLLM's offloading connector and LMCache do; that of answers is not. When
+a request arrives, the prefix that the tier has beyond the engine's cache is copied before the engine gets the request,
+while others run. Copies of one engine share its link, one after the other.
 """
 
 from dataclasses import dataclass
@@ -13,18 +13,18 @@ from promptgroup_research.simulator.turns import Turn
 
 @dataclass(frozen=True, slots=True)
 class TierModel:
-    """What a tier can do; seconds and tokens."""
+    """Speed and capacity of a tier, in seconds and tokens."""
 
     name: str
     tokens: int
-    """That it holds: for each engine, or in the pool."""
+    """Capacity in tokens: for each engine, or of the pool."""
     latency: float
-    """Before the first byte of a copy."""
+    """Seconds before the first byte of a copy."""
     token: float
     """Seconds that each token of a copy takes on its engine's link."""
     shared: bool
     chunk: int = 1
-    """Tokens that it keeps together, where that is more than an engine's block."""
+    """Tokens of a chunk, where that is more than an engine's block."""
 
 
 class Tier:
@@ -41,11 +41,11 @@ class Tier:
         """Engine → when its link has no copy to do."""
 
     def store(self, turn: Turn) -> None:
-        """Keep a prompt that was computed."""
+        """Store a prompt that was computed."""
         self._use(turn, turn.prompt)
 
     def _use(self, turn: Turn, tokens: int) -> None:
-        """Have the beginning of a prompt, as what was used last."""
+        """Store the beginning of a prompt, as most recently used."""
         nodes, sizes = [], []
         for node, size in zip(turn.nodes, turn.sizes, strict=True):
             if tokens <= 0:
@@ -57,9 +57,9 @@ class Tier:
             self._cache.release(nodes, sizes, 0)
 
     def fetch(self, turn: Turn, engine: int, cached: int, now: float) -> float:
-        """Copy what is here of a prompt beyond what the engine has cached; return when it is there.
+        """Copy the prefix of a prompt beyond the engine's cached part; return the time at which the copy ends.
 
-        Sets `turn.copied`. Nothing is copied that is computed as quickly: callers do not ask for it.
+        Sets `turn.copied`. Prefixes that are computed as quickly are not copied: callers do not request it.
         """
         result = self._cache.find(turn.nodes, turn.sizes)
         if result <= cached:

@@ -1,8 +1,8 @@
-"""Sessions of request traces in Mooncake's format, and traces that are made up.
+"""Sessions of request traces in Mooncake's format, and synthetic traces.
 
-Time stamps in the published traces are those of batches three seconds long, so each request is put somewhere in its
-batch. Requests come at their time whatever became of those before (open loop). Who belongs together is not in a trace:
-a request continues the session of the last one with which it shares more than its first block.
+Time stamps in the published traces are those of batches three seconds long, so each request gets a random time in its
+batch. Requests arrive at their time regardless of earlier ones (open loop). A trace does not name sessions: a request
+continues the session of the last one with which it shares more than its first block.
 """
 
 import json
@@ -18,7 +18,7 @@ BATCH = 3.0
 
 
 def sessions(rows: Sequence[TraceRow], rate: float, seed: int) -> list[Session]:
-    """The trace, its time stretched so that `rate` requests a second come on average; jitter and keys from the seed."""
+    """The trace, its time stretched to a mean of `rate` requests a second; jitter and keys from the seed."""
     draw = random.Random(seed)  # noqa: S311 - a workload
     first, last = rows[0].when, rows[-1].when + BATCH
     stretch = len(rows) / rate / (last - first)
@@ -33,7 +33,7 @@ def sessions(rows: Sequence[TraceRow], rate: float, seed: int) -> list[Session]:
         owner |= dict.fromkeys(row.blocks, key)
         session = _session(row, key, (row.when - first + draw.random() * BATCH) * stretch)
         rest = row.prompt - BLOCK * len(row.blocks)
-        # what follows the full blocks is nobody else's
+        # the tokens after the full blocks are shared with no other request
         own, own_size = ((-1 - number,), (rest,)) if rest else ((), ())
         turn = Turn(session, row.blocks + own, (BLOCK,) * len(row.blocks) + own_size, row.output, count.get(key, 0))
         turn.history = min(shared * BLOCK, row.prompt - 1) if shared > 1 else 0
@@ -44,7 +44,7 @@ def sessions(rows: Sequence[TraceRow], rate: float, seed: int) -> list[Session]:
 
 
 def _session(row: TraceRow, key: int, began: float) -> Session:
-    """Block 0 is what all requests of one application share."""
+    """A new session; all requests of one application share block 0."""
     head = row.blocks[0] if row.blocks else key
     return Session(key, head, BLOCK if row.blocks else 0, began)
 
@@ -72,7 +72,7 @@ def synthetic(seed: int, count: int = 8000) -> list[TraceRow]:
 
 
 def written(rows: Iterable[TraceRow]) -> str:
-    """Rows in the format that `read` takes."""
+    """Rows in the format that `read` parses."""
     lines = []
     for row in rows:
         ids = [*row.blocks] if row.prompt % BLOCK == 0 else [*row.blocks, 0]

@@ -1,11 +1,11 @@
-"""What is simulated: sessions and their requests."""
+"""The subject of the simulation: sessions and their requests."""
 
 from dataclasses import dataclass, field
 
 
 @dataclass(slots=True, eq=False)
 class Turn:
-    """One request, and what became of it."""
+    """One request, and its course."""
 
     session: "Session"
     nodes: tuple[int, ...]
@@ -24,20 +24,20 @@ class Turn:
     arrived: float = -1.0
     replica: int = -1
     sent: float = -1.0
-    """When the router passed it on."""
+    """Time at which the router passed it on."""
     cached: int = -1
-    """Tokens found in the cache or copied to it, by the engine's word."""
+    """Tokens that were in the cache or copied to it, as reported by the engine."""
     copied: int = 0
-    """Leading tokens that a tier has brought; those in the cache before are among them."""
+    """Leading tokens that are cached after a tier's copy; those in the cache before are included."""
     admitted: float = -1.0
     first: float = -1.0
-    """When the first token came; -1 before."""
+    """Time of the first token; -1 before."""
     ended: float = -1.0
     tries: int = 0
     refused: bool = False
     """Whether the client gave up on it."""
     pick: object = None
-    """What the policy keeps of it."""
+    """State of the policy for it."""
 
     def __post_init__(self) -> None:
         self.prompt = sum(self.sizes)

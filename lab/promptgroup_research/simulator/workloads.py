@@ -9,7 +9,7 @@ from promptgroup_research.simulator.draws import geometric, lognormal, modulated
 from promptgroup_research.simulator.turns import Session, Turn
 
 MOST_TURNS = 40
-"""Where a geometric number of turns is cut: contexts stay within what models take."""
+"""Limit of a geometric number of turns: contexts stay within the limits of models."""
 
 
 PAUSE = 22.0
@@ -28,7 +28,7 @@ class Root:
 
 @dataclass(frozen=True, slots=True)
 class Talk:
-    """How conversations go: lengths in tokens, pauses in seconds."""
+    """The course of conversations: lengths in tokens, pauses in seconds."""
 
     message: Callable[[], int]
     answer: Callable[[], int]
@@ -87,9 +87,9 @@ def chat(rate: float, until: float, seed: int, *, groups: int = 6, shared: float
          prompt: tuple[int, int] = (2000, 4000), mean_turns: float = 5.0) -> list[Session]:  # fmt: skip
     """Task groups with chat: `rate` requests a second, `shared` of them in sessions of groups, the others unique.
 
-    The rate is there from the beginning: as many sessions as usually run are under way. Their turns to come are as many
-    as those of new ones (a geometric number has no memory), so they are written as new ones. Starting with none, the
-    rate would take minutes to rise, and a run would end before it shows an overload.
+    The rate applies from the beginning: as many sessions as usually run are in progress. Their remaining turns are as
+    many as those of new ones (a geometric number has no memory), so they are written as new ones. Starting with none,
+    the rate would take minutes to rise, and a run would end before it shows an overload.
     """
     author = Author(seed)
     draw = author.draw
@@ -108,9 +108,9 @@ def chat(rate: float, until: float, seed: int, *, groups: int = 6, shared: float
 
 def agents(rate: float, until: float, seed: int, *, groups: int = 20, prompt: int = 8000, turns: int = 10,
            burst: tuple[float, float, float] | None = None) -> list[Session]:  # fmt: skip
-    """Agents: long prompts, many quick turns, arrivals that come in waves (half the mean for 30 s, 2.5 x for 10 s).
+    """Agents: long prompts, many quick turns, arrivals in waves (half the mean for 30 s, 2.5 x for 10 s).
 
-    `burst` is (begin, end, factor): in this time sessions come at `factor` times the mean instead.
+    `burst` is (begin, end, factor): in this time sessions arrive at `factor` times the mean instead.
     """
     author = Author(seed)
     draw = author.draw
@@ -150,7 +150,7 @@ DOCUMENTS = Sharing(prefixes=400, prefix=6000, question=250, answer=100)
 
 
 def undeclared(rate: float, until: float, seed: int, shape: Sharing) -> list[Session]:
-    """Single requests, each with one of several prefixes, all of them as likely."""
+    """Single requests, each with one of several prefixes of equal probability."""
     author = Author(seed)
     draw = author.draw
     roots = [author.root(shape.prefix, -1) for _ in range(shape.prefixes)]
@@ -168,7 +168,7 @@ def undeclared(rate: float, until: float, seed: int, shape: Sharing) -> list[Ses
 
 def subagents(rate: float, until: float, seed: int, *, context: int = 30_000, helpers: int = 6,
               turns: int = 4) -> list[Session]:  # fmt: skip
-    """Tasks whose helpers begin with all that the task knows, each as a session with a name of its own."""
+    """Tasks whose helpers begin with the task's whole context, each as a session with a name of its own."""
     author = Author(seed)
     draw = author.draw
     talk = Talk(lognormal(draw, 800, 0.8, 16, 8000), answers(author), lambda: 0.3 + draw.expovariate(1 / 1.5))

@@ -10,11 +10,11 @@ from promptgroup_research.simulator.tier import Tier, TierModel
 from promptgroup_research.simulator.turns import Session, Turn
 
 HELD = -1
-"""In place of a replica: the router keeps the request, and sends it later."""
+"""In place of a replica: the router holds the request, and sends it later."""
 
 
 class Router(Protocol):
-    """What places requests. One object stands for all routers of a simulation."""
+    """Places requests. One object represents all routers of a simulation."""
 
     name: str
 
@@ -22,19 +22,19 @@ class Router(Protocol):
         """Before the first event."""
 
     def place(self, turn: Turn, now: float) -> int | None:
-        """The replica that gets the request, one of `world.up`; None refuses it, HELD keeps it."""
+        """The replica that gets the request, one of `world.up`; None refuses it, HELD queues it in the router."""
 
     def first_token(self, turn: Turn, now: float) -> None:
         """Its first token was passed on."""
 
     def ended(self, turn: Turn, now: float) -> None:
-        """Its answer is whole; `turn.cached` is what `usage` says."""
+        """Its answer is complete; `turn.cached` is the value in `usage`."""
 
     def lost(self, turn: Turn, now: float) -> None:
         """Its engine died."""
 
     def changed(self, now: float) -> None:
-        """`world.up` is another."""
+        """`world.up` has changed."""
 
 
 class World:
@@ -63,7 +63,7 @@ class World:
         self._count = 0
         self._draw = random.Random(0)  # noqa: S311 - a simulation
         self._late: dict[int, int] = {}
-        """Turn by identity → the try whose first token is on its way to the router."""
+        """Turn by identity → the attempt whose first token is on its way to the router."""
         for _ in range(replicas):
             self.add_engine()
         self.up = tuple(range(replicas))
@@ -72,7 +72,7 @@ class World:
         router.start(self)
 
     def add_engine(self) -> Engine:
-        """One more engine; nothing is sent there until `set_up` says so."""
+        """One more engine; nothing is sent there until `set_up` adds it."""
         engine = Engine(len(self.engines), self.model, self._first_token, self._ended)
         self.engines.append(engine)
         if self.tier is not None:
@@ -86,7 +86,7 @@ class World:
         self.router.changed(self.now)
 
     def kill(self, index: int) -> None:
-        """An engine dies with all it holds. Its requests are tried again elsewhere.
+        """Kill an engine with all its state. Its requests are retried elsewhere.
 
         By the router where no first token was passed on, else by the client, as a request that arrives at this time.
         """
@@ -99,7 +99,7 @@ class World:
             self._place(turn)
 
     def revive(self, index: int) -> None:
-        """Another process takes a dead engine's place, its cache empty."""
+        """Replace a dead engine by another process with an empty cache."""
         self.engines[index].alive = True
         self.set_up(sorted({*self.up, index}))
 
@@ -173,7 +173,7 @@ class World:
         self.at(now + self._draw.expovariate(1 / self.model.late), lambda: self._hear(turn, tries))
 
     def _hear(self, turn: Turn, tries: int) -> None:
-        """Pass on a first token that came late, unless the end came with it, or its engine died."""
+        """Pass on a delayed first token, unless its answer has ended, or its engine died."""
         if self._late.get(id(turn)) == tries:
             del self._late[id(turn)]
             turn.first = self.now

@@ -27,7 +27,7 @@ MOST = 512
 
 @dataclass(frozen=True, slots=True)
 class MeasuredFigure:
-    """A measured figure and how sure it is."""
+    """A measured figure and its reliability."""
 
     name: str
     """PREFILL or TIER."""
@@ -91,7 +91,7 @@ class SizeQuestion:
     longest: int | None = None
     """Tokens of the longest request that engines take (max_model_len); None when none were given."""
     prompts: PromptsFit | None = None
-    """The prompts of all groups on a replica; its `kv_tokens` are without those of others. None if nobody says."""
+    """The prompts of all groups on a replica; its `kv_tokens` are without those of others. None if not given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ class LongestSessions:
 
 
 def longest_sessions(question: SizeQuestion) -> LongestSessions | None:
-    """Return what sessions of the greatest length hold; None where that is not given."""
+    """Return the KV of sessions of the greatest length; None where that length is not given."""
     if question.longest is None:
         return None
     workload, replica = question.workload, question.replica
@@ -136,9 +136,9 @@ class SizeAnswer:
 
     question: SizeQuestion
     replicas: int | None
-    """None when no number up to MOST keeps the target."""
+    """None when no number up to MOST meets the target."""
     bound: Limit | None
-    """Limit that one replica less would not keep; without a number, that MOST do not keep."""
+    """Limit that one replica fewer would not meet; without a number, the limit that MOST do not meet."""
     expected: Expectation
     """Prediction for these replicas; without a number, for as many as bear the load, or MOST."""
     cases: tuple[SizeCase, ...]
@@ -180,7 +180,7 @@ def _tiers_of(question: SizeQuestion, chosen: Sequence[Tier]) -> TiersOf:
 
 
 def _pool(question: SizeQuestion, replicas: int) -> PoolVerdict:
-    """Judge a pool without bounds over the slowest of networks, where nobody asked about tiers."""
+    """Judge a pool without bounds over the slowest of networks, where no tiers were given."""
     workload, replica = question.workload, question.replica
     pool = Tier(KINDS["tcp"], math.inf)
     of = _tiers_of(question, (pool,))

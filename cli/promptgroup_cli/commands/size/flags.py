@@ -42,15 +42,15 @@ MOST_TOKENS = 10**12
 DESCRIBED = ("gpu", "turn_tokens", "answer_tokens", "sessions", "rate")
 """Flags that describe a load that is not observed."""
 OBSERVED = ("group", "revision", "kv_tokens", "prefill_rate", "prompt_tokens")
-"""Flags that add what Prometheus does not know about an observed load."""
+"""Flags that add to an observed load values that Prometheus does not have."""
 DESCRIBED_ONLY = (
     *("tier", "trace", "measured", "gpu_hour", "gpu", "tp", "kv_dtype", "gpu_memory_utilization"),
     *("parameters", "active_parameters", "weights_gb"),
     *("turn_tokens", "answer_tokens", "history_tokens", "sessions", "rate", "prompts"),
 )
-"""Flags that change nothing of what was observed."""
+"""Flags that do not affect an observed load."""
 OBSERVED_ONLY = ("group", "revision", "engine", "prometheus_token_file", "prometheus_ca_file")
-"""Flags that say where an observed load is found."""
+"""Flags that identify the source of an observed load."""
 DEFAULTS = {
     "engine": ENGINES[0],
     "tp": 1,

@@ -1,6 +1,6 @@
-"""Sizes a running group by Prometheus: predicts what other numbers of replicas would do with the observed load.
+"""Sizes a running group by Prometheus: predicts other numbers of replicas under the observed load.
 
-The model is the one that the operator sizes by, so that its next decision can be seen coming.
+The model is the one that the operator sizes by, so that its next decision can be predicted.
 """
 
 import argparse
@@ -53,7 +53,7 @@ class ObservedSize:
     prompt_tokens: float
     """Mean prompt tokens of a request."""
     needed: int | None
-    """Replicas that keep all limits; None when no number that was tried does."""
+    """Replicas that meet all limits; None when no number that was tried does."""
     prospects: tuple[Prospect, ...]
 
 
@@ -61,7 +61,7 @@ def load(arguments: argparse.Namespace, now: datetime) -> GroupLoad:
     """Return the load that Prometheus observed of the group.
 
     Raises:
-        ReachError: it does not answer; says how not.
+        ReachError: it does not answer; the message has the reason.
     """
     namespace, name = arguments.group
     settings = Settings(
@@ -97,7 +97,7 @@ def observed_size(load: GroupLoad, target: float | None, most: int = MOST) -> Ob
         most: largest number of replicas to try.
 
     Raises:
-        ValueError: too little is known; the message says why.
+        ValueError: the load has too little data; the message says why.
     """
     model = fit(load)
     if model is None:

@@ -26,7 +26,7 @@ def table(answer: SizeAnswer) -> str:
 
 
 def document(answer: SizeAnswer) -> str:
-    """Return the JSON for programs; seconds, shares of 0 to 1, null for what cannot be served."""
+    """Return the JSON for programs; seconds, shares of 0 to 1, null where the load cannot be served."""
     question, workload = answer.question, answer.question.workload
     return json.dumps(
         {
@@ -162,12 +162,12 @@ def _facts(answer: SizeAnswer) -> Iterator[str]:
 
 
 def _kv_tokens(question: SizeQuestion) -> int:
-    """Return the KV cache of a replica, with what prompts of other groups take of it."""
+    """Return the KV cache of a replica, with the part that prompts of other groups occupy."""
     return question.prompts.kv_tokens if question.prompts is not None else question.replica.kv_tokens
 
 
 def _prompts(prompts: PromptsFit) -> str:
-    """Return what the prompts of all groups take of a replica's cache, and what to do where that is too much."""
+    """Return the share of a replica's cache that the prompts of all groups occupy, with a remedy if it is too large."""
     taken = f"{prompts.count:,} of them take {prompts.tokens:,} tokens of each replica ({prompts.share:.0%})"
     if prompts.fits:
         return f"{taken}; more than {PROMPTS:.0%} would leave sessions too little (PromptsOutgrowCache)"
@@ -185,7 +185,7 @@ _BOUNDS = {
     Limit.WORKING_SET: "would not have the KV cache for all sessions",
     Limit.QUEUE: "would queue",
 }
-"""Consequence of fewer replicas, by the limit that they would not keep."""
+"""Consequence of fewer replicas, by the limit that they would not meet."""
 
 
 def _decision(answer: SizeAnswer) -> Iterator[str]:
@@ -246,7 +246,7 @@ def _tier_notes(answer: SizeAnswer) -> Iterator[str]:
 
 
 def _worth(row: TierRow, question: SizeQuestion) -> str:
-    """Say after how many uses writing the mean history to a tier has paid, and what its uses save."""
+    """Say after how many uses writing the mean history to a tier pays, and the savings of these uses."""
     name = row.tier.kind.name if row.tier is not None else ""
     if row.uses is None or math.isinf(row.uses):
         return f"{name}: a copy of the mean history takes longer than computing it, however often it is used"
@@ -260,7 +260,7 @@ BLOCK = 16
 
 
 def _last_block(question: SizeQuestion) -> str:
-    """Say what the tokens cost that do not fill a block of the cache."""
+    """Say the cost of the tokens that do not fill a block of the cache."""
     rest = question.workload.prefix % BLOCK
     if not rest:
         return f"the prompt fills whole blocks of {BLOCK} tokens"
@@ -272,7 +272,7 @@ def _last_block(question: SizeQuestion) -> str:
 
 
 def _tiers(answer: SizeAnswer) -> Iterator[str]:
-    """Yield the table of tiers: all columns that anything is known for."""
+    """Yield the table of tiers: all columns that have any value."""
     question = answer.question
     heads = ["KV in", "tokens", "hit rate", "traced", "copy", "pays from", "needs", "per hour"]
     rows = [[*_tier_row(row, question)] for row in answer.tiers]

@@ -26,7 +26,7 @@ CONFIG_BYTES = 4 << 20
 
 
 def from_flags(arguments: argparse.Namespace) -> SizeQuestion:
-    """Return the question that the flags ask.
+    """Return the question that the flags describe.
 
     Raises:
         ValueError: with the flag, its value and a way out.
@@ -85,7 +85,7 @@ def _trusted(path: Path, figure: MeasuredFigure, flag: str) -> MeasuredFigure:
     """Return a measured figure.
 
     Raises:
-        ValueError: it says too little; the flag takes another.
+        ValueError: it is not reliable; the flag sets another.
     """
     if not measured.is_sure(figure.error, figure.between):
         raise ValueError(
@@ -96,7 +96,7 @@ def _trusted(path: Path, figure: MeasuredFigure, flag: str) -> MeasuredFigure:
 
 
 def _measured(path: Path) -> ReplicaFigures:
-    """Return what `promptgroup probe` measured.
+    """Return the figures that `promptgroup probe` measured.
 
     Raises:
         ValueError: the file is something else.
@@ -108,7 +108,7 @@ def _measured(path: Path) -> ReplicaFigures:
 
 
 def _reuse(path: Path) -> ReuseCurve:
-    """Return how far apart the requests of a trace use the same tokens.
+    """Return the reuse distances of a trace's requests.
 
     Raises:
         TraceError: it cannot be read.
@@ -171,7 +171,7 @@ def _gpu(name: str) -> Gpu:
 def _replica(
     engine: EngineEstimate, arguments: argparse.Namespace, assumed: list[str]
 ) -> tuple[ReplicaForecast, kv.Agreement | None]:
-    """Return what a replica can do, and whether the KV tokens that its engine reports are as computed."""
+    """Return a replica's speed and capacity, and whether the KV tokens that its engine reports are as computed."""
     try:
         per_token = engine.token_bytes
     except ConfigError as error:
@@ -224,7 +224,7 @@ def _beside_prompts(one: ReplicaForecast, workload: Workload, prompts: int) -> R
     """Return a replica whose KV cache holds the prompts of other groups as well.
 
     Raises:
-        ValueError: they leave no room.
+        ValueError: they leave no capacity.
     """
     left = one.kv_tokens - (prompts - 1) * workload.prefix
     if left <= workload.prefix:
@@ -253,7 +253,7 @@ def _check(workload: Workload, one: ReplicaForecast) -> None:
 
 
 def _check_longest(longest: int, workload: Workload, one: ReplicaForecast) -> None:
-    """Raise ValueError for a longest request that no engine can take, or that the load exceeds on average."""
+    """Raise ValueError for a longest request that no engine can serve, or that the load exceeds on average."""
     mean = workload.prefix + workload.context
     if mean > longest:
         raise ValueError(

@@ -1,8 +1,8 @@
-"""`cache_control` of Anthropic's API: the places up to which its own servers keep a prompt.
+"""`cache_control` of Anthropic's API: the places up to which its own servers cache a prompt.
 
-Engines behind a router need none: they cache each block. On Anthropic's servers a breakpoint decides what is kept, four
-at most, and what is shorter than a model's minimum is not kept at all, without an error. Source: Anthropic's
-documentation of prompt caching, of November 2026.
+Engines behind a router need none: they cache every block. Anthropic's servers cache up to a breakpoint, of which a
+request has four at most, and do not cache a prefix that is shorter than the model's minimum, without an error. Source:
+Anthropic's documentation of prompt caching, of November 2026.
 """
 
 from collections.abc import Iterator, Mapping
@@ -42,13 +42,13 @@ RULES = (BREAKPOINTS, BREAKPOINT_SHORT, BREAKPOINT_VOLATILE)
 
 MOST = 4
 MINIMUM = 1024
-"""Tokens of the shortest prompt that is kept, of models that LONGER does not name."""
+"""Tokens of the shortest prompt that is cached, for models that LONGER does not name."""
 LONGER = (("opus-4-5", 4096), ("opus-4-6", 4096), ("haiku-4-5", 4096), ("haiku-3-5", 2048), ("3-haiku", 2048))
 """(part of a model's name, its minimum); `3-5-haiku` has that of `haiku-3-5`."""
 SURE = 0.7
-"""Share of a minimum below which an estimated length is told: the estimate may be wrong by so much."""
+"""Share of a minimum below which an estimated length is reported: the estimate may be wrong by so much."""
 FEWEST = 10
-"""Requests before it is said that none of them shares what is in front of its breakpoints."""
+"""Fewest requests for a finding that none of them shares the text before its breakpoints."""
 TRACKED = 16_384
 
 
@@ -56,9 +56,9 @@ class _Breakpoint(NamedTuple):
     place: str
     """Place in the request."""
     size: int
-    """Bytes in front of it, with its own block."""
+    """Bytes up to it, its own block included."""
     prefix: int
-    """Hash of them."""
+    """Hash of these bytes."""
 
 
 class Breakpoints:
@@ -68,13 +68,13 @@ class Breakpoints:
         self._found: list[Finding] = []
         self._told: set[str] = set()
         self._prefixes: set[int] = set()
-        """Hashes of the texts in front of breakpoints."""
+        """Hashes of the texts before breakpoints."""
         self._requests = self._shared = 0
-        """Requests with breakpoints, and those of them that have one in common with an earlier request."""
+        """Requests with breakpoints, and how many of these have one in common with an earlier request."""
         self._first: FindingPlace | None = None
 
     def see(self, subject: LintSubject) -> None:
-        """Look at the breakpoints of a request."""
+        """Check the breakpoints of a request."""
         request = subject.ask
         if request is None or request.kind is not ApiKind.MESSAGES:
             return
@@ -104,13 +104,13 @@ class Breakpoints:
             self._prefixes.update(point.prefix for point in points)
 
     def _tell(self, rule: Rule, place: FindingPlace, result: str) -> None:
-        """Keep one finding of each rule and text."""
+        """Record one finding per rule and text."""
         if f"{rule.id} {result}" not in self._told and len(self._told) < TRACKED:
             self._told.add(f"{rule.id} {result}")
             self._found.append(Finding(rule, rule.severity, place, result))
 
     def findings(self) -> Iterator[Finding]:
-        """Yield what is wrong with breakpoints."""
+        """Yield the findings about breakpoints."""
         yield from self._found
         if self._first is not None and self._requests >= FEWEST and not self._shared:
             result = f"what is in front of the breakpoints is another text in each of {self._requests} requests"
@@ -118,13 +118,13 @@ class Breakpoints:
 
 
 def minimum(model: str) -> int:
-    """Return the tokens of the shortest prompt that Anthropic's servers keep for a model."""
+    """Return the tokens of the shortest prompt that Anthropic's servers cache for a model."""
     name = model.lower().replace(".", "-").replace("3-5-haiku", "haiku-3-5")
     return next((least for part, least in LONGER if part in name), MINIMUM)
 
 
 def _is_behind(points: list[_Breakpoint], field: str) -> bool:
-    """Return True if a breakpoint stands in a part of the prompt, or behind it."""
+    """Return True if a breakpoint is in a part of the prompt, or after it."""
     return any(point.place.startswith((field, "messages")) for point in points)
 
 

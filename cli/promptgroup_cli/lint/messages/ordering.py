@@ -1,4 +1,4 @@
-"""The order of messages: examples and histories that are the same, and come in another order or lose their beginning.
+"""The order of messages: equal examples and histories that are sent in another order, or lose their beginning.
 
 A cache holds a conversation up to the first message that differs. Examples that are drawn anew for each request, and
 histories that are sorted or cut at their beginning, are computed again from there on.
@@ -32,19 +32,19 @@ HISTORY_CUT = Rule(
 RULES = (MESSAGES_ORDER, HISTORY_CUT)
 
 TRACKED = 16_384
-"""Beginnings, and pairs of messages, that are remembered; later ones are compared with these."""
+"""Beginnings, and pairs of messages, that are stored; later ones are compared with these."""
 FEWEST = 4
-"""Messages from which on an order says something: two examples, or two turns."""
+"""Fewest messages whose order is compared: two examples, or two turns."""
 MOST = 64
-"""Messages of a request that are looked at."""
+"""Messages of a request that are examined."""
 
 
 @dataclass(slots=True)
 class _Shuffle:
     first: FindingPlace
-    """Where the messages came first."""
+    """Place of the messages in their first order."""
     other: FindingPlace
-    """Where they came in another order first."""
+    """First place of them in another order."""
     requests: int = 0
     """Requests with another order."""
 
@@ -54,11 +54,11 @@ class Ordering:
 
     def __init__(self) -> None:
         self._orders: dict[tuple[int, int, int], tuple[int, FindingPlace]] = {}
-        """(system text, number of messages, the messages in no order) → their first order, and where it was seen."""
+        """(system text, number of messages, the messages in no order) → their first order, and its place."""
         self._shuffles: dict[int, _Shuffle] = {}
         """By system text."""
         self._pairs: dict[tuple[int, int, int], FindingPlace] = {}
-        """(system text, message, the one behind it) → where they stood behind others."""
+        """(system text, message, the next one) → place where they follow others."""
         self._cut: Finding | None = None
         self._cuts = 0
 
@@ -96,7 +96,7 @@ class Ordering:
     def _see_cut(
         self, scope: int, hashes: list[int], value: list[tuple[str, Mapping[str, Any]]], place: FindingPlace
     ) -> None:
-        """Look for the beginning of a request behind the beginning of an earlier one."""
+        """Search for the beginning of a request after the beginning of an earlier one."""
         earlier = self._pairs.get((scope, hashes[0], hashes[1]))
         if earlier is not None:
             self._cuts += 1
@@ -108,7 +108,7 @@ class Ordering:
                 self._pairs.setdefault((scope, hashes[index], hashes[index + 1]), place)
 
     def findings(self) -> Iterator[Finding]:
-        """Yield what comes in several orders, and whether histories are cut."""
+        """Yield the findings about messages in several orders, and about cut histories."""
         for shuffle in self._shuffles.values():
             result = f"{MESSAGES_ORDER.title} than in {shuffle.first.file}:{shuffle.first.line}"
             yield Finding(MESSAGES_ORDER, MESSAGES_ORDER.severity, shuffle.other, result, shuffle.requests)

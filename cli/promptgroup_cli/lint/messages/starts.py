@@ -1,4 +1,4 @@
-"""The start of conversations: a session's key, where the client does not name the session.
+"""The start of conversations: the key of a session that the client does not name.
 
 The router makes the key of the first messages (`promptgroup_router.apis.session_key`), which every turn repeats. A
 client that writes the time into the first user message, anew on every turn, gives its conversation another key, and
@@ -40,7 +40,7 @@ class _Suspect:
 
 
 class Starts:
-    """The starts of all conversations seen."""
+    """The starts of all conversations."""
 
     def __init__(self) -> None:
         self._latest: dict[tuple[int, int], int] = {}

@@ -17,11 +17,11 @@ KUBELET_PORT = 10250
 
 
 class NoAddress(Exception):  # noqa: N818
-    """Every block is taken."""
+    """Every block is in use."""
 
 
 class Block:
-    """A node's addresses, in turn: each is used again as late as can be, so that nobody meets another pod there."""
+    """A node's addresses, in turn: each is reused as late as possible, so that no client reaches another pod there."""
 
     def __init__(self) -> None:
         blocks = list(PODS.subnets(new_prefix=BLOCK_PREFIX))
@@ -51,9 +51,9 @@ class Block:
         raise NoAddress(f"all {len(self._addresses)} pod addresses of the node are in use")
 
     def give_back(self, address: str) -> None:
-        """A pod is gone."""
+        """Release the address of a removed pod."""
         self._used.discard(address)
 
     def close(self) -> None:
-        """Leave the block to others."""
+        """Release the block."""
         self.socket.close()

@@ -112,15 +112,15 @@ class Agent:
                 return desired
 
     async def _say_ready(self, desired: dict[str, Any]) -> None:
-        """Write the node's status; one that stands already is not written again, by the API server's doing."""
+        """Write the node's status; the API server does not store an unchanged one again."""
         body = {"status": desired["status"]}
         await self._api.request("PATCH", f"/api/v1/nodes/{self._name}/status", body, kind=STRATEGIC)
 
     async def _heartbeat(self, desired: dict[str, Any]) -> None:
-        """Renew the node's Lease; one lost with an API server's store is made again.
+        """Renew the node's Lease; one lost with an API server's store is created again.
 
-        The node is said to be ready each time: who did not hear from it for long has written that nobody knows, and
-        taints it until it says otherwise.
+        The node reports Ready each time: after missing heartbeats, the node controller has set its conditions to
+        Unknown, and taints it until it reports again.
         """
         leases = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
         while True:
@@ -175,7 +175,7 @@ class Agent:
     async def _run(self, runner: PodRunner) -> None:
         try:
             await runner.run()
-        except Exception:  # noqa: BLE001 - a fault here must not take the node's other pods with it
+        except Exception:  # noqa: BLE001 - a fault must not end the node's other pods
             traceback.print_exc()
         finally:
             del self._running[runner.uid]
@@ -183,7 +183,7 @@ class Agent:
 
 
 def _over(pod: Mapping[str, Any]) -> bool:
-    """Return True if only others' finalizers keep the object: its processes are gone."""
+    """Return True if only others' finalizers keep the object: its processes have ended."""
     return pod["metadata"].get("deletionGracePeriodSeconds") == 0 and "finalizers" in pod["metadata"]
 
 

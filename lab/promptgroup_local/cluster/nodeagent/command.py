@@ -13,7 +13,7 @@ class ImageMissing(Exception):  # noqa: N818 - becomes the waiting reason ErrIma
 
 
 def unsupported(pod: Mapping[str, Any]) -> str:
-    """Return what the pod needs and this node does not have; empty when it can run the pod."""
+    """Return the feature that the pod needs and this node lacks; empty when it can run the pod."""
     spec = pod["spec"]
     if any("restartPolicy" in container for container in spec.get("initContainers", [])):
         return "a sidecar (an init container with a restartPolicy) is not supported on a local node"

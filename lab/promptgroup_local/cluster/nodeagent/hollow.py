@@ -1,9 +1,9 @@
 """Pods without processes: a whole fleet of stand-in engines in the agent's own event loop.
 
-As kubemark's hollow nodes: the API server, its controllers and the scheduler see a node that runs its pods, and the
-engines answer on addresses of their own with the stand-in's real prefix cache. What a process would cost is left out,
-so that a machine with two cores bears a thousand. Volumes, probes, hooks and programs other than the engine are not
-there: such a container counts as running and ready at once.
+As with kubemark's hollow nodes, the API server, its controllers and the scheduler see a node that runs its pods, and
+the engines answer on addresses of their own with the stand-in's real prefix cache. There is no cost of processes, so
+that a machine with two cores can run a thousand. Volumes, probes, hooks and programs other than the engine are not
+supported: such a container counts as running and ready at once.
 """
 
 import contextlib
@@ -58,7 +58,7 @@ class HollowPod(PodRunner):
 
 
 def command(spec: Mapping[str, Any], address: str) -> tuple[Flags, Knobs]:
-    """The engine that a container asks for, on the pod's address.
+    """The engine that a container specifies, on the pod's address.
 
     Raises:
         FlagError: the engine would not start with these flags or variables.
@@ -66,5 +66,5 @@ def command(spec: Mapping[str, Any], address: str) -> tuple[Flags, Knobs]:
     environment = {item["name"]: item["value"] for item in spec.get("env", []) if "value" in item}
     try:
         return parse([*spec.get("command", []), *spec.get("args", []), "--host", address]), knobs(environment)
-    except SystemExit as error:  # argparse has told the node's log
+    except SystemExit as error:  # argparse has written to the node's log
         raise FlagError("the engine does not take its arguments: see the node's log") from error

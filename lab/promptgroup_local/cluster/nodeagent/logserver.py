@@ -11,11 +11,11 @@ from aiohttp import web
 from promptgroup_local.cluster.nodeagent.command import log_name
 
 API_SERVER = "kube-apiserver"
-"""Common name of the client certificate with which the API server asks: it has checked who wants to read."""
+"""Common name of the API server's client certificate: the API server has authorized the reader."""
 LARGEST = 16 << 20
-"""Bytes of a log that are looked through for its last lines; what is older is in the file."""
+"""Bytes of a log that are searched for its last lines; older lines are in the file."""
 POLL_SECONDS = 0.2
-"""Between two looks at a file that is followed."""
+"""Polling interval of a file that is followed."""
 UNKNOWN_TIMES = ("previous", "sinceSeconds", "sinceTime", "timestamps")
 """Options that need the time of a line or of a restart, which a plain file does not have."""
 
@@ -64,7 +64,7 @@ class LogServer:
             file.seek(max(0, size - LARGEST))
             await response.write(last_lines(file.read(), request.query.get("tailLines"))[:limit])
             while request.query.get("follow") == "true":
-                more = self._running(*names)  # asked before the read: what it wrote last must not be missed
+                more = self._running(*names)  # checked before the read: its last output must not be missed
                 written = file.read()
                 if written:
                     await response.write(written)
@@ -75,7 +75,7 @@ class LogServer:
 
 
 def last_lines(text: bytes, desired: str | None) -> bytes:
-    """The last `wanted` lines of a text; all of it when nothing is wanted in particular."""
+    """The last `desired` lines of a text; all of it when no number is given."""
     if desired is None:
         return text
     lines = text.splitlines(keepends=True)

@@ -9,7 +9,7 @@ from promptgroup_local.cluster.nodeagent.addresses import KUBELET_PORT
 from promptgroup_local.cluster.nodeagent.pods.status import stamp
 
 PODS = 200
-"""Pods that fit on the node: as many processes as a laptop bears with idle stand-ins."""
+"""Pods that fit on the node: as many processes as a laptop can run with idle stand-ins."""
 HOLLOW_PODS = 5000
 """Pods that fit on the node when none of them is a process."""
 CPUS = 64

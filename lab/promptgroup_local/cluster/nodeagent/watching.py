@@ -1,4 +1,4 @@
-"""A running container under its probes: what they find goes into its state, and whether it must be killed."""
+"""Probes a running container: the results set its state, and decide whether it must be killed."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -8,18 +8,18 @@ from promptgroup_local.cluster.nodeagent.pods import probes
 from promptgroup_local.cluster.nodeagent.pods.status import Container
 
 Look = Callable[[Mapping[str, Any]], Awaitable[bool]]
-"""Looks at the container once, by a probe's spec."""
+"""Probes the container once, by a probe's spec."""
 
 EAGER_SECONDS = 0.1
-"""First pause between the looks of one period; it doubles."""
+"""First pause between the attempts of one period; it doubles."""
 
 
 async def until_unhealthy(
     spec: Mapping[str, Any], life: Container, look: Look, changed: Callable[[], None]
 ) -> Mapping[str, Any]:
-    """Probe the container as long as it runs; returns the probe that wants it killed.
+    """Probe the container as long as it runs; returns the probe whose failure requires killing it.
 
-    Startup gates the others: until it has succeeded, readiness and liveness are not looked at.
+    Startup gates the others: until it has succeeded, readiness and liveness are not probed.
     """
     startup: Mapping[str, Any] | None = spec.get("startupProbe")
     life.started = startup is None
@@ -60,7 +60,7 @@ async def _readiness(probe: Mapping[str, Any] | None, life: Container, look: Loo
 
 
 async def _liveness(probe: Mapping[str, Any] | None, look: Look) -> Mapping[str, Any]:
-    """Returns the probe when the container is to be killed; never when nothing is asked."""
+    """Return the probe when the container must be killed; never return without a probe."""
     if probe is None:
         await asyncio.Event().wait()
     requested = probe or {}
@@ -73,9 +73,9 @@ async def _liveness(probe: Mapping[str, Any] | None, look: Look) -> Mapping[str,
 
 
 async def _within_period(probe: Mapping[str, Any], look: Look) -> bool:
-    """Return True if a look succeeds within a period; none is one failure, as a kubelet's single look is.
+    """Return True if an attempt succeeds within a period; otherwise it is one failure, as a kubelet's single attempt.
 
-    A program that starts in a second is not kept waiting for a period that was chosen for one that takes minutes.
+    A program that starts in a second need not wait for a period that was chosen for one that takes minutes.
     """
     now = asyncio.get_running_loop().time
     ends, pause = now() + probe.get("periodSeconds", 10), EAGER_SECONDS

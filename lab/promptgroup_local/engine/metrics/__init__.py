@@ -1,1 +1,1 @@
-"""The stand-in's metrics page, in the words of each engine that it stands for."""
+"""The stand-in's metrics page, in the format of each engine that it imitates."""

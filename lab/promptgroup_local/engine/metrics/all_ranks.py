@@ -14,7 +14,7 @@ class AllRanks(Collector):
         self._registries = registries
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the metrics of all ranks; what has no label of the rank is summed."""
+        """Yield the metrics of all ranks; series without a rank label are summed."""
         families: dict[str, Metric] = {}
         for registry in self._registries:
             for metric in registry.collect():

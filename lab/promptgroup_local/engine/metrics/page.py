@@ -1,4 +1,4 @@
-"""Prometheus metrics of one engine, and the stand-in's own count of cold prefixes: what all dialects share."""
+"""Prometheus metrics of one engine, and the stand-in's own count of cold prefixes: the common part of all dialects."""
 
 import enum
 from collections.abc import Callable
@@ -34,7 +34,7 @@ class Served:
     prompt: int
     """Tokens of its prompt."""
     cached: int
-    """Those of them that were found in cache."""
+    """Tokens of the prompt that were cached."""
     generated: int
     queue: float
     """Arrival to admission."""
@@ -43,13 +43,13 @@ class Served:
     decode: float
     """First token to last token."""
     copied: int = 0
-    """Those of `cached` that came from a tier behind the cache."""
+    """Tokens of `cached` that were copied from a second tier."""
     streamed: bool = False
     """True if its answer was a stream."""
 
 
 class Metrics:
-    """All series of one engine, in a registry of their own. What an engine does not count is passed over."""
+    """All series of one engine, in a registry of their own. Events that an engine does not count are ignored."""
 
     def __init__(self, labels: dict[str, str]) -> None:
         self.registry = CollectorRegistry()
@@ -65,10 +65,10 @@ class Metrics:
         self.cold = {source: cold.labels(source=source.value) for source in Source}
 
     def entered(self, method: str, path: str) -> None:
-        """An HTTP request came."""
+        """An HTTP request arrived."""
 
     def left(self, method: str, path: str) -> None:
-        """It was answered to the end, or its client left."""
+        """It was answered completely, or its client disconnected."""
 
     def stepped(self, admitted: int) -> None:
         """A step began, which admits so many requests."""
@@ -77,10 +77,10 @@ class Metrics:
         """There is nothing to do."""
 
     def evicted(self, tokens: int) -> None:
-        """So many cached tokens made room for others."""
+        """So many cached tokens were evicted."""
 
     def preempted(self, requests: int) -> None:
-        """So many requests gave their blocks back."""
+        """So many requests were preempted."""
 
     def first_token(self, queue: float, prefill: float, prompt: int, cached: int, *, streamed: bool = False) -> None:
         """A prompt is computed, after so many seconds of waiting and so many of prefill."""
@@ -89,7 +89,7 @@ class Metrics:
         """A request ended by itself."""
 
     def admitted(self, prompt: int, cached: int, copied: int = 0) -> None:
-        """A prompt was looked up in the prefix cache, and then in the tier behind it."""
+        """A prompt was looked up in the prefix cache, and then in the second tier."""
 
     def token(self) -> None:
         """A token was generated."""

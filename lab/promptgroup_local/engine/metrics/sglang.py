@@ -10,7 +10,7 @@ _QUEUE = (0, 0.001, 0.005, 0.01, 0.05, 0.1, 0.2, 0.5, 1, 2, 3, 4, 5, 10, 15, 20,
 _INTER_TOKEN = (0.002, 0.004, 0.006, 0.008, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.2, 0.4, 0.6, 0.8, 1, 2, 4, 8)
 _TOKENS = (100, 300, 500, 700, 1000, 1500, 2000, 3000, 5000, 10_000, 20_000, 40_000, 100_000, 400_000)
 GAUGE_STEPS = 40
-"""Steps between two looks at what runs (`--decode-log-interval`). A prompt that is computed meanwhile runs unseen."""
+"""Steps between two updates of the gauges (`--decode-log-interval`). Prompts computed in between are not counted."""
 
 
 def of(flags: Flags, gauges: Gauges, rank: int = 0) -> Metrics:
@@ -19,7 +19,7 @@ def of(flags: Flags, gauges: Gauges, rank: int = 0) -> Metrics:
 
 
 class _Metrics(Metrics):
-    """Gauges stand from the start, counters from the first request that ended; that is when all of it counts."""
+    """Gauges exist from the start, counters from the end of the first request; each request counts at its end."""
 
     def __init__(self, flags: Flags, gauges: Gauges, rank: int) -> None:
         labels = {"model_name": flags.served_names[0], "engine_type": "unified", "tp_rank": "0", "pp_rank": "0"}

@@ -17,7 +17,7 @@ def of(flags: Flags, gauges: Gauges, rank: int = 0) -> Metrics:
 
 
 class _Metrics(Metrics):
-    """The settings stand from the start, gauges from the first step on, counters from the first request that ended."""
+    """Settings exist from the start, gauges from the first step on, counters from the end of the first request."""
 
     def __init__(self, flags: Flags, gauges: Gauges) -> None:
         super().__init__({"model_name": "undefined", "engine_type": "undefined"})

@@ -7,7 +7,7 @@ from promptgroup_local.engine.flags import Flags
 from promptgroup_local.engine.metrics.page import Gauges, Metrics, Served
 
 SOURCES = ("device", "host", "p2p", "disk", "external_unspecified")
-"""Where cached tokens may come from (`CacheHitSource`)."""
+"""Possible sources of cached tokens (`CacheHitSource`)."""
 
 _TTFT = (0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20, 40, 80, 160, 640)
 _INTER_TOKEN = (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20, 40, 80)
@@ -22,7 +22,7 @@ def of(flags: Flags, gauges: Gauges, rank: int = 0) -> Metrics:
 
 
 class _Metrics(Metrics):
-    """Every series stands from the start; lookups count when a request is admitted, tokens as they come."""
+    """Every series exists from the start; lookups count at admission, tokens as they are generated."""
 
     def __init__(self, flags: Flags, gauges: Gauges, rank: int) -> None:
         super().__init__({"model_name": flags.served_names[0], "engine": str(rank)})

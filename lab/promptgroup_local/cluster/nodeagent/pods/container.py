@@ -1,4 +1,4 @@
-"""A container under supervision: started, probed, started again as its restart policy asks, ended with its pod."""
+"""A container under supervision: started, probed, restarted by its restart policy, ended with its pod."""
 
 import asyncio
 import contextlib
@@ -21,7 +21,7 @@ from promptgroup_local.cluster.nodeagent.pods.status import Container
 from promptgroup_local.cluster.nodeagent.pods.template import Templates
 
 RETRY_SECONDS = 1.0
-"""Between two tries of what depends on other objects, or on the API server."""
+"""Interval between attempts that depend on other objects, or on the API server."""
 MINIMUM_GRACE_SECONDS = 2.0
 """Time of a process between SIGTERM and SIGKILL if preStop took all of the grace period, as with a kubelet."""
 
@@ -53,14 +53,14 @@ class PodContext:
 
     machine: Machine
     pod: dict[str, Any]
-    """The object as it stands."""
+    """The latest version of the object."""
     address: str
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     """Something of the status may have changed."""
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
-    """The pod is to go."""
+    """The pod must stop."""
     vanished: bool = False
-    """Its object is gone already."""
+    """Its object has been deleted already."""
     limits: set[asyncio.Timeout] = field(default_factory=set)
     """Grace periods that run."""
 
@@ -80,7 +80,7 @@ class PodContext:
         return self.folder / "scratch"
 
     def stop(self, seconds: float) -> None:
-        """The pod is to go within `seconds`; a second deletion may shorten the grace period, never lengthen it."""
+        """Stop the pod within `seconds`; a second deletion may shorten the grace period, never lengthen it."""
         self.stopping.set()
         latest = asyncio.get_running_loop().time() + seconds
         for limit in self.limits:
@@ -98,14 +98,14 @@ class PodContext:
                     self.limits.discard(limit)
 
     async def pause(self, seconds: float) -> None:
-        """Wait, no longer than until the pod is to go."""
+        """Wait, but no longer than until the pod must stop."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self.stopping.wait()
 
 
 async def supervise(context: PodContext, spec: Mapping[str, Any], life: Container, *, init: bool) -> None:
-    """Start a container, and again as the restart policy asks; returns when it has ended for good."""
+    """Start a container, and restart it by its restart policy; returns when it has ended for good."""
     backoff = Backoff()
     policy = context.pod["spec"].get("restartPolicy", "Always")
     while not context.stopping.is_set():
@@ -148,7 +148,7 @@ async def _run_once(context: PodContext, spec: Mapping[str, Any], life: Containe
     try:
         why = await _watch_over(context, spec, life, running, subject)
     finally:
-        launch.send(running.pid, signal.SIGKILL)  # what it left behind in its session ends with it
+        launch.send(running.pid, signal.SIGKILL)  # processes that it left in its session end with it
         pid_file.unlink(missing_ok=True)
     life.end(launch.exit_code(await running.wait()), datetime.now(UTC), detail=why)
 
@@ -160,7 +160,7 @@ async def _watch_over(
     running: launch.Running,
     subject: launch.Command,
 ) -> str:
-    """Wait for the process's end, and bring it about when probes or a deletion ask for it; why, when a probe did."""
+    """Wait for the process's end, or end it for a probe or a deletion; return the reason if a probe did."""
     mounts = volumes.mounts(spec, context.volumes)
 
     async def execute(argv: Sequence[str]) -> int:

@@ -17,7 +17,7 @@ _VARIABLE = re.compile(r"\$(\$|\(([-._a-zA-Z][-._a-zA-Z0-9]*)\))")
 
 
 def expand(text: str, variables: Mapping[str, str]) -> str:
-    """`$(VAR)` replaced where VAR is known, `$$` by `$`: the container spec's own syntax."""
+    """`$(VAR)` replaced where VAR is defined, `$$` by `$`: the container spec's own syntax."""
 
     def value(match: re.Match[str]) -> str:
         name = match[2]

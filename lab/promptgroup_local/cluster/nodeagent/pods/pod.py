@@ -30,7 +30,7 @@ GONE = {404, 409}
 
 
 class PodRunner:
-    """Runs one pod. `update` and `vanished` tell it what became of its object; `run` returns when all is done."""
+    """Runs one pod. `update` and `vanished` report changes of its object; `run` returns when all is done."""
 
     def __init__(self, machine: Machine, pod: dict[str, Any], address: str) -> None:
         self._context = PodContext(machine, pod, address)
@@ -40,7 +40,7 @@ class PodRunner:
         self._init = _lives(spec.get("initContainers", []), resumed.get("initContainerStatuses"), policy)
         self._main = _lives(spec["containers"], resumed.get("containerStatuses"), policy)
         self._over = resumed.get("phase") in {"Succeeded", "Failed"}
-        """It ended under an earlier agent: its status stands, its object waits to be deleted."""
+        """True if it ended under an earlier agent: its status is final, its object waits to be deleted."""
         self._sent: dict[str, Any] = {}
         if "deletionTimestamp" in pod["metadata"]:
             self._context.stopping.set()
@@ -63,22 +63,22 @@ class PodRunner:
         )
 
     def update(self, pod: dict[str, Any]) -> None:
-        """Take a newer version of the object."""
+        """Accept a newer version of the object."""
         metadata, known = pod["metadata"], self._context.pod["metadata"]
         if int(metadata["resourceVersion"]) <= int(known["resourceVersion"]):
-            return  # the answer to a patch came before the watch told of an earlier version
+            return  # the answer to a patch arrived before the watch reported an earlier version
         self._context.pod = pod
         self._context.changed.set()
         if "deletionTimestamp" in metadata:
             self._context.stop(metadata.get("deletionGracePeriodSeconds", 0))
 
     def vanished(self) -> None:
-        """The object is gone: deleted with no grace, or while this agent did not see it."""
+        """The object no longer exists: deleted without grace period, or while this agent did not watch."""
         self._context.vanished = True
         self._context.stop(MINIMUM_GRACE_SECONDS)
 
     async def run(self) -> None:
-        """Run the pod until its object and its processes are gone. Cancelled: the processes are killed."""
+        """Run the pod until its object is deleted and its processes have ended. Cancelled: kills the processes."""
         try:
             async with asyncio.TaskGroup() as tasks:
                 reporting = tasks.create_task(self._report())
@@ -114,7 +114,7 @@ class PodRunner:
                 tasks.create_task(supervise(self._context, item, life, init=False))
 
     async def _fill(self) -> bool:
-        """Write the volumes, tried until it works; False when the pod is to go first. Who waits shows for what."""
+        """Write the volumes, with retries; False when the pod must stop first. Waiting containers show the reason."""
         context = self._context
         while not context.stopping.is_set():
             try:
@@ -138,7 +138,7 @@ class PodRunner:
                 life.waiting, life.message = reason, message
         self._context.changed.set()
 
-    # --- what the API server is told -------------------------------------------------------------------------
+    # --- reports to the API server ---------------------------------------------------------------------------
 
     def _path(self, subresource: str = "") -> str:
         metadata = self._context.pod["metadata"]

@@ -1,4 +1,4 @@
-"""Probes: one look at a container, and what a series of looks means."""
+"""Probes: one attempt on a container, and the state that follows from a series of attempts."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -10,7 +10,7 @@ import aiohttp
 
 @dataclass(slots=True)
 class Verdict:
-    """Folds looks into a state: it turns after `failureThreshold` or `successThreshold` of the other kind in a row."""
+    """Folds results into a state: it changes after `failureThreshold` or `successThreshold` opposite in a row."""
 
     failures: int
     successes: int
@@ -18,7 +18,7 @@ class Verdict:
     _run: int = 0
 
     def add(self, success: bool) -> bool:
-        """Count a look; returns the state after it."""
+        """Count a result; returns the state after it."""
         if success == self.good:
             self._run = 0
             return self.good
@@ -29,7 +29,7 @@ class Verdict:
 
 
 def verdict(probe: Mapping[str, Any], *, good: bool) -> Verdict:
-    """The fold that a probe's spec asks for."""
+    """The fold that a probe's spec defines."""
     return Verdict(probe.get("failureThreshold", 3), probe.get("successThreshold", 1), good)
 
 
@@ -47,7 +47,7 @@ async def look(
     http: aiohttp.ClientSession,
     execute: Callable[[Sequence[str]], Awaitable[int]],
 ) -> bool:
-    """One look. A handler (`lifecycle`) has the same forms, and `sleep`, and is run by the same code."""
+    """Probe once. A handler (`lifecycle`) has the same forms, and `sleep`, and is run by the same code."""
     seconds = float(probe.get("timeoutSeconds", 1))
     try:
         async with asyncio.timeout(seconds):

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 FIRST_SECONDS = 1.0
-"""First wait: a kubelet waits 10 s, which nobody who tries things out wants to."""
+"""First wait: a kubelet waits 10 s, which is too long for trials."""
 LONGEST_SECONDS = 30.0
 """Longest wait: a kubelet's is 300 s."""
 CALM_SECONDS = 60.0

@@ -55,7 +55,7 @@ class Container:
         self.started = self.ready = False
 
     def resume(self, status: Mapping[str, Any], policy: str) -> None:
-        """Take over what an earlier agent reported; its process is gone."""
+        """Restore the status that an earlier agent reported; its process has ended."""
         self.id = status.get("containerID", "")
         self.restarts = status.get("restartCount", 0)
         state = status.get("state", {})

@@ -1,11 +1,11 @@
-"""A process that has imported what many containers run, and forks for each: that takes a tenth of a start's CPU.
+"""A process that has imported the modules that many containers run, and forks for each of these containers.
 
-Only programs of this project may be started so. What they compute when they are imported they have in common, and a
-fork's `/proc/PID/cmdline` and `environ` are the template's. There is one for each program, and for each set of
-variables that an image gives it.
+A fork takes a tenth of the CPU time of a start. Only programs of this project may be started this way: forks share the
+state that their imports have computed, and a fork's `/proc/PID/cmdline` and `environ` are the template's. There is one
+template for each program, and for each set of variables that an image gives it.
 
-Over a socket the agent sends one message for each container, JSON with the file for its output, and gets two:
-`{"pid": 12}` in the order of requests, and `{"ended": 12, "status": 0}` when it has ended, as `os.waitpid` tells it.
+Over a socket the agent sends one message for each container, JSON with the file for its output, and receives two:
+`{"pid": 12}` in the order of requests, and `{"ended": 12, "status": 0}` when it has ended, as `os.waitpid` reports it.
 """
 
 import asyncio
@@ -33,10 +33,10 @@ PROGRAMS = {
     "promptgroup_operator": ("promptgroup_operator.handlers", "promptgroup_operator.telemetry.metrics_server"),
     "promptgroup_router": ("promptgroup_router.server", "uvloop"),
 }
-"""Modules that are run so → what they import. Nothing of it starts a thread."""
+"""Modules that templates run → modules that they import. None of these starts a thread."""
 READ_AT_IMPORT = frozenset(("SSL_CERT_FILE", "SSL_CERT_DIR"))
-"""Variables that matter when modules are imported: aiohttp reads authorities then. A container that has one is started
-by itself, since the file may be another by the next start."""
+"""Variables that matter when modules are imported: aiohttp reads CA certificates then. A container that has one is
+started without a template, since the file may have changed by the next start."""
 MOST_BYTES = 100_000
 """Longest message: a Unix socket takes some 200 kB at once."""
 FULL_SECONDS = 0.01
@@ -50,7 +50,7 @@ class Program:
     module: str
     arguments: Sequence[str]
     variables: Mapping[str, str]
-    """Besides those of the container."""
+    """Variables in addition to those of the container."""
 
 
 def program(argv: Sequence[str]) -> Program | None:
@@ -90,10 +90,10 @@ def _message(subject: Program, environment: Mapping[str, str], folder: Path) -> 
 
 
 class Templates:
-    """The templates of all programs. Each starts when it is asked for the first time."""
+    """The templates of all programs. Each starts when it is first used."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
-        """Start nothing yet; modules are imported in the environment, and with what their image adds."""
+        """Start nothing yet; modules are imported in the environment, and with the variables that their image adds."""
         self._environment = {name: value for name, value in environment.items() if name not in READ_AT_IMPORT}
         self._kept: dict[tuple[str, frozenset[tuple[str, str]]], Template] = {}
 
@@ -105,13 +105,13 @@ class Templates:
         return await self._kept[key].fork(subject, environment, folder, log)
 
     async def close(self) -> None:
-        """End all of them, and with them their forks."""
+        """End all templates, and with them their forks."""
         for template in self._kept.values():
             await template.close()
 
 
 class Template:
-    """The agent's end. The process starts when it is asked for the first time, and ends with the agent's thread."""
+    """The agent's side of a template. The process starts at the first fork, and ends with the agent's thread."""
 
     def __init__(self, module: str, environment: Mapping[str, str]) -> None:
         """Start nothing yet; the environment is that in which the module is imported."""
@@ -180,7 +180,7 @@ class Template:
             self._lose(channel)
 
     def _lose(self, channel: socket.socket) -> None:
-        """Let go of what ends with the template."""
+        """Close the channel, and end all forks and requests, since they end with the template."""
         asyncio.get_running_loop().remove_reader(channel.fileno())
         channel.close()
         self._channel = None
@@ -197,12 +197,12 @@ class Template:
 
 
 def main() -> None:
-    """Import, and fork as asked until the agent is gone."""
+    """Import, and fork on request until the agent has exited."""
     channel = socket.socket(fileno=int(sys.argv[2]))
     for name in PROGRAMS[sys.argv[1]]:
         importlib.import_module(name)
     gc.collect()
-    gc.freeze()  # what forks share is not written to
+    gc.freeze()  # memory that forks share is not written to
     selector = selectors.DefaultSelector()
     selector.register(channel, selectors.EVENT_READ)
     while True:

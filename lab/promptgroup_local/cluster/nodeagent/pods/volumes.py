@@ -121,7 +121,7 @@ RENEW = dt.timedelta(minutes=40)
 
 
 def write(path: Path, data: bytes) -> None:
-    """Replace a file at once, so that a reader sees the old or the new."""
+    """Replace a file at once, so that a reader gets the old or the new content."""
     path.parent.mkdir(parents=True, exist_ok=True)
     fresh = path.with_name(f".{path.name}.new")
     fresh.touch(mode=0o600)
