@@ -124,6 +124,9 @@ class RequestLife:
     def begin(self, now: float) -> Begun:
         """Choose a replica, or wait behind the requests that are queued already."""
         exchange, queue = self._exchange, self._state.admission_queue
+        candidates = self._route.candidates
+        if candidates.sleeper and candidates.members and self._state.held_requests.waits(candidates.sleeper):
+            self._state.wake_held(now)  # requests that arrived before this one go first
         if self._route.caller.name and exchange.new and queue.waits(self._route.group):
             self._enter_queue(now)
             self._state.admit_waiting(now)

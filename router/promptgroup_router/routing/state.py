@@ -279,6 +279,10 @@ class RouterState:
         if self.admission_queue:
             self.admission_queue.admit(lambda waiter: waiter.try_admit(now), now)
 
+    def wake_held(self, now: float) -> None:
+        """Route the held requests whose group has a replica by now, in the order of their arrival."""
+        self.held_requests.release(lambda held: held.wake(now))
+
     def expire_waiting(self, now: float) -> None:
         """Refuse the requests that have waited for too long, and admit others.
 
@@ -287,8 +291,7 @@ class RouterState:
         if self.held_requests:
             for held in self.held_requests.expire(now):
                 held.time_out(now)
-            # in the order of their arrival
-            self.held_requests.release(lambda held: held.wake(now))
+            self.wake_held(now)
         if self.admission_queue:
             for waiter in self.admission_queue.expire(now):
                 waiter.time_out(now)

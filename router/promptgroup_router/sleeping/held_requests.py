@@ -125,6 +125,10 @@ class HeldRequests(Generic[_T]):
         if not room.entries:
             del self._rooms[group]
 
+    def waits(self, group: str) -> bool:
+        """Return True if any request waits for the group."""
+        return group in self._rooms
+
     def expire(self, now: float) -> Iterator[_T]:
         """Remove and yield the requests that have waited for too long."""
         late = [

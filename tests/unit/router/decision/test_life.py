@@ -232,6 +232,20 @@ def test_held_requests_go_out_in_the_order_in_which_they_came(asleep):
     assert order == list(range(20))
 
 
+def test_a_request_that_comes_with_the_replica_goes_behind_those_that_are_held(asleep):
+    order = []
+
+    class Ordered:
+        def perform(self, effect):
+            order.append(type(effect))
+
+    lives = [begin(asleep, Ordered()) for _ in range(3)]
+    assert {life.begin(100.0) for life in lives} == {Action.WAIT}
+    asleep.install(sleeping(slots=1), "file", 130.0)
+    assert isinstance(begin(asleep, Driver()).begin(130.0), Send)
+    assert order == [Send] * 3
+
+
 def test_a_held_request_is_refused_when_its_time_is_over(asleep):
     driver = Driver()
     life = begin(asleep, driver)
