@@ -53,9 +53,10 @@ def pods(kube: Kubectl) -> set[str]:
     return found
 
 
-def replaced(kube: Kubectl) -> None:
-    """Wait until all replicas are other ones, and warm."""
+def replace_all(kube: Kubectl, changed_group: dict[str, Any]) -> None:
+    """Apply a change, and wait until all replicas are other ones, and warm."""
     before = pods(kube)
+    kube.apply(changed_group)
     kube_pods = lambda: pods(kube)  # noqa: E731
     wait_for(
         lambda: True if len(found := kube_pods()) == REPLICAS and not found & before else None,
@@ -68,13 +69,11 @@ def replaced(kube: Kubectl) -> None:
 
 def test_a_prompt_is_released_on_the_gpus_that_there_are(kube: Kubectl, cluster: LocalCluster) -> None:
     with changed(kube, cluster) as seen:
-        kube.apply(tight("b"))
-        replaced(kube)
+        replace_all(kube, tight("b"))
     assert (seen.failed, seen.cut) == ([], [])
 
 
 def test_an_engine_is_changed_on_the_gpus_that_there_are(kube: Kubectl, cluster: LocalCluster) -> None:
     with changed(kube, cluster) as seen:
-        kube.apply(tight("b", ANOTHER="engine"))
-        replaced(kube)
+        replace_all(kube, tight("b", ANOTHER="engine"))
     assert unharmed(seen)
