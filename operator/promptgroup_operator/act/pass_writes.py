@@ -1,8 +1,9 @@
-"""The writes of one pass, each with an outcome and a back-off of its own: one that fails ends none of the others.
+"""The writes of one pass, each with its own outcome and back-off: a failed write does not prevent the others.
 
-A pass goes on after a write that failed, and the next pass does not repeat it before its time, so that what serves is
-looked after as often as ever, and the API server is not asked for the same thing with every pass. What differs from
-what was refused is tried at once. Where the whole API server is away, the pass ends at the first write.
+A pass continues after a failed write, and later passes do not repeat it before its back-off has ended, so that serving
+replicas are reconciled as often as before, and the API server does not get the same request with every pass. Content
+that differs from the rejected one is written at once. If the API server as a whole does not respond, the pass ends at
+the first write.
 """
 
 import logging
@@ -22,36 +23,36 @@ logger = logging.getLogger(__name__)
 CONFLICT = 409
 """HTTP status: another version of the object exists; the next pass begins from that."""
 CONFLICTS = 3
-"""Conflicts of one object in a row that end the pass, as the next one begins from the version that exists: somebody
-else writes the object now and then. One that goes on for longer is a write that fails."""
+"""Maximum number of consecutive conflicts of one object that end the pass, since the next one begins from the current
+version: another client writes the object occasionally. A further conflict counts as a failed write."""
 SLOWEST = 4
-"""Writes that may go unanswered in one pass; those of the same kinds are left to later passes. Each takes
-`api_server.REQUEST_SECONDS`, and a pass must end within handlers.STUCK."""
+"""Maximum number of writes without a response in one pass; further ones of the same kinds are left to later passes.
+Each of them takes `api_server.REQUEST_SECONDS`, and a pass must end within handlers.STUCK."""
 
 
 @dataclass(frozen=True, slots=True)
 class FailedWrite:
-    """A write that failed, and when it is tried again."""
+    """A failed write, with the time of its next attempt."""
 
     error: ClusterError
     words: str
-    """The API server's words without quotations of prompts: the first ones, since they may differ each time."""
+    """The API server's message without quotations of prompts: that of the first attempt, since it may vary."""
     tries: int
     not_before: float
     """Monotonic seconds."""
 
 
 _Name = tuple[str, str]
-"""Kind and name of an object → what was to be written; empty for a fault that does not depend on that."""
+"""Kind and name of an object, and the content of the write; empty for a failure that is independent of the content."""
 
 
 class PassWrites:
     """The writes of one pass over one group.
 
     Args:
-        known: writes that failed in the pass before.
+        known: failed writes of the previous pass.
         secrets: texts that no message may quote.
-        is_away: asks the API server for something else; True if that is not answered either.
+        is_away: sends another read to the API server; True if that has no response either.
         clock: monotonic seconds.
     """
 
@@ -68,17 +69,17 @@ class PassWrites:
         self._clock = clock
         self._unanswered: list[str] = []
         self.failed: dict[_Name, FailedWrite] = {}
-        """All that is unwritten after this pass."""
+        """All writes that are pending after this pass."""
         self.tried = False
-        """True if a write failed in this pass; else those that failed before are not due yet."""
+        """True if a write failed in this pass; otherwise earlier failed writes are not due yet."""
         self._forgiven: list[FailedWrite] = []
 
     def attempt(self, subject: str, content: object, write: Callable[[], None]) -> FailedWrite | None:
-        """Write, unless that failed lately. Return why it is unwritten; None if it was written.
+        """Write, unless the write failed and its back-off has not ended. Return the failure; None if it was written.
 
         Args:
             subject: kind and name of the object, as in "Deployment support-1a2b3c4d".
-            content: what is written, whose `repr` tells it from anything else; None where that always differs.
+            content: the content, identified by its `repr`; None if it always differs.
             write: writes it.
 
         Raises:
@@ -101,7 +102,7 @@ class PassWrites:
         except NotLeadingError:
             raise
         except ClusterError as error:
-            # what got no answer is not tried again in another form at once
+            # A write without a response is not retried at once with other content.
             return self._note(name if error.status is not None else (subject, ""), error, began)
         return None
 
@@ -126,15 +127,15 @@ class PassWrites:
         return failed
 
     def failed_before(self, subject: str) -> bool:
-        """Return True if an object could not be written in the pass before."""
+        """Return True if an object could not be written in the previous pass."""
         return any(subject == known for known, _ in self._known)
 
     def forgive(self, failed: FailedWrite) -> None:
-        """Leave a write out of `problem`: it is told otherwise. It is not repeated before its time either."""
+        """Exclude a write from `problem`, since it is reported elsewhere. Its back-off still applies."""
         self._forgiven.append(failed)
 
     def problem(self) -> Problem | None:
-        """Return what is unwritten, in the API server's words; None if nothing is."""
+        """Return the problem of failed writes, with the API server's message; None if there are none."""
         result = [item for item in self.failed.values() if item not in self._forgiven]
         if not result:
             return None
@@ -144,13 +145,13 @@ class PassWrites:
         return Problem(reason, f"{first.words}{more}")
 
     def due(self) -> timedelta:
-        """Return the time until the next of the failed writes is tried again; without end if none failed."""
+        """Return the time until the next failed write is retried; `timedelta.max` if none failed."""
         soonest = min((failed.not_before for failed in self.failed.values()), default=None)
         return timedelta(seconds=max(0.0, soonest - self._clock())) if soonest is not None else timedelta.max
 
 
 class FailedWrites:
-    """The writes that failed in the latest pass over each group. Its loss costs one try of each."""
+    """The failed writes of the latest pass over each group. If they are lost, each is retried once too early."""
 
     def __init__(self) -> None:
         self._of: dict[Key, dict[_Name, FailedWrite]] = {}
@@ -160,12 +161,12 @@ class FailedWrites:
         return PassWrites(self._of.get(key, {}), secrets, is_away)
 
     def end(self, key: Key, writes: PassWrites) -> None:
-        """Remember what a pass could not write, and nothing else of the group."""
+        """Store the failed writes of a pass, in place of the group's earlier ones."""
         if writes.failed:
             self._of[key] = writes.failed
         else:
             self._of.pop(key, None)
 
     def forget(self, key: Key) -> None:
-        """Drop a group that is gone."""
+        """Delete the state of a group that does not exist any more."""
         self._of.pop(key, None)

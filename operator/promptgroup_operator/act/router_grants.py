@@ -13,7 +13,7 @@ from promptgroup_operator.world.snapshot import Key, Manifest
 logger = logging.getLogger(__name__)
 
 RECHECK_SECONDS = 60.0
-"""Time after which a Role is looked at again: whoever installs routers anew may have emptied it."""
+"""Time after which a Role is checked again, since a new installation of routers may have emptied it."""
 
 
 class RoleWriter(Protocol):
@@ -101,7 +101,7 @@ class RouterGrants:
         return seen is not None and (not seen or self._clock() - at < RECHECK_SECONDS)
 
     def _write(self, key: Key, name: str, desired: frozenset[str]) -> bool:
-        """Write a Role if it differs. Return True if it exists; where it does not, nobody is to read Secrets."""
+        """Write a Role if it differs. Return True if it exists; without it, no router or picker is to read Secrets."""
         live = self._read(key, name)
         if live is None:
             return False

@@ -26,15 +26,15 @@ class ClusterError(Exception):
     ) -> None:
         super().__init__(message)
         self.status = status
-        """HTTP status; None if there was no answer."""
+        """HTTP status; None if there was no response."""
         self.unknown_kind = unknown_kind
-        """True if the API server does not serve the kind that was asked for."""
+        """True if the API server does not serve the requested kind."""
         self.retry_after = retry_after
-        """Seconds that the server asked to wait; None if it did not."""
+        """Seconds of the response's `Retry-After`; None without one."""
 
     @property
     def is_refusal(self) -> bool:
-        """True if a retry does not mend the request, at least not soon."""
+        """True if a retry cannot succeed, at least not soon."""
         if self.status is None:
             return False
         if self.status == HTTPStatus.INTERNAL_SERVER_ERROR:
@@ -43,7 +43,7 @@ class ClusterError(Exception):
 
     @property
     def may_be_outage(self) -> bool:
-        """True if the whole API server may be away, overloaded, or know this process no more."""
+        """True if the API server as a whole may be unavailable or overloaded, or may reject this process's identity."""
         return not self.is_refusal and self.status != HTTPStatus.CONFLICT
 
 
@@ -55,7 +55,7 @@ class ImpossibleNameError(ClusterError):
 
 
 class UnreadError(ClusterError):
-    """One object cannot be read, of which no earlier value is known; the API server answers otherwise."""
+    """One object cannot be read, and there is no cached copy; the API server responds to other requests."""
 
 
 class NotLeadingError(ClusterError):

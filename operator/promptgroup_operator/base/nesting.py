@@ -1,9 +1,9 @@
-"""Bounds how deeply JSON nests. Does no I/O.
+"""Limits the nesting depth of JSON. Does no I/O.
 
-The API server keeps free-form fields however deeply they nest, and whatever walks a value has a depth at which it
-raises: one object would keep a whole list from being read. So what lies deeper than LEVELS is read as null. An object
-of Kubernetes' own nests some twenty levels. The API's model refuses a free-form field long before that depth
-(`api.prompt_group.FREE_LEVELS`), so that what was cut is told in the group's own condition.
+The API server stores free-form fields of any depth, and recursive code raises an error at some depth: a single object
+could prevent a whole list from being read. So values deeper than LEVELS are read as null. Objects of Kubernetes have
+some twenty levels. The API's model rejects a free-form field long before that depth (`api.prompt_group.FREE_LEVELS`),
+so that the group's condition reports it.
 """
 
 import json
@@ -11,13 +11,13 @@ import re
 from typing import Any
 
 LEVELS = 128
-"""Levels of objects and lists that are read, those of a list of objects included."""
+"""Maximum number of levels of objects and lists that are read, including those of a list of objects."""
 
 _CONTAINERS = frozenset({dict, list})
-"""The types that a parser makes, and no subclass: a look at every value of a long list costs a quarter of its parse."""
+"""The exact types of the parser's containers: checking every value of a long list takes a quarter of its parse time."""
 _BRACKETS = re.compile(rb'(?:[^\[\]{}"]++|"[^"\\]*+(?:\\.[^"\\]*+)*+"?)*+([\[{]++|[\]}]++|\Z)', re.DOTALL)
-"""Matches what is no bracket, strings with brackets of their own included, and the brackets of one kind that follow in
-a row, or the end of the text. The last string of a text that was cut has no end of its own."""
+"""Matches text without brackets, including strings that contain brackets, and the following run of brackets of one
+kind, or the end of the text. The last string of a truncated text may be unterminated."""
 
 
 def parse(text: bytes, levels: int = LEVELS) -> Any:
@@ -37,7 +37,7 @@ def parse(text: bytes, levels: int = LEVELS) -> Any:
 
 
 def shallow(text: bytes, levels: int = LEVELS) -> bytes:
-    """Return JSON that any parser reads, with null for what lies too deep; what is no JSON stays as it is."""
+    """Return JSON that any parser accepts, with null for values that are too deep; invalid JSON is unchanged."""
     try:
         if not is_deeper(json.loads(text), levels):
             return text
@@ -60,7 +60,7 @@ def is_deeper(value: Any, levels: int) -> bool:
 
 
 def _cut(text: bytes, levels: int) -> bytes:
-    """Return the text with null in place of what lies too deep. What is no JSON is not mended by that."""
+    """Return the text with null instead of values that are too deep. Invalid JSON stays invalid."""
     kept: list[bytes] = []
     depth = begin = 0
     for result in _BRACKETS.finditer(text):

@@ -1,18 +1,18 @@
-"""Takes what quotes a prompt out of a text that others wrote. Does no I/O."""
+"""Removes quotations of prompts from texts of other programs. Does no I/O."""
 
 from collections.abc import Iterable
 
 QUOTED = 16
-"""Letters and digits in a row that make a quotation: fewer are words that any message may have."""
+"""Minimum number of consecutive letters and digits in a quotation: fewer are words that any message may contain."""
 SHOWN = 300
-"""Most characters of a text that are kept."""
+"""Maximum length of the result in characters."""
 
 
 def withheld(text: str, secrets: Iterable[str]) -> str:
     """Return a text without its quotations of `secrets`, on one line and at most SHOWN characters long.
 
-    A quotation is found however it is spaced, punctuated or escaped: letters and digits alone are compared. A secret
-    that is shorter than QUOTED is one as a whole.
+    A quotation is detected regardless of spaces, punctuation or escapes: only letters and digits are compared. A secret
+    that is shorter than QUOTED must be quoted as a whole.
     """
     text = " ".join(text[: 4 * SHOWN].split())
     places = [place for place, letter in enumerate(text) if letter.isalnum()]
@@ -22,7 +22,7 @@ def withheld(text: str, secrets: Iterable[str]) -> str:
         plain = "".join(letter for letter in secret if letter.isalnum())
         size = min(QUOTED, len(plain))
         if size < QUOTED // 2:
-            continue  # it says nothing, and would be found in any text
+            continue  # it is no secret, and would match in any text
         for start in range(len(letters) - size + 1):
             if letters[start : start + size] in plain:
                 first, last = places[start], places[start + size - 1]

@@ -1,4 +1,4 @@
-"""HTTP to one engine, what its pods need, and in `dialects` what differs between engines.
+"""HTTP to engines, the parts of their pods, and in `dialects` the differences between engines.
 
 It may not import `gateway`, `rollout`, `plan`, or a folder above them.
 """

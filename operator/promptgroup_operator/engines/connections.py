@@ -15,13 +15,13 @@ class Trust(NamedTuple):
     """The rule by which an engine that serves TLS is verified."""
 
     bundle: str
-    """Authorities in PEM; empty while they are not known."""
+    """Certificate authorities in PEM; empty while they are unknown."""
     server_name: str
     """The name that its certificate must have; empty for its address."""
 
 
 class EngineAccess(NamedTuple):
-    """Everything that one engine asks of those who reach it."""
+    """The credential and the TLS trust for requests to one engine."""
 
     credential: str = ""
     """Bearer token; empty for none."""
@@ -38,7 +38,7 @@ class EnginePools:
     def __init__(self) -> None:
         self._plain = deadline.keep(_manager())
         self._secure: dict[Trust, urllib3.PoolManager] = {}
-        """Connections that were verified by one bundle and name are not used for another."""
+        """Connection pools by trust: a connection that was verified by one trust is not used for another."""
         self._lock = threading.Lock()
 
     def close(self) -> None:
@@ -47,7 +47,7 @@ class EnginePools:
         self._plain.clear()
 
     def keep(self, trusts: Iterable[Trust | None]) -> None:
-        """Close the idle connections to engines that are verified otherwise, or by nobody any more."""
+        """Close the idle connections of all trusts that are not among these."""
         kept = set(trusts)
         with self._lock:
             gone = [self._secure.pop(trust) for trust in self._secure.keys() - kept]
@@ -61,7 +61,7 @@ class EnginePools:
 
         Raises:
             EngineError: the engine is not verified.
-            urllib3.exceptions.HTTPError: there was no answer.
+            urllib3.exceptions.HTTPError: there was no response.
         """
         if trust is None:
             return self._plain.request(method, f"http://{address}{path}", **options)
@@ -87,7 +87,7 @@ def _manager(**options: Any) -> urllib3.PoolManager:
 
 
 def _verifying(trust: Trust) -> urllib3.PoolManager:
-    """Return connections that are verified by a bundle, and by nothing else."""
+    """Return connections that are verified only by the trust's bundle."""
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=trust.bundle)
     except (ssl.SSLError, ValueError):

@@ -1,8 +1,8 @@
-"""The hook that lets an engine's pod serve on until nothing runs, for its drain time at most, whoever deletes it.
+"""The hook by which a deleted engine pod continues to serve until it is idle, for its drain time at most.
 
-Kubernetes runs the hook (`preStop`) for each way in which a pod goes: scale-down, roll, eviction, node drain,
-preemption, `kubectl delete`, shutdown of the node. Engines abort at SIGTERM what they still answer, or after a time of
-their own (vLLM's --shutdown-timeout, which the operator sets), so the signal comes when nothing runs. Does no I/O.
+Kubernetes runs the hook (`preStop`) for every deletion of a pod: scale-down, rolling update, eviction, node drain,
+preemption, `kubectl delete`, shutdown of the node. At SIGTERM engines abort running requests, at once or after a
+timeout (vLLM's --shutdown-timeout, which the operator sets), so the signal must come when they are idle. Does no I/O.
 """
 
 import math
@@ -14,13 +14,13 @@ from promptgroup_contract import names
 from promptgroup_operator.engines.dialects.dialect import Dialect
 
 ROUTED_SECONDS = 5
-"""A pod that goes serves for so long at least, until every router has dropped its slot."""
+"""Minimum time in seconds for which a deleted pod serves, until every router has removed its slot."""
 END_SECONDS = 30
-"""Time of an engine between SIGTERM and SIGKILL, to end its processes."""
+"""Time in seconds between SIGTERM and SIGKILL, in which an engine ends its processes."""
 UNHEALTHY_SECONDS = 30
-"""Time of an engine that a probe has given up on: it answers nobody, so there is nothing to wait for."""
+"""Grace period in seconds of an engine whose probe failed: it answers no requests, so the drain need not wait."""
 LEAST_END_SECONDS = 5
-"""Time that a template's own terminationGracePeriodSeconds leaves for the same."""
+"""Time in seconds between SIGTERM and SIGKILL that remains with a template's own terminationGracePeriodSeconds."""
 SILENT_SECONDS = 60
 """Time after which an engine that answers nothing at all is given up, by its liveness probe too. Kubernetes stops that
 probe when a pod is to go, so the hook goes on with what it asks."""
@@ -79,40 +79,40 @@ while now < end and idle < 2 and now - heard < silent:
     now = time.monotonic()
     idle = idle + 1 if now >= start and running == 0 else 0
 """
-"""Ends once the engine's own metrics say twice in a row that nothing runs and nothing waits, or at the longest time.
+"""The program ends once the engine's metrics show twice in a row that no request runs or waits, or at the drain time.
 
-Nobody verifies a certificate, as with probes. An engine that nobody can connect to runs nothing. A replica of which
-the operator says that it drains already has what is left of its time.
+Certificates are not verified, as in probes. An engine that refuses connections counts as idle. For a replica that the
+operator already drains, only the rest of its drain time applies.
 
-An engine whose metrics cannot be read may be busy: it may serve none, or be slow to write them. It keeps its time while
-its path for probes has any answer but a server error. One that gives neither for SILENT_SECONDS gives its clients
-nothing either, since the same server answers them all.
+An engine whose metrics cannot be read may be busy: it may serve none, or be slow to write them. The hook waits while
+the path for probes has any response but a server error. An engine with neither response for SILENT_SECONDS serves no
+clients either, since the same HTTP server answers all of them.
 """
 
 
 _FOLDER, _FILE = "/etc/promptgroup-pod", "draining-since"
-"""Where a pod finds its annotation that says since when it drains; empty until it does."""
+"""Path in a pod of its annotation with the start of draining; the file is empty before that."""
 _WORDS, _LONGEST = 15, 9
-"""Words of the hook's command, and which of them is the drain time."""
+"""Number of words in the hook's command, and the index of the drain time."""
 
 
 def drain_seconds(timeout: timedelta) -> int:
-    """Return the drain time in whole seconds, in which routers learn of it at least."""
+    """Return the drain time in whole seconds: at least the time in which routers receive the change."""
     return max(ROUTED_SECONDS, math.ceil(timeout.total_seconds()))
 
 
 def pod_parts(
     speech: Dialect, container: str, port: int, seconds: int, template: Mapping[str, Any], *, tls: bool
 ) -> dict[str, Any]:
-    """Return the hook and the grace period, for a user's template to be merged over.
+    """Return the hook and the grace period, over which a user's template is merged.
 
     Args:
         speech: the engine's dialect.
         container: the engine's container.
         port: its port.
         seconds: the drain time.
-        template: the user's template. One with a `preStop` of its own gets no second one; a grace period of its own
-            bounds the drain time.
+        template: the user's template. If it has a `preStop`, the hook is not added; if it has a grace period, that
+            limits the drain time.
         tls: True if the port serves TLS.
     """
     spec = template.get("spec")
@@ -141,7 +141,7 @@ def _command(speech: Dialect, port: int, longest: int, *, tls: bool) -> list[str
 
 
 def _has_hook(spec: Mapping[str, Any], container: str) -> bool:
-    """Return True if a template, which may have any form, says what its engine does before it ends, `null` included."""
+    """Return True if a template, which may be malformed, sets its engine's `preStop`, including to `null`."""
     containers = spec.get("containers")
     for item in containers if isinstance(containers, list) else ():
         if isinstance(item, Mapping) and item.get("name") == container and "lifecycle" in item:
@@ -151,7 +151,7 @@ def _has_hook(spec: Mapping[str, Any], container: str) -> bool:
 
 
 def kept_seconds(template: Mapping[str, Any], container: str) -> int | None:
-    """Return the drain time that a live pod template was made with; None where nobody can tell."""
+    """Return the drain time in a live pod template; None if it has no hook of this form."""
     spec = template.get("spec", {})
     for item in spec.get("containers", ()):
         match item:

@@ -1,7 +1,7 @@
-"""HTTP to one replica: send the warm-up, read its answer, read its counters.
+"""HTTP to one replica: warm-up requests, refreshes, and metrics.
 
-The chat API is the one that all supported engines serve. An engine is whatever a user's image runs, so each answer has
-one deadline for all of it, a limit in bytes that fits its use, and is never decompressed.
+The chat API is used because all supported engines serve it. The engine is an arbitrary image of a user, so every
+response has a deadline as a whole and a size limit that fits its use, and is never decompressed.
 """
 
 import json
@@ -25,47 +25,47 @@ from promptgroup_operator.world.snapshot import Reading, Spent
 from promptgroup_operator.world.warming import Evidence, RefreshAnswer
 
 PREFILL_SECONDS = 120.0
-"""Longest time for a chat answer: a prefill of 100,000 tokens at 1,000 a second, with room."""
+"""Time limit in seconds for a chat response: a prefill of 100,000 tokens at 1,000 per second, with a margin."""
 ASK_SECONDS = 3.0
-"""Longest time for a page of metrics, an answer of the tokenizer, or the engine's settings."""
+"""Time limit in seconds for a metrics page, a response of the tokenizer, or the engine's settings."""
 
 MAX_PAGE = 1 << 20
-"""Most bytes of a page of metrics; a real vLLM's has 80 KB."""
+"""Maximum size of a metrics page in bytes; a page of vLLM has 80 KB."""
 MAX_CHAT = 1 << 16
-"""Most bytes of a chat answer, which has one token."""
+"""Maximum size of a chat response in bytes, which has one token."""
 MAX_STATE = 1 << 18
-"""Most bytes of an engine's settings; SGLang's have 20 KB."""
+"""Maximum size of an engine's settings in bytes; those of SGLang have 20 KB."""
 TOKEN_BYTES = 8
-"""Most bytes of the tokenizer's answer for each byte of its request: one token, its separator and room."""
+"""Maximum number of bytes in the tokenizer's response per byte of the request: one token, its separator, a margin."""
 MAX_TOKENS = 10**9
-"""Largest count of tokens in a usage; a larger one was not counted by an engine."""
+"""Maximum of a valid token count in a usage."""
 BUSY = 400
-"""Status of SGLang's answer to a reset while requests run."""
+"""Status of SGLang's response to a reset while requests run."""
 HELD = b'{"success":false}'
-"""vLLM's answer, without spaces, to a reset while blocks are held; its status is 200."""
+"""vLLM's response, without spaces, to a reset while blocks are in use; its status is 200."""
 
 _PARSING = threading.Lock()
-"""Held while an answer is parsed: an answer takes up to twenty times its size then."""
+"""Held while a response is parsed, since this takes up to twenty times its size in memory."""
 
 
 class TimedAnswer(NamedTuple):
-    """One request."""
+    """The measurements of one request."""
 
     prompt: int
     """Tokens of the prompt."""
     cached: int
-    """Those of them that were found, wherever."""
+    """Those of `prompt` that were cached, in the GPU's memory or a KV tier."""
     tiered: int
-    """Those of them that a KV tier brought, at most."""
+    """Upper bound of those `cached` tokens that came from a KV tier."""
     seconds: float
 
 
 class EngineClient:
-    """A client of engines that ask for the same. Safe to use from many threads.
+    """A client of engines with the same credential and trust. Safe to use from many threads.
 
     Args:
-        access: what the engines ask for: each request has the credential, and is sent as the trust says.
-        pools: the connections to use, where others use them, too.
+        access: the credential that is sent with each request, and the trust by which engines are verified.
+        pools: the connection pools, if they are shared with other clients.
     """
 
     def __init__(self, access: EngineAccess = PLAIN, pools: EnginePools | None = None) -> None:
@@ -80,36 +80,36 @@ class EngineClient:
         """Return the engine's counters, or those of one of its data-parallel ranks.
 
         Raises:
-            EngineError: there was no answer in time, or one that is not metrics.
+            EngineError: there was no response in time, or it has no metrics.
         """
         return engine_metrics.reading(self.text(address, dialect.metrics.path), dialect.metrics, rank)
 
     def text(self, address: str, path: str = "/metrics", limit: int = MAX_PAGE) -> str:
-        """Return the page of metrics of any process that serves one.
+        """Return the metrics page of any process that serves one.
 
         Args:
             address: host and port.
             path: path of the page.
-            limit: most bytes of the page.
+            limit: maximum size of the page in bytes.
 
         Raises:
-            EngineError: there was no answer in time, or a longer one.
+            EngineError: there was no response in time, or a longer one.
         """
         page = self._request("GET", address, path, None, seconds=ASK_SECONDS, limit=limit)
-        return page.decode("latin-1")  # one byte a character, whatever is sent; all that is read of a page is ASCII
+        return page.decode("latin-1")  # decodes any bytes; the parsed parts of a page are ASCII
 
     def prove(self, address: str, dialect: Dialect, model: str, prompt: Prompt, rank: int | None = None) -> Evidence:
-        """Send the Tier-1 prefix, then probe for it, and return what the engine says about the two requests.
+        """Send the Tier-1 prefix, then probe for it, and return the engine's data about the two requests.
 
         Args:
             address: host and port.
             dialect: of the engine.
             model: name of the model.
             prompt: the Tier-1 prefix.
-            rank: the data-parallel rank that the requests name, whose counters alone are read; None to name none.
+            rank: the data-parallel rank that the requests address and whose counters are read; None to address none.
 
         Raises:
-            EngineError: the engine refused a request or could not be reached.
+            EngineError: the engine rejected a request or could not be reached.
         """
         warm_up, probe = _bodies(model, prompt)
         before = self._reading(address, dialect, rank)
@@ -119,7 +119,7 @@ class EngineClient:
         started = time.monotonic()
         first = self._chat(address, warm_up, rank)
         seconds = time.monotonic() - started
-        # Some engines show their gauges with the first request.
+        # Some engines export their gauges only after the first request.
         middle = self._reading(address, dialect, rank) or before
         second = self._chat(address, probe, rank)
         last = self._reading(address, dialect, rank)
@@ -157,17 +157,17 @@ class EngineClient:
         any_tier: bool = False,
         rank: int | None = None,
     ) -> RefreshAnswer:
-        """Send the Tier-1 prefix. If fewer than `needed` tokens of it were in cache, send it again as a probe.
+        """Send the Tier-1 prefix. If fewer than `needed` tokens of it were cached, send it again as a probe.
 
-        With `rank` the requests name that data-parallel rank, and its counters alone are read.
+        With `rank` the requests address that data-parallel rank, and only its counters are read.
 
-        What a KV tier brought does not count, unless `any_tier` says so. Its counters have no request's own share: of
-        an engine that brought tokens for clients meanwhile it is not known where the prefix was.
+        Tokens from a KV tier do not count, unless `any_tier` is set. Tier counters are not per request: if the engine
+        served prompts of clients meanwhile, the source of the prefix is unknown.
 
-        For an engine that omits a zero, only the second answer tells whether the first one meant zero.
+        For an engine that omits a zero, only the second response shows if the first one meant zero.
 
         Raises:
-            EngineError: the engine refused a request or could not be reached.
+            EngineError: the engine rejected a request or could not be reached.
         """
         probe, again = _bodies(model, prompt)
         reading = self.read(address, dialect, rank)
@@ -190,10 +190,10 @@ class EngineClient:
         return RefreshAnswer(reading, counted[0], counted[-1], spent, copied=tiers[0])
 
     def time(self, address: str, dialect: Dialect, model: str, text: str) -> TimedAnswer | None:
-        """Send a prompt for one token; return what it took, or None if the engine does not say what it found in cache.
+        """Send a prompt for one token; return its measurements, or None if the engine does not report cached tokens.
 
         Raises:
-            EngineError: the engine refused the request or could not be reached.
+            EngineError: the engine rejected the request or could not be reached.
         """
         before = self.read(address, dialect)
         started = time.monotonic()
@@ -208,10 +208,10 @@ class EngineClient:
         return TimedAnswer(_prompt_tokens(usage), cached, _tiered(before, after, cached), seconds)
 
     def reset(self, address: str, dialect: Dialect) -> bool:
-        """Empty the prefix cache in the engine's GPU memory; return False while requests or copies hold parts of it.
+        """Empty the prefix cache in the engine's GPU memory; return False while requests or copies use parts of it.
 
         Raises:
-            EngineError: the engine cannot, or did not answer.
+            EngineError: the engine does not support it, or did not respond.
         """
         if not dialect.reset:
             raise EngineError("this engine has no way to empty its cache")
@@ -224,7 +224,7 @@ class EngineClient:
         return re.sub(rb"\s", b"", raw) != HELD
 
     def _caching(self, address: str, dialect: Dialect, reading: Reading | None) -> bool | None:
-        """Return True if prefix caching is on, by the engine's metrics or settings; None if neither says."""
+        """Return True if prefix caching is on, by the engine's metrics or settings; None if neither reports it."""
         if not dialect.state or (reading is not None and reading.caching is not None):
             return reading.caching if reading is not None else None
         try:
@@ -249,7 +249,7 @@ class EngineClient:
         return usage if isinstance(usage, Mapping) else {}
 
     def _shared_tokens(self, address: str, warm_up: Mapping[str, Any], probe: Mapping[str, Any]) -> int | None:
-        """Return how many tokens the two prompts share at the start, by the engine's own tokenizer and template."""
+        """Return the number of common leading tokens of the two prompts, by the engine's own tokenizer and template."""
         try:
             first, second = (self._tokens(address, body) for body in (warm_up, probe))
         except EngineError:
@@ -281,7 +281,7 @@ class EngineClient:
             with _PARSING:
                 answer = json.loads(raw)
         except (ValueError, RecursionError):
-            raise EngineError(f"{path}: the answer is not JSON") from None  # the cause would quote the answer
+            raise EngineError(f"{path}: the answer is not JSON") from None  # the cause would quote the response
         if not isinstance(answer, dict):
             raise EngineError(f"{path}: the answer is not a JSON object")
         return answer
@@ -297,7 +297,7 @@ class EngineClient:
         limit: int,
         rank: int | None = None,
     ) -> bytes:
-        """Send a request and return the answer's body, all of it within `seconds` and `limit` bytes."""
+        """Send a request and return the response's body, within `seconds` and `limit` bytes as a whole."""
         headers = {"content-type": "application/json", HEADER_WARMUP: "1"}
         if rank is not None:
             headers[HEADER_RANK] = str(rank)
@@ -323,11 +323,11 @@ class EngineClient:
                     if ended and not response.read(1, decode_content=False):
                         response.release_conn()
                 finally:
-                    response.close()  # of a connection that was not released: nobody reads what else it sends
+                    response.close()  # closes a connection that was not released, as its remaining data is not read
         except (urllib3.exceptions.HTTPError, OSError) as error:
             raise EngineError(f"{path}: {unreachable.reason(error)}") from error
         if response.status != 200:
-            # never the answer's text: engines quote the prompt in some errors
+            # The response's text is never included: engines quote the prompt in some errors.
             raise EngineError(f"{path}: status {response.status}", status=response.status)
         if not ended:
             raise EngineError(f"{path}: the answer is longer than {limit} bytes")
@@ -339,7 +339,7 @@ def _encoded(body: Mapping[str, Any]) -> bytes:
 
 
 def _bodies(model: str, prompt: Prompt) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return two requests that share the Tier-1 prefix and nothing after it."""
+    """Return two requests that have only the Tier-1 prefix in common."""
     tools = {"tools": json.loads(prompt.tools)} if prompt.tools else {}
     declared = json.loads(prompt.messages) if prompt.messages else []
     system = [{"role": "system", "content": prompt.system}] if prompt.system else []
@@ -364,19 +364,19 @@ def _prompt_tokens(usage: Mapping[str, Any]) -> int:
 
 
 def _count(value: object) -> int | None:
-    """Return a count of tokens; None if it is not a whole number that an engine may have counted."""
+    """Return a count of tokens; None if it is not a whole number in the valid range."""
     return value if type(value) is int and 0 <= value <= MAX_TOKENS else None
 
 
 def _grown(before: Reading | None, after: Reading | None) -> int | None:
-    """Return the cached tokens of the one request between two readings: before a proof, nobody else sends requests."""
+    """Return the cached tokens of the only request between two readings: before a proof there are no others."""
     if before is None or after is None or after.queries <= before.queries:
         return None
     return int(after.hits - before.hits)
 
 
 def _tiered(before: Reading | None, after: Reading | None, cached: int | None) -> int:
-    """Return how many of a request's cached tokens came from a KV tier, at most: other requests count there, too."""
+    """Return an upper bound of a request's cached tokens from a KV tier: the counters include other requests."""
     if before is None or after is None:
         return 0
     grown = int(max(0.0, after.tiered - before.tiered))
@@ -384,14 +384,14 @@ def _tiered(before: Reading | None, after: Reading | None, cached: int | None) -
 
 
 def _alone(before: Reading, after: Reading | None, spent: Spent) -> bool:
-    """Return True if nobody else's prompts were looked up between two readings."""
+    """Return True if no prompts of clients were looked up between two readings."""
     return after is not None and after.queries - before.queries <= spent.queries
 
 
 def _cached_tokens(dialect: Dialect, *usages: Mapping[str, Any]) -> list[int | None]:
-    """Return the cached tokens of each usage; None where it does not say.
+    """Return the cached tokens of each usage; None where they are not reported.
 
-    An engine that omits a zero means zero if another of its answers does say.
+    For an engine that omits a zero, a missing number is zero if another of its responses has one.
     """
     result = []
     for usage in usages:
@@ -404,7 +404,7 @@ def _cached_tokens(dialect: Dialect, *usages: Mapping[str, Any]) -> list[int | N
 
 
 def _spent(*requests: tuple[Mapping[str, Any], int | None], tiered: int = 0) -> Spent:
-    """Return what requests added to the engine's counters, by their usage, their cached tokens, those from tiers."""
+    """Return the requests' share of the engine's counters, by their usage, cached tokens and tokens from tiers."""
     cacheds = [cached for _, cached in requests if cached is not None]
     return Spent(
         sum(_prompt_tokens(usage) for usage, _ in requests),

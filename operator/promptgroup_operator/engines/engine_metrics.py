@@ -1,7 +1,7 @@
-"""Read an engine's page of metrics. Does no I/O and reads no clock.
+"""Parse an engine's metrics page. Does no I/O and reads no clock.
 
-Only the lines that are asked for are parsed: engines write a thousand lines, of which some fifty count here, and an
-operator reads a thousand engines.
+Only the required lines are parsed: engines write a thousand lines, of which some fifty are used here, and an operator
+reads a thousand engines.
 """
 
 import re
@@ -15,9 +15,9 @@ from promptgroup_operator.world.samples import Histogram, histogram
 from promptgroup_operator.world.snapshot import Reading
 
 MAX_BUCKETS = 200
-"""Most buckets of a histogram; vLLM's has 21."""
+"""Maximum number of buckets of a histogram; vLLM's has 21."""
 MAX_ENGINES = MOST_RANKS
-"""Most info lines: one for each data-parallel rank of a replica."""
+"""Maximum number of info lines: one for each data-parallel rank of a replica."""
 
 _WHOLE = re.compile(r"[0-9]{1,12}")
 _RANK = re.compile(r"[0-9]{1,3}")
@@ -29,8 +29,8 @@ def reading(page: str, names: MetricNames, rank: int | None = None) -> Reading:
     Args:
         page: the page.
         names: of the engine's metrics.
-        rank: the data-parallel rank that is meant; None for all together, whose counters are summed. What the reading
-            says of the ranks it says of all.
+        rank: the data-parallel rank to read; None for all, whose counters are summed. The fields `ranks` and `by_rank`
+            of the reading always cover all ranks.
 
     Raises:
         EngineError: the page has none of the engine's counters, or one that is not a number.
@@ -67,7 +67,7 @@ def reading(page: str, names: MetricNames, rank: int | None = None) -> Reading:
                 and labels.get(names.source_label, "device") not in names.device
             ):
                 tiered += number
-            elif name in names.active and labels.get("method") == "POST":  # else it counts this very look at its page
+            elif name in names.active and labels.get("method") == "POST":  # GET would count this very request
                 active += number
         elif name == bucket and "le" in labels:
             bound = exposition.bound(labels["le"])
@@ -96,7 +96,7 @@ def reading(page: str, names: MetricNames, rank: int | None = None) -> Reading:
         requests=total(names.requests) or 0.0,
         running=total(names.running) or 0.0,
         waiting=total(names.waiting) or 0.0,
-        # the fullest of data-parallel engines
+        # The highest usage of the data-parallel engines.
         usage=next((peaks[name] for name in names.usage if name in peaks), 0.0),
         computed=total(names.computed),
         prefill_seconds=total(names.prefill_seconds),
@@ -122,7 +122,7 @@ def _written(taken: Mapping[tuple[str, int], float], rank: int, names: MetricNam
 
 
 def _memory_usage(names: MetricNames, sums: Mapping[str, float], peaks: Mapping[str, float]) -> float | None:
-    """Return the share of the main memory for KV that is filled; None where the engine has none or does not say."""
+    """Return the share of the main memory for KV that is filled; None if the engine has none or does not report it."""
     share = next((peaks[name] for name in names.memory_usage if name in peaks), None)
     if share is not None:
         return share
@@ -154,6 +154,6 @@ def _kv_tokens(labels: Mapping[str, str], names: MetricNames) -> int:
 
 
 def _whole(labels: Mapping[str, str], label: str) -> int:
-    """Return the label's whole number; 0 if it has none (an engine writes `None` for what it does not know)."""
+    """Return the label's whole number; 0 if it has none (an engine writes `None` for an unknown value)."""
     value = labels.get(label, "")
     return int(value) if _WHOLE.fullmatch(value) else 0

@@ -1,4 +1,4 @@
-"""TLS towards engines: how they are verified by the spec, and what their pods need to serve it."""
+"""TLS to engines: the rule of the spec by which they are verified, and the parts of their pods that serve it."""
 
 from typing import Any
 
@@ -9,10 +9,10 @@ from promptgroup_operator.engines.dialects.dialect import TLS_FOLDER
 
 
 def tls_of(engine_tls_spec: EngineTlsSpec) -> EngineTls:
-    """Return how engines are verified, by the spec.
+    """Return the rule of the spec by which engines are verified.
 
     Raises:
-        ValueError: the spec names no source of authorities, which the API server refuses.
+        ValueError: the spec names no source of authorities, which the API server rejects.
     """
     for kind, source in (
         (CONFIG_MAP, engine_tls_spec.ca_from.config_map_key_ref),
@@ -24,7 +24,7 @@ def tls_of(engine_tls_spec: EngineTlsSpec) -> EngineTls:
 
 
 def pod_parts(engine: EngineSpec, container: str) -> dict[str, Any]:
-    """Return the part of a pod template that gives an engine its certificate, and tells others how it is verified.
+    """Return the part of a pod template with an engine's certificate, and with the rule by which it is verified.
 
     Args:
         engine: the spec.

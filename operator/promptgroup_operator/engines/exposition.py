@@ -1,7 +1,7 @@
 """Lines of Prometheus' text exposition format. Does no I/O and reads no clock.
 
-Pages are written by engines and routers, which may be hostile, so every line costs time in proportion to its length: a
-label is matched where the one before it ended, never searched for.
+Pages are written by engines and routers, which may be hostile, so the time for a line is linear in its length: a label
+is matched where the previous one ended, never searched for.
 
 Format: https://prometheus.io/docs/instrumenting/exposition_formats/
 """
@@ -12,11 +12,11 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 MAX_LINE = 8192
-"""Most characters of a line. A longer one is passed over: no metric that is read here comes near it."""
+"""Maximum length of a line in characters. Longer lines are skipped: metrics that are read here are far shorter."""
 BLOCK = 1 << 16
 """Characters that are split into lines at once: a list of the lines of a whole page takes twenty times the page."""
 MAX_NUMBER = 1e15
-"""Largest value that is taken for a count: a thousand years of a million tokens a minute. Sums of such values are
+"""Largest value that is accepted as a count: a thousand years of a million tokens per minute. Sums of such values are
 finite."""
 
 _NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*+")
@@ -31,13 +31,13 @@ class Sample(NamedTuple):
     name: str
     labels: dict[str, str]
     value: str
-    """The value as it is written; `number` reads it."""
+    """The value as text; `number` parses it."""
 
 
 def samples(page: str, prefixes: tuple[str, ...]) -> Iterator[Sample]:
     """Yield the samples whose names begin with one of the prefixes.
 
-    Lines that are no samples, and lines of more than MAX_LINE characters, are passed over.
+    Lines that are no samples, and lines of more than MAX_LINE characters, are skipped.
     """
     for line in _lines(page):
         if line.startswith(prefixes) and len(line) <= MAX_LINE:

@@ -1,8 +1,8 @@
-"""Decides what is sent to an engine beside the request: the credential and the trust of its own container.
+"""Selects the credential and the TLS trust of a request to an engine, by the engine's container.
 
-An address proves nothing: the pod that had it may be gone, and the next one be another group's. So what an engine asks
-for is known by its group and its container, and what is not a group's engine, or is one no more, is never sent any of
-it. Servers of KV pools and routers are asked by `plain`.
+An address is no identity: its pod may have been deleted, and the next pod with it may belong to another group. So the
+access data of an engine are stored by group and container, and are never sent to a process that is not, or no longer,
+an engine of the group. Servers of KV pools and routers are read through `plain`.
 """
 
 from collections.abc import Mapping
@@ -19,16 +19,16 @@ class GroupEngines:
     def __init__(self) -> None:
         self._pools = EnginePools()
         self.plain = EngineClient(pools=self._pools)
-        """A client that sends no credential and verifies nobody."""
+        """A client that sends no credential and verifies no server."""
         self._accesses: dict[Key, Mapping[ContainerId, EngineAccess]] = {}
-        """Group → container of each of its engines that may be asked → what it asks for."""
+        """Group → container of each of its engines that may get requests → credential and trust."""
 
     def close(self) -> None:
         """Close the idle connections."""
         self._pools.close()
 
     def authorize(self, group: Key, accesses: Mapping[ContainerId, EngineAccess]) -> None:
-        """Replace the engines of a group that may be asked, and what each asks for; empty for a group that is gone."""
+        """Replace the engines of a group that may get requests, with their access data; empty for a deleted group."""
         before = self._accesses.get(group, {})
         if accesses:
             self._accesses[group] = accesses
@@ -45,7 +45,7 @@ class GroupEngines:
         """Return a client for one engine of a group.
 
         Raises:
-            EngineError: the container is gone, or ends, or is not the group's.
+            EngineError: the container does not exist any more, terminates, or belongs to another group.
         """
         access = self._accesses.get(group, {}).get(container)
         if access is None:

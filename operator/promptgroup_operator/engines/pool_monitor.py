@@ -1,7 +1,7 @@
-"""Asks the servers of KV pools whether they are there, by their HTTP side.
+"""Checks the health of the servers of KV pools over HTTP.
 
-LMCache's `/healthcheck` says healthy while the store behind it is lost and never connected to again (0.5.6). So its
-counters are read, too: chunks that it accepted to store against chunks that were stored.
+LMCache's `/healthcheck` reports healthy after the connection to its backend store is lost, although it never reconnects
+(0.5.6). So its counters are read as well: chunks that it accepted to store against chunks that were stored.
 """
 
 import socket
@@ -16,11 +16,11 @@ from promptgroup_operator.engines import exposition
 from promptgroup_operator.world.snapshot import PoolAnswers
 
 MAX_SERVERS = 64
-"""Most servers of a pool that are asked: one on each node."""
+"""Maximum number of servers of a pool that are checked: one on each node."""
 FRESH_SECONDS = 10.0
-"""Time for which the answers hold: groups that share a pool ask once."""
+"""Time in seconds for which answers are cached, so that groups with a common pool cause one check."""
 ASK_SECONDS = 5.0
-"""Time for all servers of a pool."""
+"""Time limit in seconds for all servers of a pool."""
 STUCK_SECONDS = 60.0
 """Time without a stored chunk, while chunks were accepted, after which a server counts as stuck."""
 
@@ -30,14 +30,14 @@ _COMPLETED = "lmcache_mp_l2_store_completed_objects_chunks_total"
 _USED = "lmcache_mp_l1_memory_usage_bytes"
 _USAGE = "lmcache_mp_l1_usage_ratio"
 LEAST_USAGE = 0.001
-"""Share of its memory that a server must have filled for its size to be told from it."""
+"""Minimum share of its memory that a server must have filled for the size to be computed from it."""
 
 _Stores = tuple[float, float, float]
-"""Time at which a server last stored anything or all that it had accepted, and what it had accepted and stored."""
+"""Time of the last progress (a stored chunk, or none pending), and the counts of accepted and stored chunks then."""
 
 
 def resolve(address: str) -> list[str]:
-    """Return the addresses that a name leads to, each with the port."""
+    """Return the addresses that a name resolves to, each with the port."""
     host, _, port = address.rpartition(":")
     try:
         result = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
@@ -48,13 +48,13 @@ def resolve(address: str) -> list[str]:
 
 
 class PoolMonitor:
-    """Safe to use from many threads.
+    """Checks of all KV pools, with cached answers. Safe to use from many threads.
 
     Args:
         read: returns the page at an address and a path, or raises EngineError.
-        readers: runs the requests beside each other.
+        readers: runs the requests concurrently.
         clock: monotonic seconds.
-        resolve: returns the addresses that a name leads to.
+        resolve: returns the addresses that a name resolves to.
     """
 
     def __init__(
@@ -71,15 +71,15 @@ class PoolMonitor:
         self._known: dict[tuple[str, PoolType], tuple[float, PoolAnswers]] = {}
         self._stores: dict[str, _Stores] = {}
         self._sizes: dict[str, int] = {}
-        """Server → bytes of its memory, as it last said; 0 while it is empty."""
+        """Server → size of its memory in bytes, from its last metrics; 0 while it is empty."""
         self._lock = threading.Lock()
 
     def ask(self, pool: PoolSpec, share: str) -> PoolAnswers:
-        """Return what the servers of a pool answer, or answered lately.
+        """Return the answers of the servers of a pool, which are cached for FRESH_SECONDS.
 
         Args:
             pool: the pool, which has a monitor.
-            share: whose share of the readers is used.
+            share: the namespace or other unit whose share of the readers is used.
         """
         monitor = pool.monitor or ""
         key, now = (monitor, pool.type), self._clock()
@@ -105,7 +105,7 @@ class PoolMonitor:
         return pool_answers
 
     def _one(self, server: str, kind: PoolType) -> str:
-        """Return why a server is away; empty if it answers."""
+        """Return the reason why a server is unreachable; empty if it responds."""
         try:
             self._read(server, _HEALTH[kind])
             page = self._read(server, "/metrics") if kind is PoolType.LMCACHE else ""
@@ -122,14 +122,14 @@ class PoolMonitor:
         submitted, completed = sums[_SUBMITTED], sums[_COMPLETED]
         now = self._clock()
         with self._lock:
-            # it says what it has filled, in bytes and as a share, and not how large it is
+            # The metrics have the used bytes and the used share, but not the size.
             self._sizes[server] = int(sums[_USED] / sums[_USAGE]) if sums[_USAGE] >= LEAST_USAGE else 0
             _, _, stored = self._stores.get(server, (now, 0.0, -1.0))
             if completed != stored or submitted <= completed:
                 self._stores[server] = now, submitted, completed
             else:
                 began, accepted, _ = self._stores[server]
-                # without new work nothing can be stored: the clock starts with it
+                # Nothing can be stored without new chunks, so the time starts with the first of them.
                 self._stores[server] = began if submitted > accepted else now, accepted, completed
 
     def _is_stuck(self, server: str) -> bool:

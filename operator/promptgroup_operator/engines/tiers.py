@@ -1,6 +1,6 @@
-"""KV tiers behind the GPU's memory: what `spec.cache` makes of a pod, and what is wrong with it. Does no I/O.
+"""KV tiers behind the GPU's memory: the parts of a pod for `spec.cache`, and its validation. Does no I/O.
 
-How an engine has a tier is said in its dialect.
+The settings of each engine's tiers are in its dialect.
 """
 
 from promptgroup_operator.api.cache import TierName, TierStatus
@@ -15,7 +15,7 @@ GATE = "await-pool"
 
 
 def parts(spec: PromptGroupSpec) -> PodParts:
-    """Return what the tiers of a spec need; the spec keeps the CRD's rules, and `problem` finds none."""
+    """Return the parts of a pod for the tiers of a spec that is valid by the CRD and by `problem`."""
     if spec.cache is None:
         return NOTHING
     dialect = DIALECTS[spec.engine.type]
@@ -23,14 +23,14 @@ def parts(spec: PromptGroupSpec) -> PodParts:
 
 
 def manual_tier(engine: EngineSpec) -> ManualTier | None:
-    """Return the tier that a user's own settings of the engine set up; None if they set up none."""
+    """Return the tier that a user's own engine settings configure; None if they configure none."""
     dialect = DIALECTS[engine.type]
     setting = dialect.manual_setting(engine)
     return dialect.manual_tier(engine, setting) if setting else None
 
 
 def reach(spec: PromptGroupSpec) -> TierReach:
-    """Return who can copy from the tiers of a group. Of those that arguments set up nobody else is taken to."""
+    """Return the replicas that can load from a group's tiers; a tier set up by arguments counts as per replica."""
     cache = spec.cache
     if spec.caches_nothing or (cache is None and manual_tier(spec.engine) is None):
         return TierReach.NONE
@@ -43,7 +43,7 @@ def reach(spec: PromptGroupSpec) -> TierReach:
 
 
 def tiers_on(spec: PromptGroupSpec, kv_tokens: int) -> list[TierStatus]:
-    """Return the tiers of a group, the nearest first; empty where there is none but the GPU's memory.
+    """Return the tiers of a group, the nearest first; empty if there is only the GPU's memory.
 
     Args:
         spec: the group's spec.
@@ -67,10 +67,10 @@ def tiers_on(spec: PromptGroupSpec, kv_tokens: int) -> list[TierStatus]:
 
 
 def problem(spec: PromptGroupSpec, limit: int | None) -> str:
-    """Return what keeps the tiers of a spec from working, with the way out; empty if nothing does.
+    """Return the problem that prevents the tiers of a spec from working, with the remedy; empty without one.
 
     Args:
-        spec: the group's spec, which keeps the CRD's rules.
+        spec: the group's spec, which is valid by the CRD.
         limit: bytes of memory that the engine's container may use; None for no limit.
     """
     cache, engine = spec.cache, spec.engine

@@ -1,9 +1,9 @@
-"""Decides which warm replicas nobody is sent to yet, since gateways may not know of them.
+"""Decides which warm replicas get no requests yet, since gateways may not know them.
 
-A gateway learns of a pod from its EndpointSlices, some time after the kubelet has made it Ready; the routing table
-changes at once. Where a picker names a replica that its gateway does not know, the gateway takes any other, which may
-serve another prompt. So a replica of an InferencePool comes into the table once it has been Ready for a while, unless
-no other one could serve.
+A gateway receives a pod's address from EndpointSlices, some time after the kubelet has reported it as Ready; the
+routing table changes at once. If a picker names a replica that its gateway does not know, the gateway selects any
+other, which may serve another prompt. So a replica of an InferencePool is added to the table only after it has been
+Ready for some time, unless no other one could serve.
 """
 
 from collections.abc import Sequence

@@ -1,8 +1,8 @@
 """Decides on how many of its host's replicas a guest's prompt is kept warm, where its placement has bounds.
 
-A prompt that brings a share s of the work of n replicas keeps s n of them busy. It gets HEADROOM times as many, so that
-it is no more than half of what they do and its sessions have somewhere to go. The number falls only once it would be
-enough for SLACK times the work, so that a load that rests moves nothing. Does no I/O and reads no clock.
+A prompt with a share s of the work of n replicas keeps s n of them busy. It gets HEADROOM times as many, so that it is
+at most half of their work and its sessions can move to others. The number falls only when the lower one would suffice
+for SLACK times the work, so that small variations cause no change. Does no I/O and reads no clock.
 """
 
 import math
@@ -14,17 +14,17 @@ from promptgroup_operator.world.load import ClientLoad
 from promptgroup_operator.world.snapshot import GroupObject, Host, RevisionState
 
 HEADROOM = 2.0
-"""Replicas that keep a prompt warm, over those that its work keeps busy."""
+"""Ratio of the replicas that keep a prompt warm to those that its work keeps busy."""
 SLACK = 1.5
-"""Times the present work that fewer replicas must have room for."""
+"""Multiple of the current work for which fewer replicas must have capacity."""
 
 
 def share(guest: ClientLoad | None, host: ClientLoad | None) -> float | None:
-    """Return the share of the work of a host's replicas that a guest brings; None where it is not known.
+    """Return a guest's share of the work of its host's replicas; None if unknown.
 
     Args:
-        guest: what the clients of the guest had.
-        host: what the clients of the host and of all of its guests had.
+        guest: load of the guest's clients.
+        host: load of the clients of the host and of all its guests.
     """
     whole = _work(host) if host is not None else 0.0
     return min(1.0, _work(guest) / whole) if guest is not None and whole > 0 else None
@@ -41,8 +41,8 @@ def copies(placement: PlacementSpec, replicas: int, standing: int | None, share:
     Args:
         placement: bounds of the number.
         replicas: those of the host that may serve it.
-        standing: the number as it is; None for a guest that has none yet.
-        share: share of the host's work that it brings; None where that is not known.
+        standing: the current number; None for a guest that has none yet.
+        share: its share of the host's work; None if unknown.
     """
     low, high = placement.min_replicas or 1, min(placement.max_replicas or replicas, replicas)
     desired = standing if standing is not None else low
@@ -53,13 +53,13 @@ def copies(placement: PlacementSpec, replicas: int, standing: int | None, share:
 
 
 def placed(group: GroupObject, host: Host, revisions: Iterable[RevisionState], share: float | None) -> GroupObject:
-    """Return a guest with the number of replicas that its load asks for, where its placement has bounds.
+    """Return a guest with the number of replicas that its load requires, if its placement has bounds.
 
     Args:
         group: the guest, with a spec that `guests.host.served` has filled in.
         host: its host.
-        revisions: its revisions as they stand.
-        share: share of the host's work that it brings; None where that is not known.
+        revisions: its current revisions.
+        share: its share of the host's work; None if unknown.
     """
     placement = group.spec.placement
     if placement is None or not placement.has_bounds:

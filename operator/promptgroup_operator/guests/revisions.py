@@ -1,4 +1,4 @@
-"""Builds the revisions of a guest: what its PromptRoute remembers of them, over the pods of its host.
+"""Builds the revisions of a guest from the records in its PromptRoute and the pods of its host.
 
 A pod of the host becomes a replica of each revision that is placed on it, with the slot and the proof of that revision.
 The guest's own passes mark no pod, so that a view has neither a drain nor an InferencePool.
@@ -26,7 +26,7 @@ from promptgroup_operator.world.snapshot import (
 )
 
 Outcomes = Mapping[tuple[ContainerId, Fingerprint], Proof]
-"""Container and revision → what a warm-up or a refresh of this process found, which the route may not have yet."""
+"""Container and revision → result of a warm-up or refresh of this process, which may not be in the route yet."""
 
 
 def revision(
@@ -43,13 +43,13 @@ def revision(
 
     Args:
         guest: name of the guest.
-        recorded: what its PromptRoute remembers.
+        recorded: the record in its PromptRoute.
         prompt_from: the object that holds its prompt.
-        prompt: the prompt; None if that object is gone.
-        serving: its host. A replica that leaves is among the pods as long as the revision holds a slot there, since
-            no other one may be warm yet (`with_outcomes`).
+        prompt: the prompt; None if that object does not exist.
+        serving: its host. A replica that terminates or drains is included as long as the revision holds a slot there,
+            since no other replica may be warm yet (`with_outcomes`).
         standing: its weight and slots in the PromptRoute.
-        holding: pod → its slot there, of those that are not told to go.
+        holding: pod → its slot there, for slots that do not drain.
     """
     weight, slots = standing
     chosen = placed(serving.pods, recorded.replicas, guest, holding.keys())
@@ -74,7 +74,7 @@ def revision(
 
 
 def holders(route: Manifest | None) -> dict[Fingerprint, dict[str, int]]:
-    """Return fingerprint → pod → slot, of the slots that a PromptRoute has Ready."""
+    """Return fingerprint → pod → slot, for the slots that are Ready in a PromptRoute."""
     listed = route.get("spec", {}).get("revisions", []) if route is not None else []
     return {
         Fingerprint(item.get("fingerprint", "")): {
@@ -89,13 +89,13 @@ def holders(route: Manifest | None) -> dict[Fingerprint, dict[str, int]]:
 def with_outcomes(
     revisions: Sequence[RevisionState], outcomes: Outcomes, leaving: Iterable[Pod] = ()
 ) -> tuple[RevisionState, ...]:
-    """Return the revisions with what warm-ups and refreshes found since the PromptRoute was written.
+    """Return the revisions with the results of warm-ups and refreshes since the PromptRoute was written.
 
     Args:
-        revisions: as their PromptRoute has them.
-        outcomes: what was found since.
-        leaving: replicas of the host that leave. They serve a revision until another replica is warm for it, or is
-            known not to become so: an engine that terminates answers until its requests have ended.
+        revisions: the revisions according to their PromptRoute.
+        outcomes: the results since then.
+        leaving: replicas of the host that terminate or drain. They serve a revision until another replica is warm for
+            it, or cannot become warm: a terminating engine answers until its requests have ended.
     """
     going = {pod.name for pod in leaving}
 
@@ -117,7 +117,7 @@ def with_outcomes(
 
 
 def _seen(pod: Pod, fingerprint: Fingerprint, slot: int | None, proof: Proof | None) -> Pod:
-    """Return the view of a host's pod that a revision of a guest has."""
+    """Return a host's pod in the view of a guest's revision."""
     own = replace(
         pod,
         fingerprint=fingerprint,

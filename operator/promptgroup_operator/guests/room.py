@@ -1,7 +1,7 @@
-"""Decides if the prompts that are kept warm on a replica leave its sessions room in the KV cache.
+"""Decides if the prompts that are kept warm on a replica leave enough of the KV cache for sessions.
 
-By the routes of a host and of its guests each revision takes its tokens on each replica that it is warm on. Engines
-share what begins alike, so that the sum is the most that it may be. Does no I/O and reads no clock.
+By the routes of a host and of its guests, each revision takes its tokens on every replica on which it is warm. Engines
+share common prefixes, so the sum is an upper bound. Does no I/O and reads no clock.
 """
 
 from collections import Counter
@@ -13,7 +13,7 @@ from promptgroup_operator.sizing.limits import PROMPTS
 from promptgroup_operator.world.snapshot import Manifest, Pod
 
 NAMED = 3
-"""Groups that a message names."""
+"""Maximum number of groups that a message names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,13 +21,13 @@ class PromptRoom:
     """The tokens of the prompts that are kept warm on a host's replicas."""
 
     by_pod: Mapping[str, int]
-    """Pod → tokens of all of them."""
+    """Pod → total tokens of the prompts."""
     by_group: Mapping[str, int]
     """Group → tokens of its revisions on one replica."""
 
 
 def taken(routes: Iterable[Manifest]) -> PromptRoom:
-    """Return what prompts take, by the PromptRoutes of a host and of its guests."""
+    """Return the tokens of prompts, by the PromptRoutes of a host and of its guests."""
     by_pod, by_group = Counter[str](), Counter[str]()
     for route in routes:
         for revision in route.get("spec", {}).get("revisions", []):
@@ -41,18 +41,18 @@ def taken(routes: Iterable[Manifest]) -> PromptRoom:
 
 
 def is_full(pod: Pod) -> bool:
-    """Return True if prompts take more of a replica's KV cache than they may."""
+    """Return True if prompts take more than the permitted share of a replica's KV cache."""
     return pod.crowd > PROMPTS * pod.measured.kv_tokens > 0
 
 
 def fullest(pods: Iterable[Pod]) -> Pod | None:
-    """Return the replica whose prompts leave the least room; None where no cache's size is known."""
+    """Return the replica whose prompts take the largest share of its cache; None if no cache's size is known."""
     known = [pod for pod in pods if pod.measured.kv_tokens and pod.crowd]
     return max(known, key=lambda pod: (pod.crowd / pod.measured.kv_tokens, pod.name), default=None)
 
 
 def told(pod: Pod, by_group: Mapping[str, int]) -> str:
-    """Return what prompts take on a replica, for a message."""
+    """Describe the share of a replica's cache that prompts take, for a message."""
     share = round(100 * pod.crowd / pod.measured.kv_tokens)
     first = sorted(by_group.items(), key=lambda item: (-item[1], item[0]))[:NAMED]
     largest = ", ".join(f"{name} ({tokens:,})" for name, tokens in first)

@@ -109,7 +109,7 @@ class LeaderElector:
 
     @property
     def holder(self) -> str:
-        """Return the holder of the lease as last seen; empty if nobody holds it."""
+        """Return the holder of the lease by the last read; empty if it has none."""
         record = self._record
         return record.holder if record is not None else ""
 

@@ -1,11 +1,11 @@
-"""An in-memory store of watched objects, as client-go's, which passes read instead of the API server.
+"""An in-memory store of watched objects, like client-go's, which passes read instead of the API server.
 
-A store is behind the API server by the time that an event takes, but never behind this process's own writes: their
-answers are stored as well. Within a resource, resourceVersions are whole numbers that only grow (KEP-5504), so the
-newest known version of an object is kept, and nothing from before its deletion brings it back, be it an event or the
-late answer to a write. An object that loses the label is deleted for a watch, and may come back with its uid.
+A store is behind the API server by the latency of an event, but never behind this process's own writes, whose responses
+are stored as well. Within a resource, resourceVersions are whole numbers that only grow (KEP-5504), so the newest
+version of an object is stored, and no event or late response from before its deletion restores it. An object that loses
+the label is deleted for a watch, and may be added again with the same uid.
 
-What is kept of an object, and by what it is looked up, is decided elsewhere (`world.kept`, `world.lookup`).
+The cached fields of an object and its index keys are defined elsewhere (`world.kept`, `world.lookup`).
 """
 
 import threading
@@ -20,10 +20,10 @@ ObjectName: TypeAlias = tuple[str, str]
 """Namespace and name."""
 
 Listed: TypeAlias = tuple[str, int]
-"""uid and resourceVersion of an object, as a list shows it."""
+"""uid and resourceVersion of an object in a list."""
 
 DELETED = 10_000
-"""Deleted objects of a kind whose last versions are remembered."""
+"""Maximum number of deleted objects of a kind whose last versions are stored."""
 
 
 class Store:
@@ -31,7 +31,7 @@ class Store:
 
     Args:
         kind: kind of the objects.
-        changed: called with the group of each object that changes or goes.
+        changed: called with the group of each object that is changed or deleted.
     """
 
     def __init__(self, kind: str, changed: Callable[[Key], None]) -> None:
@@ -39,30 +39,30 @@ class Store:
         self._changed = changed
         self._objects: dict[ObjectName, Manifest] = {}
         self._index: dict[Hashable, dict[ObjectName, Manifest]] = {}
-        """Place (`world.lookup`) → its objects."""
+        """Index key (`world.lookup`) → objects."""
         self._deleted: OrderedDict[str, int] = OrderedDict()
-        """uid of an object that is gone → resourceVersion of its deletion or later; the latest last."""
+        """uid of a deleted object → resourceVersion of its deletion or later; the latest last."""
         self._lock = threading.Lock()
 
     def put(self, manifest: Manifest) -> None:
-        """Store an object as an event, a list or the answer to a write shows it."""
+        """Store an object from an event, a list or the response to a write."""
         with self._lock:
             touched = self._put(manifest)
         self._notify(touched)
 
     def delete(self, manifest: Manifest) -> None:
-        """Drop an object that is gone, by what was known of it last. One of its name that came since stays."""
+        """Delete an object, given its last version. A newer object of the same name is not deleted."""
         with self._lock:
             touched = self._delete(_name(manifest), manifest["metadata"]["uid"], _version(manifest))
         self._notify(touched)
 
     def keep_only(self, namespace: str, listed: Collection[ObjectName], version: int) -> None:
-        """Drop the objects that a list does not show.
+        """Delete the objects that are not in a list.
 
         Args:
-            namespace: that was listed; all of them if it is empty.
+            namespace: the listed namespace; all namespaces if it is empty.
             listed: names of the listed objects.
-            version: of the list; objects that are newer stay.
+            version: resourceVersion of the list; newer objects are not deleted.
         """
         touched: set[Key] = set()
         with self._lock:
@@ -77,7 +77,7 @@ class Store:
             return self._objects.get((namespace, name))
 
     def list_at(self, place: Hashable) -> list[Manifest]:
-        """Return the objects of a group, of a namespace, or of another place of `world.lookup`, by name."""
+        """Return the objects of a group, of a namespace, or of another index key of `world.lookup`, by name."""
         with self._lock:
             return [manifest for _, manifest in sorted(self._index.get(place, {}).items())]
 
@@ -92,13 +92,13 @@ class Store:
             return {name: _version(manifest) for name, manifest in self._objects.items()}
 
     def knows(self, manifest: Manifest) -> bool:
-        """Return True if an object is kept in this version, or in a newer one."""
+        """Return True if an object is stored in this version, or in a newer one."""
         with self._lock:
             item = self._objects.get(_name(manifest))
             return item is not None and _version(manifest) <= _version(item)
 
     def has(self, listed: Mapping[ObjectName, Listed]) -> bool:
-        """Return True if objects are known, or known to be gone, at least as a list shows them."""
+        """Return True if the store has all objects of a list, or their deletions, in these or newer versions."""
         with self._lock:
             return all(
                 version <= (_version(self._objects[name]) if name in self._objects else self._deleted.get(uid, -1))
@@ -106,7 +106,7 @@ class Store:
             )
 
     def _put(self, fresh: Manifest) -> set[Key]:
-        """Keep the object unless a version as new is known, and return the groups that this changes."""
+        """Store the object unless the store has this or a newer version, and return the groups that this changes."""
         name, key, version = _name(fresh), group_of(self._kind, fresh), _version(fresh)
         item = self._objects.get(name)
         newest = self._deleted.get(fresh["metadata"]["uid"], -1) if item is None else _version(item)

@@ -1,6 +1,6 @@
-"""Readings of all engines over the last minutes, which serve hit rates, sizing and the search for quiet revisions.
+"""Readings of all engines over the last minutes, used for hit rates, sizing and the detection of quiet revisions.
 
-Counters begin anew with each engine process, so a series belongs to one container, and its first reading is its
+Counters start at zero with each engine process, so a series belongs to one container, and its first reading is its
 baseline: requests before it, above all its warm-up, are not counted. The operator's own later requests are subtracted.
 Unknown is not zero: without two readings, and without lookups between them, there is no rate.
 """
@@ -19,7 +19,7 @@ from promptgroup_operator.world.load import HIT_RATE_WINDOW, LOAD_WINDOW, PERIOD
 from promptgroup_operator.world.snapshot import ContainerId, Key, Reading, Spent
 
 STALE = 2 * PERIOD
-"""Age from which a reading is too old to speak of the present."""
+"""Age after which a reading does not describe the present any more."""
 EARLY = 3 * PERIOD
 """Age below which an operator or an engine may not have been read twice."""
 
@@ -34,13 +34,13 @@ class _Series:
     own: OwnRequests = field(default_factory=OwnRequests)
     """The operator's own requests since the first reading."""
     active: datetime | None = None
-    """Time at which a reading last showed that the engine had computed a client's prompt."""
+    """Time of the last reading that showed a prompt of a client."""
     anew: bool = False
-    """True if the growth before the next reading holds requests of the operator whose size is unknown."""
+    """True if the growth before the next reading includes requests of the operator whose size is unknown."""
 
 
 class EngineHistory:
-    """Readings by container, bounded in time. Losing them costs a window of knowledge, nothing else.
+    """Readings by container, bounded in time. If they are lost, figures are missing for the length of a window.
 
     Safe to use from many threads.
     """
@@ -49,13 +49,13 @@ class EngineHistory:
         self._series: dict[ContainerId, _Series] = {}
         self._of: dict[RevisionKey, set[ContainerId]] = {}
         self._spent: dict[ContainerId, deque[tuple[datetime, Spent]]] = {}
-        """Container → the operator's own requests of the longer window."""
+        """Container → the operator's own requests within HIT_RATE_WINDOW."""
         self._began: datetime | None = None
         """Time at which the first pass began."""
         self._lock = threading.Lock()
 
     def begin(self, now: datetime) -> None:
-        """Note that a pass begins; the first one counts."""
+        """Record that a pass begins; only the first call has an effect."""
         with self._lock:
             self._began = self._began or now
 
@@ -78,7 +78,7 @@ class EngineHistory:
             return series.own.queries if series is not None else 0.0
 
     def spend(self, container: ContainerId, spent: Spent, now: datetime) -> None:
-        """Note what the operator's own requests added to an engine's counters; no reading was taken meanwhile."""
+        """Record what the operator's own requests added to an engine's counters; no reading was taken meanwhile."""
         with self._lock:
             self._spent.setdefault(container, deque()).append((now, spent))
             series = self._series.get(container)
@@ -93,7 +93,7 @@ class EngineHistory:
                 series.anew |= spent.hits is None
 
     def add(self, container: ContainerId, reading: Reading, now: datetime, of: RevisionKey | None = None) -> None:
-        """Keep a reading of an engine of that revision."""
+        """Store a reading of an engine of that revision."""
         with self._lock:
             series = self._series.get(container)
             if series is None:
@@ -112,7 +112,10 @@ class EngineHistory:
 
     @staticmethod
     def _bound(entries: deque[Entry], now: datetime) -> None:
-        """Keep what the windows need: a baseline as old as the longer one, and no two readings of one period."""
+        """Drop the readings that no window needs.
+
+        What stays is a baseline as old as the longer window, and one reading per period.
+        """
         if len(entries) > 2 and entries[-2].at - entries[-3].at < PERIOD and not entries[-1].begins:
             last, passed = entries.pop(), entries.pop()
             entries.append(Entry(last.at, last.reading, last.own, begins=passed.begins))
@@ -120,15 +123,15 @@ class EngineHistory:
             entries.popleft()
 
     def found(self, containers: Iterable[ContainerId]) -> FoundTokens:
-        """Return the clients' prompt tokens over all containers, and what was found of them."""
+        """Return the clients' prompt tokens over all containers, and how many of them were cached."""
         with self._lock:
             series = (self._series.get(container) for container in containers)
             return sum((client_hits(item.entries) for item in series if item is not None), FoundTokens())
 
     def rates(self, containers: Iterable[ContainerId]) -> tuple[float | None, float | None]:
-        """Return the share of prompt tokens found in cache, and the part of it that KV tiers brought.
+        """Return the share of prompt tokens served from cache, and the part of it that KV tiers loaded.
 
-        Over all containers; None if nothing is known.
+        Both are over all containers, and None without readings.
         """
         return self.found(containers).rates
 
@@ -138,7 +141,7 @@ class EngineHistory:
             return [spent for container in containers for at, spent in self._spent.get(container, ()) if at > since]
 
     def quiet_since(self, containers: Iterable[ContainerId]) -> datetime | None:
-        """Return since when none of the containers worked for a client; None if none is known."""
+        """Return the time since which no container served a client; None without readings."""
         with self._lock:
             active = (self._series[container].active for container in containers if container in self._series)
             return max(filter(None, active), default=None)
@@ -146,11 +149,11 @@ class EngineHistory:
     def load(
         self, of: RevisionKey, serving: Mapping[ContainerId, datetime], known: Measured, now: datetime
     ) -> GroupLoad:
-        """Return what the engines of a revision did lately.
+        """Return the load of a revision's engines over LOAD_WINDOW.
 
         Args:
             of: the revision.
-            serving: container → since when it serves, of all that do.
+            serving: container → time since which it serves, for all that do.
             known: measurements of the engines.
             now: the time.
         """
@@ -171,7 +174,7 @@ class EngineHistory:
         return GroupLoad(seconds, engines if not stale else None, stale=stale, early=now - since < EARLY)
 
     def forget(self, now: datetime) -> None:
-        """Drop the series of engines that are gone."""
+        """Delete the series of engines that no longer exist."""
         with self._lock:
             for container, spent in list(self._spent.items()):
                 while spent and now - spent[0][0] > HIT_RATE_WINDOW:

@@ -1,7 +1,8 @@
-"""Decides what the load of a guest is, whose engines count the prompts of all groups that share them.
+"""Computes the load of a guest. The counters of its engines include the prompts of all groups that share them.
 
-Routers count each group by itself, from what the engines' answers report, so that a guest's figures are theirs. Engines
-give what belongs to a replica: its memory and its speed. Does no I/O and reads no clock.
+Routers count each group separately, from the usage that the engines' responses report, so a guest's figures come from
+the routers. Only the properties of a replica come from its engine: its KV capacity and its prefill rate. Does no I/O
+and reads no clock.
 """
 
 from datetime import timedelta
@@ -25,11 +26,11 @@ def load(
     """Return the load of a guest.
 
     Args:
-        clients: what its clients had; None if no router could be read.
+        clients: load of its clients; None if no router could be read.
         drift: where its requests differ from its prompt.
         replicas: the host's replicas that are warm for it.
         known: measurements of their engines.
-        window: time that the figures are of.
+        window: time that the figures cover.
     """
     seconds = window.total_seconds()
     if clients is None:
@@ -40,7 +41,7 @@ def load(
 
 
 def _engines(clients: ClientLoad, replicas: int, known: Measured) -> EngineLoad:
-    """Return what engines did for a guest: of answers that do not report what was found, as of those that do."""
+    """Return the engines' load from a guest; responses without cached tokens are given the hit rate of the others."""
     return EngineLoad(
         replicas=float(replicas),
         coverage=1.0,
@@ -71,4 +72,4 @@ NO_CLIENTS = ClientLoad(
     declared_tokens=0,
     first_token=Histogram(),
 )
-"""The load of a group that no router has had a request of."""
+"""The load of a group for which no router has received a request."""

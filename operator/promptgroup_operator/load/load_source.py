@@ -1,6 +1,6 @@
 """The source of a group's load: the operator's own readings, or Prometheus.
 
-Both give the same values, in the same units, for the same window, and set `stale` if they know nothing recent.
+Both return the same values in the same units, and set `stale` if they have no recent data.
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,28 +29,28 @@ class LoadSubject:
     deployment: str
     """Name of its Deployment, after which its pods are named."""
     pods: Mapping[str, datetime]
-    """Pods that serve → since when."""
+    """Pod → time since which it serves, for all that do."""
     serving: Mapping[ContainerId, datetime]
-    """The same by container."""
+    """The same times by container."""
     known: Measured
-    """Measurements of their engines, of all ranks of one together."""
+    """Measurements of their engines; the ranks of one engine are combined."""
     guests: Sequence[GuestSubject] = ()
     """Revisions of other groups that the same engines serve."""
     is_guest: bool = False
-    """True if the engines are another group's."""
+    """True if the engines belong to another group."""
     ranks: int = 1
     """Data-parallel ranks of each engine."""
     declared_bytes: int = 0
-    """Length of the declared system prompt; 0 when it is not known."""
+    """Length of the declared system prompt in bytes; 0 if unknown."""
 
     @property
     def revision(self) -> ShortFingerprint:
-        """Return the fingerprint as metrics spell it."""
+        """Return the short fingerprint, as it is used in metrics."""
         return short(self.fingerprint)
 
 
 def load_subject(key: Key, revision: RevisionState, names: MetricNames) -> LoadSubject:
-    """Return what a source needs to know of a revision."""
+    """Return the parameters by which a source computes the load of a revision."""
     warm = [pod for pod in revision.pods if pod.is_warm]
     ranks = max((pod.ranks for pod in warm), default=1)
     since = [(pod, pod.warm.since) for pod in warm if pod.warm is not None and pod.warm.since is not None]
@@ -75,7 +75,7 @@ class LoadSource(Protocol):
     """A source of loads."""
 
     def load(self, subject: LoadSubject, now: datetime) -> GroupLoad:
-        """Return what a revision's engines and routers did lately, within a few seconds."""
+        """Return the recent load of a revision's engines and routers, within a few seconds."""
 
 
 class ScrapedLoad:

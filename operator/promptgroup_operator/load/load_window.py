@@ -1,12 +1,13 @@
 """Compute a revision's load from readings of its engines over a window. Does no I/O and reads no clock.
 
-A counter is meaningful between two readings of the same process only, so growth is added up over pairs of neighbours. A
-pair is left out if the counters were reset between its readings, if part of the growth cannot be attributed, or if the
-readings are too far apart. So a rate is never above the truth, and missing readings lower `coverage` instead of hiding
-in a mean.
+A counter is meaningful only between two readings of the same process, so growth is summed over pairs of consecutive
+readings. A pair is left out if the counters were reset between its readings, if part of the growth cannot be
+attributed, or if the readings are too far apart. So a rate never exceeds the true rate, and missing readings lower
+`coverage` instead of distorting a mean.
 
 The operator's own requests are subtracted: tokens by their usage; time in prefill by their share of computed tokens,
-so that tokens a second stay as measured; first tokens by the fastest ones, so that errors leave the slower ones.
+so that the measured tokens per second do not change; first tokens by removing the fastest observations, so that an
+error never removes slow ones.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -20,12 +21,12 @@ from promptgroup_operator.world.samples import Histogram
 from promptgroup_operator.world.snapshot import ContainerId, Reading
 
 GAP = timedelta(minutes=2)
-"""Readings further apart are not used: twice the time between two passes of a group at rest."""
+"""Maximum time between two readings that are used: twice the time between two passes over an idle group."""
 
 
 @dataclass(frozen=True, slots=True)
 class OwnRequests:
-    """The operator's own share of an engine's counters; its answers have one token each."""
+    """The operator's own share of an engine's counters; each of its responses has one token."""
 
     queries: int = 0
     hits: int = 0
@@ -41,7 +42,7 @@ class Entry:
     reading: Reading
     own: OwnRequests
     begins: bool = False
-    """True if the time before it cannot be used."""
+    """True if the growth before this reading cannot be used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,7 @@ class Growth:
     preemptions: float | None
     first_token: Histogram
     running: float
-    """The mean of both readings, as the next two fields."""
+    """The mean of both readings, as are the next two fields."""
     waiting: float
     usage: float
 
@@ -73,7 +74,7 @@ class Growth:
 
 
 def growth(entries: Sequence[Entry], since: datetime) -> Iterator[Growth]:
-    """Yield the growth between neighbouring readings of one engine, for pairs that reach past `since`."""
+    """Yield the growth between consecutive readings of one engine, for pairs that end after `since`."""
     for before, after in pairwise(entries):
         if after.at > since and not after.begins and after.at - before.at <= GAP:
             yield _between(before, after)
@@ -145,11 +146,11 @@ def engines(
     since: datetime,
     known: Measured,
 ) -> tuple[float, EngineLoad] | None:
-    """Return the length of the window in seconds and the engines' load in it; None if nothing is known.
+    """Return the length of the window in seconds and the engines' load in it; None without a usable pair of readings.
 
     Args:
-        histories: container → its readings, also of containers that are gone.
-        serving: container → since when it serves, for all that do.
+        histories: container → its readings, including containers that no longer exist.
+        serving: container → time since which it serves, for all that do.
         since: start of the window.
         known: measurements of the engines.
     """
@@ -191,7 +192,7 @@ def engines(
 
 
 def _rate(values: Iterable[float | None], seconds: float) -> float | None:
-    """Return the sum over the window, per second; None if the value of one engine is unknown."""
+    """Return the sum over the window, per second; None if one engine does not report the value."""
     total = 0.0
     for value in values:
         if value is None:
@@ -202,17 +203,17 @@ def _rate(values: Iterable[float | None], seconds: float) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class FoundTokens:
-    """The clients' prompt tokens, and what was found of them."""
+    """The clients' prompt tokens, and how many of them were cached."""
 
     queries: float = 0.0
     hits: float = 0.0
     tiered: float = 0.0
-    """Those of `hits` that KV tiers brought."""
+    """Those of `hits` that were loaded from KV tiers."""
     sources: Mapping[str, float] = field(default_factory=dict)
-    """Tokens that they brought, by where those were; with the operator's own requests, whose share nobody knows."""
+    """Source → tokens loaded from it, including the operator's own requests, whose share is not measured."""
 
     def __add__(self, other: "FoundTokens") -> "FoundTokens":
-        """Return both together."""
+        """Return the sum of both."""
         return FoundTokens(
             self.queries + other.queries,
             self.hits + other.hits,
@@ -225,9 +226,9 @@ class FoundTokens:
 
     @property
     def rates(self) -> tuple[float | None, float | None]:
-        """Share of the prompt tokens that was found, and the part of it that KV tiers brought; None for no tokens.
+        """The share of prompt tokens that were cached, and the part of it from KV tiers; None without tokens.
 
-        Both are from 0 to 1, whatever an engine counts.
+        Both are limited to the range from 0 to 1, whatever an engine counts.
         """
         if self.queries <= 0:
             return None, None
@@ -236,7 +237,7 @@ class FoundTokens:
 
     @property
     def rates_by_source(self) -> dict[str, float]:
-        """The parts of what KV tiers brought, by where it was."""
+        """The hit rate from KV tiers, divided by the source of the tokens."""
         brought, tiered = sum(self.sources.values()), self.rates[1]
         if tiered is None or brought <= 0:
             return {}

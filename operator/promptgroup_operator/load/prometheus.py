@@ -1,7 +1,7 @@
 """Prometheus as the source of loads.
 
-A pass waits a moment for an answer, and not at all while Prometheus is failing: it goes on with the last answer, as
-long as that is fresh.
+A pass waits PATIENCE for an answer, and not at all while Prometheus fails: it then uses the last answer if that is not
+older than FRESH.
 """
 
 import logging
@@ -21,22 +21,22 @@ from promptgroup_operator.world.snapshot import GuestSubject
 logger = logging.getLogger(__name__)
 
 PATIENCE = 1.0
-"""Seconds that a pass waits for an answer; Prometheus takes some ten milliseconds. A later one serves the next pass."""
+"""Seconds that a pass waits for an answer, which takes some ten milliseconds. A later one serves the next pass."""
 FRESH = 2 * PERIOD
-"""Age up to which an answer is used."""
+"""Maximum age of an answer that is used."""
 KEPT = timedelta(minutes=10)
-"""Time after which the answers about a revision that nobody asks for are dropped."""
+"""Time without a query after which the answers about a revision are deleted."""
 GUESTS_A_QUERY = 20
-"""Guests that one query asks for: their names fit into the address of a request."""
+"""Maximum number of guests in one query, so that their names fit into the request's URL."""
 ASKERS = 4
-"""Queries that run at the same time."""
+"""Maximum number of concurrent queries."""
 
 
 class Prometheus:
     """A source of loads; see `LoadSource`. Safe to use from many threads.
 
     Args:
-        settings: where Prometheus is, and how to ask it.
+        settings: address, credentials and selector for Prometheus.
         history: the operator's own requests to engines, which are subtracted.
     """
 
@@ -51,15 +51,15 @@ class Prometheus:
         self._asked: dict[RevisionKey, tuple[datetime, Future[None]]] = {}
         self._answers: dict[RevisionKey, tuple[datetime, GroupLoad]] = {}
         self._trouble: tuple[datetime, str] | None = None
-        """Since when it does not answer, and why."""
+        """Time since which queries fail, and the reason."""
 
     def close(self) -> None:
-        """Send no more queries; those that run end by their own deadlines."""
+        """Send no more queries; running queries end by their own deadlines."""
         self._pool.shutdown(wait=False, cancel_futures=True)
         self._api.close()
 
     def load(self, subject: LoadSubject, now: datetime) -> GroupLoad:
-        """Return what Prometheus knows of a revision; waits for PATIENCE at most."""
+        """Return the load of a revision from Prometheus; wait for PATIENCE at most."""
         key = (subject.key, subject.fingerprint)
         with self._lock:
             at, flight = self._asked.get(key, (None, None))
@@ -102,14 +102,14 @@ class Prometheus:
             self._trouble = (self._trouble[0] if self._trouble is not None else now), why
 
     def ask(self, subject: LoadSubject, now: datetime) -> GroupLoad:
-        """Return what Prometheus knows of a revision; waits for the answer.
+        """Query the load of a revision from Prometheus, and wait for the answer.
 
         Raises:
-            PrometheusError: there is none; says why.
+            PrometheusError: the query failed; the message has the reason.
         """
         try:
             return self._load(subject, now)
-        except (ValueError, KeyError, TypeError, IndexError):  # series with other labels than were asked for
+        except (ValueError, KeyError, TypeError, IndexError):  # series with other labels than requested
             raise PrometheusError(NOT_PROMETHEUS) from None
 
     def _load(self, subject: LoadSubject, now: datetime) -> GroupLoad:
@@ -146,7 +146,7 @@ class Prometheus:
         return self._answers_to(promql.router_queries([own], self._router_namespaces, self._selector), now)
 
     def _clients_of_guests(self, subject: LoadSubject, now: datetime) -> Iterator[ClientLoad | None]:
-        """Yield the clients of a host's guests, of up to GUESTS_A_QUERY of them together."""
+        """Yield the load of the clients of a host's guests, summed over up to GUESTS_A_QUERY guests at a time."""
         for first in range(0, len(subject.guests), GUESTS_A_QUERY):
             guests = subject.guests[first : first + GUESTS_A_QUERY]
             answers_to = self._answers_to(promql.router_queries(guests, self._router_namespaces, self._selector), now)

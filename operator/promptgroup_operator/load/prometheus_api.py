@@ -1,8 +1,8 @@
 """A thin client of Prometheus: one query, one answer, both bounded.
 
-It is prometheus-api-client's `custom_query` and `custom_query_range`, over a session that ends each answer by a
-deadline and a limit in bytes, and goes nowhere else. `docs/development/decisions/0067` says which query serves what,
-and why the library's other functions are not used.
+It is prometheus-api-client's `custom_query` and `custom_query_range`, over a session that limits each response by a
+deadline and a size in bytes, and follows no redirects. `docs/development/decisions/0067` lists the purpose of each
+query, and explains why the library's other functions are not used.
 """
 
 from datetime import datetime
@@ -23,16 +23,16 @@ from promptgroup_operator.base.unreachable import reason
 from promptgroup_operator.load import promql
 
 MAX_ANSWER = 4 << 20
-"""Most bytes of an answer: a hundred for each of a thousand pods, with room."""
+"""Maximum size of a response in bytes: a hundred bytes for each of a thousand pods, with a large margin."""
 MAX_TOKEN = 64 << 10
-"""Most characters of a token file."""
+"""Maximum number of characters in a token file."""
 
 
 NOT_PROMETHEUS = "the answer is not in Prometheus's format"
 
 
 class PrometheusError(Exception):
-    """Prometheus did not answer, or its answer cannot be used; the message says why."""
+    """A query failed, or its response cannot be used; the message has the reason."""
 
 
 class _LongAnswerError(Exception):
@@ -56,7 +56,7 @@ _FAILURES = (
     TypeError,
     IndexError,
 )
-"""Errors of a query that is not answered, or not by Prometheus; the errors of `requests` are OSErrors."""
+"""Errors of a query without a response, or with one that is not Prometheus'; the errors of `requests` are OSErrors."""
 
 
 class _Adapter(HTTPAdapter):
@@ -66,25 +66,26 @@ class _Adapter(HTTPAdapter):
 
 
 class _Session(requests.Session):
-    """A session whose answers end within `seconds` and MAX_ANSWER bytes."""
+    """A session whose responses end within `seconds` and have MAX_ANSWER bytes at most."""
 
     def __init__(self, seconds: float) -> None:
         super().__init__()
         self._seconds = seconds
-        self.trust_env = False  # neither ~/.netrc nor the environment changes who is asked, and as whom
-        self.max_redirects = 0  # a token goes to nobody else
+        self.trust_env = False  # ~/.netrc and the environment change neither the server nor the credentials
+        self.max_redirects = 0  # the token is sent to no other server
         self.headers["Accept-Encoding"] = "identity"
 
     def mount(self, prefix: str, adapter: requests.adapters.BaseAdapter) -> None:
-        """Replace the adapter that the client library mounts by one whose connections keep the deadline."""
-        super().mount(prefix, _Adapter(max_retries=Retry(0)))  # the next pass asks again
+        """Replace the adapter that the client library mounts by one whose connections enforce the deadline."""
+        super().mount(prefix, _Adapter(max_retries=Retry(0)))  # the next pass retries
 
     def send(self, request: requests.PreparedRequest, **options: Any) -> requests.Response:
-        """Send a request and read its answer.
+        """Send a request and read its response.
 
         Raises:
             _StatusError: the status is not 200.
-            requests.RequestException: there was no answer in time, or a longer one.
+            _LongAnswerError: the response is longer than MAX_ANSWER.
+            requests.RequestException: there was no response in time, or a longer one.
         """
         with deadline.within(self._seconds, MAX_ANSWER):
             response = super().send(request, **{**options, "stream": True})
@@ -98,7 +99,7 @@ class _Session(requests.Session):
                 response.close()
         if len(body) > MAX_ANSWER:
             raise _LongAnswerError
-        response._content = body  # noqa: SLF001 - what `requests` sets when it reads an answer itself
+        response._content = body  # noqa: SLF001 - `requests` sets this when it reads a response itself
         return response
 
 
@@ -122,7 +123,7 @@ class PrometheusApi:
     """The query API of one server. Safe to use from many threads.
 
     Args:
-        settings: where Prometheus is, and how to ask it.
+        settings: address and credentials of Prometheus.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -144,7 +145,7 @@ class PrometheusApi:
         """Return the values of an instant query.
 
         Raises:
-            PrometheusError: there is no answer, or not one of Prometheus.
+            PrometheusError: there is no response, or it is not in Prometheus' format.
         """
         try:
             return promql.parse_result(self._client.custom_query(text, params={"time": f"{at.timestamp():.3f}"}))
@@ -155,7 +156,7 @@ class PrometheusApi:
         """Return the values of a query over time, one for each `step` seconds.
 
         Raises:
-            PrometheusError: there is no answer, or not one of Prometheus.
+            PrometheusError: there is no response, or it is not in Prometheus' format.
         """
         try:
             return promql.parse_range(self._client.custom_query_range(text, start, end, f"{step}s"))
@@ -164,7 +165,7 @@ class PrometheusApi:
 
 
 def _reason(error: Exception) -> str:
-    """Return why there is no answer: never the server's own words, which may hold anything."""
+    """Return the reason of a failure, never with the server's own text, which cannot be trusted."""
     match error:
         case _StatusError() | _LongAnswerError():
             return str(error)

@@ -1,10 +1,10 @@
-"""Queries for Prometheus, and the meaning of their answers. Does no I/O and reads no clock.
+"""Queries for Prometheus, and the parsing of their results. Does no I/O and reads no clock.
 
-A query is a set of expressions, each named by a label `what`, so that one request brings the values of all of them at
-one moment. An expression without series, or whose value is NaN, is missing in the answer: its value is unknown.
+A query is a set of expressions, each named by a label `what`, so that one request returns the values of all of them at
+one moment. An expression without series, or whose value is NaN, is missing in the result: its value is unknown.
 
-Series of routers count by the namespace that discovery gave their target, not by what the page says of groups: a page
-may say anything.
+Series of routers are selected by the namespace that service discovery gave their target, not only by the group label of
+the page, which cannot be trusted.
 """
 
 import math
@@ -24,7 +24,7 @@ from promptgroup_operator.world.snapshot import GuestSubject, Spent
 WINDOW = timedelta(minutes=2)
 """The window of rates: two samples where Prometheus scrapes once a minute, its default."""
 STALE = timedelta(minutes=2)
-"""Age from which the newest sample is too old: two such scrapes."""
+"""Age after which the newest sample is too old: two such scrapes."""
 
 Answer = Sequence[tuple[Mapping[str, str], float]]
 """Labels and value of each series."""
@@ -37,7 +37,7 @@ class PromQuery:
     parts: Mapping[str, str]
 
     def text(self) -> str:
-        """Return one query for all of them."""
+        """Return one query for all expressions."""
         return " or ".join(
             f'label_replace({item}, "what", "{subject}", "", "")' for subject, item in self.parts.items()
         )
@@ -116,12 +116,12 @@ def engine_queries(names: MetricNames, namespace: str, deployment: str, selector
 def router_queries(
     revisions: Sequence[GuestSubject], router_namespaces: Iterable[str] = (), selector: str = ""
 ) -> list[PromQuery]:
-    """Return the queries about revisions of groups to the routers that may serve them; values are of all together.
+    """Return the queries about revisions of groups to the routers that may serve them; values are sums over all.
 
     Args:
-        revisions: at least one; all of them are of groups of one namespace.
-        router_namespaces: namespaces whose routers serve groups of others, beside the group's own.
-        selector: matchers that every query has.
+        revisions: at least one; all belong to groups of one namespace.
+        router_namespaces: namespaces whose routers serve groups of other namespaces, beside the group's own.
+        selector: label matchers that are added to every query.
     """
     where_from = "|".join(sorted({revisions[0].key.namespace, *router_namespaces}))
     groups = _one_of(f"{subject.key.namespace}/{subject.key.name}" for subject in revisions)
@@ -152,7 +152,7 @@ def router_queries(
 
 
 def _one_of(values: Iterable[str]) -> str:
-    """Return the matcher of a label that has one of these values, which names of objects and digests may be."""
+    """Return a label matcher for any of these values, which may be names of objects and digests."""
     result = sorted(set(values))
     if len(result) == 1:
         return f'="{result[0]}"'
@@ -178,11 +178,11 @@ def newest(answer: Answer) -> float | None:
 def engines(
     answer: Answer, serving: Mapping[str, datetime], own: Iterable[Spent], known: Measured, now: datetime
 ) -> EngineLoad | None:
-    """Return what the engines did; None if nothing is known of them.
+    """Return the engines' load; None without samples of them.
 
     Args:
         answer: answers to `engine_queries`.
-        serving: pod → since when it serves, for all that do.
+        serving: pod → time since which it serves, for all that do.
         own: the operator's own requests in the window.
         known: measurements of the engines.
         now: time of the queries.
@@ -228,7 +228,7 @@ def engines(
 
 
 def clients(answer: Answer, declared_tokens: int) -> ClientLoad | None:
-    """Return what clients had, from answers to `router_queries`; None if Prometheus knows no router of the group."""
+    """Return the clients' load from the answers to `router_queries`; None if Prometheus has no router of the group."""
     values = _values(answer)
     if "sessions" not in values:
         return None
@@ -256,7 +256,7 @@ def _evicted(answer: Answer) -> tuple[float, ...]:
 
 
 def drift(answer: Answer, declared_bytes: int) -> PromptDrift | None:
-    """Return where requests differ from the declared prompt, from the same answers; None if none was seen to."""
+    """Return where requests differ from the declared prompt, from the same answers; None without near misses."""
     values = _values(answer)
     missed, at = values.get("near_misses", 0.0), values.get("near_miss_offset")
     if not missed or at is None:

@@ -1,12 +1,13 @@
-"""The traffic of each group's revisions, lately and since a release step began, from repeated readings of the routers.
+"""The recent traffic of each group's revisions, and that since a release step began, from repeated router scrapes.
 
-A router's page has all of its groups, so it is read once for all of them. Counters begin anew with each router process,
-so a series belongs to one container, and its first reading is its baseline. For a group that was not on the page before
-the baseline is zero. Unknown is not zero: without a window of readings there are no figures. Losing the readings costs
-time, and nothing else.
+A router's page holds all of its groups, so one scrape serves all of them. Counters start at zero with each router
+process, so a series belongs to one container, and its first reading is its baseline. For a group that was not on the
+previous page the baseline is zero. Unknown is not zero: without a window of readings there are no figures. If the
+readings are lost, only time is lost until a new window is full.
 
-Routers may be hostile, and whoever may make groups and pods decides how much there is to keep. So readings of all
-namespaces together take MEMORY at most, and one namespace no more than half of what the others leave.
+Routers may be hostile, and any user who may create groups and pods determines the amount of data. Therefore the
+readings of all namespaces together take MEMORY at most, and those of one namespace at most half of what the others
+leave.
 """
 
 import logging
@@ -27,25 +28,25 @@ from promptgroup_operator.world.snapshot import ContainerId, Key
 WINDOW = timedelta(seconds=30)
 """The window of traffic shares: long enough to average over turns, short against the warm-up of a replica."""
 SETTLED = timedelta(seconds=10)
-"""Readings that span less give no shares yet."""
+"""Minimum time that readings must span before traffic shares are computed from them."""
 RELEASE_PERIOD = timedelta(seconds=2)
 """Time between readings of a router while a group that it serves is being released."""
 LATELY = timedelta(seconds=90)
-"""Age from which a router's last reading is not used."""
+"""Age after which a router's last reading is not used."""
 SPACING = timedelta(seconds=5)
-"""If readings are closer to each other, only the newest is kept."""
+"""Minimum time between two stored readings; of readings closer together only the newest is stored."""
 FORGOTTEN = timedelta(minutes=10)
-"""A router that was not read for so long is gone."""
+"""Time without a reading after which a router's series are deleted."""
 MEMORY = 128 << 20
-"""Bytes that all readings together may take, as `router_metrics` counts them.
+"""Maximum memory in bytes of all readings together, as `router_metrics` counts it.
 
-A namespace alone may take half: a revision with clients of all kinds has up to 15 readings of 24 KB in each router, so
-that is room for 180 of them, as one in each of 60 groups with three routers.
+A single namespace may take half of it: a revision with clients of all kinds has up to 15 readings of 24 KB in each
+router, so half holds 180 of them, for example one in each of 60 groups with three routers.
 """
 MOST_EPOCH = 2**33
-"""Seconds since 1970 up to which a router's time is a time: the year 2242."""
+"""Upper bound of a valid router timestamp, in seconds since 1970: the year 2242."""
 SERIES = 2048
-"""Bytes for a series without its readings."""
+"""Memory in bytes of a series without its readings."""
 
 logger = logging.getLogger(__name__)
 
@@ -57,15 +58,15 @@ class _Series:
     baseline: RouterCounts
     """The counters when the step began, or the first reading in it."""
     readings: deque[tuple[datetime, RouterCounts]] = field(default_factory=deque)
-    """Readings within the window, and the last one before it; without slots."""
+    """Readings within the window, and the last one before it, all without slots."""
     slots: Mapping[ShortFingerprint, Mapping[int, SlotUse]] = field(default_factory=dict)
-    """Slots of the last reading: they are of the moment."""
+    """Slots of the last reading only, because they are gauges."""
     since: datetime | None = None
     """Time of the first reading."""
     rose: dict[ShortFingerprint, datetime] = field(default_factory=dict)
-    """Revision → when its requests were last seen to have grown."""
+    """Revision → time at which a reading last showed a higher request count."""
     called: datetime | None = None
-    """Time of the latest request that found the group without any replica, on purpose."""
+    """Time of the latest request for the group while it had no replica by design (asleep or scaled to zero)."""
 
     def add(self, counts: RouterCounts, now: datetime) -> None:
         readings = self.readings
@@ -73,18 +74,18 @@ class _Series:
         before = last.flows
         if counts.wake_requests > last.wake_requests:
             self.called = now
-        elif self.called is None:  # nobody has seen the count before it grew
+        elif self.called is None:  # the first reading shows no growth, so the router's own time is used
             self.called = _time(counts.wake_at, now)
         self.since = self.since or now
         self.slots, counts = counts.slots, _without_slots(counts)
-        # what left the page, as the router forgot it, has no requests
+        # A revision that the router has dropped from its page has no requests.
         self.rose = {revision: at for revision, at in self.rose.items() if revision in counts.flows}
         for revision, flow in counts.flows.items():
             known = before.get(revision)
             if flow.requests != (known.requests if known is not None else 0):
                 self.rose[revision] = now
         if readings and readings[-1][1] == counts:
-            counts = readings[-1][1]  # one copy of what does not change
+            counts = readings[-1][1]  # equal readings share one object
         if len(readings) > 1 and readings[-1][0] - readings[-2][0] < SPACING:
             readings.pop()
         readings.append((now, counts))
@@ -93,7 +94,7 @@ class _Series:
 
     @property
     def memory(self) -> int:
-        """Bytes that it takes; what several readings share counts once."""
+        """Memory of the series in bytes; objects that several readings share count once."""
         result = {
             id(router_counts): router_counts.memory
             for router_counts in (self.baseline, *(counts for _, counts in self.readings))
@@ -103,7 +104,7 @@ class _Series:
     def span(
         self, now: datetime, length: timedelta
     ) -> tuple[tuple[datetime, RouterCounts], tuple[datetime, RouterCounts]]:
-        """Return the last reading that is as old as the window, or else the first one; and the newest."""
+        """Return the newest reading that is at least as old as the window, or else the first; and the last reading."""
         began = self.readings[0]
         for reading in self.readings:
             if now - reading[0] < length:
@@ -117,7 +118,7 @@ class _Group:
     step: object = None
     routers: dict[ContainerId, _Series] = field(default_factory=dict)
     dropped: set[ContainerId] = field(default_factory=set)
-    """Routers whose readings took too much memory: what they say next is no news since the reading before."""
+    """Routers whose readings exceeded the memory limit: their next reading is a new baseline."""
 
 
 class RouterHistory:
@@ -126,15 +127,15 @@ class RouterHistory:
     def __init__(self) -> None:
         self._groups: dict[Key, _Group] = {}
         self._pages: dict[ContainerId, datetime] = {}
-        """Container of a router → when its page was last read."""
+        """Container of a router → time at which its page was last read."""
         self._memory: Counter[str] = Counter()
-        """Namespace → bytes that readings for its groups take."""
+        """Namespace → memory in bytes of the readings for its groups."""
         self._full: set[str] = set()
-        """Namespaces of which readings were dropped."""
+        """Namespaces whose readings were dropped because of their memory."""
         self._lock = threading.Lock()
 
     def add(self, router: ContainerId, router_countses: Mapping[Key, RouterCounts], now: datetime) -> None:
-        """Keep a reading of a router, with all of its groups."""
+        """Store a reading of a router for all of its groups."""
         with self._lock:
             before = self._pages.get(router)
             if before is not None and now - before > LOAD_WINDOW:
@@ -157,7 +158,7 @@ class RouterHistory:
                 self._bound(key, group, router)
 
     def _bound(self, key: Key, group: _Group, router: ContainerId) -> None:
-        """Drop the readings of a router for a group if those of its namespace take more than their share."""
+        """Drop a router's readings for a group if the readings of its namespace exceed their share of the memory."""
         taken = self._memory[key.namespace]
         if taken <= share(MEMORY, self._memory.total() - taken):
             return
@@ -170,7 +171,7 @@ class RouterHistory:
             )
 
     def begin(self, key: Key, step: object) -> None:
-        """Begin new samples for a group if the step of its release changed."""
+        """Start new samples for a group if the step of its release changed."""
         with self._lock:
             group = self._groups.get(key)
             if group is not None and group.step != step:
@@ -181,7 +182,7 @@ class RouterHistory:
                     self._memory[key.namespace] += series.memory
 
     def traffic(self, key: Key, now: datetime) -> Traffic | None:
-        """Return the traffic of the group's revisions; None if no router was read, or there was no room for one."""
+        """Return the traffic of the group's revisions; None if no router was read, or some readings were dropped."""
         with self._lock:
             group = self._groups.get(key)
             if group is None or group.dropped:
@@ -205,10 +206,10 @@ class RouterHistory:
             return Traffic(is_known, flows, samples, *self._last_requests(group, now))
 
     def calls(self, keys: Iterable[Key], now: datetime) -> Calls:
-        """Return what all routers tell of requests that found groups without any replica, on purpose.
+        """Return the wake requests that all routers report: those for groups that have no replica by design.
 
         Args:
-            keys: a group, and those that live on its replicas.
+            keys: a group and its guests.
             now: the time.
         """
         with self._lock:
@@ -221,10 +222,10 @@ class RouterHistory:
         return Calls(max((at for _, at in result if at is not None), default=None), read)
 
     def _last_requests(self, group: _Group, now: datetime) -> tuple[dict[ShortFingerprint, datetime], datetime | None]:
-        """Return when requests of each revision were last seen, and since when every router has been read.
+        """Return the time of each revision's last observed requests, and the time since which all routers are read.
 
-        A router that cannot be read may send requests that nobody counts, so that no revision is known to be quiet
-        until it is read again or forgotten.
+        A router that cannot be read may send requests that are not counted. Until it is read again or its series are
+        deleted, no revision can be considered quiet.
         """
         last: dict[ShortFingerprint, datetime] = {}
         since: datetime | None = None
@@ -238,7 +239,7 @@ class RouterHistory:
         return last, since
 
     def clients(self, key: Key, revision: ShortFingerprint, declared_tokens: int, now: datetime) -> ClientLoad | None:
-        """Return what the clients of a revision had; None if no router was read lately.
+        """Return the load of a revision's clients; None if no router was read within LATELY.
 
         Args:
             key: the group.
@@ -280,19 +281,19 @@ class RouterHistory:
         )
 
     def reads(self, now: datetime) -> bool:
-        """Return True if a router was read lately: then a group of which nothing is known had no request."""
+        """Return True if a router was read within LATELY: then a group without readings had no request."""
         with self._lock:
             return any(now - read <= LATELY for read in self._pages.values())
 
     def slot_use(self, key: Key, revision: ShortFingerprint, now: datetime) -> dict[int, SlotUse]:
-        """Return slot → what it works on and holds, of all routers together; empty if no router was read lately.
+        """Return slot → its requests and sessions, summed over all routers; empty if none was read within LATELY.
 
-        Sums count nothing twice: a request runs in one router, and a session is counted by the router that served it
-        last, which the others are told.
+        The sums count nothing twice: a request runs in one router, and a session is counted by the router that served
+        it last, of which the other routers are notified.
 
         Args:
             key: the group.
-            revision: short fingerprint of the revision whose slots are meant.
+            revision: short fingerprint of the revision that the slots belong to.
             now: the time.
         """
         with self._lock:
@@ -306,7 +307,7 @@ class RouterHistory:
         return slot_uses
 
     def drift(self, key: Key, declared_bytes: int, now: datetime) -> PromptDrift | None:
-        """Return where requests differ from the declared prompt of so many bytes; None if no router saw any."""
+        """Return where requests differ from the declared prompt; None if no router counted a near miss."""
         spans = self._spans(key, now)
         missed = sorted(
             (last.near_miss_offset, max(0.0, last.near_misses - first.near_misses)) for _, first, _, last in spans
@@ -316,14 +317,14 @@ class RouterHistory:
             return None
         served = sum(max(0.0, last.requests - first.requests) for _, first, _, last in spans)
         passed = 0.0
-        for at, item in missed:  # the median of all routers' requests, each with its router's median
+        for at, item in missed:  # the median over all near misses; each counts with its router's median offset
             passed += item
             if passed >= count / 2:
                 return PromptDrift(count / (count + served), int(at), declared_bytes)
         raise AssertionError("the parts add up to the whole")
 
     def _spans(self, key: Key, now: datetime) -> list[tuple[datetime, RouterCounts, datetime, RouterCounts]]:
-        """Return the first and the newest reading of each router that was read lately."""
+        """Return the first and the last reading in the window of each router that was read within LATELY."""
         with self._lock:
             group = self._groups.get(key)
             series = list(group.routers.values()) if group is not None and not group.dropped else []
@@ -331,7 +332,7 @@ class RouterHistory:
         return [(*first, *last) for first, last in spans if now - last[0] <= LATELY]
 
     def forget(self, now: datetime) -> None:
-        """Drop the routers that were not read for FORGOTTEN."""
+        """Delete the routers that were not read for FORGOTTEN."""
         with self._lock:
             gone = {router for router, read in self._pages.items() if now - read > FORGOTTEN}
             for router in gone:
@@ -347,7 +348,7 @@ class RouterHistory:
 
 
 def _time(epoch: float, now: datetime) -> datetime | None:
-    """Return the time that a router tells, no later than now; None where it tells none that can be."""
+    """Return the time that a router reports, no later than now; None for an invalid time."""
     if not 0 < epoch < MOST_EPOCH:
         return None
     return min(now, datetime.fromtimestamp(epoch, UTC))

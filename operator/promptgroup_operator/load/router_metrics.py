@@ -1,7 +1,7 @@
-"""Read a router's page of metrics: its counters for each group that it may speak for. Does no I/O and reads no clock.
+"""Parse a router's metrics page into its counters for each group that it may serve. Does no I/O and reads no clock.
 
-Any pod that carries the routers' label is read, so a page is trusted for the groups that its namespace may serve, and
-for nothing else; and of whatever it says no more is kept than PAGE_MEMORY.
+Any pod with the routers' label is scraped. A page is therefore trusted only for the groups that the pod's namespace may
+serve, and the values stored of it take PAGE_MEMORY at most.
 """
 
 from collections.abc import Callable, Mapping
@@ -14,19 +14,19 @@ from promptgroup_operator.world.samples import Flow, Histogram, Sample, SlotUse,
 from promptgroup_operator.world.snapshot import Key
 
 PAGE_MEMORY = 1 << 20
-"""Bytes of memory after which a page is not read on.
+"""Bytes of memory after which the rest of a page is not parsed.
 
-A revision whose clients ask in all twelve ways (first turn, later or other, by name or by content, streamed or whole)
-has 130 KB of a router's page and is counted as 24 KB here, so that the longest page that is read of a router takes
-0.7 MiB.
+A revision whose clients send all twelve kinds of requests (first turn, later or other, by name or by content, streamed
+or not) has 130 KB of a router's page and is counted as 24 KB here, so that the longest page that is accepted from a
+router takes 0.7 MiB.
 """
 NAME, REVISION, STRATUM, BUCKET, SLOT = 256, 1024, 768, 40, 256
 """Bytes of memory, rounded up, for the name of a group, a revision beside its strata, a stratum beside its buckets, the
 count or the bound of a bucket, and a slot."""
 MAX_LABEL = 64
-"""Most characters of a label by which samples are told apart."""
+"""Maximum length in characters of a label that distinguishes samples."""
 MAX_SLOT_DIGITS = 4
-"""Most digits of a slot's number."""
+"""Maximum number of digits in a slot's number."""
 
 _PREFIXES = (
     names.METRIC_REVISION,
@@ -52,11 +52,11 @@ _STOCKS = frozenset(
 _ALONE = frozenset(
     (names.METRIC_NEAR_MISSES, names.METRIC_NEAR_MISS_OFFSET, names.METRIC_WAKE_REQUESTS, names.METRIC_WAKE_AT)
 )
-"""Samples of a group as a whole."""
+"""Metrics that have one sample for a whole group."""
 _OF_SLOTS = frozenset((names.METRIC_SLOT_PROMPT_TOKENS, names.METRIC_SLOT_CACHED_TOKENS))
-"""Counters of slots that are added up by revision."""
+"""Per-slot counters that are summed per revision."""
 _TELLING = ("revision", "turn", "how")
-"""Labels whose values are kept."""
+"""Labels whose values are stored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,12 +69,12 @@ class RevisionGauges:
     prompt_tokens: float = 0
     answer_tokens: float = 0
     looked_up_tokens: float = 0
-    """Prompt tokens of answers that report what was found in cache, on all slots of the revision."""
+    """Prompt tokens of the responses that report cached tokens, over all slots of the revision."""
     cached_tokens: float = 0
-    """Those of them found there."""
+    """Those of `looked_up_tokens` that were served from cache."""
 
     def with_growth(self, before: "RevisionGauges", after: "RevisionGauges") -> "RevisionGauges":
-        """Return these counters with what others grew by; those that began anew count as nothing."""
+        """Return these counters plus the growth from `before` to `after`; a counter that was reset adds nothing."""
         return replace(
             self,
             prompt_tokens=self.prompt_tokens + max(0.0, after.prompt_tokens - before.prompt_tokens),
@@ -92,33 +92,33 @@ class RouterCounts:
     samples: Mapping[ShortFingerprint, Sample] = field(default_factory=dict)
     stocks: Mapping[ShortFingerprint, RevisionGauges] = field(default_factory=dict)
     slots: Mapping[ShortFingerprint, Mapping[int, SlotUse]] = field(default_factory=dict)
-    """Revision → slot → what the router has there at the moment."""
+    """Revision → slot → the router's current sessions and requests there."""
     evicted: Mapping[ShortFingerprint, Mapping[str, float]] = field(default_factory=dict)
     """Revision → band of EVICTED_WITHIN → evicted tokens."""
     near_misses: float = 0
     """Requests that nearly matched the group's prompt."""
     near_miss_offset: float = 0
-    """Median offset in bytes at which they differ from it."""
+    """Median offset in bytes at which the near misses differ from the group's prompt."""
     wake_requests: float = 0
     """Requests for a group that has no replica because it sleeps or is scaled to zero."""
     wake_at: float = 0
-    """Time of the latest of them, in seconds since 1970; 0 if none came."""
+    """Time of the latest such request, in seconds since 1970; 0 if there was none."""
     memory: int = field(default=0, compare=False)
-    """Bytes of memory that it takes at most, slots not counted."""
+    """Upper bound of the memory in bytes that these counters take, without the slots."""
 
     @property
     def requests(self) -> float:
-        """Requests of all revisions."""
+        """Total requests over all revisions."""
         return sum(flow.requests for flow in self.flows.values())
 
 
 def parse(page: str, serves: Callable[[Key], bool], memory: int = PAGE_MEMORY) -> dict[Key, RouterCounts]:
-    """Return the counters of each group on a router's page; lines that cannot be read are passed over.
+    """Return the counters of each group on a router's page; lines that cannot be parsed are skipped.
 
     Args:
         page: Prometheus text.
-        serves: returns True for the groups that the router may speak for.
-        memory: bytes of memory after which the page is not read on.
+        serves: returns True for the groups that the router may serve.
+        memory: bytes of memory after which the rest of the page is not parsed.
     """
     result: dict[str, _Group | None] = {}
     left = memory
@@ -148,7 +148,7 @@ class _Group:
     def __init__(self, key: Key) -> None:
         self.key = key
         self.told = False
-        """True if there is any sample of it."""
+        """True if the page has any sample of the group."""
         self._memory = 0
         self._revisions: set[ShortFingerprint] = set()
         self._flows: dict[ShortFingerprint, Flow] = {}
@@ -160,7 +160,7 @@ class _Group:
         self._alone: dict[str, float] = {}
 
     def add(self, name: str, labels: Mapping[str, str], value: float) -> int:
-        """Add a sample and return how many bytes of memory it takes, at most."""
+        """Add a sample and return an upper bound of the memory in bytes that it takes."""
         self.told = True
         if any(len(labels.get(item, "")) > MAX_LABEL for item in _TELLING):
             return 0
@@ -237,7 +237,7 @@ class _Group:
             return replace(result, bounds=bounds.setdefault(result.bounds, result.bounds))
 
         samples: dict[ShortFingerprint, dict[StratumKey, Stratum]] = {}
-        # routers of earlier versions do not label every series: what they count stands in strata of its own
+        # Routers of earlier versions do not label every series: their counts form separate strata.
         for revision, stratum in self._strata.keys() | self._buckets.keys():
             counted = self._strata.get((revision, stratum), Stratum())
             buckets = self._buckets.get((revision, stratum), {})

@@ -1,6 +1,6 @@
-"""Read the routers that serve a group, no more often than a group needs it.
+"""Scrape the metrics of the routers that serve a group, no more often than a group needs it.
 
-The API server is seldom asked for the list of routers: their own count of each other shows that one has come.
+The operator seldom lists routers at the API server: the number of peers that routers report shows that one was added.
 """
 
 import logging
@@ -19,28 +19,28 @@ from promptgroup_operator.world.snapshot import ContainerId, Key
 logger = logging.getLogger(__name__)
 
 LISTED = timedelta(minutes=5)
-"""Time between two lists of a namespace's routers: as long as between two resyncs."""
+"""Time between two list requests for a namespace's routers: the time between two resyncs."""
 LISTS = 20
-"""Readings between two lists where readings are frequent: 40 s during a release."""
+"""Readings between two list requests where readings are frequent: 40 s during a release."""
 LISTED_AGAIN = timedelta(seconds=10)
-"""Time between two lists while a router does not answer, or routers know of peers that the list does not have."""
+"""Time between two list requests while a router does not respond, or routers report more peers than before."""
 MAX_ROUTERS = 32
-"""Most routers of a namespace that are read: of more, those whose containers were listed first."""
+"""Maximum number of routers that are read per namespace: of more, those whose containers were listed first."""
 PAGE = 4 << 20
-"""Most bytes of a router's page: 30 revisions whose clients ask in all ways that are told apart, 130 KB each."""
+"""Maximum size of a router's page in bytes: 30 revisions with 130 KB each, whose clients send all kinds of requests."""
 SECONDS = 5.0
-"""Time for all routers of a namespace; one that answers later counts as not read."""
+"""Time limit in seconds for all routers of a namespace; a router that responds later counts as not read."""
 FORGOTTEN = timedelta(minutes=10)
-"""A router that nobody set out to read for so long is gone."""
+"""Time without a read after which the record of a router is deleted."""
 
 _PEERS = re.compile(r"^promptgroup_router_peers ([0-9]{1,6})$", re.MULTILINE | re.ASCII)
 
 
 class _Answer(NamedTuple):
-    """The part of a router's page that is kept."""
+    """The part of a router's page that is used."""
 
     peers: int | None
-    """Other routers that it knows of; None if it does not say."""
+    """Number of peers that the router reports; None if it reports none."""
     counts: Mapping[Key, RouterCounts]
 
 
@@ -48,11 +48,11 @@ class RouterScraper:
     """Reads the routers of all namespaces. Safe to use from many threads.
 
     Args:
-        listed: namespace → container and address of the admin port of each router there.
-        text: address and limit in bytes → its page of metrics.
+        listed: lists a namespace's routers: container → address of its admin port.
+        text: returns the metrics page at an address, up to a limit in bytes.
         is_group: returns True for a group that exists.
-        trusted: namespaces whose routers serve groups of others (`--router-namespaces`).
-        pool: where routers are read.
+        trusted: namespaces whose routers serve groups of other namespaces (`--router-namespaces`).
+        pool: the threads in which routers are read.
     """
 
     def __init__(
@@ -69,17 +69,17 @@ class RouterScraper:
         self._trusted = frozenset(trusted)
         self._pool = pool
         self._known: dict[str, tuple[datetime, Mapping[ContainerId, str]]] = {}
-        """Namespace → when its routers were listed, and the routers."""
+        """Namespace → time of the last list request, and the routers that it returned."""
         self._peers: dict[str, int] = {}
-        """Namespace → peers that the routers there know of."""
+        """Namespace → highest number of peers that its routers report."""
         self._doubtful: set[str] = set()
         """Namespaces whose list may be out of date."""
         self._claimed: dict[ContainerId, datetime] = {}
-        """Container of a router → when a pass last set out to read it."""
+        """Container of a router → time at which a pass last began to read it."""
         self._lock = threading.Lock()
 
     def read(self, namespace: str, now: datetime, period: timedelta) -> dict[ContainerId, Mapping[Key, RouterCounts]]:
-        """Read the routers that serve a namespace's groups and that nobody read within the period.
+        """Read the routers that serve a namespace's groups, except those that were read within the period.
 
         Returns:
             Container of a router → its counters for each group.
@@ -104,7 +104,7 @@ class RouterScraper:
         return {router: item.counts for router, item in zip(due, answers, strict=True) if item is not None}
 
     def _claim(self, router: ContainerId, now: datetime, period: timedelta) -> bool:
-        """Return True if the router is due; to other passes it counts as being read from now on."""
+        """Return True if the router is due, and mark it as read, so that no other pass reads it as well."""
         with self._lock:
             last = self._claimed.get(router)
             if last is not None and now - last < period:
@@ -128,11 +128,11 @@ class RouterScraper:
             at, routers = self._known.get(namespace, (None, {}))
             if at is not None and now - at < (min(LISTED_AGAIN, listed) if namespace in self._doubtful else listed):
                 return routers
-            self._known[namespace] = now, routers  # other passes use these meanwhile
+            self._known[namespace] = now, routers  # used by other passes meanwhile
             self._doubtful.discard(namespace)
         try:
             result = self._listed(namespace)
-        except ClusterError as error:  # the pass goes on without the routers' figures
+        except ClusterError as error:  # the pass continues without the routers' figures
             logger.warning("%s: routers cannot be listed: %s", namespace, error)
             with self._lock:
                 self._doubtful.add(namespace)
@@ -145,7 +145,7 @@ class RouterScraper:
         return result
 
     def _ask(self, address: str, serves: Callable[[Key], bool]) -> _Answer | None:
-        """Read a router's page, here, where no more pages are in memory than there are readers."""
+        """Fetch and parse a router's page in the same thread, so that memory holds one page per thread at most."""
         try:
             page = self._text(address, PAGE)
         except EngineError as error:

@@ -1,6 +1,6 @@
-"""Sees one group in the cluster: the objects that a pass needs, decoded into the values that decisions use.
+"""Reads the objects of one group that a pass needs, and decodes them into the values that decisions use.
 
-Watched kinds come from the stores, all others by name. It writes nothing.
+Watched kinds are read from the stores, all others by name. It writes nothing.
 
 It may not import `act`, `passes` or `handlers`.
 """

@@ -25,22 +25,22 @@ class ClusterState:
 
     group: GroupObject
     prompt: PromptText | Problem
-    """The prompt that it declares, or why it cannot be served."""
+    """The prompt that it declares, or the reason why it cannot be served."""
     revisions: tuple[RevisionState, ...]
     siblings: tuple[Sibling, ...]
     live: Mapping[tuple[str, str], Manifest]
     """(kind, name) → object, for every object of the group."""
     inference_pools: SeenPools = NO_POOLS
-    """The InferencePools that matter to it."""
+    """The InferencePools that are relevant to it."""
     others: tuple[OtherGroup, ...] = ()
     """The other groups of the namespace; empty where the group's model has no aliases."""
     host: Host | None = None
-    """The group whose replicas serve it; None for one with an engine of its own."""
+    """The group whose replicas serve it; None for a group with its own engine."""
     guests: tuple[GuestSubject, ...] = ()
     """The revisions of its guests that are routed to its replicas."""
     guest_keys: tuple[Key, ...] = ()
     """Its guests."""
     prompts: Mapping[str, int] = field(default_factory=dict)
-    """Group → tokens of its prompts on one replica, of a host that has guests and of them; else empty."""
+    """Group → tokens of its prompts on one replica, for a host that has guests and for these guests; else empty."""
     guests_routed: frozenset[str] = frozenset()
-    """Its pods that routes of its guests let routers send to."""
+    """Its pods that are routable in the PromptRoutes of its guests."""

@@ -25,17 +25,17 @@ from promptgroup_operator.world.snapshot import (
 )
 
 MAX_REPLICAS = 2000
-"""Most replicas that a Deployment is taken to have: twice what a group may have. Whoever may scale one can write two
+"""Upper bound of the replicas of a Deployment: twice the maximum of a group. Any user who may scale one can write two
 billion, and every slot of a ring takes memory."""
 MAX_SLOT = 999_999
-"""Largest slot that a pod's label is believed."""
+"""Largest slot that is accepted from a pod's label."""
 
 
 def group_of(key: Key, raw: Manifest) -> GroupObject:
     """Decode a PromptGroup.
 
     Raises:
-        pydantic.ValidationError: it was stored under an older schema and misses what this one asks for.
+        pydantic.ValidationError: it was stored under an older schema and violates the current one.
     """
     metadata = raw["metadata"]
     return GroupObject(
@@ -52,7 +52,7 @@ def group_of(key: Key, raw: Manifest) -> GroupObject:
 def fingerprint_of(deployment: Manifest) -> Fingerprint:
     """Return the revision of a Deployment, from its annotation or else its pod template's; empty if neither has one.
 
-    An annotation that does not fit the Deployment's name, which nobody can change, was edited.
+    An annotation that does not match the Deployment's name, which is immutable, was edited and is ignored.
     """
     template = deployment["spec"]["template"].get("metadata", {})
     for annotations in (deployment["metadata"].get("annotations", {}), template.get("annotations", {})):
@@ -78,8 +78,8 @@ def revision_of(
     """Decode the revision that a Deployment runs.
 
     Args:
-        deployment: it carries the fingerprint and the annotations of the release.
-        prompt: text of the prompt; None if the object that holds it is gone, or holds the text of another.
+        deployment: the Deployment, with the fingerprint and the annotations of the release.
+        prompt: text of the prompt; None if its object does not exist, or holds the text of another prompt.
         pods: pods of the group.
         standing: weight and slots by fingerprint, from the PromptRoute (`prompt_route.standing`).
     """
@@ -106,7 +106,7 @@ def revision_of(
 
 
 def failure_of(deployment: Manifest) -> str:
-    """Return why the Deployment cannot create pods (quota, admission), in Kubernetes' words; empty if it can."""
+    """Return Kubernetes' reason why the Deployment cannot create pods (quota, admission); empty if it can."""
     conditions = deployment.get("status", {}).get("conditions", [])
     failed = (
         condition for condition in conditions if (condition["type"], condition["status"]) == ("ReplicaFailure", "True")
@@ -115,7 +115,7 @@ def failure_of(deployment: Manifest) -> str:
 
 
 def pod_of(raw: Manifest, port: int) -> Pod:
-    """Decode a replica of a group; `port` is the engines' port of the group, which an earlier template may lack."""
+    """Decode a replica of a group; `port` is the group's port for engines, used if the pod's template names none."""
     metadata, status = raw["metadata"], raw.get("status", {})
     annotations, labels = metadata.get("annotations", {}), metadata.get("labels", {})
     conditions = {condition["type"]: condition for condition in status.get("conditions", [])}
@@ -204,7 +204,7 @@ def _engine_container(raw: Manifest) -> Manifest:
 
 
 def _port(raw: Manifest, port: int) -> int:
-    """Return the port of the pod's engine by its own template, which may be an earlier one than the group's."""
+    """Return the port of the pod's engine by its own template, which may be older than the group's."""
     containers = raw.get("spec", {}).get("containers", [])
     ports = (
         result
@@ -220,12 +220,12 @@ _TROUBLE = ("CrashLoopBackOff", "ErrImagePull", "ImagePullBackOff", "CreateConta
 
 
 LOOPS = 2
-"""Starts beyond the first from which on a container that ends is said to crash in a loop. One that runs again is so
-until it is ready: else whoever reads the condition meets it between two crashes, and finds nothing wrong."""
+"""Number of restarts from which on a terminated container is reported as a crash loop. The report stays while it runs
+again until it is ready: otherwise the condition would show no problem between two crashes."""
 LONGEST_START = timedelta(hours=1)
-"""A container that ran for longer had started: its end is no part of a loop."""
+"""A container that ran for longer had started successfully: its end is not part of a crash loop."""
 LAST_LINE = 200
-"""Most characters of the last line of a container's log that are told."""
+"""Maximum number of characters that are reported of the last line of a container's log."""
 
 
 def _trouble(
@@ -244,7 +244,7 @@ def _trouble(
 
 
 def _crash(metadata: Mapping[str, Any], container: Mapping[str, Any]) -> str:
-    """Return how a container that crashes in a loop ended, in words that stay the same from start to start."""
+    """Describe the end of a container in a crash loop, in a text that does not change with every restart."""
     last = container.get("lastState", {}).get("terminated", {})
     waits = container.get("state", {}).get("waiting", {}).get("reason") == "CrashLoopBackOff"
     if not last or container.get("ready") or not (waits or container.get("restartCount", 0) >= LOOPS):

@@ -1,9 +1,9 @@
-"""Copies of objects that are read by name and are not watched: an operator should not need the right to list Secrets.
+"""Cache of objects that are read by name and not watched, so that the operator needs no permission to list Secrets.
 
-A copy is used again while it is young, and while users have not changed the group that asks since it was read. That
-there is no such object is never remembered. One that cannot be read is used as it was read last, however old that is,
-is tried again after a back-off, and is told by `problem`: it stops nothing of its group. The copies hold prompts and
-templates, so their size together is bounded: they are kept as JSON, whose size no structure hides.
+A copy is used until its maximum age, and only if users have not changed the requesting group since it was read. The
+absence of an object is never cached. If an object cannot be read, its last copy is used regardless of its age; the read
+is retried after a back-off, and `problem` reports it, so that the group's pass can continue. Copies hold prompts and
+templates, so their total size is limited: they are stored as JSON, whose size is known exactly.
 """
 
 import json
@@ -25,12 +25,12 @@ Read = Callable[[str, str, str], Manifest | None]
 """Kind, namespace, name → the object; None if there is none."""
 
 KEPT_SECONDS = 3600.0
-"""Time after which a copy that nobody has asked for is dropped: it belongs to a group that is gone."""
+"""Time in seconds after which an unused copy is evicted: its group does not exist any more."""
 MAX_BYTES = 64 << 20
-"""Most bytes of all copies: seventy prompts of the largest size, or thousands of common ones. Beyond it the copies that
-were used least recently are dropped, and read again when they are needed."""
+"""Maximum size of all copies in bytes: seventy prompts of the largest size, or thousands of common ones. Beyond it the
+least recently used copies are evicted, and read again when they are needed."""
 SLOWEST = 4
-"""Reads that may go unanswered in one pass; what else is to be read is left to later ones. Each takes
+"""Maximum number of reads without a response in one pass; further reads are left to later passes. Each of them takes
 `api_server.REQUEST_SECONDS`, and a pass must end within handlers.STUCK."""
 
 
@@ -39,9 +39,9 @@ class _Copy:
     found: bytes
     """The object as JSON."""
     read: float
-    """Time at which it was requested."""
+    """Time at which the read was sent."""
     used: float
-    """Time at which it was asked for last."""
+    """Time of the last use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,31 +49,31 @@ class _FailedRead:
     error: ClusterError
     tries: int
     not_before: float
-    """Time of the next try."""
+    """Time of the next attempt."""
 
 
 @dataclass(slots=True)
 class _Group:
-    """The answers that passes over one group have read."""
+    """The state of reads by passes over one group."""
 
     written: str = ""
-    """Hash of what users wrote of it."""
+    """Hash of the parts of the group that users write."""
     since: float = 0.0
-    """Time at which a pass first saw it so."""
+    """Time at which a pass first observed this hash."""
     known: dict[tuple[str, str], _FailedRead] = field(default_factory=dict)
-    """Kind and name of what could not be read in the pass before."""
+    """Kind and name → failed read in the previous pass."""
     failed: dict[tuple[str, str], _FailedRead] = field(default_factory=dict)
-    """The same of this pass."""
+    """Kind and name → failed read in this pass."""
     unanswered: int = 0
 
 
 class GetCache:
-    """Copies for one operator process. Safe to use from many threads; passes over one group follow each other.
+    """The cache of one operator process. Safe to use from many threads; passes over one group are sequential.
 
     Args:
         read: reads an object.
         clock: monotonic seconds.
-        is_away: asks the API server for the group; True if that is not answered either.
+        is_away: reads the group from the API server; True if that read has no response either.
     """
 
     def __init__(
@@ -83,13 +83,13 @@ class GetCache:
         self._is_away = is_away
         self._clock = clock
         self._copies: OrderedDict[tuple[str, str, str], _Copy] = OrderedDict()
-        """The copy that was used least recently comes first."""
+        """Copies in order of their last use, the least recently used first."""
         self._size = 0
         self._groups: dict[Key, _Group] = {}
         self._lock = threading.Lock()
 
     def begin_pass(self, key: Key, written: str) -> None:
-        """Note that a pass begins on the group as it is, by a digest of what users wrote of it."""
+        """Record that a pass begins over the group, with a digest of the parts that users write."""
         with self._lock:
             group = self._groups.setdefault(key, _Group())
             if group.written != written:
@@ -97,18 +97,18 @@ class GetCache:
             group.known, group.failed, group.unanswered = group.failed, {}, 0
 
     def forget(self, key: Key) -> None:
-        """Drop a group that is gone."""
+        """Delete the state of a group that does not exist any more."""
         with self._lock:
             self._groups.pop(key, None)
 
     def get(self, key: Key, kind: str, name: str, seconds: float) -> Manifest | None:
-        """Return the object as it was at most `seconds` ago, and after the group's last change; None if there is none.
+        """Return the object, read at most `seconds` ago and after the group's last change; None if there is none.
 
-        One that cannot be read is returned as it was read last.
+        If it cannot be read, the last copy is returned.
 
         Raises:
-            UnreadError: it cannot be read, and never was.
-            ClusterError: the whole API server does not answer.
+            UnreadError: it cannot be read, and there is no copy.
+            ClusterError: the API server as a whole does not respond.
         """
         now = self._clock()
         with self._lock:
@@ -133,11 +133,11 @@ class GetCache:
         return fresh
 
     def _fresh(self, key: Key, group: _Group, kind: str, name: str) -> Manifest | None:
-        """Read an object, unless that failed lately.
+        """Read an object, unless a read failed and its back-off has not ended.
 
         Raises:
             UnreadError: it cannot be read.
-            ClusterError: the whole API server does not answer.
+            ClusterError: the API server as a whole does not respond.
         """
         began, before = self._clock(), group.failed.get((kind, name)) or group.known.get((kind, name))
         if before is not None and began < before.not_before:
@@ -161,7 +161,7 @@ class GetCache:
             raise UnreadError(str(error), status=error.status) from error
 
     def problem(self, key: Key) -> str:
-        """Return what this pass could not read of a group, in the API server's words; empty if it read all."""
+        """Return the API server's message about failed reads of this pass; empty if there were none."""
         with self._lock:
             failed = list(self._groups[key].failed.values()) if key in self._groups else []
         if not failed:
@@ -170,17 +170,17 @@ class GetCache:
         return f"{max(failed, key=lambda failure: failure.error.is_refusal).error}{more}"
 
     def due(self, key: Key) -> timedelta:
-        """Return the time until the next of the failed reads is tried again; without end if none failed."""
+        """Return the time until the next failed read is retried; `timedelta.max` if none failed."""
         with self._lock:
             times = [failure.not_before for failure in self._groups[key].failed.values()] if key in self._groups else []
         return timedelta(seconds=max(0.0, min(times) - self._clock())) if times else timedelta.max
 
     def record_write(self, kind: str, answer: Manifest) -> None:
-        """Keep the API server's answer to a write of this process."""
+        """Cache the API server's response to a write of this process."""
         self._keep(kind, answer, self._clock())
 
     def drop(self, kind: str, namespace: str, name: str) -> None:
-        """Drop an object that is gone, or may be."""
+        """Evict an object that does not exist any more, or may not."""
         with self._lock:
             self._remove((kind, namespace, name))
 
@@ -198,7 +198,7 @@ class GetCache:
                 self._remove(oldest)
 
     def _remove(self, name: tuple[str, str, str]) -> None:
-        """Drop a copy; the lock is held."""
+        """Evict a copy; the lock must be held."""
         copy = self._copies.pop(name, None)
         if copy is not None:
             self._size -= len(copy.found)

@@ -1,4 +1,4 @@
-"""See what the API server holds for one group: watched kinds from the stores, all others by name."""
+"""Read the objects of one group: watched kinds from the stores, all others from the API server by name."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -41,7 +41,7 @@ class GroupReader:
     Args:
         client: client of the API server.
         stores: kind → store, for the kinds that are watched.
-        clock: monotonic time in seconds, by which copies of what is not watched grow old.
+        clock: monotonic time in seconds, for the age of copies of unwatched objects.
     """
 
     def __init__(self, client: KubeClient, stores: Mapping[str, Store], clock: Callable[[], float] = monotonic) -> None:
@@ -52,14 +52,14 @@ class GroupReader:
         self._pools = InferencePools(self.unwatched)
 
     def observe(self, key: Key) -> ClusterState | None:
-        """Return what the API server holds for the group; None if the group is gone or being deleted.
+        """Return the cluster state of the group; None if the group does not exist or is being deleted.
 
-        What cannot be read is taken as it was read last, or as not known: `unwatched.problem` tells it.
+        For objects that cannot be read, the last copy is used, or they are unknown: `unwatched.problem` reports it.
 
         Raises:
-            ClusterError: the API server does not answer.
-            StoredSpecError: the group was stored under an older schema, which this version cannot act on.
-            UnreadGroupError: an object cannot be read without which nothing can be decided.
+            ClusterError: the API server does not respond.
+            StoredSpecError: the group was stored under an older schema, which this version cannot apply.
+            UnreadGroupError: an object cannot be read that is required for every decision.
         """
         raw = self._stores["PromptGroup"].get(key.namespace, key.name)
         if raw is None or "deletionTimestamp" in raw["metadata"]:
@@ -109,7 +109,7 @@ class GroupReader:
         )
 
     def _observe_guest(self, group: GroupObject, name: str) -> ClusterState:
-        """Return the state of a guest: its revisions are what its PromptRoute remembers, over the pods of its host."""
+        """Return the state of a guest: its revisions are recorded in its PromptRoute, and its pods are its host's."""
         key, routes = group.key, self._stores["PromptRoute"]
         serving = Key(key.namespace, name)
         route, hosts_route = routes.get(key.namespace, key.name), routes.get(key.namespace, name)
@@ -149,7 +149,7 @@ class GroupReader:
         )
 
     def _host_spec(self, guest: GroupObject, name: str) -> tuple[PromptGroupSpec | None, Problem | None]:
-        """Return the spec of a guest's host, and why that can serve no guest; no spec where nothing of it can."""
+        """Return the spec of a guest's host, or the reason why the host cannot serve the guest."""
         raw = self._stores["PromptGroup"].get(guest.key.namespace, name)
         if raw is not None and SHORTENED in raw:
             raw = self.unwatched.get(guest.key, "PromptGroup", name, REFERENCED_SECONDS)
@@ -162,17 +162,17 @@ class GroupReader:
         return spec if problem is None else None, problem
 
     def _pods(self, key: Key, port: int, room: guest_room.PromptRoom) -> list[Pod]:
-        """Return the pods of a group, with the tokens of all prompts that are kept warm on them."""
+        """Return the pods of a group, with the tokens of all prompts that are kept warm on each."""
         pods = [pod_of(pod, port) for pod in self._stores["Pod"].list_at(key)]
         return [replace(pod, crowd=room.by_pod.get(pod.name, 0)) for pod in pods] if room.by_pod else pods
 
     def _text(self, group: GroupObject) -> tuple[PromptText | Problem, Fingerprint]:
-        """Return the prompt that a group declares, and its fingerprint, which is empty if none can be served."""
+        """Return the prompt that a group declares, and its fingerprint, which is empty if it cannot be served."""
         values, unread = {}, None
         for kind, name in references.references(group.spec):
             try:
                 values[kind, name] = self.unwatched.values(group.key, kind, name)
-            except UnreadError as error:  # which is not to say that it does not exist
+            except UnreadError as error:  # it may exist nevertheless
                 unread = unread or Problem(status.UNREAD, str(error))
         text = unread or references.resolve(group.spec, values)
         fingerprint = text.fingerprint if isinstance(text, PromptText) else Fingerprint("")
@@ -181,7 +181,7 @@ class GroupReader:
 
 
 def _subjects(routes: Iterable[Manifest]) -> Iterator[GuestSubject]:
-    """Yield the revisions of guests that have slots, by their PromptRoutes."""
+    """Yield the revisions of guests that have slots in their PromptRoutes."""
     for route in routes:
         key = Key(route["metadata"]["namespace"], route["metadata"]["name"])
         for revision in route.get("spec", {}).get("revisions", []):

@@ -1,6 +1,7 @@
-"""Read the InferencePools of a group: its own, also one that it wants no more, and the one that it joins.
+"""Read the InferencePools of a group: its own, even if it is no longer desired, and the one that it joins.
 
-They are read by name and not watched: their CRD is others' and may come and go, and a role may leave it out.
+They are read by name and not watched: their CRD belongs to another project and may be installed or removed at any time,
+and the operator's role may not include it.
 """
 
 from promptgroup_operator.gateway import inference_pool
@@ -29,10 +30,10 @@ class InferencePools:
     def __init__(self, unwatched: UnwatchedObjects) -> None:
         self._unwatched = unwatched
         self._without: set[Key] = set()
-        """Groups that want none, and were seen without one of their own."""
+        """Groups that want no InferencePool, and for which a read showed that they own none."""
 
     def of(self, group: GroupObject) -> SeenPools:
-        """Return the pools of a group, and why they cannot be seen."""
+        """Return the pools of a group, or the reason why they cannot be read."""
         key, desired = group.key, inference_pool.name(group)
         if not desired and key in self._without:
             return NO_POOLS
@@ -47,5 +48,5 @@ class InferencePools:
         return SeenPools(pools, _REFUSALS[refusal] if refusal is not None else None)
 
     def forget(self, key: Key) -> None:
-        """Drop a group that is gone."""
+        """Delete the state of a group that does not exist any more."""
         self._without.discard(key)

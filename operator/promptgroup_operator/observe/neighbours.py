@@ -1,6 +1,6 @@
-"""See the other groups of a namespace: who may have the same prompt, whose aliases may collide, and who is whose guest.
+"""Read the other groups of a namespace: those with the same prompt, those with conflicting aliases, and guests.
 
-A group whose status tells no prompt yet is known by what its own latest pass has read.
+For a group whose status reports no prompt yet, the prompt that its own latest pass read is used.
 """
 
 from collections.abc import Mapping
@@ -21,11 +21,11 @@ class Neighbours:
         """Group → fingerprint of the prompt that its latest pass read; empty if there was none to serve."""
 
     def note_prompt(self, key: Key, fingerprint: Fingerprint) -> None:
-        """Note the prompt that a pass has read, before it looks at others: of two groups one sees the other."""
+        """Record the prompt that a pass read, before it reads the others: so one of two groups detects the conflict."""
         self._prompts[key] = fingerprint
 
     def forget(self, key: Key) -> None:
-        """Drop a group that is gone."""
+        """Delete the state of a group that does not exist any more."""
         self._prompts.pop(key, None)
 
     def has_group(self, key: Key) -> bool:
@@ -49,10 +49,10 @@ class Neighbours:
         return [route for route in routes if route is not None]
 
     def siblings(self, group: GroupObject, fingerprint: Fingerprint) -> tuple[Sibling, ...]:
-        """Return the groups of the same model that have the prompt, or may have it: no pass has read theirs yet."""
+        """Return the groups of the same model that have the prompt, or may have it because no pass has read theirs."""
         namespace, model = group.key.namespace, group.spec.model
         stored = self._stores["PromptGroup"]
-        # a guest may leave its model out, which is its host's
+        # A guest may omit its model, which is then that of its host.
         manifests = {
             other["metadata"]["name"]: other
             for name in (model, "")
@@ -93,7 +93,7 @@ class Neighbours:
         )
 
     def _model(self, group: Manifest) -> str:
-        """Return the model of a PromptGroup; of a guest that names none, its host's."""
+        """Return the model of a PromptGroup; for a guest that names none, its host's."""
         model, name = group["spec"].get("model", ""), host_of(group)
         if model or not name:
             return str(model)

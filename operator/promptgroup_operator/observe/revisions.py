@@ -1,4 +1,4 @@
-"""Read the revisions of a group that has engines: each is a Deployment, its pods, and the object with its prompt."""
+"""Read the revisions of a group with engines: a revision is a Deployment, its pods, and the object with its prompt."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
@@ -18,7 +18,7 @@ _TEMPLATE_HASH = "pod-template-hash"
 """Label that Kubernetes adds to the template of a ReplicaSet."""
 
 Standing = Mapping[Fingerprint, tuple[int, Mapping[int, SlotState]]]
-"""Revision → its weight and slots, by the PromptRoute."""
+"""Revision → its weight and slots in the PromptRoute."""
 Live = dict[tuple[str, str], Manifest]
 """(kind, name) → object of the group."""
 
@@ -28,7 +28,7 @@ class Revisions:
 
     Args:
         stores: kind → store.
-        unwatched: reads what the stores do not have.
+        unwatched: reads objects that are not watched.
     """
 
     def __init__(self, stores: Mapping[str, Store], unwatched: UnwatchedObjects) -> None:
@@ -38,12 +38,12 @@ class Revisions:
     def deployments(self, group: GroupObject, fingerprints: Collection[Fingerprint]) -> list[Manifest]:
         """Return the Deployments of a group, its own ones with their templates.
 
-        One whose label somebody removed must not seem to be gone, with all that it serves: no watch shows it, so it is
-        looked for by the names of all revisions that are known, and the pass restores the label.
+        A Deployment whose label was removed must not count as deleted. The watch does not include it, so it is read by
+        name for all known revisions, and the pass restores the label.
 
         Args:
             group: the group.
-            fingerprints: revisions that its spec and its route name; its status names more.
+            fingerprints: revisions that its spec and its route name; those in its status are added.
         """
         labelled = [
             self._with_template(group.key, deployment) if validate.is_owned(group, deployment) else deployment
@@ -80,7 +80,7 @@ class Revisions:
         data = texts(holder)
         others = (data.get(key, "") for key in (TOOLS_KEY, MESSAGES_KEY))
         text = Prompt(data[SYSTEM_KEY], *others) if SYSTEM_KEY in data else None
-        # whoever wrote another one: replicas would be proven warm for it
+        # If the stored text was changed, replicas would be proven warm for another prompt.
         return text if text is not None and text.fingerprint == fingerprint else None
 
     def _unlabelled(self, group: GroupObject, name: str, fingerprint: Fingerprint) -> Manifest | None:
@@ -93,7 +93,7 @@ class Revisions:
             return None  # it has no pods
 
     def _with_template(self, key: Key, deployment: Manifest) -> Manifest | None:
-        """Return a Deployment as it stands; None if it is gone. A template that is not kept is read unless known."""
+        """Return a current Deployment; None if it was deleted. A template that is not in the store is read by name."""
         if SHORTENED not in deployment:
             return with_template(deployment)
         for seconds in (KEPT_SECONDS, 0.0):
@@ -102,7 +102,7 @@ class Revisions:
                 return None
             if digest(copy["spec"].get("template")) == deployment[DIGEST]:
                 return with_template(deployment, copy["spec"]["template"])
-        return copy  # the watch will tell of it
+        return copy  # it is newer than the store, which the watch will update
 
     def _revision(
         self, group: GroupObject, deployment: Manifest, pods: Sequence[Pod], standing: Standing, live: Live
@@ -114,7 +114,7 @@ class Revisions:
         )
 
     def _warm_template(self, key: Key, revision: RevisionState, settings: str) -> Manifest | None:
-        """Return the pod template of a revision's warm replicas, where its Deployment's never became warm."""
+        """Return the pod template of a revision's warm replicas, if the Deployment's own never had a warm replica."""
         warm = [pod for pod in revision.pods if pod.is_warm]
         if not warm or not warm[0].replica_set or any(pod.settings == settings for pod in warm):
             return None

@@ -1,4 +1,4 @@
-"""Read objects that are not watched: by name, through copies that are used again while they are young."""
+"""Read objects that are not watched by name, through a cache."""
 
 import base64
 from collections.abc import Callable, Mapping
@@ -17,15 +17,15 @@ from promptgroup_operator.world.kept import whole
 from promptgroup_operator.world.snapshot import ContainerId, Key, Manifest, Problem
 
 LABEL_NAME = "app.kubernetes.io/name"
-"""Kubernetes' recommended label, by which the routers' pods are found."""
+"""Kubernetes' recommended label, by which the routers' pods are selected."""
 REFUSAL = "refusal"
-"""Key of what stands for an InferencePool that the API server does not let the operator see → its status."""
+"""Key of the placeholder for an InferencePool that the operator cannot read → status of the API server's response."""
 
 OWN_SECONDS = 600.0
-"""Age up to which a copy of an object that the operator wrote is used: prompt objects are immutable, and one that was
-deleted is missed by new routers only."""
+"""Maximum age in seconds of a copy of an object that the operator wrote: prompt objects are immutable, and the deletion
+of one affects only new routers."""
 REFERENCED_SECONDS = 10.0
-"""The same for objects of users: an edit must be noticed by the next pass of a group at rest (plan.REFERENCED)."""
+"""Maximum age in seconds for objects of users: the next pass of an idle group (plan.REFERENCED) must detect an edit."""
 
 
 class UnwatchedObjects:
@@ -33,7 +33,7 @@ class UnwatchedObjects:
 
     Args:
         client: client of the API server.
-        clock: monotonic time in seconds, by which copies grow old.
+        clock: monotonic time in seconds, for the age of copies.
     """
 
     def __init__(self, client: KubeClient, clock: Callable[[], float] = monotonic) -> None:
@@ -41,16 +41,16 @@ class UnwatchedObjects:
         self.cache = GetCache(self._read, clock, self.is_away)
 
     def get(self, key: Key, kind: str, name: str, seconds: float = OWN_SECONDS) -> Manifest | None:
-        """Return an object of the group's namespace as it was at most `seconds` ago; None if there is none.
+        """Return an object of the group's namespace, read at most `seconds` ago; None if there is none.
 
         Raises:
-            UnreadError: it cannot be read, and never was.
-            ClusterError: the API server does not answer.
+            UnreadError: it cannot be read, and there is no copy.
+            ClusterError: the API server does not respond.
         """
         return self.cache.get(key, kind, name, seconds)
 
     def if_known(self, key: Key, kind: str, name: str, seconds: float = OWN_SECONDS) -> Manifest | None:
-        """Return an object as `get` does; None also if nobody can know whether it exists."""
+        """Return an object as `get` does; None also if it is unknown whether it exists."""
         try:
             return self.get(key, kind, name, seconds)
         except UnreadError:
@@ -60,19 +60,19 @@ class UnwatchedObjects:
         """Return the data of a ConfigMap or Secret of users as text; None if there is none.
 
         Raises:
-            UnreadError: it cannot be read, and never was.
-            ClusterError: the API server does not answer.
+            UnreadError: it cannot be read, and there is no copy.
+            ClusterError: the API server does not respond.
         """
         manifest = self.get(key, kind, name, REFERENCED_SECONDS)
         return texts(manifest) if manifest is not None else None
 
     def problem(self, key: Key) -> Problem | None:
-        """Return what this pass could not read of a group, in the API server's words; None if it read all."""
+        """Return the problem of failed reads in this pass, with the API server's message; None if there were none."""
         words = self.cache.problem(key)
         return Problem(status.UNREAD, words) if words else None
 
     def is_away(self, key: Key) -> bool:
-        """Return True if the API server does not answer when it is asked for a group, or cannot serve it now."""
+        """Return True if the API server does not respond to a read of a group, or cannot serve it now."""
         try:
             self._read("PromptGroup", key.namespace, key.name)
         except ClusterError as error:
@@ -83,7 +83,7 @@ class UnwatchedObjects:
         """Return the routers and pickers that run in a namespace: container → address of the admin port.
 
         Raises:
-            ClusterError: the API server did not answer or refused.
+            ClusterError: the API server did not respond, or rejected the request.
         """
         query = {"labelSelector": f"{LABEL_NAME} in ({names.ROUTER},{names.PICKER})"}
         routers, _ = list_objects(self._client, collection_path("Pod", namespace), query, router_of)
@@ -91,7 +91,7 @@ class UnwatchedObjects:
 
     def _read(self, kind: str, namespace: str, name: str) -> Manifest | None:
         if kind == "PromptGroup":
-            # as one of a list, which the watch needs the right to anyway
+            # Read with a list request, for which the watch needs permission anyway.
             query = {"fieldSelector": f"metadata.name={name}"}
             groups, _ = list_objects(self._client, collection_path(kind, namespace), query)
             return whole(groups[0], kind) if groups else None
@@ -106,7 +106,7 @@ class UnwatchedObjects:
 
 
 def texts(manifest: Mapping[str, Any]) -> Texts:
-    """Return the data of a ConfigMap or Secret as text, with the keys whose values are none."""
+    """Return the data of a ConfigMap or Secret as text, with the keys whose values are no text."""
     if manifest["kind"] == "ConfigMap":
         return Texts(manifest.get("data") or {}, dict.fromkeys(manifest.get("binaryData") or {}, BINARY))
     decoded, unreadable = {}, {}

@@ -41,7 +41,7 @@ class GuestProofs:
             self._of[key][container, fingerprint] = Proof(container if serves else NO_CONTAINER, pod_condition, own)
 
     def of(self, key: Key, containers: Collection[ContainerId]) -> Outcomes:
-        """Return what was found for a guest; what speaks of other containers than these is dropped."""
+        """Return the results for a guest; results of other containers than these are deleted."""
         with self._lock:
             proofs = {item: proof for item, proof in self._of.get(key, {}).items() if item[0] in containers}
             if proofs:

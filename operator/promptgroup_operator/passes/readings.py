@@ -176,7 +176,7 @@ class ReadingsReader:
             return EngineAccess(credential)
         tls = engine_tls.parse(pod.tls)
         bundles = self._values(key, tls.kind, tls.name) if tls is not None else {}
-        # what is not known is not trusted
+        # An unknown value is not trusted.
         trust = Trust(bundles.get(tls.key, ""), tls.server_name) if tls is not None else Trust("", "")
         return EngineAccess(credential, trust)
 

@@ -1,15 +1,15 @@
-"""A queue of groups to reconcile: each is in it once, and never runs twice at the same time.
+"""A queue of groups to reconcile: every group is in it at most once, and has at most one pass at a time.
 
-It behaves as client-go's rate-limited workqueue: a key that is added while its pass runs is run again when the pass
-ends; one whose pass failed is run again after a back-off, or at once when it is added after the failure, since what
-changed then, such as the spec, may be what mends it. It differs in two points, so that no key that fails spins:
+It behaves like client-go's rate-limited workqueue: a key that is added while its pass runs is run again when the pass
+ends; a key whose pass failed is run again after a back-off, or at once when it is added after the failure, since the
+change, for example of the spec, may fix the problem. It differs in two points, so that a failing key does not spin:
 
-    added while a pass ran that failed      waits for the back-off: most likely the pass's own first write came back
-    added before `Retry-After` has passed   waits for it: the server asked for quiet, whatever has changed
+    added during a pass that failed         waits for the back-off: most likely it is the event of the pass's own write
+    added before `Retry-After` has passed   waits for it: the server requested the delay, whatever has changed
 
-Adding never waits. Namespaces share the workers as `base.fair_pool` says, so that slow passes of some keep no other
-waiting. What waits for its time lies in a heap, and one thread wakes for the next of it: the cost of a pass is that of
-the heap, however many groups there are.
+Adding never blocks. Namespaces share the workers according to `base.fair_pool`, so that slow passes of some do not
+delay others. Keys that are not due yet are in a heap, and one thread wakes for the next of them: the cost of a pass is
+that of the heap, independent of the number of groups.
 """
 
 import heapq
@@ -24,7 +24,7 @@ from promptgroup_operator.base.fair_pool import SlowNamespaces, may_begin, may_b
 from promptgroup_operator.world.snapshot import Key
 
 AHEAD = 1e6
-"""Seconds by which a key that goes ahead of the others counts as due before: more than any key waits."""
+"""Seconds by which a key with priority counts as due earlier: more than any key waits."""
 
 
 class WorkQueue:
@@ -32,8 +32,8 @@ class WorkQueue:
 
     Args:
         clock: monotonic time in seconds.
-        workers: threads that take keys, which the namespaces share, with as many again for namespaces that have none; 0
-            where there is nothing to share.
+        workers: threads that process keys, which the namespaces share, with as many again for namespaces that have
+            none; 0 if workers are not shared.
     """
 
     def __init__(self, clock: Callable[[], float] = monotonic, workers: int = 0) -> None:
@@ -42,20 +42,20 @@ class WorkQueue:
         self._condition = threading.Condition()
         self._due: dict[Key, float] = {}
         self._not_before: dict[Key, float] = {}
-        """Key whose pass was refused with `Retry-After` → the end of that time; each of them is due, too."""
+        """Key whose pass was rejected with `Retry-After` → the end of that time; the keys are in `_due` as well."""
         self._later: list[tuple[float, Key]] = []
-        """Heap of the times at which keys may be taken that may not be taken yet, with times that hold no more."""
+        """Heap of the future times at which keys become due, including outdated times."""
         self._ready: dict[str, list[tuple[float, Key]]] = {}
-        """Namespace → heap of its keys by when they were due, with times that hold no more."""
+        """Namespace → heap of its keys by the time at which they became due, including outdated times."""
         self._wakes = float("inf")
-        """Time at which a thread wakes by itself; the others wait until they are told."""
+        """Time at which a thread wakes by itself; the others wait until they are notified."""
         self._ahead: set[Key] = set()
-        """Keys that go before the others once they are due."""
+        """Keys with priority once they are due."""
         self._running: dict[Key, tuple[float, bool]] = {}
-        """Key whose pass runs → when it was taken, and whether it went before others."""
+        """Key whose pass runs → the time at which it began, and True if it had priority."""
         self._slow = SlowNamespaces()
         self._of_namespace: Counter[str] = Counter()
-        """Namespace → its passes that run."""
+        """Namespace → number of its running passes."""
         self._failures: dict[Key, int] = {}
         self._closed = False
 
@@ -94,7 +94,7 @@ class WorkQueue:
             return None
 
     def _wait(self, now: float) -> None:
-        """Wait until told, or for the next key that becomes due, unless another thread wakes as early."""
+        """Wait until notified, or for the next key that becomes due, unless another thread wakes as early."""
         while self._later and not self._holds(*self._later[0]):
             heapq.heappop(self._later)
         at = self._later[0][0] if self._later else float("inf")

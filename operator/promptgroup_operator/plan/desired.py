@@ -1,4 +1,4 @@
-"""PromptGroup → the objects that it wants: a prompt object, a Deployment and a budget a revision, one PromptRoute."""
+"""Builds the objects of a PromptGroup: a prompt object, a Deployment and a budget per revision, and one PromptRoute."""
 
 import base64
 import hashlib
@@ -23,16 +23,16 @@ from promptgroup_operator.world.pod_ranks import pod_ranks
 from promptgroup_operator.world.snapshot import CONTAINER, GroupObject, Manifest, Problem
 
 ANNOTATION_CONFIG = pod_parts.CONFIG_ANNOTATION
-"""On a pod: the file of settings that its engine reads. A template that sets it gives the engine others."""
+"""Annotation of a pod with the settings file of its engine. A template that sets it replaces the settings."""
 
 STARTUP_MINUTES = 60
-"""Longest start of an engine: large weights are pulled and loaded in it."""
+"""Time limit for the start of an engine, in which large weights are pulled and loaded."""
 
 ENGINE_USER = 10001
-"""User and group of the engine process: no image has it, so nothing in one belongs to it by accident."""
+"""User and group id of the engine process: no image uses it, so it owns no file of an image by accident."""
 
 PEERS_KEY_BYTES = 32
-"""Length of the key by which routers know each other: that of the hash which they sign with (RFC 2104, section 3)."""
+"""Length of the key with which routers authenticate each other: that of the signatures' hash (RFC 2104, section 3)."""
 
 
 def name(group: GroupObject, fingerprint: Fingerprint) -> str:
@@ -41,7 +41,7 @@ def name(group: GroupObject, fingerprint: Fingerprint) -> str:
 
 
 def labels(group: GroupObject, fingerprint: Fingerprint) -> dict[str, str]:
-    """Return the labels of everything that belongs to a revision; also its selector."""
+    """Return the labels of all objects of a revision; also its selector."""
     return {names.LABEL_GROUP: group.key.name, names.LABEL_REVISION: short(fingerprint)}
 
 
@@ -66,7 +66,7 @@ def _metadata(group: GroupObject, object_name: str, **extra: Any) -> dict[str, A
 
 
 def prompt_object(group: GroupObject, fingerprint: Fingerprint, prompt: Prompt, kind: str) -> dict[str, Any]:
-    """Build the immutable object that keeps a revision's text, whatever its source becomes."""
+    """Build the immutable object that stores a revision's text independently of its source."""
     optional = {table.TOOLS_KEY: prompt.tools, table.MESSAGES_KEY: prompt.messages}
     data = {table.SYSTEM_KEY: prompt.system} | {key: value for key, value in optional.items() if value}
     if kind == "Secret":
@@ -91,12 +91,12 @@ def deployment(
     Args:
         group: the PromptGroup.
         fingerprint: the revision.
-        replicas: replicas to ask for.
+        replicas: number of replicas.
         prompt_from: the object that holds its prompt.
-        records: annotations by which it is remembered what becomes of it.
-        template: the pod template to keep, of a revision that does not follow the group's engine; its pods would be
-            replaced beside those of the release that changes the engine.
-        live: the Deployment as it stands. A drain time that alone has changed replaces no engine: its pods keep theirs.
+        records: annotations with the state of its release.
+        template: the existing pod template of a revision that does not follow the group's engine; otherwise its pods
+            would be replaced in parallel to those of the release that changes the engine.
+        live: the current Deployment. A change of the drain time alone replaces no engine: its pods keep the old one.
     """
     annotations = {names.ANNOTATION_FINGERPRINT: fingerprint, names.ANNOTATION_PROMPT: prompt_from.kind, **records}
     selector = labels(group, fingerprint)
@@ -120,16 +120,16 @@ def deployment(
 
 
 def _rolling(group: GroupObject) -> dict[str, int]:
-    """Return how pods of another engine replace others: before one goes, or after it where no GPU is spare."""
+    """Return the rolling update strategy: a new pod starts before an old one is removed, or after it without surge."""
     surge = int(group.spec.rollout.surges)
     return {"maxSurge": surge, "maxUnavailable": 1 - surge}
 
 
 def budget(group: GroupObject, fingerprint: Fingerprint) -> dict[str, Any]:
-    """Build the PodDisruptionBudget of a revision that serves: one replica may be evicted, the next when all are warm.
+    """Build the PodDisruptionBudget of a serving revision: one replica may be evicted, the next when all are warm.
 
-    One of a single replica may go as well: a budget that keeps it would hold up the drain of its node for ever. A
-    replica that is not warm serves nothing, and so holds up nothing either.
+    A single replica may be evicted as well, since a stricter budget would block the drain of its node forever. A
+    replica that is not warm serves nothing, so it may always be evicted.
     """
     selector = labels(group, fingerprint)
     return stamped(
@@ -156,14 +156,14 @@ def _pod_template(
         drain_hook.kept_seconds(live["spec"]["template"], CONTAINER) if live and settings_of(live) == settings else None
     )
     leaving = _leaving(group, kept_seconds) if _engine_container(template) else {}
-    # what makes a pod one of its revision is not the template's to change
+    # The user's template cannot change the labels and annotations that identify a pod's revision.
     return merge(
         merge({"metadata": {}} | leaving, template), {"metadata": {"labels": selector, "annotations": annotations}}
     )
 
 
 def _leaving(group: GroupObject, kept: int | None) -> dict[str, Any]:
-    """Return how a pod leaves. It is no setting of its engine: it makes no difference to an answer."""
+    """Return the drain hook of a pod. It is not part of the engine settings, since it does not affect responses."""
     engine = group.spec.engine
     seconds = kept or drain_hook.drain_seconds(durations.parse(group.spec.rollout.drain_timeout))
     speech, tls = DIALECTS[engine.type], engine.tls is not None
@@ -171,11 +171,11 @@ def _leaving(group: GroupObject, kept: int | None) -> dict[str, Any]:
 
 
 def engine_settings(group: GroupObject) -> str:
-    """Return a digest of all that makes two engines interchangeable for any prompt: dialect, model and template.
+    """Return a digest of the settings that make two engines interchangeable for any prompt: type, model and template.
 
-    The template as the operator makes it, so that image, arguments, port, resources and the user's template count, and
-    it makes no difference whether a default is spelled out. Labels and annotations of the user's template count too:
-    some of them change what a node does with a pod. Empty when the template cannot be merged.
+    The digest covers the final template, so that image, arguments, port, resources and the user's template count, and
+    an explicit default makes no difference. Labels and annotations of the user's template count too, since some of them
+    change the treatment of a pod on its node. Empty when the template cannot be merged.
     """
     try:
         return _digest(group, _engine_template(group))
@@ -184,10 +184,10 @@ def engine_settings(group: GroupObject) -> str:
 
 
 def kept_template(live: Manifest) -> dict[str, Any]:
-    """Return the pod template of a Deployment as it stands, to be applied as it is.
+    """Return the current pod template of a Deployment, to be applied unchanged.
 
-    Server-side apply makes the operator own with it what the API server added. When the revision follows the group's
-    engine again those fields are dropped, and added again with the same values, so that no pod is replaced for that.
+    With server-side apply, the operator then also owns fields that the API server added. When the revision follows the
+    group's engine again, those fields are dropped and added again with the same values, so no pod is replaced.
     """
     template: dict[str, Any] = live["spec"]["template"]
     metadata = {key: value for key, value in template.get("metadata", {}).items() if value is not None}
@@ -195,35 +195,35 @@ def kept_template(live: Manifest) -> dict[str, Any]:
 
 
 def settings_of(live: Manifest | None) -> str:
-    """Return a digest of the engine settings of a Deployment's pods; empty when nobody knows."""
+    """Return the digest of the engine settings of a Deployment's pods; empty when unknown."""
     metadata = live["spec"]["template"].get("metadata", {}) if live is not None else {}
     return str(metadata.get("annotations", {}).get(names.ANNOTATION_SETTINGS, ""))
 
 
 def step_tokens(group: GroupObject, live: Manifest | None) -> int:
-    """Return the most tokens that one step of a revision's engines computes; 0 when their arguments do not say.
+    """Return the maximum of tokens in one step of a revision's engines; 0 when their arguments do not set it.
 
     Args:
         group: the PromptGroup.
-        live: the revision's Deployment as it stands.
+        live: the revision's current Deployment.
     """
     template = live["spec"]["template"] if live is not None else {}
     return dialect.step_tokens(DIALECTS[group.spec.engine.type], _arguments(template))
 
 
 def ranks_of(live: Manifest | None) -> int:
-    """Return the data-parallel ranks of the engines of a Deployment's pods; 1 when nobody knows."""
+    """Return the data-parallel ranks of the engines of a Deployment's pods; 1 when unknown."""
     return pod_ranks(_engine_container(live["spec"]["template"])) if live is not None else 1
 
 
 def _arguments(template: dict[str, Any]) -> list[str]:
-    """Return the engine container's arguments. The API server has not seen the template: it may be of any shape."""
+    """Return the engine container's arguments. The API server has not validated the template: it may be malformed."""
     args = _engine_container(template).get("args")
     return [arg for arg in args if isinstance(arg, str)] if isinstance(args, list) else []
 
 
 def _engine_container(template: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the engine's container of a template of any shape; empty where it has none."""
+    """Return the engine's container of a template, which may be malformed; empty where it has none."""
     match template:
         case {"spec": {"containers": [*containers]}}:
             result = (
@@ -242,14 +242,14 @@ def _digest(group: GroupObject, template: dict[str, Any]) -> str:
 
 
 def _engine_template(group: GroupObject) -> dict[str, Any]:
-    """Return the pod template without what ties a pod to its revision: alike for all groups with the same engines.
+    """Return the pod template without the parts of a revision: the same for all groups with the same engines.
 
     Raises:
         ValueError: the user's template cannot be merged.
     """
     engine = group.spec.engine
     speech = DIALECTS[engine.type]
-    scheme = {"scheme": "HTTPS"} if engine.tls is not None else {}  # of which kubelets verify no certificate
+    scheme = {"scheme": "HTTPS"} if engine.tls is not None else {}  # kubelets do not verify the certificate
     health = {"httpGet": {"path": speech.health, "port": "http", **scheme}}
     given_up = {"terminationGracePeriodSeconds": drain_hook.UNHEALTHY_SECONDS}
     keyed = speech.key_args if engine.credential_from is not None else ()
@@ -263,7 +263,7 @@ def _engine_template(group: GroupObject) -> dict[str, Any]:
             speech, group.spec.model, engine.port, (*keyed, *secured, *ranked, *parts.args, *engine.args)
         ),
         "env": [
-            # the process has no home and no passwd entry; engines keep compile caches there and ask for its name
+            # The user has no home directory and no passwd entry; engines need both, for compile caches and the name.
             {"name": "HOME", "value": "/home/engine"},
             {"name": "USER", "value": CONTAINER},
         ],
@@ -285,7 +285,7 @@ def _engine_template(group: GroupObject) -> dict[str, Any]:
             **given_up,
         },
         "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
-        # where it leaves no message of its own, its status has the end of its log: what the conditions tell of a crash
+        # Without a termination message, the status has the end of the log, which conditions report after a crash.
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "volumeMounts": [{"name": "home", "mountPath": "/home/engine"}],
     }
@@ -294,7 +294,7 @@ def _engine_template(group: GroupObject) -> dict[str, Any]:
         "spec": {
             "automountServiceAccountToken": False,
             "containers": [container],
-            # a Service named vllm would set VLLM_PORT=tcp://...: engines take such variables for their settings
+            # A Service named vllm would set VLLM_PORT=tcp://..., and engines interpret such variables as settings.
             "enableServiceLinks": False,
             "readinessGates": [{"conditionType": names.CONDITION_PREFIX_WARM}],
             "securityContext": {
@@ -316,7 +316,7 @@ def _engine_template(group: GroupObject) -> dict[str, Any]:
 
 
 def _mounts(template: Mapping[str, Any], path: str) -> bool:
-    """Return True if a template, which may have any form, mounts something there for the engine."""
+    """Return True if a template, which may be malformed, has a volume mount at this path for the engine."""
     mounts = _engine_container(template).get("volumeMounts")
     return isinstance(mounts, list) and any(
         isinstance(mount, dict) and mount.get("mountPath") == path for mount in mounts
@@ -326,9 +326,9 @@ def _mounts(template: Mapping[str, Any], path: str) -> bool:
 def _tiered(
     speech: dialect.Dialect, container: Mapping[str, Any], parts: pod_parts.PodParts, template: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return what KV tiers add to a pod beside what its engine is told: volumes, and a gate before the engine.
+    """Return the parts of a pod for KV tiers, beside the engine's settings: volumes, and an init container as a gate.
 
-    Where the template mounts shared memory, it is the template's: other pods may keep theirs in the same place.
+    Shared memory that the template mounts is not modified, since other pods may use the same volume.
     """
     spec: dict[str, Any] = {}
     mounts, volumes = [], []
@@ -342,12 +342,12 @@ def _tiered(
         mounts.append({"name": "shm", "mountPath": pod_parts.SHARED_MEMORY})
         volumes.append({"name": "shm", "emptyDir": {"medium": "Memory", **size}})
         if parts.left_behind:
-            # the volume outlives the container: what an engine left that was killed would fill it for the next one
+            # The volume outlives the container: files of a killed engine would fill it for the next one.
             engine["lifecycle"] = {"postStart": {"exec": {"command": ["sh", "-c", f"rm -f {parts.left_behind}"]}}}
     if volumes:
         spec |= {"containers": [engine], "volumes": volumes}
     if parts.awaits is not None:
-        # the engine's image: it is pulled anyway, and has a Python
+        # The engine's image is pulled anyway, and contains Python.
         gate = {"name": tiers.GATE, "image": container["image"], "command": parts.gate}
         spec["initContainers"] = [{**gate, "securityContext": container["securityContext"]}]
     return {"spec": spec} if spec else {}
@@ -358,8 +358,8 @@ def _on_several_gpus(speech: dialect.Dialect, container: Mapping[str, Any], temp
 
     Args:
         speech: the engine's dialect.
-        container: the engine's as the spec asks for it.
-        template: spec.engine.template, of any form, whose arguments and resources take the place of those.
+        container: the engine's container according to the spec.
+        template: spec.engine.template, which may be malformed; its arguments and resources replace the container's.
     """
     try:
         merged = merge({"spec": {"containers": [dict(container)]}}, dict(template))
@@ -376,7 +376,7 @@ def _on_several_gpus(speech: dialect.Dialect, container: Mapping[str, Any], temp
 
 
 def _credential(group: GroupObject, speech: dialect.Dialect) -> dict[str, Any]:
-    """Return what makes an engine ask for its API key, and tells others where that is; the key stays in its Secret."""
+    """Return the parts of a pod by which an engine requires its API key, and a reference to the key's Secret."""
     source = group.spec.engine.credential_from
     if source is None:
         return {}
@@ -389,11 +389,11 @@ def _credential(group: GroupObject, speech: dialect.Dialect) -> dict[str, Any]:
 
 
 def _told(speech: dialect.Dialect, parts: pod_parts.PodParts) -> dict[str, Any]:
-    """Return what an engine must be told beside its arguments: variables, the pod's address, settings from a file."""
+    """Return the settings of an engine beside its arguments: variables, the pod's address, and a settings file."""
     container: dict[str, Any] = {"name": CONTAINER, "env": [{"name": k, "value": v} for k, v in speech.env.items()]}
     result: dict[str, Any] = {"spec": {"containers": [container]}}
     container["env"].append({"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}})
-    container["env"] += [{"name": k, "value": v} for k, v in parts.env.items()]  # which may refer to the address
+    container["env"] += [{"name": k, "value": v} for k, v in parts.env.items()]  # they may refer to the address
     config = speech.config + parts.config
     if config:
         folder, _, file = pod_parts.CONFIG_FILE.rpartition("/")
@@ -405,7 +405,7 @@ def _told(speech: dialect.Dialect, parts: pod_parts.PodParts) -> dict[str, Any]:
 
 
 def template_problem(group: GroupObject) -> Problem | None:
-    """Return what is wrong with the group's pod template: it cannot be merged, or sets what is the product's own."""
+    """Return the problem of the group's pod template: it cannot be merged, or sets reserved keys; None without one."""
     try:
         _engine_template(group)
     except ValueError as error:
@@ -415,13 +415,13 @@ def template_problem(group: GroupObject) -> Problem | None:
 
 
 def ranks_problem(group: GroupObject) -> Problem | None:
-    """Return what is wrong with the data-parallel ranks of the group's engines; its template can be merged."""
+    """Return the problem of the engines' data-parallel ranks, for a template that can be merged; None without one."""
     problem = ranks.ranks_problem(group.spec.engine, _engine_container(_engine_template(group)))
     return Problem("InvalidRanks", problem) if problem else None
 
 
 def cache_problem(group: GroupObject) -> Problem | None:
-    """Return why the group's KV tiers cannot work as its spec says; its template can be merged."""
+    """Return the problem of the group's KV tiers, for a template that can be merged; None without one."""
     problem = tiers.problem(group.spec, diff.quantity((group.spec.engine.resources.limits or {}).get("memory")))
     parts = tiers.parts(group.spec)
     made = _engine_template(group)
@@ -443,8 +443,8 @@ def prompt_route(group: GroupObject, route: table.Group, guest: Mapping[str, Any
 
     Args:
         group: the PromptGroup.
-        route: what routers shall see.
-        guest: what is remembered of a guest; None for a group with an engine of its own.
+        route: the route for routers.
+        guest: the record of a guest's revisions; None for a group with its own engine.
     """
     remembered = {"guest": dict(guest)} if guest is not None else {}
     return stamped(
@@ -472,8 +472,8 @@ def inference_pool(group: GroupObject, spec: Mapping[str, Any]) -> dict[str, Any
 def peers_secret(namespace: str, key: bytes) -> dict[str, Any]:
     """Build the Secret with which a namespace's routers authenticate each other: created once, never written again.
 
-    It belongs to the namespace, not to a group: no owner, so it outlives the last group, as the routers that mounted
-    it may. Deleting it makes a new key; the routers exchange nothing until all of them have read that one.
+    It belongs to the namespace, not to a group: it has no owner, so it outlives the last group, as may the routers that
+    mount it. If it is deleted, a new key is created; routers exchange nothing until all of them have read it.
     """
     labels = {"app.kubernetes.io/managed-by": "promptgroup-operator", "app.kubernetes.io/name": "promptgroup-router"}
     return {

@@ -1,11 +1,11 @@
-"""Decides if an object must be written, by comparing the live object with the wanted one.
+"""Decides if an object must be written, by comparing the live object with the desired one.
 
-An applied manifest carries its own hash as an annotation. The object is left alone when that hash is the wanted one
-and every wanted field stands as wanted: the hash finds fields that are wanted no more, the comparison finds what
-somebody else changed. So a pass over an unchanged world writes nothing.
+An applied manifest carries its own hash as an annotation. The object is not written if the hash is equal and every
+desired field has its desired value: the hash detects fields that are no longer desired, and the comparison detects
+changes by others. So a pass over an unchanged cluster writes nothing.
 
-The API server writes an object its own way, and that is no difference: it adds defaults, drops what is empty, spells
-quantities canonically (`1024Mi` → `1Gi`), and in lists that merge by a key lets others own items beside ours.
+Normalization by the API server is not a difference: it adds defaults, drops empty values, writes quantities canonically
+(`1024Mi` → `1Gi`), and in lists that merge by a key other managers may own further items.
 """
 
 import hashlib
@@ -21,7 +21,7 @@ from promptgroup_operator.world.snapshot import Manifest
 
 
 def stamped(manifest: Manifest) -> dict[str, Any]:
-    """Return the manifest with its hash on it."""
+    """Return the manifest with its hash as an annotation."""
     digest = hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()[:16]
     metadata = dict(manifest["metadata"])
     metadata["annotations"] = {**metadata.get("annotations", {}), ANNOTATION_APPLIED: digest}
@@ -34,13 +34,13 @@ def must_write(live: Manifest | None, manifest: Manifest) -> bool:
 
 
 _LIST_KEYS = {**MERGE_KEYS, "ownerReferences": "uid"}
-"""Lists whose items the API server merges by key. It has more keys for some (ports: also the protocol)."""
+"""Lists whose items the API server merges by key. For some it uses further keys (ports: also the protocol)."""
 _ATOMIC = frozenset({"readinessGates"})
 """Lists that templates merge by key, but that the API server replaces whole."""
 
 
 def _covers(field: str, live: Any, desired: Any) -> bool:
-    if live == desired:  # most parts of most objects, and compared by C
+    if live == desired:  # true for most parts of most objects, and fast
         return True
     if isinstance(desired, Mapping):
         return isinstance(live, Mapping) and all(
@@ -75,11 +75,11 @@ _ZERO_IS_DROPPED = frozenset(
     }
 )
 """Fields of a pod template whose `false` or 0 the API server drops: in k8s.io/api they are no pointers, and omitempty.
-Of all others `false` and 0 are values that stand, such as those which take rights away from a container."""
+In all other fields `false` and 0 are preserved, for example in those that drop privileges of a container."""
 
 
 def _is_dropped(field: str, value: Any) -> bool:
-    """Return True if the API server drops the value of a field: what is empty, and some zeros."""
+    """Return True if the API server drops the value of a field: empty values, and some zeros."""
     if isinstance(value, bool | int | float):
         return not value and field in _ZERO_IS_DROPPED
     return not value
@@ -92,9 +92,9 @@ _QUANTITIES = frozenset({"limits", "requests", "sizeLimit", "divisor"})
 
 _QUANTITY = re.compile(r"([+-]?[0-9.]+(?:[eE][+-]?[0-9]+)?)(n|u|m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?", re.ASCII)
 LONGEST_QUANTITY = 64
-"""Most characters of a quantity; the API server writes no longer one."""
+"""Maximum length of a quantity; the API server writes no longer one."""
 _LARGEST = Decimal(2**63 - 1)
-"""Largest quantity: Kubernetes takes larger ones for this, and 9e999999 would take minutes to become a whole number."""
+"""Largest quantity: Kubernetes caps larger ones at this, and 9e999999 would take minutes to convert to an integer."""
 _SUFFIXES = {
     **{suffix: Decimal(1000) ** (i - 3) for i, suffix in enumerate(("n", "u", "m", "", "k", "M", "G", "T", "P", "E"))},
     **{suffix: Decimal(1024) ** (i + 1) for i, suffix in enumerate(("Ki", "Mi", "Gi", "Ti", "Pi", "Ei"))},
@@ -102,7 +102,7 @@ _SUFFIXES = {
 
 
 def _quantities(field: str) -> str:
-    """Return the field that the values of a map of quantities are compared as; empty for any other map."""
+    """Return the field as which the values of a map of quantities are compared; empty for any other map."""
     return field if field in _QUANTITIES else ""
 
 
@@ -112,18 +112,18 @@ def _same_quantity(live: Any, desired: Any) -> bool:
 
 
 def _number(value: Any) -> Decimal | None:
-    """Return a quantity, which costs no more to compute with than any other; None for what is none."""
+    """Return a quantity, capped at _LARGEST; None for a value that is no quantity."""
     text = str(value) if isinstance(value, int | float | str) else ""
     match = _QUANTITY.fullmatch(text) if len(text) <= LONGEST_QUANTITY else None
     if match is None:
         return None
     try:
         return max(-_LARGEST, min(Decimal(match[1]) * _SUFFIXES[match[2] or ""], _LARGEST))
-    except ArithmeticError:  # an exponent that no number has
+    except ArithmeticError:  # the exponent is out of range
         return None
 
 
 def quantity(value: Any) -> int | None:
-    """Return a quantity of bytes, rounded down; None for what is none. What is larger than 2^63-1 is that."""
+    """Return a quantity of bytes, rounded down and capped at 2^63-1; None for a value that is no quantity."""
     number = _number(value)
     return int(number) if number is not None else None

@@ -1,7 +1,7 @@
-"""Decides how replicas leave: marked, left by the routers, idle; only then fewer replicas are asked for.
+"""Decides on the removal of replicas: pods are marked, unrouted and idle before the Deployment is scaled down.
 
-Which pods a ReplicaSet deletes is its own to choose: those that are not ready first, then by deletion cost. So the
-marks that carry the cost stand before the number does.
+The ReplicaSet chooses the pods to delete: those that are not ready first, then by deletion cost. So the marks with the
+deletion cost are written before the number.
 """
 
 from collections.abc import Mapping
@@ -12,10 +12,10 @@ from promptgroup_operator.world.effects import PodUpdate
 from promptgroup_operator.world.snapshot import Pod, RevisionState
 
 PROPAGATION = timedelta(seconds=2)
-"""Time for routers to learn that a slot drains, before nothing in flight means that nothing will come."""
+"""Time in which all routers receive the change that a slot drains; only after it an idle pod gets no new request."""
 
 RESOLUTION = timedelta(seconds=1)
-"""Times on objects are whole seconds, rounded down: less than this has passed when they seem a second old."""
+"""Resolution of times on objects, which are rounded down to whole seconds: the elapsed time may be less by this."""
 
 
 def has_drained(pod: Pod, timeout: timedelta, now: datetime) -> bool:
@@ -23,7 +23,7 @@ def has_drained(pod: Pod, timeout: timedelta, now: datetime) -> bool:
 
     Args:
         pod: the replica.
-        timeout: longest wait for its requests; an answer that takes longer is cut.
+        timeout: maximum wait for its requests; a response that takes longer is cut off.
         now: the time of the pass.
     """
     if pod.deleting:
@@ -36,7 +36,7 @@ def has_drained(pod: Pod, timeout: timedelta, now: datetime) -> bool:
 def deployment_replicas(
     revision: RevisionState, ring: frozenset[int], held: Mapping[str, int], timeout: timedelta, now: datetime
 ) -> int:
-    """Return the replicas to ask of the Deployment: fewer only when every replica that leaves has drained.
+    """Return the replicas to set in the Deployment: fewer only when every replica to be removed has drained.
 
     Args:
         revision: the revision.
@@ -50,7 +50,7 @@ def deployment_replicas(
     if size == revision.replicas:
         return size
     if size > revision.replicas:
-        # raised again before the pods of a lower number went: the surplus drains as any other
+        # The number was raised again before surplus pods were deleted: they drain like any other.
         return max(size, len(alive))
     going = slots.leaving(revision.pods, held, ring, revision.replicas)
     marked = all((pod.draining_since is not None) == (pod.name in going) for pod in alive)
@@ -67,15 +67,15 @@ def pod_updates(
     *,
     inference_pool: str = "",
 ) -> list[PodUpdate]:
-    """Return the pods whose labels or annotations must change. Draining begins once no route leads to the pod.
+    """Return the pods whose labels or annotations must change. Draining begins once no route sends to the pod.
 
-    It is then, too, that the pod leaves the InferencePool.
+    At the same time the pod is removed from the InferencePool.
 
     Args:
         revision: the revision.
         ring: its slots.
         held: pod name → slot.
-        routed: pods that the PromptRoute as it stands lets routers send to.
+        routed: pods to which routers may send requests, by the current PromptRoute.
         now: the time of the pass.
         inference_pool: the InferencePool that replicas with a slot are in; empty for none.
     """
@@ -84,7 +84,7 @@ def pod_updates(
     for pod in revision.pods:
         if pod.deleting:
             continue
-        # a time that has not come is another clock's: it is written anew, as nothing would drain until then
+        # A time in the future is from a different clock: it is replaced, as nothing would drain until then.
         since = min(pod.draining_since, now) if pod.draining_since else (now if pod.name not in routed else None)
         drains = since if pod.name in going else None
         member = inference_pool if pod.name in held and drains is None else ""

@@ -1,8 +1,8 @@
-"""Pod templates merged in the Kubernetes way: a strategic merge patch for the parts a pod template has.
+"""Merges pod templates as Kubernetes does: a strategic merge patch for the parts of a pod template.
 
-Maps merge key by key; null removes a key, as `$patch: delete` in a map of its name does. Lists of objects merge by
-their key (containers by name, volume mounts by path, ...), as the `patchMergeKey` of the core API says; every other
-list is replaced whole. `$patch: delete` removes an item of such a list, and `$patch: replace` takes a map as it is.
+Maps merge key by key; null removes a key, as `$patch: delete` in a map under this key does. Lists of objects merge by
+their key (containers by name, volume mounts by path, ...), according to `patchMergeKey` in the core API; every other
+list is replaced whole. `$patch: delete` removes an item of a merged list, and `$patch: replace` replaces a map.
 https://kubernetes.io/docs/tasks/manage-kubernetes-objects/update-api-object-kubectl-patch/
 """
 
@@ -27,7 +27,7 @@ MERGE_KEYS = {
 """Field → merge key. `readinessGates` has none in the core API; here a template adds gates to the operator's own."""
 
 _DIRECTIVE: Final = "$patch"
-"""Field of a patch that says `delete` (this list item) or `replace` (do not merge) instead of naming a value."""
+"""Field of a patch with a directive instead of a value: `delete` (this item) or `replace` (do not merge)."""
 
 
 def merge(base: dict[str, Any], patch: dict[str, Any]) -> dict[str, Any]:
@@ -73,7 +73,7 @@ def _merge_lists(field: str, base: list[Any], patch: list[Any]) -> list[Any]:
 
 
 def nulls(patch: object, path: str = "") -> Iterator[str]:
-    """Yield the paths of a patch at which it is null, which one client sends and another drops."""
+    """Yield the paths of a patch that are null, which some clients send and others drop."""
     if patch is None:
         yield path
     elif isinstance(patch, dict):

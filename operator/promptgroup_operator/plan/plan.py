@@ -1,21 +1,21 @@
-"""`decide(world, now)` gives the `Plan` of one pass.
+"""`decide(world, now)` returns the `Plan` of one pass.
 
-It asks these modules, in this order:
+It calls these modules, in this order:
 
 
-validate      is the spec one that can be acted on, and which prompt does it declare
-settling      which warm replicas gateways may not know of yet
-sizing        how many replicas; sleep: none while nobody asks
-rollout       which revision serves, which one comes, which ones go; analysis: is the new one worse
-replica_split how many of the replicas each revision has; kept_slots: which slots stay
-slots         which pod holds which slot of the ring
-draining      how replicas leave
-warmup        which pods to warm, which conditions to correct
-refresh       which warm pods to probe again
+validate      validation of the spec, and the prompt that it declares
+settling      the warm replicas that gateways may not know yet
+sizing        the number of replicas; sleep: zero replicas while there are no requests
+rollout       the revision that serves, the new one, and the retiring ones; analysis: comparison of the new one
+replica_split the number of replicas per revision; kept_slots: the slots that remain
+slots         the assignment of pods to slots of the ring
+draining      the removal of replicas
+warmup        the pods to warm, and the conditions to correct
+refresh       the warm pods to refresh
 desired       the objects
-prompt_route  what routers see
-inference_pool what gateways see; router_features: what of the spec they do not do
-status        what users see
+prompt_route  the published routes for routers
+inference_pool the InferencePool for gateways; router_features: fields of the spec that have no effect there
+status        the status for users
 """
 
 from collections.abc import Mapping, Sequence
@@ -48,19 +48,19 @@ from promptgroup_operator.world.snapshot import Manifest, Pod, Problem, PromptTe
 from promptgroup_operator.world.warming import Refresh, Warmup
 
 SETTLED = timedelta(minutes=1)
-"""Time to the next pass over a group at rest: watches may miss an event, and the hit rate is read again."""
+"""Time to the next pass over an idle group: watches may miss an event, and the hit rate is read again."""
 MOVING = timedelta(seconds=1)
 """Time to the next pass while replicas drain, or settle."""
 WAITING = timedelta(seconds=5)
-"""Time to the next pass while something is missing: objects that a spec refers to are not watched, since that needs the
-right to list them. Also while revisions share the traffic, which only the routers' counters show."""
+"""Time to the next pass while something is missing: objects that a spec refers to are not watched, since a watch needs
+permission to list them. Also while revisions share the traffic, which only the routers' counters show."""
 REFERENCED = timedelta(seconds=15)
-"""Time to the next pass over a group that rests on what is not watched: on another object, an InferencePool, or the
-servers of a KV pool. A change is noticed within this time."""
+"""Time to the next pass over a group that depends on something that is not watched: another object, an InferencePool,
+or the servers of a KV pool. A change is detected within this time."""
 
 
 TEMPLATE_PROBLEMS = frozenset({group_status.REFUSED, group_status.FAILED})
-"""Problems that the group's pod template may be the cause of: it is not written while they last."""
+"""Problems that the group's pod template may cause: it is not written while they persist."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,21 +72,21 @@ class Plan:
     pod_updates: tuple[PodUpdate, ...] = ()
     route: Manifest | None = None
     pool: Manifest | None = None
-    """The InferencePool; None where the group has none of its own."""
+    """The InferencePool; None where the group does not own one."""
     deletions: tuple[Deletion, ...] = ()
     status: Mapping[str, Any] | None = None
     events: tuple[Event, ...] = ()
     warmups: tuple[Warmup, ...] = ()
     refreshes: tuple[Refresh, ...] = ()
     peers_key: bool = False
-    """True if the Secret with the key that the namespace's routers sign with must be created."""
+    """True if the Secret with the namespace's signing key for routers must be created."""
     size: SizingDecision | None = None
-    """The number of replicas, with what the next pass's sizing remembers; None before there is anything to size."""
+    """The number of replicas, with the sizing state for the next pass; None before there is anything to size."""
     requeue_after: timedelta = SETTLED
 
 
 def decide(world: World, now: datetime) -> Plan:
-    """Return what to do about a group, given what a pass saw of it."""
+    """Return the plan for a group from the observed state."""
     if not world.revisions and prompt.awaits_sibling(world.group, world.siblings, now, world.first_seen):
         return Plan(requeue_after=MOVING)
     result = validate.validate(world)
@@ -103,7 +103,7 @@ def decide(world: World, now: datetime) -> Plan:
 
 
 def _with_text(world: World, text: PromptText) -> World:
-    """Fill in the text of a revision whose own copy is gone: it keeps serving while the copy is restored."""
+    """Fill in the text of a revision whose stored copy is missing: it continues to serve while the copy is restored."""
     revisions = (
         replace(revision, prompt=text.prompt)
         if revision.prompt is None and revision.fingerprint == text.fingerprint
@@ -114,10 +114,10 @@ def _with_text(world: World, text: PromptText) -> World:
 
 
 def _revision_to_keep(world: World, problem: Problem) -> RevisionState | None:
-    """Choose the target while the spec cannot be acted on: the revision under release, else the one with traffic.
+    """Choose the target while the spec cannot be applied: the revision being released, else the one with traffic.
 
-    Of a group that lost its claim to a prompt, the revision of that prompt is kept only if nothing else serves: routers
-    send its requests to the older group.
+    If an older group claims the same prompt, the revision of that prompt is chosen only if no other one serves, since
+    routers send its requests to the older group.
     """
     lost = _lost(world, problem)
     serving = [revision for revision in world.revisions if revision.fingerprint != lost and revision.weight > 0]
@@ -136,22 +136,22 @@ def _revision_to_keep(world: World, problem: Problem) -> RevisionState | None:
 
 
 def _lost(world: World, problem: Problem | None) -> Fingerprint | None:
-    """Return the prompt that an older group claims; None if the problem is another."""
+    """Return the prompt that an older group claims; None for any other problem."""
     if problem is None or problem.reason != "Conflict" or not isinstance(world.prompt, PromptText):
         return None
     return world.prompt.fingerprint
 
 
 def _may_have_served(revision: RevisionState) -> bool:
-    """Return True if the revision took over once, a replica of it was proven warm, or it is scaled to nothing.
+    """Return True if the revision took over once, had a replica that was proven warm, or is scaled to zero.
 
-    Pods alone do not tell: those of a revision that has served for weeks may all have been replaced just now.
+    Pods alone are not sufficient: those of a revision that has served for weeks may all have just been replaced.
     """
     return revision.progress is None or not revision.replicas or any(pod.warmed for pod in revision.pods)
 
 
 def _everything(world: World) -> list[Deletion]:
-    """Return all objects of a group that never served and lost its claim: its Deployments last, which record them."""
+    """Return all objects of a group that never served and has a conflict; Deployments, their record, are last."""
     owned = [item for item in sorted(world.live.items()) if validate.may_delete(world.group, item[1])]
     return [
         Deletion(kind, name, live["metadata"]["uid"])
@@ -160,7 +160,7 @@ def _everything(world: World) -> list[Deletion]:
 
 
 def _refused(world: World, problem: Problem, now: datetime) -> Plan:
-    """Create nothing for a spec that cannot be acted on, and keep an existing route from leading to what is gone."""
+    """Create nothing for a spec that cannot be applied, and remove the revisions from an existing route."""
     conditions = group_status.rejected(world, problem)
     return Plan(
         route=_route(world, prompt_route.route(world.group, (), {}, {}, world.live, now=now))
@@ -259,13 +259,13 @@ def _plan(world: World, target: Fingerprint, text: PromptText | None, problem: P
 
 
 def _follows_load(world: World) -> bool:
-    """Return True if the next reading of the load may change something: of most guests it changes what is told."""
+    """Return True if the next reading of the load may change the plan; for most guests it changes only the status."""
     placement = world.group.spec.placement
     return world.host is None or (placement is not None and placement.has_bounds)
 
 
 def _serving(steps: Mapping[Fingerprint, RevisionStep], target: Fingerprint) -> Fingerprint:
-    """Return the fingerprint that status speaks of: the target, or what serves in its place once it was rolled back."""
+    """Return the fingerprint that the status refers to: the target, or the serving revision if it was rolled back."""
     if steps[target].rolled_back is None:
         return target
     return next((step.fingerprint for step in steps.values() if step.phase is release.RevisionPhase.SERVING), target)
@@ -274,7 +274,7 @@ def _serving(steps: Mapping[Fingerprint, RevisionStep], target: Fingerprint) -> 
 def _with_holders(
     world: World, steps: Mapping[Fingerprint, RevisionStep], stage: release.Release, goal: release.Goal
 ) -> Problem | None:
-    """Return what the release waits for, and who holds the room that the target's replicas need, with the ways out."""
+    """Return the reason why the release waits, with the revisions that hold the replicas it needs, and the remedies."""
     step = steps[goal.target]
     held = replica_split.holders(world.revisions, steps, goal) if step.replicas < stage.most else ""
     if stage.waits is None or not held or step.rolled_back is not None:
@@ -321,7 +321,7 @@ def _serves(world: World) -> bool:
 
 
 def _sleep(world: World, target: Fingerprint, value: int, now: datetime) -> table.Sleep | None:
-    """Return what routers are told of a group that may have no replica."""
+    """Return the sleep that is published to routers for a group that may have no replica."""
     if world.host is not None:
         return route_sleep.of_guest(world.group.spec, world.host.sleep)
     return route_sleep.own(
@@ -345,9 +345,9 @@ def _diagnosis(world: World, size: SizingDecision) -> Diagnosis | None:
 
 
 def _tier_use(world: World) -> Diagnosis | None:
-    """Return what a KV tier does or would do for the group: nothing is evicted where nothing is cached.
+    """Return the usefulness of a KV tier for the group; None without caching, where nothing is evicted.
 
-    Engines count what tiers bring for all prompts together, so that the host alone tells of it.
+    Engines count the tokens from tiers for all prompts together, so only the host reports them.
     """
     if world.group.spec.caches_nothing or world.host is not None:
         return None
@@ -359,7 +359,7 @@ def _live_route(world: World) -> Manifest | None:
 
 
 def _route(world: World, route: table.Group, remembered: Sequence[RecordedRevision] = ()) -> Manifest | None:
-    """Return the PromptRoute to write, or None if an object of somebody else has its name."""
+    """Return the PromptRoute to write, or None if an object with another owner has its name."""
     live_route = _live_route(world)
     if live_route is not None and not validate.is_owned(world.group, live_route):
         return None
@@ -376,7 +376,7 @@ def _remembered(
     history: int,
     now: datetime,
 ) -> list[RecordedRevision]:
-    """Return what is remembered of a guest's revisions, those beyond the history left out."""
+    """Return the record of a guest's revisions, without those beyond the history."""
     if world.host is None:
         return []
     gone = {
@@ -424,14 +424,14 @@ def _pool(world: World) -> PoolDecision:
 
 
 def _absent(world: World) -> Problem | None:
-    """Return why no InferencePool can be seen, while the group asks for one."""
+    """Return the reason why no InferencePool can be read, if the spec requests one."""
     problem = world.inference_pools.problem
     requested = inference_pool.name(world.group) != ""
     return problem if requested and problem is not None and problem.reason in inference_pool.ABSENT else None
 
 
 def _pool_deletion(world: World, spec: Mapping[str, Any] | None) -> list[Deletion]:
-    """Return the deletion of the group's own InferencePool where it shall have none."""
+    """Return the deletion of the group's own InferencePool if it should not have one."""
     own = _own_pool(world)
     if spec is not None or own is None or not validate.may_delete(world.group, own):
         return []
@@ -460,9 +460,9 @@ def _objects(
     """Return Deployments with the budgets of those that serve, and the target's prompt object after its Deployment.
 
     Objects of a revision never exist without its Deployment, which is the record of it. Only the target follows the
-    group's engine settings: pods of another revision would be replaced for nothing. With `keeps` it does not either, so
-    that replicas come and go while its template is refused. A change of the engine that has made no replica of another
-    revision warm is taken back there: its pods would hold the surge, which the target needs, for as long as it serves.
+    group's engine settings: pods of another revision would be replaced without need. With `keeps` the target does not
+    either, so that it can be scaled while its template is rejected. On other revisions, an engine change without a warm
+    replica is reverted: its pods would occupy the surge, which the target needs, for as long as the revision serves.
     """
     objects: list[Manifest] = []
     existing = {revision_state.fingerprint: revision_state for revision_state in world.revisions}
@@ -481,9 +481,9 @@ def _objects(
         if revision is not None and revision.warm_template is not None and fingerprint != goal.target:
             kept_template = dict(
                 revision.warm_template
-            )  # pods of what never served go, and leave their place to the target
+            )  # pods that never served are removed, which frees capacity for the target
         if keeps and kept_template is None:
-            continue  # nobody knows its template
+            continue  # its template is unknown
         size = goal.replicas if fingerprint == goal.target and world.group.spec.sizing is not None else None
         noted = annotations.encode(step.superseded_at, step.progress, step.rolled_back, size)
         objects.append(
@@ -503,7 +503,7 @@ def _prompt_from(
 ) -> PromptRef:
     """Return the object that holds a revision's prompt: a Secret, once a part of the text comes from one.
 
-    Where it stood in a ConfigMap before, that is deleted first: a pass that ends in between leaves no copy behind.
+    An earlier ConfigMap with the text is deleted first, so that a pass that is interrupted leaves no copy behind.
     """
     if text is not None and fingerprint == text.fingerprint:
         if text.secret and _exposed(world, text) is None:
@@ -515,7 +515,7 @@ def _prompt_from(
 
 
 def _exposed(world: World, text: PromptText | None) -> Manifest | None:
-    """Return the group's own ConfigMap with a text that comes from a Secret by now; None where there is none."""
+    """Return the group's own ConfigMap with a text that now comes from a Secret; None where there is none."""
     if text is None or not text.secret:
         return None
     live = world.live.get(("ConfigMap", desired.name(world.group, text.fingerprint)))
@@ -525,9 +525,9 @@ def _exposed(world: World, text: PromptText | None) -> Manifest | None:
 def _deletions(
     world: World, steps: Mapping[Fingerprint, RevisionStep], target: Fingerprint, history: int, text: PromptText | None
 ) -> list[Deletion]:
-    """Return budgets of what does not serve, and retired revisions beyond the history: each one's Deployment last.
+    """Return the deletions: budgets of revisions that do not serve, and retired revisions beyond the history.
 
-    With them the copy of a text that is to be in a Secret only.
+    A revision's Deployment comes last. A ConfigMap with a text that must be only in a Secret is deleted as well.
     """
     serving = {
         desired.name(world.group, step.fingerprint) for step in steps.values() if step.phase not in release.GOING
@@ -576,7 +576,7 @@ def _requeue_after(
     waits: Problem | None,
     now: datetime,
 ) -> timedelta:
-    """Return when the next pass is due if no event comes: no later than the next change that time alone brings."""
+    """Return the time to the next pass if there is no event: at the latest, the next change that depends on time."""
     leaves = any(
         slots.leaving(
             revision.pods, assigned[revision.fingerprint], steps[revision.fingerprint].ring, revision.replicas
@@ -587,7 +587,7 @@ def _requeue_after(
     if leaves or settles or any(step.phase is RevisionPhase.RETIRING for step in steps.values()):
         return MOVING
     shared = sum(step.replicas > 0 for step in steps.values()) > 1
-    # a guest hears of the host's pods, which may be many and away for long
+    # A guest is notified of changes of its host's pods, which may be many and not warm for long.
     unsettled = world.host is None and _unsettled(world.revisions, steps)
     if waits is not None or shared or len(world.revisions) < len(steps) or unsettled:
         return WAITING
@@ -610,11 +610,11 @@ def _is_settled(pod: Pod) -> bool:
 
 
 def with_failed_writes(world: World, problem: Problem, now: datetime) -> Plan:
-    """Return what to do while something of a group cannot be written: what serves goes on, and the status says why.
+    """Return the plan while an object of a group cannot be written: it serves on, and the status has the reason.
 
     Args:
-        world: what the pass saw.
-        problem: what cannot be written; its reason is `status.REFUSED` or `status.FAILED`.
+        world: the observed state.
+        problem: the failed write; its reason is `status.REFUSED` or `status.FAILED`.
         now: the time.
     """
     return decide(replace(world, prompt=problem), now)
@@ -631,12 +631,12 @@ def route_unwritten(world: World, plan: Plan) -> bool:
 
 
 def pool_unwritten(world: World, plan: Plan) -> bool:
-    """Return True if the InferencePool shall be written: it can be, and differs from the live one."""
+    """Return True if the InferencePool must be written, since it differs from the live one."""
     return plan.pool is not None and diff.must_write(_own_pool(world), plan.pool)
 
 
 def live(world: World, manifest: Manifest) -> Manifest | None:
-    """Return the live object of a manifest's kind and name, as the pass saw it; None if there is none."""
+    """Return the observed object of a manifest's kind and name; None if there is none."""
     if manifest["kind"] == "InferencePool":
         return world.inference_pools.found.get(manifest["metadata"]["name"])
     return world.live.get((manifest["kind"], manifest["metadata"]["name"]))

@@ -1,6 +1,6 @@
-"""The group's prompt: where its text stands, and whether it may be served.
+"""The group's prompt: the source of its text, and the decision if it may be served.
 
-Messages name objects, keys and hashes, never text.
+Messages contain names of objects, keys and hashes, never text.
 """
 
 import json
@@ -30,7 +30,7 @@ NOT_TEXT = "is not UTF-8 text"
 
 
 class Texts(dict[str, str]):
-    """Data of a ConfigMap or Secret as text, by key; `unreadable` has the keys whose values are no text, and why."""
+    """Data of a ConfigMap or Secret as text, by key; `unreadable` maps keys whose values are no text to the reason."""
 
     def __init__(self, texts: Mapping[str, str], unreadable: Mapping[str, str]) -> None:
         super().__init__(texts)
@@ -38,7 +38,7 @@ class Texts(dict[str, str]):
 
 
 def lacking(data: Mapping[str, str] | None, key: str) -> str:
-    """Return why there is no text under a key, as the end of a sentence."""
+    """Return the reason why there is no text under a key, as the end of a sentence."""
     return data.unreadable.get(key, "does not exist") if isinstance(data, Texts) else "does not exist"
 
 
@@ -54,7 +54,7 @@ class _Ref:
 
 
 def references(spec: PromptSpec) -> list[tuple[str, str]]:
-    """Return (kind, name) of every object that the prompt's text stands in."""
+    """Return (kind, name) of every object that contains a part of the prompt's text."""
     refs = (
         _ref(spec.system_from, "systemFrom"),
         _ref(spec.tools_from, "toolsFrom"),
@@ -64,7 +64,7 @@ def references(spec: PromptSpec) -> list[tuple[str, str]]:
 
 
 def resolve(spec: PromptSpec, values: Values) -> PromptText | Problem:
-    """Return the prompt, or why there is none yet.
+    """Return the prompt, or the reason why there is none yet.
 
     Args:
         spec: `spec.prompt`.
@@ -115,19 +115,19 @@ def resolve(spec: PromptSpec, values: Values) -> PromptText | Problem:
 
 
 NOTHING = PromptText(Prompt(""), Prompt("").fingerprint, secret=False)
-"""The prompt of a group that declares none: no request begins with it, and any number of groups may have it."""
+"""The prompt of a group that declares none: no request is matched by it, and any number of groups may have it."""
 
 OBSERVED_WITHIN = timedelta(minutes=1)
-"""Time for which a new group waits for the first status of an older one: the fingerprint of that group decides."""
+"""Time for which a new group waits for the first status of an older one, whose fingerprint decides on a conflict."""
 
 
 def awaits_sibling(
     group: GroupObject, siblings: Sequence[Sibling], now: datetime, since: datetime | None = None
 ) -> bool:
-    """Return True if the fingerprint of an older group is not known yet, and was not to be known for long.
+    """Return True if the fingerprint of an older group is unknown, and OBSERVED_WITHIN has not passed.
 
-    Of two groups with one prompt that are created together neither has a status at its first pass, nor has any that was
-    created while no operator worked.
+    If two groups with the same prompt are created together, neither has a status at its first pass; the same is true of
+    groups that were created while no operator was running.
 
     Args:
         group: the group.
@@ -144,14 +144,14 @@ def awaits_sibling(
 
 
 def _is_older(sibling: Sibling, group: GroupObject) -> bool:
-    """Order groups by creation, then by name: routers give a prefix to the first in this order."""
+    """Order groups by creation, then by name: routers assign a prefix to the first group in this order."""
     return (sibling.created, sibling.name) < (group.created, group.key.name)
 
 
 def conflict(group: GroupObject, fingerprint: Fingerprint, siblings: Sequence[Sibling]) -> Problem | None:
     """Return the problem that an older group claims the same prefix of the same model; None if none does.
 
-    The group that this one replaces, by its annotation, is none: both serve until the older one is deleted.
+    The group that this one replaces, by its annotation, does not count: both serve until the older one is deleted.
     """
     if fingerprint == NOTHING.fingerprint:
         return None
@@ -182,7 +182,7 @@ def _ref(source: TextSource | None, field: str) -> _Ref | None:
 
 
 def _system(spec: PromptSpec, values: Values) -> tuple[str, bool] | Problem:
-    """Return the system text, and whether it comes from a Secret."""
+    """Return the system text, and True if it comes from a Secret."""
     ref = _ref(spec.system_from, "systemFrom")
     text: str | Problem = spec.system or ""
     if ref is not None:
@@ -211,7 +211,7 @@ def _lookup(ref: _Ref, values: Values, reason: str) -> str | Problem:
 
 
 def _tools(ref: _Ref, text: str) -> list[Any] | Problem:
-    """Return the tool definitions in a text; their canonical form exists."""
+    """Return the tool definitions in a text, if they have a canonical form."""
     expected = "a JSON list of tool definitions"
     return _listed(ref, text, "InvalidTools", expected, lambda tools: all(isinstance(tool, dict) for tool in tools))
 
@@ -237,12 +237,12 @@ def _are_messages(listed: Sequence[Any]) -> bool:
 def _listed(
     ref: _Ref, text: str, reason: str, expected: str, is_expected: Callable[[Sequence[Any]], bool]
 ) -> list[Any] | Problem:
-    """Return the list in a text of JSON. Problems say where it is wrong, and never quote it."""
+    """Return the list in a text of JSON. Problems state the position of the error, and never quote the text."""
     try:
         listed = json.loads(text)
         if not isinstance(listed, list) or not is_expected(listed):
             return Problem(reason, f"{_at(ref)} is not {expected}")
-        if nesting.is_deeper(listed, 1 + FREE_LEVELS):  # as deep as what stands in the spec
+        if nesting.is_deeper(listed, 1 + FREE_LEVELS):  # the same limit as in the spec
             return Problem(reason, f"{_at(ref)} is nested too deeply to be read")
         canonical_tools(listed).encode()
     except json.JSONDecodeError as error:

@@ -1,4 +1,4 @@
-"""The PromptRoute: what routers may send where."""
+"""The PromptRoute: the replicas to which routers may send requests, and the rules for it."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
@@ -27,7 +27,7 @@ from promptgroup_operator.world.load import TierReach
 from promptgroup_operator.world.snapshot import GroupObject, Manifest, Pod, RevisionState
 
 BALANCING = frozenset({table.Policy.LEAST_REQUEST, table.Policy.ROUND_ROBIN})
-"""Policies that know no home."""
+"""Policies that do not use a session's home slot."""
 
 SLEEP = codec_of(table.Sleep)
 _STATES = {state.value: state for state in table.SlotState}
@@ -43,17 +43,17 @@ def route(
     now: datetime,
     sleep: table.Sleep | None = None,
 ) -> table.Group:
-    """Return the group as routers shall see it.
+    """Return the group as it is published to routers.
 
     Args:
         group: the PromptGroup.
         revisions: the revisions that have a Deployment.
         plan: fingerprint → step.
         held: fingerprint → pod name → slot.
-        live: objects as they stand, the PromptRoute among them: what it says of a prompt holds when the prompt's own
-            object is gone, its length in tokens while no replica is warm, and since when the group has an alias.
+        live: current objects. From the PromptRoute come a prompt's sizes when the prompt's object does not exist, its
+            length in tokens while no replica is warm, and the time since which the group has an alias.
         now: the time.
-        sleep: how requests are treated while there is no replica on purpose; None where that is not meant to be.
+        sleep: treatment of requests while there is no replica by design; None for a group that always has one.
     """
     routing = group.spec.routing
     standing = live.get(("PromptRoute", group.key.name))
@@ -71,7 +71,7 @@ def route(
         deployment = live.get(("Deployment", revision.deployment))
         kinds = {pod.settings for pod in warm} or {desired.settings_of(deployment)}
         settings = kinds.pop() if len(kinds) == 1 else ""
-        # in the midst of a change of engine some replicas may be without the tier
+        # During a change of the engine some replicas may not have the tier.
         copies = settings != "" and tiers.reach(group.spec) is TierReach.SHARED
         routed.append(
             table.Revision(
@@ -85,7 +85,7 @@ def route(
                 ),
                 tokens=numbers.prefix_tokens or (before or {}).get("tokens", 0),
                 engine=table.Engine(
-                    # in the midst of a change of engine nothing is lent: some replicas are still of the other kind
+                    # During a change of the engine nothing is lent: some replicas still run the other engine.
                     settings=settings,
                     kv_tokens=numbers.kv_tokens,
                     prefill_rate=numbers.prefill_rate,
@@ -108,7 +108,7 @@ def route(
         sharing=routing.sharing,
         load_factor_percent=routing.load_factor_percent,
         session_header=routing.session_header.lower(),
-        # nothing is replaced where nothing is declared
+        # Nothing can be replaced where no prompt is declared.
         own_instructions=routing.own_instructions if group.spec.has_prompt else table.OwnInstructions.APPEND,
         access=to_contract(group.spec.access),
         time_limits=table.TimeLimits(
@@ -126,28 +126,28 @@ def route(
 
 
 def _ranks(deployment: Manifest | None, revision: RevisionState) -> int:
-    """Return the data-parallel ranks of the pods to come; of a guest, those that the replicas of its host have."""
+    """Return the data-parallel ranks of future pods; for a guest, those of its host's replicas."""
     if deployment is not None:
         return desired.ranks_of(deployment)
     return max((pod.ranks for pod in revision.pods), default=1)
 
 
 def _aliases(spec: PromptGroupSpec, standing: Manifest | None, now: datetime) -> tuple[table.ModelAlias, ...]:
-    """Return the aliases of the model. One that the route does not have yet begins now, however old the group is."""
+    """Return the aliases of the model. An alias that is not in the route yet begins now, whatever the group's age."""
     listed = standing.get("spec", {}).get("aliases", []) if standing is not None else []
     since = {item.get("name"): item.get("since") for item in listed}
     return tuple(table.ModelAlias(name, since.get(name) or rfc3339(now)) for name in spec.model_aliases)
 
 
 def _policy(spec: PromptGroupSpec) -> table.Policy:
-    """Return the policy: without caches there is nothing that a session would come back for."""
+    """Return the policy: without caches, session affinity has no benefit, so the least-request policy is used."""
     if not spec.caches_nothing or spec.routing.policy in BALANCING:
         return spec.routing.policy
     return table.Policy.LEAST_REQUEST
 
 
 def caller_rules(spec: PromptGroupSpec) -> CallerRules:
-    """Return a group's rules for its callers, as routers get them."""
+    """Return a group's rules for its callers, in the form for routers."""
     routing, limits = spec.routing, spec.limits or LimitsSpec()
     isolates = routing.isolation is Isolation.CALLER
     return CallerRules(
@@ -163,7 +163,7 @@ def caller_rules(spec: PromptGroupSpec) -> CallerRules:
 
 
 def _seconds(timeout: str | None) -> int:
-    """Return the whole seconds of a time limit, at least one: routers look once a second; 0 for none."""
+    """Return the whole seconds of a time limit, at least one, since routers check once a second; 0 for none."""
     return max(1, ceil(durations.parse(timeout).total_seconds())) if timeout is not None else 0
 
 
@@ -174,7 +174,7 @@ class _Size(NamedTuple):
 
 
 def _size(revision: RevisionState, known: Mapping[str, Any] | None) -> _Size | None:
-    """Return what a route says of the prompt's parts; None when nobody knows."""
+    """Return the sizes of the prompt's parts for the route; None when unknown."""
     if (prompt := revision.prompt) is not None:
         return _Size(len(prompt.system.encode()), prompt.tools != "", len(read_messages(prompt.messages)))
     if known is not None:
@@ -190,7 +190,7 @@ def _revisions(route: Manifest | None) -> list[Mapping[str, Any]]:
 def ring(pods: Sequence[Pod], held: Mapping[str, int], step: RevisionStep, ranks: int = 1) -> tuple[table.Slot, ...]:
     """Return every slot of a revision: those of its ring, and others whose pods still drain.
 
-    A slot that nobody holds has the data-parallel ranks that the pod will have which takes it.
+    A slot without a pod has the data-parallel ranks of its future pod.
     """
     holders = {held[pod.name]: pod for pod in pods if pod.name in held}
     return tuple(
@@ -200,7 +200,7 @@ def ring(pods: Sequence[Pod], held: Mapping[str, int], step: RevisionStep, ranks
 
 
 def standing(route: Manifest | None) -> dict[Fingerprint, tuple[int, dict[int, table.SlotState]]]:
-    """Return fingerprint → (weight, slot → its state), of a PromptRoute as it stands."""
+    """Return fingerprint → (weight, slot → its state), from a current PromptRoute."""
     return {
         Fingerprint(revision.get("fingerprint", "")): (
             revision.get("weight", 0),
@@ -215,7 +215,7 @@ def standing(route: Manifest | None) -> dict[Fingerprint, tuple[int, dict[int, t
 
 
 def sleep_of(route: Manifest | None) -> table.Sleep | None:
-    """Return the sleep of a group by its PromptRoute as it stands; None where it has none that can be read."""
+    """Return the sleep of a group from its current PromptRoute; None where it has none that can be parsed."""
     sleep = route.get("spec", {}).get("sleep") if route is not None else None
     try:
         return SLEEP.read(sleep) if sleep is not None else None
@@ -224,12 +224,12 @@ def sleep_of(route: Manifest | None) -> table.Sleep | None:
 
 
 def states(route: Manifest | None) -> dict[str, table.SlotState]:
-    """Return pod → state of its slot, of a PromptRoute as it stands."""
+    """Return pod → state of its slot, from a current PromptRoute."""
     return {pod: _STATES[state] for pod, state in _pods(route) if state in _STATES}
 
 
 def ready(route: table.Group) -> dict[Fingerprint, int]:
-    """Return fingerprint → slots that routers may send to."""
+    """Return fingerprint → number of slots that routers may send to."""
     return {
         revision.fingerprint: sum(slot.state is table.SlotState.READY for slot in revision.slots)
         for revision in route.revisions
@@ -237,12 +237,12 @@ def ready(route: table.Group) -> dict[Fingerprint, int]:
 
 
 def sends_to(route: Manifest | None) -> frozenset[str]:
-    """Return the pods that a PromptRoute, as it stands, lets routers send to."""
+    """Return the pods to which routers may send requests, by a current PromptRoute."""
     return frozenset(pod for pod, state in _pods(route) if state == table.SlotState.READY)
 
 
 def leads_to(route: Manifest | None) -> frozenset[str]:
-    """Return the pods that a PromptRoute, as it stands, names: those that drain among them."""
+    """Return all pods that a current PromptRoute names, including draining ones."""
     return frozenset(pod for pod, _ in _pods(route))
 
 

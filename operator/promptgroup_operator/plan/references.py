@@ -1,6 +1,6 @@
-"""The objects that a group's spec refers to: which they are, and whether they hold what the group needs.
+"""The objects that a group's spec refers to, and the check of their contents.
 
-Messages name objects and fields, never what is in them.
+Messages contain names of objects and fields, never their contents.
 """
 
 from collections.abc import Iterator
@@ -14,11 +14,11 @@ from promptgroup_operator.plan.prompt import Values
 from promptgroup_operator.world.snapshot import Problem, PromptText
 
 PEM = "-----BEGIN CERTIFICATE-----"
-"""The line that a certificate in PEM begins with (RFC 7468 section 5.1)."""
+"""The first line of a certificate in PEM (RFC 7468 section 5.1)."""
 
 
 def references(spec: PromptGroupSpec) -> list[tuple[str, str]]:
-    """Return (kind, name) of every object that the spec refers to; a guest's host tells of those of the engine."""
+    """Return (kind, name) of every object that the spec refers to; those of a guest's engine belong to its host."""
     secrets = _key_secrets(spec)
     if spec.engine.credential_from is not None and not spec.is_guest:
         secrets = [*secrets, spec.engine.credential_from.name]
@@ -28,7 +28,7 @@ def references(spec: PromptGroupSpec) -> list[tuple[str, str]]:
 
 
 def resolve(spec: PromptGroupSpec, values: Values) -> PromptText | Problem:
-    """Return the prompt, or why the group cannot be served as its spec says.
+    """Return the prompt, or the reason why the group cannot be served as specified.
 
     Args:
         spec: the group's spec.
@@ -39,7 +39,7 @@ def resolve(spec: PromptGroupSpec, values: Values) -> PromptText | Problem:
 
 
 class ReferenceProblem(NamedTuple):
-    """Something that the spec refers to beside the prompt, and that cannot be used."""
+    """The problem of an object or value in the spec, beside the prompt, that cannot be used."""
 
     kind: str
     """Kind of the object; empty for a value of the spec itself."""
@@ -48,7 +48,7 @@ class ReferenceProblem(NamedTuple):
 
 
 def problems(spec: PromptGroupSpec, values: Values) -> Iterator[ReferenceProblem]:
-    """Yield why the group cannot be served, beside its prompt."""
+    """Yield the problems that prevent the group from being served, beside those of its prompt."""
     for check in (_credential_problem, _tls_problem) if not spec.is_guest else ():
         if (reference_problem := check(spec, values)) is not None:
             yield reference_problem

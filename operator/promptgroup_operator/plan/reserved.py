@@ -1,8 +1,8 @@
-"""Decides which labels and annotations of a pod template are the user's. Does no I/O and reads no clock.
+"""Decides which labels and annotations of a pod template users may set. Does no I/O and reads no clock.
 
-Services, network policies, routers and the operator find pods by labels. Somebody who may write a PromptGroup need not
-have the right to make pods, so a template must not turn an engine into something else: with the routers' label it would
-be behind their Service, and receive every client's prompts and keys.
+Services, network policies, routers and the operator select pods by labels. A user who may write a PromptGroup does not
+necessarily have permission to create pods, so a template must not let an engine impersonate another component: with the
+routers' label it would be an endpoint of their Service, and receive every client's prompts and keys.
 """
 
 from collections.abc import Container, Mapping
@@ -11,20 +11,20 @@ from typing import Any
 from promptgroup_contract import names
 
 LABEL_NAME = "app.kubernetes.io/name"
-"""Label by which Services and policies find the routers and the operator."""
+"""Label by which Services and policies select the routers and the operator."""
 OWN_NAMES = frozenset({names.ROUTER, names.PICKER, "promptgroup-operator"})
-"""Values of LABEL_NAME that are the product's own."""
+"""Values of LABEL_NAME that are reserved for the product."""
 
 
 def reserved(template: Mapping[str, Any], allowed: Container[str] = ()) -> str:
-    """Return the first label or annotation of a template that is the product's own; empty if there is none.
+    """Return the first label or annotation of a template that is reserved; empty if there is none.
 
     Args:
-        template: spec.engine.template as the user wrote it, of any shape.
+        template: spec.engine.template as the user wrote it, which may be malformed.
         allowed: keys of the product's domain that a template may set.
 
     Returns:
-        The field, its value where that matters, and the way out.
+        The field, its value where that matters, and the remedy.
     """
     metadata = template.get("metadata")
     for field in ("labels", "annotations"):

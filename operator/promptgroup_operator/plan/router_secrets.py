@@ -7,14 +7,14 @@ from promptgroup_operator.world.snapshot import Manifest
 
 KIND = "Role"
 ROLES = (names.ROLE_ROUTER_SECRETS, names.ROLE_PICKER_SECRETS)
-"""The Roles that the operator fills in; whoever installs a router or a picker makes them, empty, and binds them."""
+"""The Roles whose rules the operator writes; installing a router or picker creates them empty, and binds them."""
 
 
 def named(routes: Iterable[Manifest]) -> frozenset[str]:
     """Return the names of the Secrets that routes refer to.
 
-    They hold prompts, callers' API keys, credentials for engines and for endpoints of embeddings, and the authorities
-    by which engines are verified.
+    They hold prompts, callers' API keys, credentials for engines and for embeddings endpoints, and the certificate
+    authorities by which engines are verified.
     """
     result: set[str] = set()
     for route in routes:
@@ -42,6 +42,6 @@ def role(namespace: str, name: str, secrets: frozenset[str]) -> Manifest:
         "apiVersion": "rbac.authorization.k8s.io/v1",
         "kind": KIND,
         "metadata": {"name": name, "namespace": namespace},
-        # a rule without names would grant all
+        # A rule without resource names would grant access to all Secrets.
         "rules": [rule] if secrets else [],
     }

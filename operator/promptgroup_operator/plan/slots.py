@@ -1,13 +1,13 @@
-"""Decides which pod holds which slot of its revision's ring.
+"""Assigns the slots of a revision's ring to its pods.
 
-A slot is written on its pod as a label, so the assignment is read from the cluster and survives the operator.
-Rules, in order:
+A slot is stored as a label of its pod, so the assignment is read from the cluster and survives a restart of the
+operator. Rules, in order:
 
-    1. a pod that terminates holds nothing: its slot is free at once for the pod that replaces it
-    2. of two pods that claim one slot the warm one keeps it, then the older
-    3. a warm pod without a slot takes the lowest free one of the ring
-    4. when none is free, it takes the slot of a holder that is not warm: an update of broken pods must not stick
-    5. a pod whose slot left the ring takes a free one only once nothing runs on it; until then it drains
+    1. a pod that terminates holds no slot: its slot is free at once for the pod that replaces it
+    2. of two pods that claim one slot, the warm one has it, or else the older one
+    3. a warm pod without a slot gets the lowest free slot of the ring
+    4. when none is free, it gets the slot of a pod that is not warm, so that an update of broken pods can proceed
+    5. a pod whose slot left the ring gets a free slot only when it has no requests; until then it drains
 
 `rollout/kept_slots.py` decides which slots the ring has.
 """
@@ -19,11 +19,11 @@ from promptgroup_operator.world.snapshot import holders as holders_of
 
 
 def assign(pods: Sequence[Pod], ring: frozenset[int]) -> dict[str, int]:
-    """Return pod name → slot, for every pod of one revision that shall hold one.
+    """Return pod name → slot, for every pod of one revision that gets a slot.
 
     Args:
         pods: the pods of one revision.
-        ring: its slots. A pod with another one keeps it while it drains.
+        ring: its slots. A pod with another slot keeps that slot while it drains.
     """
     holders = holders_of(pods)
     held = {pod.name for pod in holders.values()}
@@ -45,16 +45,16 @@ def assign(pods: Sequence[Pod], ring: frozenset[int]) -> dict[str, int]:
 
 
 def leaving(pods: Sequence[Pod], held: Mapping[str, int], ring: frozenset[int], deployed: int) -> set[str]:
-    """Return the names of the pods to remove: those whose slot left the ring, and those without one where too many are.
+    """Return the names of the pods to remove: those whose slot left the ring, and surplus pods without a slot.
 
-    Beside the ring stand the pods of an update, which replace others; but one that was told to go does, until the
-    number of pods says that it need not.
+    The pods of an update are temporarily without a slot and are not removed. But a pod that already drains is removed,
+    unless the number of pods no longer exceeds the ring.
 
     Args:
         pods: the pods of one revision.
         held: pod name → slot, as assigned.
-        ring: the slots that stay.
-        deployed: replicas that the Deployment asks for.
+        ring: the slots that remain.
+        deployed: replicas in the Deployment's spec.
     """
     alive = [pod for pod in pods if not pod.deleting]
     return {

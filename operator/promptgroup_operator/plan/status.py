@@ -1,27 +1,27 @@
-"""Plan and world → conditions and status fields, and the events that tell of a change.
+"""Plan and world → conditions and status fields, and the events that report a change.
 
 condition         True when                                                     abnormal
-Ready             the wanted revision serves, or the one before in its place
-                  while it is rolled back, and every wanted replica, at least
-                  one, is warm and routed, and no release is under way          False
+Ready             the desired revision serves, or the previous one while the
+                  desired one is rolled back; every desired replica, at least
+                  one, is warm and routed; and no release is in progress        False
 Progressing       a release of a prompt or an engine is under way, replicas are
                   missing or draining                                           -
 Degraded          something keeps the group from its wanted state               True
-Stalled           somebody must act before the group can be Ready; else absent  True
+Stalled           a user must act before the group can be Ready; else absent    True
 Accepted          the spec can be acted on (no conflict, fingerprint holds)     False
 ResolvedRefs      what the spec refers to exists                                False
 PrefixWarm        every replica of the serving revision was proven warm         False
-RouterProgrammed  the PromptRoute stands as wanted and has a replica            False
+RouterProgrammed  the PromptRoute is as desired and has a replica               False
 ScalingActive     the operator decides the number of replicas, and can          -
-AbleToScale       the operator decides it; its reason names a window that holds -
-ScalingLimited    bounds or policies hold the number of replicas back           -
-CacheEffective    what repeats in prompts is found in cache                     False
+AbleToScale       the operator decides it; the reason may name a window         -
+ScalingLimited    bounds or policies limit the number of replicas               -
+CacheEffective    repeated parts of prompts are served from cache               False
 GatewayProgrammed a gateway uses the InferencePool that the replicas are in     False
 GatewayLimits     fields of the group have no effect behind a gateway           True
 CachePoolReady    every server of the group's KV pool answers and stores        False
-AliasesServed     each alias of the model stands for it in the namespace        False
-PromptsFit        prompts of a host and its guests leave sessions room          False
-CacheTierUseful   KV tiers find what GPUs have lost, or would if there were any -
+AliasesServed     each alias refers to the group's model in the namespace       False
+PromptsFit        prompts of a host and its guests leave memory for sessions    False
+CacheTierUseful   KV tiers supply evicted tokens, or would if there were any    -
 """
 
 from collections.abc import Mapping, Sequence
@@ -51,15 +51,15 @@ from promptgroup_operator.world.snapshot import GroupObject, Pod, Problem, Revis
 from promptgroup_operator.world.warming import WarmReason
 
 REFUSED, FAILED = "ObjectRefused", "WriteFailed"
-"""Reasons of a group of which an object cannot be written: the API server does not take it; it may take it later."""
+"""Reasons when an object of a group cannot be written: the API server rejects it; the write failed and is retried."""
 UNREAD = "ReadFailed"
-"""Reason of a group of which an object cannot be read; what was read last is used meanwhile."""
+"""Reason when an object of a group cannot be read; its last state is used meanwhile."""
 
 MANY = 10**6
 """More replicas than any group has."""
 
 NO_SPARE = "set rollout.maxSurge to 0 to let one replica leave before another one comes"
-"""The way out for a change whose replica the scheduler finds no GPU for."""
+"""The remedy for a change whose replica cannot be scheduled because there is no free GPU."""
 
 REFERENCE_PROBLEMS = frozenset(
     {
@@ -76,7 +76,7 @@ REFERENCE_PROBLEMS = frozenset(
         "AuthorityNotFound",
     }
 )
-"""Problems of what the spec refers to, not of the spec itself."""
+"""Problems of objects that the spec refers to, not of the spec itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,18 +85,18 @@ class Condition:
 
     type: str
     status: bool | None
-    """None is unknown."""
+    """None means Unknown."""
     reason: str
     message: str
 
 
 def rejected(world: World, problem: Problem, warm: Condition | None = None) -> list[Condition]:
-    """Return the conditions of a group whose spec cannot be acted on; what already serves goes on.
+    """Return the conditions of a group whose spec cannot be applied; what already serves continues to serve.
 
     Args:
-        world: what the pass saw.
-        problem: why the spec cannot be acted on.
-        warm: `prefix_warm` of the revision that is kept meanwhile; None where there is none.
+        world: the observed state.
+        problem: the reason why the spec cannot be applied.
+        warm: `prefix_warm` of the revision that serves meanwhile; None where there is none.
     """
     accepted = Condition("Accepted", True, "Accepted", "the spec is valid")
     resolved = Condition("ResolvedRefs", True, "ResolvedRefs", "all objects that the spec refers to exist")
@@ -133,22 +133,22 @@ def conditions(
     waits: Problem | None,
     sleep: Sleep | None = None,
 ) -> list[Condition]:
-    """Return the conditions of a group that is acted on.
+    """Return the conditions of a group whose spec is applied.
 
     Args:
-        world: what the pass saw.
+        world: the observed state.
         plan: fingerprint → step.
         target: fingerprint that the group wants to serve.
-        serving: fingerprint that messages speak of: the target, or what serves in its place after a roll-back.
-        size: replicas wanted of it.
-        cache: whether its caches do their work; None where that is not observed.
-        ready: fingerprint → slots that the route has Ready.
-        waits: what the release of the target or of its engine waits for, or why it was rolled back; None when none is
-            under way.
-        sleep: what routers are told of a group that may have no replica.
+        serving: fingerprint that messages refer to: the target, or the revision that serves after a roll-back.
+        size: its desired replicas.
+        cache: diagnosis of its caches; None where they are not observed.
+        ready: fingerprint → number of slots that are Ready in the route.
+        waits: the reason why the release of the target or of its engine waits, or was rolled back; None without a
+            release.
+        sleep: the sleep that is published to routers for a group that may have no replica.
     """
     revision = _find(world, serving)
-    asleep = _asleep(world, size, sleep) if serving in ready else None  # else no router knows what to hold
+    asleep = _asleep(world, size, sleep) if serving in ready else None  # else no router has its revision
     routed = any(ready.get(revision_step.fingerprint, 0) for revision_step in plan.values() if revision_step.weight > 0)
     mark = plan[target].rolled_back
     back = mark.why if mark is not None else None
@@ -192,12 +192,12 @@ def conditions(
 
 
 def engine_change(world: World, target: Fingerprint, settings: str) -> Problem | None:
-    """Return how many replicas of the revision that serves run an earlier engine than that of the spec, if any do.
+    """Return the problem that replicas of the serving revision run an earlier engine than the spec's; None if none do.
 
     Args:
-        world: what the pass saw.
+        world: the observed state.
         target: fingerprint of the revision; it follows the group's engine.
-        settings: digest of the group's engine settings. A replica of which nobody knows them is none to be replaced.
+        settings: digest of the group's engine settings. A replica with unknown settings is not replaced.
     """
     revision = _find(world, target)
     pods = revision.pods if revision is not None else ()
@@ -210,7 +210,7 @@ def engine_change(world: World, target: Fingerprint, settings: str) -> Problem |
 
 
 def gateway(programmed: GatewayVerdict | None, limits: GatewayVerdict | None) -> list[Condition]:
-    """Return the conditions of a group with a gateway. `Ready` follows none: routers serve the group as well."""
+    """Return the conditions of a group with a gateway. `Ready` does not depend on them: routers serve the group too."""
     result = {"GatewayProgrammed": programmed, "GatewayLimits": limits}
     return [
         Condition(kind, gateway_verdict.status, gateway_verdict.reason, gateway_verdict.message)
@@ -220,12 +220,12 @@ def gateway(programmed: GatewayVerdict | None, limits: GatewayVerdict | None) ->
 
 
 def tier(verdict: Diagnosis | None) -> list[Condition]:
-    """Return whether a KV tier does something for the group, or would; none while nothing is known."""
+    """Return the condition CacheTierUseful; none while it is unknown."""
     return [Condition("CacheTierUseful", verdict.status, verdict.reason, verdict.message)] if verdict else []
 
 
 def _pool(world: World) -> list[Condition]:
-    """Return whether the KV pool of a group that has one is there; engines serve on without it."""
+    """Return the condition CachePoolReady of a group with a KV pool; engines continue to serve without the pool."""
     pool = world.group.spec.cache.pool if world.group.spec.cache is not None else None
     if pool is None or world.host is not None:
         return []
@@ -250,7 +250,7 @@ def _pool(world: World) -> list[Condition]:
 
 
 def _aliases(world: World) -> list[Condition]:
-    """Return whether the aliases of a group's model stand for it; none without aliases. The group serves either way."""
+    """Return the condition AliasesServed; none without aliases. The group serves in either case."""
     listed = world.group.spec.model_aliases
     if not listed:
         return []
@@ -263,7 +263,7 @@ def _aliases(world: World) -> list[Condition]:
 
 
 def _room(world: World) -> list[Condition]:
-    """Return whether the prompts of a host and its guests leave sessions room; none for a group that shares nothing."""
+    """Return the condition PromptsFit of a host or a guest; none for a group that shares no replicas."""
     if not world.prompts:
         return []
     fullest = room.fullest(_replicas(world))
@@ -277,7 +277,7 @@ def _room(world: World) -> list[Condition]:
 
 
 def prompts_take(world: World) -> str:
-    """Return what prompts take on the replica that they fill most; empty for a group that shares none."""
+    """Describe the memory that prompts take on the fullest replica; empty for a group that shares no replicas."""
     fullest = room.fullest(_replicas(world)) if world.prompts else None
     return room.told(fullest, world.prompts) if fullest is not None else ""
 
@@ -288,10 +288,10 @@ def _replicas(world: World) -> Sequence[Pod]:
 
 
 def _available(world: World, fingerprint: Fingerprint) -> int:
-    """Return the replicas that a revision's Deployment counts as available; MANY while it has no status.
+    """Return the available replicas in the status of a revision's Deployment; MANY while it has no status.
 
-    `kubectl rollout status` and the group then say the same: the Deployment's controller counts a pod a moment after
-    its readiness gate turns True.
+    So the group agrees with `kubectl rollout status`: the Deployment's controller counts a pod shortly after its
+    readiness gate turns True.
     """
     revision = _find(world, fingerprint)
     live = world.live.get(("Deployment", revision.deployment)) if revision is not None else None
@@ -317,7 +317,7 @@ def _ready(warm: Problem, fault: Problem | None, released: Problem | None, *, se
 def _asleep(world: World, size: SizingDecision, sleep: Sleep | None) -> Condition | None:
     """Return the condition Ready of a group that sleeps; None for one that does not.
 
-    Nothing is missing while nobody asks, so that such a group is Ready for whoever waits until it is.
+    No replica is missing while there are no requests, so the group is Ready for any tool that waits for this condition.
     """
     if size.value or sleep is None or not sleep.since or not sleep.wake_timeout:
         return None
@@ -335,7 +335,7 @@ def _asleep(world: World, size: SizingDecision, sleep: Sleep | None) -> Conditio
 
 
 def _at_zero(world: World, sleep: Sleep | None) -> Condition:
-    """Return the condition Ready of a group that wants no replica and is woken by nobody's request."""
+    """Return the condition Ready of a group that wants no replica and is not asleep."""
     if world.host is not None and sleep is not None and sleep.woken:
         text = f"PromptGroup {world.host.name}, whose replicas serve this group, starts one since {sleep.woken}"
         return Condition("Ready", False, "Warming", text)
@@ -357,13 +357,13 @@ def _progressing(fault: Problem | None, moves: Problem | str, count: str) -> Con
 
 
 NOT_BY_ITSELF = ("CrashLoopBackOff", "ImagePullBackOff", "InvalidImageName", "CreateContainerConfigError")
-"""Words of Kubernetes for a container that starts when somebody mends something, and not before."""
+"""Kubernetes' reasons of a container that does not start until a user fixes the cause."""
 
 
 def stalled(facts: Sequence[Condition]) -> list[Condition]:
-    """Return that a group waits for somebody, in the word that kstatus knows; none where time alone may do.
+    """Return the condition Stalled, which kstatus evaluates, if a user must act; none if the problem may end by itself.
 
-    What a spec refers to may be applied after it, and what could not be written is tried again.
+    For example, a referenced object may be applied later, and a failed write is retried.
     """
     result = {fact.type: fact for fact in facts}
     ready, progress, cause = (result.get(kind) for kind in ("Ready", "Progressing", "Degraded"))
@@ -383,7 +383,7 @@ def _degraded(fault: Problem | None) -> Condition:
 
 
 def _stuck(world: World, plan: Mapping[Fingerprint, RevisionStep], serving: Fingerprint) -> Problem | None:
-    """Return a pod of another revision that does not start: it serves nobody, and takes a place of the surge."""
+    """Return the problem of a pod of another revision that does not start: it serves nothing and occupies the surge."""
     for revision in sorted(world.revisions, key=lambda item: item.fingerprint):
         pod = next((pod for pod in revision.pods if pod.trouble and not pod.deleting), None)
         if pod is not None and revision.fingerprint != serving:
@@ -400,7 +400,7 @@ def _moving(
     missing: int,
     size: SizingDecision,
 ) -> str:
-    """Return what still changes while no release is under way, as a reason; empty at rest."""
+    """Return the reason why the group still changes while there is no release; empty if it does not change."""
     if missing or (revision is not None and revision.replicas < plan[serving].replicas):
         return "ReplicasWarming"
     if any(revision_step.phase is RevisionPhase.RETIRING for revision_step in plan.values()):
@@ -411,13 +411,13 @@ def _moving(
 
 
 def prefix_warm(world: World, step: RevisionStep, size: SizingDecision, ready: Mapping[Fingerprint, int]) -> Condition:
-    """Return whether the prefix of a revision is proven warm; the message says where no proof is possible.
+    """Return the condition PrefixWarm of a revision; the message states where no proof is possible.
 
     Args:
-        world: what the pass saw.
-        step: of the revision that serves.
-        size: replicas wanted of it.
-        ready: fingerprint → slots that the route has Ready.
+        world: the observed state.
+        step: the step of the serving revision.
+        size: its desired replicas.
+        ready: fingerprint → number of slots that are Ready in the route.
     """
     revision = _find(world, step.fingerprint)
     pods = revision.pods if revision is not None else ()
@@ -440,27 +440,27 @@ def _find(world: World, fingerprint: Fingerprint) -> RevisionState | None:
 
 
 def _count(fingerprint: Fingerprint, ready: Mapping[Fingerprint, int], size: SizingDecision) -> str:
-    """Return how many replicas of a revision are warm, for a message."""
+    """Return the number of warm replicas of a revision, for a message."""
     count = f"{ready.get(fingerprint, 0)} of {size.value} replicas of {short(fingerprint)} are warm"
     return f"{count}; {sum(ready.values())} replicas are warm over all revisions" if len(ready) > 1 else count
 
 
 def _cause(revision: RevisionState | None) -> Problem | None:
-    """Return why not all replicas of a revision serve; None when all do."""
+    """Return the reason why not all replicas of a revision serve; None when all do."""
     if revision is not None and revision.failure:
         return Problem("ReplicaFailure", revision.failure)
     return _worst(revision.pods) if revision is not None else None
 
 
 def _worst(pods: Sequence[Pod]) -> Problem | None:
-    """Return why a replica does not serve, in the words of the worst one; None when all do."""
+    """Return the most severe reason why a replica does not serve; None when all do."""
     ordered = sorted(pods, key=lambda pod: pod.name)
     problems = [why_cold(pod) for pod in ordered if not pod.deleting and (pod.settling or not pod.is_warm)]
     return max(problems, key=lambda problem: problem.reason not in SELF_MENDING, default=None)
 
 
 def why_cold(pod: Pod) -> Problem:
-    """Return why a replica does not serve."""
+    """Return the reason why a replica does not serve."""
     if pod.trouble:
         return Problem("PodNotStarting", pod.trouble)
     if pod.settling:
@@ -484,7 +484,7 @@ def build(
     wanted: int,
     now: datetime,
 ) -> dict[str, Any]:
-    """Return the whole status object. Times of conditions that did not turn are kept."""
+    """Return the whole status object. Conditions whose status did not change keep their transition time."""
     group = world.group
     facts = [*facts, *stalled(facts)]
     replicas = len({pod.uid for revision in world.revisions for pod in revision.pods if not pod.deleting})
@@ -493,7 +493,7 @@ def build(
         "observedGeneration": group.generation,
         "conditions": [_condition(group, fact, now) for fact in sorted(facts, key=lambda fact: fact.type)],
         "replicas": replicas,
-        # an autoscaler would take the surge of a release for replicas that the load needs
+        # An autoscaler would mistake the surge of a release for replicas that the load needs.
         "scaleReplicas": min(replicas, wanted),
         "readyReplicas": sum(ready.values()),
         "warmReplicas": warm,
@@ -505,14 +505,14 @@ def build(
     }
     status |= _cache(world, accepted=all(fact.status for fact in facts if fact.type == "Accepted"))
     if target is not None:
-        # what autoscalers count: replicas of all revisions, since a release would else look like a small group
+        # Autoscalers count the replicas of all revisions, or a release would appear to shrink the group.
         counted = {"selector": f"{names.LABEL_GROUP}={group.key.name}"} if world.host is None else {}
         status |= {"fingerprint": target, "revision": short(target), **counted}
     return _at_rest(world, status)
 
 
 def _cache(world: World, *, accepted: bool) -> dict[str, Any]:
-    """Return the KV tiers of a group that has more than the GPU's memory; a spec that is refused changes nothing."""
+    """Return the KV tiers of a group that has any beyond the GPU's memory; a rejected spec leaves them unchanged."""
     if not accepted:
         return {key: item for key, item in world.group.status.items() if key == "cache"}
     measured = engine_facts.together(
@@ -533,7 +533,7 @@ def _cache(world: World, *, accepted: bool) -> dict[str, Any]:
 
 
 def _tier(world: World, tier_status: TierStatus, standing: Mapping[Any, Mapping[str, Any]]) -> dict[str, Any]:
-    """Return a tier as the status has it; what is unknown now is as it stands."""
+    """Return the status of a tier; values that are unknown now keep their last state."""
     model_dump: dict[str, Any] = tier_status.model_dump(mode="json", exclude_none=True)
     before = standing.get((model_dump["tier"], model_dump.get("source")), {})
     if tier_status.tier is TierName.POOL:
@@ -544,17 +544,17 @@ def _tier(world: World, tier_status: TierStatus, standing: Mapping[Any, Mapping[
 
 
 HIT_RATE_STEP = 5
-"""Percentage points by which the hit rate must differ to be written alone: under traffic its last digit never rests."""
+"""Difference in percentage points that alone justifies a write of the hit rate, which under traffic changes always."""
 MEASURED = frozenset(
     {"PromptsFit", "ScalingActive", "AbleToScale", "ScalingLimited", "CacheEffective", "CacheTierUseful"}
 )
-"""Conditions whose messages carry measured numbers: while status and reason stand, a message is not written alone."""
+"""Conditions with measured numbers in messages: a change of the message alone does not cause a write."""
 
 
 def _at_rest(world: World, status: dict[str, Any]) -> dict[str, Any]:
-    """Return the status to write. Figures that never rest are written with other changes, or when they differ by much.
+    """Return the status to write. Changing figures are written with other changes, or when they differ by much.
 
-    Unknown is not zero: the last known figures stand.
+    Unknown is not zero: the last known figures are preserved.
     """
     standing: str | None = world.group.status.get("hitRate")
     calm = {**status, "conditions": [_unmoved(world.group, condition) for condition in status["conditions"]]}
@@ -589,11 +589,11 @@ _TIER_SOURCES = {
     TierName.POOL: ("peer", "pool"),
     TierName.ARGS: ("memory", "volume", "peer", "pool"),
 }
-"""Where tokens were, in a reading's words, by the tier that it stands for."""
+"""Tier → the sources in a reading that belong to it."""
 
 
 def _rates_by_tier(world: World) -> dict[str, float]:
-    """Return the hit rate of each tier; empty where no engine tells its tiers apart."""
+    """Return the hit rate of each tier; empty where no engine distinguishes its tiers."""
     tier_hit_rates = world.tier_hit_rates
     if not tier_hit_rates:
         return {}
@@ -604,7 +604,7 @@ def _rates_by_tier(world: World) -> dict[str, float]:
 
 
 def _tier_rates(world: World) -> dict[str, float]:
-    """Return the hit rate by tier, by the field of its status; empty while unknown."""
+    """Return status field → hit rate of the GPU and of the tiers; empty while unknown."""
     if world.hit_rate is None or world.tier_hit_rate is None:
         return {}
     return {"gpuHitRate": world.hit_rate - world.tier_hit_rate, "tierHitRate": world.tier_hit_rate}
@@ -615,13 +615,13 @@ def _percent(rate: float | None) -> str | None:
 
 
 def _is_near(rate: float | None, standing: str | None) -> bool:
-    """Return True if a figure is unknown, or differs by little from the one that is written."""
+    """Return True if a figure is unknown, or differs little from the one in the status."""
     digits = (standing or "").removesuffix("%")
     return rate is None or (digits.isdecimal() and abs(round(100 * rate) - int(digits)) < HIT_RATE_STEP)
 
 
 def _unmoved(group: GroupObject, condition: dict[str, Any]) -> dict[str, Any]:
-    """Return the condition with the message that stands, where only measured numbers differ."""
+    """Return the condition with its current message if only measured numbers differ."""
     old = _old(group, condition["type"])
     same = all(old.get(key) == condition[key] for key in ("status", "reason"))
     return {**condition, "message": old["message"]} if same and condition["type"] in MEASURED else condition
@@ -647,7 +647,7 @@ def _revision(
 
 
 def unreadable(known: Mapping[str, Any], generation: int, message: str, now: datetime) -> dict[str, Any]:
-    """Return the status of a group whose stored spec this version cannot read: `Accepted` turns False, all else stays.
+    """Return the status of a group whose stored spec this version cannot parse: only `Accepted` changes, to False.
 
     Args:
         known: the status as last written.
@@ -661,11 +661,11 @@ def unreadable(known: Mapping[str, Any], generation: int, message: str, now: dat
 
 
 def unread(known: Mapping[str, Any], message: str, now: datetime) -> dict[str, Any]:
-    """Return the status of a group of which nothing can be decided: `Degraded` turns True, all else stays.
+    """Return the status of a group about which nothing can be decided: only `Degraded` changes, to True.
 
     Args:
         known: the status as last written.
-        message: what cannot be read, in the API server's words.
+        message: the API server's message about the object that cannot be read.
         now: the time.
     """
     degraded = Condition("Degraded", True, UNREAD, message)
@@ -718,13 +718,13 @@ RELEASING = frozenset(
     {"RevisionComing", "RevisionGrowing", "StepPause", "TooFewRequests", "Undecided", "NoMetrics", "Paused"}
     | {"AwaitsPromotion", "EngineChanging", "Inconclusive"}
 )
-"""Reasons of a group that is not Ready because a release is under way: no fault."""
+"""Reasons of a group that is not Ready because a release is in progress, which is no fault."""
 PROCEEDING = RELEASING - {"NoMetrics", "Paused", "AwaitsPromotion", "Inconclusive"}
-"""Those of them that wait for nobody. A release goes to and fro between them: as events they would use up what a group
-may emit (25 at once), and its end would have none. What ends a step has an event of its own, with its figures."""
+"""Release reasons that need no action. A release alternates between them: events about them would exhaust the limit per
+group (25 at once), so that its end would have none. The end of each step has its own event, with its figures."""
 
 EXPECTED = frozenset({"Warming", "ScaledToZero", "NoPool", "NoParent"})
-"""Reasons that are steps on the way, or what the user asked for."""
+"""Reasons that are intermediate steps, or that the user requested."""
 
 EVENT_CONDITIONS = (
     "Ready",
@@ -737,12 +737,12 @@ EVENT_CONDITIONS = (
     "AliasesServed",
     "PromptsFit",
 )
-"""Conditions whose change is worth an event. Of several that change for one reason, the first tells it: its message is
-that of the cause, where later ones may say only what follows from it."""
+"""Conditions whose change is reported as an event. If several change for one reason, the first is reported: its message
+describes the cause, while those of later ones may describe only consequences."""
 
 
 def events(group: GroupObject, facts: Sequence[Condition]) -> list[Event]:
-    """Return an event for every reason of a condition that changed and is worth one: a cause is told once a pass."""
+    """Return an event for every reason of a notable change of a condition: one event for each reason in a pass."""
     result: dict[str, Event] = {}
     for fact in sorted((condition for condition in facts if condition.type in EVENT_CONDITIONS), key=_rank):
         old = _old(group, fact.type)
@@ -764,27 +764,27 @@ def _rank(fact: Condition) -> int:
 
 
 def _notable(fact: Condition, status: str | None, reason: str | None) -> bool:
-    """Return True if a change of a condition is worth an event."""
-    if fact.type == "ScalingActive":  # its reasons follow the load: what is told of them is the change of size
+    """Return True if a change of a condition is reported as an event."""
+    if fact.type == "ScalingActive":  # its reasons follow the load: only the change of size is reported
         return status in {"True", "Unknown"} and fact.status is False and fact.reason != "FixedReplicas"
     if fact.type in ("CacheEffective", "CachePoolReady", "PromptsFit"):
         return reason != fact.reason and (fact.status is False or (status == "False" and fact.status is True))
     if status is None and not fact.status and fact.type == "Degraded":
-        return False  # a new group that is not degraded is no news
+        return False  # a new group that is not degraded needs no event
     if fact.type == "Ready" and reason in RELEASING and fact.reason in PROCEEDING:
         return False
     return (status, reason) != (_word(fact.status), fact.reason)
 
 
 def rescaled(before: int | None, size: SizingDecision) -> list[Event]:
-    """Return the change of a number of replicas that the operator decides, in HorizontalPodAutoscaler's words."""
+    """Return the event of a changed number of replicas, as HorizontalPodAutoscaler reports it."""
     if before is None or before == size.value or not size.active:
         return []
     return [Event("Normal", "SuccessfulRescale", f"New size: {size.value}; reason: {size.reason}: {size.message}")]
 
 
 def moved(group: GroupObject, plan: Mapping[Fingerprint, RevisionStep], serving: Fingerprint) -> list[Event]:
-    """Return that sessions of a revision which goes move to the one that serves before they are over, once."""
+    """Return one event for each retiring revision whose sessions move to the serving one before they end."""
     before = {revision["fingerprint"]: revision.get("phase") for revision in group.status.get("revisions", [])}
     return [
         Event("Normal", "SessionsMoved", f"sessions of {short(fingerprint)} move to {short(serving)}: {step.moves}")
@@ -794,5 +794,5 @@ def moved(group: GroupObject, plan: Mapping[Fingerprint, RevisionStep], serving:
 
 
 def passed(step: Problem | None) -> list[Event]:
-    """Return the figures by which a release passed a step: its conditions speak of the next step already."""
+    """Return an event with the figures of a completed release step: the conditions already describe the next step."""
     return [Event("Normal", step.reason, step.message)] if step is not None else []

@@ -1,13 +1,13 @@
-"""Decides if the spec can be acted on. The first objection in this order is reported.
+"""Decides if the spec can be applied. The first violated rule in this order is reported.
 
-the group whose replicas serve it can do so            HostNotFound, HostIsGuest, HostModelDiffers ...
-its prompt is there and hashes to its pin              prompt
+a guest's host can serve it                            HostNotFound, HostIsGuest, HostModelDiffers ...
+its prompt exists and hashes to its pin                prompt
 no older group claims the same prefix                  Conflict
-the names of its objects are free or its own           NameTaken
+the names of its objects are unused or its own         NameTaken
 its pod template can be merged                         InvalidTemplate
-its engine's data-parallel ranks can be known          InvalidRanks
+its engine's data-parallel ranks can be determined     InvalidRanks
 its KV tiers can work                                  InvalidCache
-its engine can keep callers apart                      IsolationNotSupported
+its engine can isolate callers                         IsolationNotSupported
 """
 
 from promptgroup_contract import names
@@ -18,7 +18,7 @@ from promptgroup_operator.world.snapshot import GroupObject, Manifest, Problem, 
 
 
 def validate(world: World) -> PromptText | Problem:
-    """Return the prompt that the group is to serve, or the first objection to it."""
+    """Return the prompt that the group serves, or the first problem of its spec."""
     group, host = world.group, world.host
     if host is not None and host.problem is not None:
         return host.problem
@@ -36,10 +36,10 @@ def _engine_problem(group: GroupObject) -> Problem | None:
 
 
 def taken_aliases(world: World) -> dict[str, str]:
-    """Return alias → name of the group that keeps it, for the aliases that stand for something else in the namespace.
+    """Return alias → name of the group that has it, for the aliases that refer to another model in the namespace.
 
-    Routers decide it alike (`promptgroup_router/rings/aliases.py`): what has a name itself comes first, then the alias
-    of the oldest group. Groups of the same model share their aliases.
+    Routers decide it in the same way (`promptgroup_router/rings/aliases.py`): names of models and groups have priority,
+    then the alias of the oldest group. Groups of the same model share their aliases.
     """
     group = world.group
     space, own = group.key.namespace, (group.created, group.key.name)
@@ -65,7 +65,7 @@ def taken_aliases(world: World) -> dict[str, str]:
 
 
 def _shared(group: GroupObject) -> Problem | None:
-    """Return the problem that callers are to be kept apart, and the engine knows no salt on any API."""
+    """Return the problem that callers must be isolated and the engine supports no cache salt; None otherwise."""
     engine = group.spec.engine.type
     if group.spec.routing.isolation is Isolation.GROUP or DIALECTS[engine].salted:
         return None
@@ -77,7 +77,7 @@ def _shared(group: GroupObject) -> Problem | None:
 
 
 def _foreign(world: World, text: PromptText) -> Problem | None:
-    """Return the problem that an object of somebody else has a name that the group needs: it is never taken over."""
+    """Return the problem that an object with another owner has a name that the group needs; it is never adopted."""
     wanted = {desired.name(world.group, text.fingerprint), world.group.key.name}
     for (kind, object_name), live in sorted(world.live.items()):
         if object_name in wanted and not is_owned(world.group, live):
@@ -89,10 +89,10 @@ def _foreign(world: World, text: PromptText) -> Problem | None:
 
 
 def is_owned(group: GroupObject, live: Manifest) -> bool:
-    """Return True if the object is the group's to write: its owner reference names the group's uid, or it is an orphan.
+    """Return True if the group may write the object: its owner reference has the group's uid, or it is an orphan.
 
-    An orphan is an object that the operator wrote (it carries the operator's stamp) and that nobody owns, as
-    `kubectl delete --cascade=orphan` leaves it behind. The label alone proves nothing: users set it, too.
+    An orphan is an object that the operator wrote (it has the operator's hash annotation) and that has no owner, as
+    after `kubectl delete --cascade=orphan`. The label alone is no proof, since users can set it.
     """
     metadata = live.get("metadata", {})
     if metadata.get("ownerReferences"):
@@ -102,7 +102,7 @@ def is_owned(group: GroupObject, live: Manifest) -> bool:
 
 
 def may_delete(group: GroupObject, live: Manifest) -> bool:
-    """Return True if an owner reference names the group's uid: nothing less allows the operator to delete an object."""
+    """Return True if an owner reference has the group's uid: the operator deletes no other objects."""
     return any(
         owner_reference.get("uid") == group.uid
         for owner_reference in live.get("metadata", {}).get("ownerReferences") or []

@@ -5,26 +5,26 @@ A revision fails when it is both worse by more than a limit and significantly wo
     failed requests       Cochran-Mantel-Haenszel test with continuity correction
     time to first token   of streamed answers: Wilcoxon-Mann-Whitney U with tie correction, strata combined by van
                           Elteren; for the 95th percentile the share slower than the old one's, by the first test again
-    hit rate              the same U, of the share of each prompt that was found in cache
+    hit rate              the same U, of the share of each prompt that was served from cache
 
-Only alike requests are compared: strata are first and later turns, clients that name the group and clients that bring
-its prompt, streamed and whole answers. The first byte of a whole answer comes with its last token, so that its time
-says more of the answer's length than of the engine: whole answers are compared by errors and hit rate alone. What
-routers count as `other` is not compared: where a session was before, what was lent and how long a queue was say nothing
-of a prompt. Clients that bring a prompt choose their revision: their times are compared only if those of the new one do
-not bring longer requests. docs/concepts/releases.md lists what may differ beside the prompt.
+Only similar requests are compared: strata are first and later turns, clients that name the group and clients that send
+its prompt, streamed and whole answers. The first byte of a whole answer follows its last token, so its time depends
+more on the answer's length than on the engine: whole answers are compared only by errors and hit rate. Requests that
+routers count as `other` are not compared: their times depend on a session's previous replica, on lending and on queues,
+not on the prompt. Clients that send a prompt choose their revision: their times are compared only if those of the new
+one do not send longer requests. docs/concepts/releases.md lists further differences beside the prompt.
 
-A figure over all strata is the mean of theirs, each weighed by what it can tell: m n / (m + n) of m and n requests, as
-Mantel and Haenszel do. So it is worse by more than a limit only where one of them is.
+A figure over all strata is their mean, weighted by m n / (m + n) for m and n requests, as Mantel and Haenszel do. So it
+is worse by more than a limit only if one of the strata is.
 
-A revision that is worse by more than a limit, but not significantly, waits for more requests. A step is analysed again
-and again, which alone would make a false alarm likely. So a difference is significant when it lies beyond a boundary
+A revision that is worse by more than a limit, but not significantly, waits for more requests. A step is analysed
+repeatedly, which alone would make a false alarm likely. So a difference is significant when it exceeds a boundary
 that equal revisions cross at any time, however often they are compared, with no more than the error that
 `confidencePercent` leaves: Robbins's normal mixture. The comparisons divide that error (Bonferroni). A gross fault
-fails from 10 requests on; to pass takes `minRequests`, and 10 streamed answers where they can be expected before twice
-`minRequests`. Decisions 0017 and 0074 have the figures. Where clients bring the new prompt and hardly any is left to
-compare with, `retireDeadline` ends the wait (decision 0079). It ends no other one: of a revision that is undecided
-neither the take-over nor the rollback is known to be right, so somebody is told instead.
+fails from 10 requests on; to pass requires `minRequests`, and 10 streamed answers where they can be expected before
+twice `minRequests`. Decisions 0017 and 0074 have the figures. If clients send the new prompt and hardly any requests
+are left to compare with, `retireDeadline` ends the wait (decision 0079). It ends no other wait: for an undecided
+revision neither the take-over nor the rollback is justified, so the condition reports it to users instead.
 
 Sources: Mantel & Haenszel, J. Natl. Cancer Inst. 22 (1959) 719; Mann & Whitney, Ann. Math. Statist. 18 (1947) 50;
 van Elteren, Bull. Int. Statist. Inst. 37 (1960) 351; Robbins, Ann. Math. Statist. 41 (1970) 1397; Howard, Ramdas,
@@ -42,24 +42,24 @@ from promptgroup_operator.api.prompt_group import JudgeSpec
 from promptgroup_operator.world.samples import Histogram, Sample, Stratum, StratumKey, bucket_of, mean, quantile
 
 COMPARISONS = 4
-"""Errors, hit rate, and time to first token twice: each has this part of the error that may be made."""
+"""Number of comparisons among which the permitted error is divided: errors, hit rate, and time to first token twice."""
 
 MEDIAN, TAIL = 0.5, 0.95
 """Quantiles of the time to first token that are compared."""
 
 EARLY = 10
-"""Fewest comparable requests of each revision from which a gross fault fails a step: the tests' normal approximation
-needs some."""
+"""Minimum number of comparable requests of each revision from which on a gross fault fails a step: the tests' normal
+approximation needs some."""
 
 STREAMS_WITHIN = 2
-"""Multiple of `minRequests` up to which `EARLY` streamed answers are waited for where clients stream: without them the
-time to first token would not be compared. From there on a group whose clients seldom stream passes without them."""
+"""Multiple of `minRequests` up to which a step waits for `EARLY` streamed answers if clients stream: without them the
+time to first token would not be compared. Beyond it, a group whose clients seldom stream passes without them."""
 
 SHORT = 64
-"""Tokens by which requests may be longer on average in any case: an engine computes them in one step."""
+"""Tokens by which requests may always be longer on average: an engine computes them in one step."""
 
 LONG = timedelta(hours=1)
-"""From here on a step that waits for `minRequests` says how to shorten it."""
+"""Time after which the message of a step that waits for `minRequests` includes advice to shorten it."""
 
 
 class AnalysisOutcome(enum.Enum):
@@ -86,7 +86,7 @@ class _Comparison:
     reason: str
     text: str
     limit: str
-    """The setting that says how much worse it may be."""
+    """The setting with the permitted difference."""
     beyond: bool
     """True if it is worse by more than the limit."""
     p: float
@@ -109,11 +109,11 @@ def analyse(
 
     Args:
         old: requests of the revision that serves.
-        new: requests of the one under release.
-        spec: limits, and the confidence that a failure takes.
-        elapsed: time for which the step has lasted.
-        longest: time for which it waits for an old revision with whose requests nothing can be compared, and after
-            which a step that is undecided waits for somebody.
+        new: requests of the revision that is released.
+        spec: limits, and the confidence that a failure requires.
+        elapsed: time since the start of the step.
+        longest: maximum wait for comparable requests of the old revision; after it, an undecided step waits for a
+            user's decision.
     """
     pairs = [_Pair(key, old[key], new[key]) for key in sorted(old.keys() & new.keys()) if key.turn != names.TURN_OTHER]
     pairs = [pair for pair in pairs if pair.old.requests > 0 and pair.new.requests > 0]
@@ -151,13 +151,13 @@ def analyse(
 
 
 def significant(compared: float, spec: JudgeSpec) -> float:
-    """Return the p-value below which a comparison fails: equal revisions get there at any time with a bounded chance.
+    """Return the p-value below which a comparison fails; the chance that equal revisions ever reach it is bounded.
 
     The boundary is the two-sided normal mixture (Howard et al. 2021, equation 14) at twice the error, since a test has
     one side. It is narrowest, for its `rho`, at `minRequests`.
 
     Args:
-        compared: requests of the revision with the fewer ones, which the information of a test grows with.
+        compared: requests of the revision with fewer requests, with which the information of a test grows.
         spec: the confidence and `minRequests`.
     """
     error = (1 - spec.confidence_percent / 100) / COMPARISONS
@@ -167,7 +167,7 @@ def significant(compared: float, spec: JudgeSpec) -> float:
 
 
 def _by_itself(new: Sample, spec: JudgeSpec) -> str:
-    """Return what a revision did that none can be compared with; empty if it had too few requests, or they failed."""
+    """Describe the requests of a revision without a comparison; empty if there are too few, or too many failed."""
     requests, errors = sum(item.requests for item in new.values()), sum(item.errors for item in new.values())
     if requests < spec.min_requests or errors > requests * spec.max_error_rise_percent / 100:
         return ""
@@ -185,7 +185,7 @@ def _too_few(counts: tuple[float, float], needed: int, elapsed: timedelta) -> st
 
 
 def _rounded(span: timedelta) -> str:
-    """Return a span in one unit, which changes seldom: it stands in a condition's message."""
+    """Return a span in a single rounded unit, so that a condition's message changes seldom."""
     seconds = span.total_seconds()
     if seconds < 60:
         return "1 minute"
@@ -233,22 +233,22 @@ def _timed(pairs: Sequence[_Pair], spec: JudgeSpec) -> list[_Pair]:
 
 
 def _computes_more(pair: _Pair, spec: JudgeSpec) -> bool:
-    """Return True if the new revision's requests make it compute so much more that this alone could make it worse.
+    """Return True if the new revision must compute so many more tokens that this alone could make it slower.
 
-    Clients that choose their revision may ask for more. Whoever asks, the new one has not in its caches yet what
-    sessions share beyond the declared prompt.
+    Clients that choose their revision may send longer requests. In addition, for all clients, tokens that sessions
+    share beyond the declared prompt are not in the new revision's caches yet.
     """
     old, new = pair.old, pair.new
     own, result = old.own / old.first_token.total, old.shared / old.first_token.total
     before = max(0.0, own - result)
-    if pair.key.how != names.HOW_NAME:  # else they differ by chance
+    if pair.key.how != names.HOW_NAME:  # otherwise differences are random
         own = new.own / new.first_token.total
     after = own - new.shared / new.first_token.total
     return after > before * (1 + spec.max_ttft_rise_percent / 100) + SHORT
 
 
 def _slow_others(old: Sample, new: Sample, spec: JudgeSpec) -> str | None:
-    """Return by what streams that cannot be compared are slower than they may be: they fail no step, but pass none."""
+    """Describe a slowdown of streams that are not compared: it does not fail a step, but prevents it from passing."""
     others = [_Pair(key, old[key], new[key]) for key in sorted(old.keys() & new.keys()) if key.turn == names.TURN_OTHER]
     timed = _timed(others, spec)
     first_token = _first_token(timed, 1 + spec.max_ttft_rise_percent / 100) if timed else ()
@@ -261,9 +261,9 @@ def _fewer(timed: Sequence[_Pair]) -> float:
 
 
 def _streams(old: Sample, new: Sample, pairs: Sequence[_Pair], spec: JudgeSpec) -> float | None:
-    """Return how many streamed answers of each revision can be compared; None if none are to be expected.
+    """Return the number of comparable streamed answers of each revision; None if none are expected.
 
-    They are where clients that reach both revisions stream: those that bring a prompt stay with its revision.
+    They are expected if clients that reach both revisions stream; clients that send a prompt stay with its revision.
     """
     both = {pair.key.how for pair in pairs}
     expected = any(
@@ -300,18 +300,18 @@ def _first_token(pairs: Sequence[_Pair], factor: float) -> Iterator[_Comparison]
 
 
 def _worst(parts: Sequence[float], beyond: Sequence[bool]) -> int:
-    """Return the index of the stratum to show, whose figures clients of it see.
+    """Return the index of the stratum whose figures are shown in the message.
 
     Args:
-        parts: p-value of each stratum; the least is shown.
-        beyond: whether it is worse by more than the limit: only such ones are shown where there are any.
+        parts: p-value of each stratum; the one with the lowest is shown.
+        beyond: True for a stratum that is worse by more than the limit; if there are any, only these are shown.
     """
     shown = [index for index, is_beyond in enumerate(beyond) if is_beyond] or range(len(parts))
     return min(shown, key=lambda index: parts[index])
 
 
 def _weight(old: float, new: float) -> float:
-    """Return how much a stratum with so many requests of each revision tells of their difference."""
+    """Return the weight of a stratum, from the numbers of requests of both revisions."""
     return old * new / (old + new)
 
 

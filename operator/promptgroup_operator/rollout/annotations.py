@@ -1,6 +1,6 @@
-"""Encodes and decodes what is remembered of a revision in annotations of its Deployment.
+"""Encodes and decodes the state of a revision in annotations of its Deployment.
 
-Whatever cannot be read, somebody else wrote: it is as good as not there.
+A value that cannot be parsed was not written by the operator, and counts as absent.
 """
 
 import json
@@ -29,7 +29,7 @@ SIZE = "promptgroup.dev/size"
 def encode(
     superseded_at: datetime | None, progress: Progress | None, rolled_back: RolledBack | None, size: int | None
 ) -> dict[str, str]:
-    """Encode what is remembered of a revision."""
+    """Encode the state of a revision as annotations."""
     result: dict[str, str] = {}
     if superseded_at is not None:
         result[SUPERSEDED] = rfc3339(superseded_at)
@@ -53,12 +53,12 @@ def encode(
 
 
 def superseded_at(annotations: Mapping[str, str]) -> datetime | None:
-    """Return when another revision took its place."""
+    """Return the time at which another revision replaced it."""
     return parse_time(annotations.get(SUPERSEDED))
 
 
 def progress(annotations: Mapping[str, str]) -> Progress | None:
-    """Return the progress of its release; None when none is under way."""
+    """Return the progress of its release; None without a release."""
     weight = _whole(annotations.get(STEP, ""))
     if weight is None:
         return None
@@ -66,7 +66,7 @@ def progress(annotations: Mapping[str, str]) -> Progress | None:
 
 
 def rolled_back(annotations: Mapping[str, str]) -> RolledBack | None:
-    """Return why it was taken back."""
+    """Return the record of its rollback; None without one."""
     try:
         data = json.loads(annotations.get(ROLLED_BACK, ""))
     except (ValueError, RecursionError):

@@ -1,10 +1,10 @@
-"""Decides which slots stay when a revision gets fewer replicas: those whose loss would cost most.
+"""Decides which slots remain when a revision gets fewer replicas: those whose removal would cost most.
 
-A ring may have any slots, so any of them may leave, and the others keep their numbers: to renumber one would move its
-sessions. A free number is taken again by the next replica that comes, the lowest first, and its old sessions with it.
+A ring may have any slot numbers, so any slot may be removed, and the others keep their numbers: a new number would move
+a slot's sessions. New replicas reuse the lowest free numbers, so that the old sessions of a slot return to it.
 
-What leaves is chosen once. A slot that drains in the PromptRoute, or whose pod is marked as draining, was chosen before
-and stays so whatever is known of it since, as long as the ring does not grow.
+The choice is made once. A slot that drains in the PromptRoute, or whose pod is marked as draining, was chosen before
+and stays chosen regardless of newer data, as long as the ring does not grow.
 """
 
 from collections.abc import Sequence
@@ -15,14 +15,14 @@ from promptgroup_operator.world.samples import SlotUse
 from promptgroup_operator.world.snapshot import RevisionState, holders
 
 NOTHING = SlotUse()
-"""The use of a slot that no router tells of."""
+"""The use of a slot that no router reports."""
 
 
 def keep_order(revision: RevisionState) -> list[int]:
-    """Return the slots of a revision as they stand, in the order in which they are kept.
+    """Return the current slots of a revision, in the order of priority in which they remain.
 
-    Those that were not told to go come first; of these the ones that a warm replica holds; of these the one with most
-    tokens to compute again, then the one with most requests, then the lowest.
+    Slots that do not drain come first; among these, slots of warm replicas; then the slots with most tokens to
+    recompute, then with most requests, then the lowest numbers.
     """
     held = holders(revision.pods)
     listed = {slot for slot, state in revision.slots.items() if state is not SlotState.DRAINING}
@@ -41,7 +41,7 @@ def ring(order: Sequence[int], size: int) -> frozenset[int]:
     """Return the slots of a ring of `size` slots: the first of the order, then the lowest numbers that are free.
 
     Args:
-        order: the slots as they stand, from `keep_order`.
+        order: the current slots, from `keep_order`.
         size: number of replicas.
     """
     standing = frozenset(order)

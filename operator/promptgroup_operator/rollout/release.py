@@ -1,4 +1,4 @@
-"""Values of a release: what a group wants, and the step that a pass takes with each of its revisions."""
+"""Values of a release: the desired state of a group, and the step that a pass decides for each of its revisions."""
 
 import enum
 import math
@@ -17,7 +17,7 @@ ALL = 100
 
 
 class RevisionPhase(enum.StrEnum):
-    """Where a revision is in its life."""
+    """The stage in the life cycle of a revision."""
 
     COMING = "Coming"
     CANARY = "Canary"
@@ -34,30 +34,30 @@ GOING = frozenset({RevisionPhase.RETIRING, RevisionPhase.RETIRED})
 
 @dataclass(frozen=True, slots=True)
 class RolloutPolicy:
-    """`spec.rollout`, read for a group of a certain size."""
+    """`spec.rollout`, resolved for a group of a certain size."""
 
     weights: tuple[int, ...]
-    """Weights of the steps, and of the take-over where it may follow, in percent."""
+    """Weights of the steps, and of the take-over if it may follow, in percent."""
     pauses: tuple[timedelta, ...]
     paused: bool
     surge: int
-    """Replicas of all revisions above those wanted."""
+    """Maximum number of replicas of all revisions above the desired number."""
     retire_after: timedelta
     retire_deadline: timedelta
-    """Longest time for which sessions of a superseded revision hold its replicas, and sessions of the old revision a
-    release that grows."""
+    """Maximum time for which sessions of a superseded revision keep its replicas, and for which sessions of the old
+    revision delay the growth of a release."""
     history: int
     judge: JudgeSpec
 
 
 PATIENCE = 4
-"""Multiple of `retireAfter` that `retireDeadline` is where it is not set."""
+"""Default of `retireDeadline` as a multiple of `retireAfter`."""
 LEAST_DEADLINE = timedelta(minutes=5)
-"""It is no less then."""
+"""Minimum of that default."""
 
 
 def policy(spec: RolloutSpec, replicas: int) -> RolloutPolicy:
-    """Return the policy of a group that wants so many replicas."""
+    """Return the policy of a group with this number of desired replicas."""
     weights = tuple(step.weight for step in spec.steps)
     retire_after = durations.parse(spec.retire_after)
     deadline = durations.parse(spec.retire_deadline) if spec.retire_deadline is not None else None
@@ -74,13 +74,13 @@ def policy(spec: RolloutSpec, replicas: int) -> RolloutPolicy:
 
 
 def step_at(weights: Sequence[int], come_to: int) -> int:
-    """Return the index of the step that a release is at: the first with the weight that it has come to, or more.
+    """Return the index of a release's current step: the first one with at least the weight that it has reached.
 
-    Where the steps were edited so that all are behind it, it is at the last one: only an analysis leads from there to
-    the take-over.
+    If the steps were edited so that all have lower weights, it is the last one: the take-over always requires an
+    analysis.
 
     Args:
-        weights: those of the steps, and `ALL` for the take-over where it may follow, in percent; at least one.
+        weights: weights of the steps, and `ALL` for the take-over if it may follow, in percent; at least one.
         come_to: `Progress.weight`.
     """
     last = len(weights) - 1
@@ -90,7 +90,7 @@ def step_at(weights: Sequence[int], come_to: int) -> int:
 
 
 def _surge(spec: int | str, replicas: int) -> int:
-    """Return the replicas of `maxSurge`; a percentage is rounded up, of a group without replicas to one."""
+    """Return the replicas of `maxSurge`; a percentage is rounded up, and is one for a group without replicas."""
     text = str(spec)
     if not text.endswith("%"):
         return int(text)
@@ -99,7 +99,7 @@ def _surge(spec: int | str, replicas: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """The state that the group wants, and what a pass knows beside its revisions."""
+    """The desired state of the group, and the data of a pass beside its revisions."""
 
     target: Fingerprint
     """Fingerprint of the prompt to serve."""
@@ -111,25 +111,24 @@ class Goal:
     """Counts of the routers; None when none was read."""
     now: datetime
     lost: Fingerprint | None = None
-    """Fingerprint of a prompt that the spec asks for and that an older group claims: nothing of it is kept beside the
-    target."""
+    """Fingerprint of a prompt in the spec that an older group claims: its revision retires unless it is the target."""
 
 
 @dataclass(frozen=True, slots=True)
 class RevisionStep:
-    """The state that a pass gives one revision."""
+    """The state that a pass decides for one revision."""
 
     fingerprint: Fingerprint
     phase: RevisionPhase
     weight: int
     ring: frozenset[int] = frozenset()
-    """Its slots: a replica with another one drains."""
+    """Its slots: a replica with another slot drains."""
     due: int = 0
-    """Replicas that it is to have once there is room for them."""
+    """Number of replicas that it gets as soon as the limits allow it."""
     stands_in: bool = True
-    """False for replicas that only wait for sessions to end: what serves has its own beside them."""
+    """False for replicas that only wait for sessions to end: they do not count as replicas of the serving revision."""
     moves: str = ""
-    """The reason for which its sessions move to the revision that serves before their end; empty for none."""
+    """The reason why its sessions move to the serving revision before they end; empty for none."""
     superseded_at: datetime | None = None
     progress: Progress | None = None
     rolled_back: RolledBack | None = None
@@ -142,13 +141,13 @@ class RevisionStep:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """The state that a pass gives all revisions."""
+    """The state that a pass decides for all revisions."""
 
     steps: Mapping[Fingerprint, RevisionStep]
-    """By fingerprint."""
+    """Fingerprint → step."""
     most: int
-    """Replicas that the target may have at its step."""
+    """Maximum number of replicas of the target at its step."""
     waits: Problem | None
-    """The condition that the release of the target waits for; None when no release is under way."""
+    """The condition for which the release of the target waits; None without a release."""
     passed: Problem | None = None
-    """The figures of the step that the target passes in this pass; None in any other pass."""
+    """The figures of the step that the target completes in this pass; None in any other pass."""

@@ -1,14 +1,15 @@
-"""Decides how many of the wanted replicas each revision has.
+"""Divides the desired replicas among the revisions.
 
-Replicas follow the traffic: a revision needs the share of them that it has of the requests, and what the routers have
-not counted yet changes nothing. Within that the revision that comes takes what its step allows, and gives way last.
+Replicas follow the traffic: a revision's share of the replicas is its share of the requests; without counts from the
+routers nothing changes. Within that, the new revision gets as many as its step allows, and is reduced last.
 Rules, in order:
 
-    1. all revisions together have at most those wanted and the surge; one that comes waits for room
-    2. fewer replicas than wanted never serve because of a release: one goes only when others serve in its place;
-       without a surge one fewer serves until one revision is left
-    3. a revision keeps one replica until it retires; `retirement` decides who must, so that what serves has all its own
-    4. one that shrinks gives up the slots whose loss costs least (`kept_slots`), through draining
+    1. all revisions together have at most the desired replicas and the surge; a new one waits for free capacity
+    2. a release never reduces the serving replicas below the desired number: one is removed only when others serve
+       instead; without a surge one fewer serves until one revision is left
+    3. a revision has one replica until it retires; `retirement` decides which ones must, so that the serving one has
+       all
+    4. a revision that shrinks loses the slots whose removal costs least (`kept_slots`), through draining
 """
 
 import math
@@ -24,18 +25,18 @@ from promptgroup_operator.world.samples import Flow
 from promptgroup_operator.world.snapshot import Pod, RevisionState
 
 FEW = 20
-"""Requests in the window under which their shares are chance: then the weights stand for them."""
+"""Minimum number of requests in the window for meaningful shares: with fewer, the weights are used instead."""
 
 SLACK = 0.75
-"""Replicas by which the need may differ from what is there: half of one is rounding, the rest stops it going to and fro
-on noise; less than one, so that it gets there."""
+"""Tolerance in replicas between the need and the current number: half of one is rounding, the rest prevents oscillation
+on noise; it is less than one, so that every number can be reached."""
 
 
 def wanted(revisions: Sequence[RevisionState], target: Fingerprint) -> int | None:
-    """Return how many replicas the group wanted, as noted: a release or a drain leaves no Deployment with so many.
+    """Return the desired replicas of the last pass, from annotations: during a release no Deployment has this number.
 
-    Where nothing is noted, since `spec.replicas` decided so far, it is what all revisions have: the surge of a release
-    may be among them, but none that is needed is left out. None for a group without replicas.
+    Without an annotation, since `spec.replicas` was set so far, it is the sum over all revisions: this may include the
+    surge of a release, but never omits a required replica. None for a group without replicas.
 
     Args:
         revisions: the revisions that have a Deployment.
@@ -67,7 +68,7 @@ def allot(revisions: Sequence[RevisionState], release: Release, goal: Goal) -> d
     for name in sorted(wishes, key=lambda name: (name == target, name)):
         there = (
             revision_states[name].alive if name in revision_states else 0
-        )  # a number that was lowered: its pods still stand
+        )  # the number was lowered, but its pods still exist
         sizes[name] = max(sizes[name], min(wishes[name], there))
         more = max(0, min(wishes[name] - sizes[name], room))
         sizes[name] += more
@@ -87,7 +88,7 @@ def allot(revisions: Sequence[RevisionState], release: Release, goal: Goal) -> d
 def _wishes(
     revision_states: Mapping[Fingerprint, RevisionState], release: Release, goal: Goal
 ) -> dict[Fingerprint, int]:
-    """Return fingerprint → replicas, as if all were there now; together at most wanted and surge where possible."""
+    """Return fingerprint → final number of replicas; in total at most the desired number and the surge if possible."""
     target, capacity = goal.target, goal.replicas + goal.policy.surge
     if release.steps[target].phase is RevisionPhase.ROLLED_BACK and goal.replicas:
         return _after_roll_back(release, goal)
@@ -103,11 +104,11 @@ def _wishes(
             wishes[name] = min(_need(revision_states[name], step.weight, goal), max(1, left - 1))
             left -= wishes[name]
     if serving is not None:
-        # it gives up only what the new one may take, and only what its own traffic leaves
+        # It loses only replicas that the new one may have, and only those that its own traffic does not need.
         need = _need(revision_states[serving], release.steps[serving].weight, goal)
         most = release.most if target not in wishes else 0
         wishes[serving] = min(max(need, left - most), goal.replicas)
-        if not goal.policy.surge and most:  # nothing comes before something goes
+        if not goal.policy.surge and most:  # a replica must be removed before one can be added
             wishes[serving] = min(wishes[serving], max(0, left - 1))
         left -= wishes[serving]
     if target not in wishes:
@@ -116,7 +117,7 @@ def _wishes(
 
 
 def _after_roll_back(release: Release, goal: Goal) -> dict[Fingerprint, int]:
-    """Return fingerprint → replicas: what serves has all of them, those whose sessions run have one each."""
+    """Return fingerprint → replicas: the serving revision has all of them, and others with sessions have one each."""
     serving = {name for name, step in release.steps.items() if step.phase is RevisionPhase.SERVING}
     return {
         name: goal.replicas if name in serving else int(step.phase not in GOING) for name, step in release.steps.items()
@@ -124,15 +125,15 @@ def _after_roll_back(release: Release, goal: Goal) -> dict[Fingerprint, int]:
 
 
 def most(revision: RevisionState | None, weight: int, goal: Goal) -> int:
-    """Return how many replicas a release may have at a step: those that carry its weight and what clients bring to it.
+    """Return the maximum of replicas of a release at a step: for its weight, and for clients that send its prompt.
 
-    Requests by name follow the weight. Clients that bring its prompt come whatever the weight is, so that its replicas
-    would be busier than those of the old revision and the two could not be compared.
+    Requests by name follow the weight. Clients that send its prompt are independent of the weight, so without replicas
+    for them the new ones would be busier than those of the old revision, and the two could not be compared.
 
     Args:
         revision: the target; None before it has a Deployment.
         weight: of the step, in percent.
-        goal: what the group wants.
+        goal: the desired state of the group.
     """
     carries = min(goal.replicas, max(1, math.ceil(goal.replicas * weight / ALL)))
     traffic = goal.traffic
@@ -150,13 +151,13 @@ def most(revision: RevisionState | None, weight: int, goal: Goal) -> int:
 
 
 def room_beside(others: Sequence[RevisionState], goal: Goal) -> int:
-    """Return how many replicas the traffic of the other revisions leaves the target, at least one."""
+    """Return the number of replicas that the traffic of the other revisions leaves for the target, at least one."""
     needs = sum(_need(other, other.weight, goal) for other in others if other.alive)
     return max(1, goal.replicas + goal.policy.surge - needs)
 
 
 def holders(revisions: Sequence[RevisionState], steps: Mapping[Fingerprint, RevisionStep], goal: Goal) -> str:
-    """Return who holds the room that the target's replicas need and until when, for a message; empty if nobody does."""
+    """Return the revisions that occupy replicas the target needs, and until when, for a message; empty if none do."""
     result = [
         f"{revision.alive} of {short(revision.fingerprint)} ({_held_by(revision, step, goal)})"
         for revision in revisions
@@ -168,9 +169,9 @@ def holders(revisions: Sequence[RevisionState], steps: Mapping[Fingerprint, Revi
 
 
 def _held_by(revision: RevisionState, step: RevisionStep, goal: Goal) -> str:
-    """Return the phase of a revision, and while sessions keep it, how many, the last request and when they move.
+    """Return the phase of a revision and, while it has sessions, their number, the last request and the deadline.
 
-    The text stands in a condition, so that it changes once a minute at most.
+    The text is part of a condition's message, so it changes at most once a minute.
     """
     if step.superseded_at is None or step.phase in GOING:
         return step.phase
@@ -188,23 +189,23 @@ def _held_by(revision: RevisionState, step: RevisionStep, goal: Goal) -> str:
 
 
 def _need(revision: RevisionState, weight: int, goal: Goal) -> int:
-    """Return the replicas that the revision's share of the traffic asks for, at least one.
+    """Return the replicas that the revision's share of the traffic requires, at least one.
 
     Args:
         revision: the revision.
-        weight: the one that stands for its share where that is not known.
-        goal: what the group wants.
+        weight: the weight that is used as its share where that is unknown.
+        goal: the desired state of the group.
     """
     return min(goal.replicas, max(1, _rounded(_asked(revision, weight, goal), revision)))
 
 
 def _rounded(need: float, revision: RevisionState) -> int:
-    """Return a need in whole replicas: those that are there if it is near to them."""
+    """Return a need in whole replicas: the current number if the need is close to it."""
     return revision.replicas if abs(need - revision.replicas) <= SLACK else math.floor(need + 0.5)
 
 
 def _asked(revision: RevisionState | None, weight: int, goal: Goal) -> float:
-    """Return the revision's share of the wanted replicas by its share of the traffic; those that it has if unknown."""
+    """Return the revision's share of the desired replicas by its share of the traffic; its current ones if unknown."""
     traffic = goal.traffic
     if revision is None:
         return 0.0
@@ -217,7 +218,7 @@ def _asked(revision: RevisionState | None, weight: int, goal: Goal) -> float:
 
 
 def _lost(revisions: Sequence[RevisionState], target: Fingerprint) -> int:
-    """Return the older revisions' replicas that will not recover by themselves: the new one must not wait for them."""
+    """Return the number of older revisions' replicas that do not recover by themselves, for which no release waits."""
     old = (revision for revision in revisions if revision.fingerprint != target)
     return sum(
         not pod.deleting and (pod.trouble != "" or _stays_cold(revision_state, pod))
@@ -227,22 +228,22 @@ def _lost(revisions: Sequence[RevisionState], target: Fingerprint) -> int:
 
 
 def _stays_cold(revision: RevisionState, pod: Pod) -> bool:
-    """Return True if warm-up failed to prove the replica warm, or cannot since the prompt's text is gone."""
+    """Return True if warm-up failed to prove the replica warm, or cannot since the prompt's text is missing."""
     if pod.is_warm or pod.warm is None:
         return False
     return revision.prompt is None or (pod.warm.status != "True" and pod.warm.reason not in SELF_MENDING)
 
 
 def _order(step: RevisionStep, *, target: bool) -> tuple[object, ...]:
-    """Return who shrinks first: those that go, then the one superseded longest, the target last."""
+    """Return the sort key for shrinking: retiring revisions first, then the longest superseded, the target last."""
     return (target, step.phase not in GOING, str(step.superseded_at or "~"), step.fingerprint)
 
 
 def _taken(serving: frozenset[int], order: Sequence[int], size: int) -> int:
-    """Return the number of serving replicas that a ring of `size` slots has no place for."""
+    """Return the number of serving replicas that do not fit into a ring of `size` slots."""
     return sum(slot in serving for slot in order[size:])
 
 
 def _least(serving: frozenset[int], order: Sequence[int], wish: int, stands: int, spare: int) -> int:
-    """Return the smallest size from `wish` up that takes no more serving replicas than can be spared."""
+    """Return the smallest size from `wish` up that removes at most `spare` serving replicas."""
     return next((size for size in range(wish, stands) if _taken(serving, order, size) <= max(0, spare)), stands)

@@ -1,11 +1,11 @@
 """Decides when a superseded revision is scaled to zero, and which retired revisions are kept.
 
 A revision is quiet while no request of its own ends: by the routers' counters, which count a request for the revision
-that it asked for, or else by its engines', which count work that they were lent as well. Does no I/O and
-reads no clock.
+that it addresses, or else by its engines' counters, which also include requests of other groups that they served. Does
+no I/O and reads no clock.
 
-A retired revision is a Deployment without replicas beside its prompt's object: the history. Applying its prompt again
-finds it by its name.
+A retired revision is a Deployment without replicas, together with its prompt's object: the history. If its prompt is
+applied again, the Deployment is reused by its name.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,12 +16,12 @@ from promptgroup_operator.rollout.release import Goal, RevisionPhase, RevisionSt
 from promptgroup_operator.world.snapshot import Progress, RevisionState
 
 ROOM_AFTER = timedelta(minutes=1)
-"""A superseded revision makes room for the next release once it was quiet for so long, before `retireAfter` is over."""
+"""Quiet time after which a superseded revision may be retired for the next release, before `retireAfter` has passed."""
 
 
 def superseded(revision: RevisionState, goal: Goal) -> RevisionStep:
-    """Return the step of a revision that another took over from, or that is no longer wanted before it took over."""
-    since = min(revision.superseded_at or goal.now, goal.now)  # no later, whatever clock wrote it
+    """Return the step of a revision that was replaced, or that is no longer desired although it never took over."""
+    since = min(revision.superseded_at or goal.now, goal.now)  # at the latest now, if another clock wrote it
     if retires(revision, goal):
         return retiring(revision, since)
     if is_overdue(revision, goal):
@@ -34,8 +34,8 @@ def retiring(revision: RevisionState, since: datetime | None, moves: str = "") -
 
     Args:
         revision: the revision.
-        since: since when it is superseded.
-        moves: why its sessions move to the one that serves before they are over; empty where they are.
+        since: time since which it is superseded.
+        moves: the reason why its sessions move to the serving revision before they end; empty if they have ended.
     """
     return RevisionStep(
         revision.fingerprint, gone(revision), 0, superseded_at=since, progress=anew(revision), moves=moves
@@ -43,12 +43,12 @@ def retiring(revision: RevisionState, since: datetime | None, moves: str = "") -
 
 
 def anew(revision: RevisionState) -> Progress | None:
-    """Return the mark of a revision that never took over: wanted again, it begins with the first step."""
+    """Return the progress of a revision that never took over: if it is desired again, it begins with the first step."""
     return Progress(0, None) if revision.progress is not None else None
 
 
 def gone(revision: RevisionState) -> RevisionPhase:
-    """Return the phase of a revision that is scaled to zero: Retiring until its last pod is gone."""
+    """Return the phase of a revision that is scaled to zero: Retiring until its last pod is deleted."""
     return RevisionPhase.RETIRING if revision.replicas or revision.pods else RevisionPhase.RETIRED
 
 
@@ -58,13 +58,13 @@ def retires(revision: RevisionState, goal: Goal) -> bool:
         return True  # its requests belong to another group
     never = revision.weight == 0 if revision.superseded_at is None else revision.progress is not None
     if revision.ready == 0 and (revision.replicas == 0 or never):
-        return True  # nothing of it is warm and nothing will be missed: scaled to nothing, or it never took over
+        return True  # it has no warm replica, and is scaled to zero or never took over
     left = retires_in(revision, goal.policy.retire_after, goal)
     return left is not None and left <= timedelta()
 
 
 def is_overdue(revision: RevisionState, goal: Goal) -> bool:
-    """Return True if the sessions of a superseded revision have held its replicas for as long as they may."""
+    """Return True if a superseded revision has had replicas for its sessions for `retireDeadline`."""
     since = revision.superseded_at
     return since is not None and goal.now - since >= goal.policy.retire_deadline
 
@@ -91,17 +91,17 @@ def makes_room(
     *,
     releasing: bool,
 ) -> list[RevisionStep]:
-    """Return the steps of superseded revisions that go since there is no room for them, the oldest first.
+    """Return the steps of superseded revisions that retire early for lack of capacity, the oldest first.
 
-    While a release is under way these are quiet ones. Else what serves needs its replicas: there is room for as many as
-    the surge has, and sessions of others move; but not of one that has more than one replica, as its traffic needs.
+    During a release only quiet ones retire. Otherwise the serving revision needs its replicas: superseded ones may use
+    only the surge, and the sessions of surplus ones move, except for a revision whose traffic needs several replicas.
 
     Args:
-        others: the revisions but for the target.
+        others: the revisions other than the target.
         plan: fingerprint → step.
-        reserved: replicas that the target and the revision that serves need of those that the group may have.
-        goal: what the group wants.
-        releasing: True if a release is under way.
+        reserved: replicas that the target and the serving revision need, of those that the group may have.
+        goal: the desired state of the group.
+        releasing: True if a release is in progress.
     """
     revision_states = sorted(
         (
@@ -135,7 +135,7 @@ def makes_room(
 def forgotten(
     revisions: Sequence[RevisionState], plan: Mapping[Fingerprint, RevisionStep], target: Fingerprint, history: int
 ) -> list[RevisionState]:
-    """Return the retired revisions beyond the history, which keeps those superseded last."""
+    """Return the retired revisions beyond the history, which contains the most recently superseded ones."""
     retired = [
         revision
         for revision in revisions

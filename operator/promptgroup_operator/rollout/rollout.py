@@ -1,19 +1,19 @@
-"""Decides which revision serves, which comes, which goes, and with what share of the new sessions.
+"""Decides which revision serves, which one is released, which ones retire, and their shares of the new sessions.
 
-A revision comes up beside the one that serves, gets its share step by step, and takes over; the old one stays routable
-for those who still send the old text until `retireAfter` has passed and its engines are quiet:
+A new revision starts in parallel to the serving one, gets its share step by step, and takes over; the old one stays
+routable for clients that still send the old text until `retireAfter` has passed and its engines are quiet:
 
     Coming ─warm─▶ Canary ─passed every step─▶ Serving ─another took over─▶ Superseded ─quiet─▶ Retiring ─▶ Retired
       ▲               └─worse than the old one─▶ RolledBack ─quiet─▶ Retiring                                 │
       └──────────────────────────────────────── wanted again ─────────────────────────────────────────────────┘
 
-A step is a weight. The weight rises to it no faster than warm replicas can carry it, falls only when some are lost, and
-`replica_split` lets replicas follow the traffic: a step begins when clients that bring the prompt have theirs, too.
-Without steps the one step is the take-over, for which the revision
-needs every replica that the others' traffic leaves it. What must be remembered stands where any pass finds
-it: on the Deployment of a revision that never took over its step and since when, on the old one since when it is
-superseded, in the PromptRoute who has the traffic. The first revision of a group takes over with its first warm
-replica, so that one which served is told from one which never could.
+A step is a weight. The weight rises to it no faster than warm replicas can serve it, falls only when replicas are lost,
+and `replica_split` lets replicas follow the traffic: a step begins when there are replicas for clients that send the
+prompt as well. Without steps the only step is the take-over, for which the revision needs every replica that the
+others' traffic leaves. The state between passes is stored in the cluster: the step and its start on the Deployment of a
+revision that never took over, the time of its replacement on the old one, and the traffic's weights in the PromptRoute.
+The first revision of a group takes over with its first warm replica, so that a revision that has served can be
+distinguished from one that never could.
 """
 
 import math
@@ -30,12 +30,12 @@ from promptgroup_operator.world.samples import Flow, Traffic
 from promptgroup_operator.world.snapshot import Problem, Progress, RevisionState, RolledBack
 
 UNDECIDED = frozenset({"Undecided", "Inconclusive"})
-"""Reasons of a step whose revision looks worse, but not significantly."""
+"""Reasons of a step whose revision is worse, but not significantly."""
 HANGS_ON_LOAD = frozenset({"TimeToFirstToken", "HitRate"})
-"""Reasons of an analysis that a revision with too few replicas may fail for."""
+"""Reasons of a failed analysis that may be caused by too few replicas."""
 
 NOTHING = Flow()
-"""A revision that no router has seen."""
+"""The requests of a revision that no router reports."""
 
 
 def decide(revisions: Sequence[RevisionState], goal: Goal) -> Release:
@@ -64,7 +64,7 @@ def decide(revisions: Sequence[RevisionState], goal: Goal) -> Release:
             plan[other.fingerprint] = retirement.superseded(other, goal)
     if stable is None:
         reserved = release.most
-    elif step.rolled_back is not None:  # what serves has all of its replicas back, and the one taken back keeps one
+    elif step.rolled_back is not None:  # the serving one has all its replicas again, and the rolled back one has one
         reserved = goal.replicas + (step.phase is RevisionPhase.ROLLED_BACK)
     else:
         reserved = 1 + release.most
@@ -74,15 +74,15 @@ def decide(revisions: Sequence[RevisionState], goal: Goal) -> Release:
     return replace(release, steps=plan)
 
 
-# --- The one that serves -----------------------------------------------------------------------------------
+# --- The serving revision ----------------------------------------------------------------------------------
 
 
 def _stable(others: Sequence[RevisionState]) -> RevisionState | None:
-    """Return the revision that serves until the target does: it took over once, and nothing has taken over from it.
+    """Return the revision that serves until the target does: it took over once, and has not been replaced.
 
-    The route says who has the traffic: a revision that was marked superseded in a pass which then ended before the
-    route was written serves still. One that never had a warm replica has nothing to lose. One that had serves whatever
-    became of its pods: those that come in their place are not warm yet, and will be.
+    The weights of the route decide: a revision that was marked as superseded in a pass that ended before the route was
+    written still serves. A revision that never had a warm replica is not considered. One that had still serves if its
+    pods were replaced: the new pods are not warm yet, but will be.
     """
     candidates = [
         other
@@ -102,10 +102,10 @@ def _stable(others: Sequence[RevisionState]) -> RevisionState | None:
 
 
 def _takes_over(revision_state: RevisionState | None, stable: RevisionState, goal: Goal) -> bool:
-    """Return True if nothing is left to wait for: the others are superseded for good.
+    """Return True if the take-over is complete or may be completed now: the others are then superseded.
 
-    It keeps what it has taken, warm or not. To take it, it needs a warm replica, or a group that serves nothing: no
-    replica is wanted, and what served has none.
+    A revision that took over stays in place, warm or not. To take over, it needs a warm replica, or a group that serves
+    nothing: no replica is desired, and the previous revision has none.
     """
     may = not goal.policy.paused and goal.policy.weights[-1] == ALL
     if may and goal.replicas == 0 and not stable.alive:
@@ -116,7 +116,7 @@ def _takes_over(revision_state: RevisionState | None, stable: RevisionState, goa
 
 
 def _until_warm(revision_state: RevisionState | None) -> Progress | None:
-    """Return the progress of a target that has all traffic: the mark of one that never had a warm replica."""
+    """Return the progress of a target that has all traffic: None once it had a warm replica."""
     if revision_state is None:
         return Progress(0, None)
     return None if _was_warm(revision_state) else revision_state.progress
@@ -126,7 +126,7 @@ def _was_warm(revision: RevisionState) -> bool:
     return any(pod.warmed for pod in revision.pods)
 
 
-# --- The one that comes ------------------------------------------------------------------------------------
+# --- The new revision --------------------------------------------------------------------------------------
 
 
 def _released(
@@ -143,7 +143,7 @@ def _released(
     if revision_state is None:
         step = RevisionStep(target, RevisionPhase.COMING, 0, progress=Progress(0, None))
         return Release({target: step}, replica_split.most(None, weights[0], goal), _warming(target))
-    grows = progress.grows if progress.since is None or since is not None else None  # edited: another step
+    grows = progress.grows if progress.since is None or since is not None else None  # the steps were edited
     if since is None:
         grows = min(grows or now, now) if revision_state.weight else None
     overdue = grows is not None and now - grows >= policy.retire_deadline
@@ -160,7 +160,7 @@ def _released(
     result = passed = None
     come_to = weights[index] if since is not None else progress.weight
     if since is not None:
-        # busier than the old revision for want of replicas, it would look slower: the step begins anew with them
+        # With too few replicas it is busier than the old revision and would seem slower: the step starts again later.
         anew = bool(lacks) and grows is not None and not overdue and _brought_more(revision_state, weights[index], goal)
         result = _judged(revision_state, stable, since, goal)
         if result.outcome is AnalysisOutcome.FAIL and not (anew and result.reason in HANGS_ON_LOAD):
@@ -177,7 +177,7 @@ def _released(
         elif anew:
             since = result = None
     weight = _weight(revision_state, others, weights[index], goal, late=late)
-    if returns:  # proven before: it loses nothing while its replicas are replaced
+    if returns:  # it has served before, so its weight does not fall while its replicas are replaced
         weight = max(weight, revision_state.weight)
     if policy.paused:
         weight = min(weight, revision_state.weight)
@@ -196,17 +196,17 @@ def _released(
 def _weight(
     revision_state: RevisionState, others: Sequence[RevisionState], most: int, goal: Goal, *, late: bool
 ) -> int:
-    """Return the weight of a release at a step: it rises with what is warm, and falls only when replicas are lost.
+    """Return the weight of a release at a step: it rises with warm replicas, and falls only when replicas are lost.
 
-    To take over, the target needs every replica that the traffic of the others leaves it.
+    To take over, the target needs every replica that the traffic of the others leaves.
 
     Args:
-        revision_state: the target as it stands.
+        revision_state: the current target.
         others: the other revisions.
         most: weight of the step, in percent.
-        goal: what the group wants.
-        late: True if sessions of the old revision have held its replicas for `retireDeadline`: a take-over waits for
-            them no longer, and they move as those of a superseded one do.
+        goal: the desired state of the group.
+        late: True if sessions of the old revision have kept its replicas for `retireDeadline`: a take-over no longer
+            waits for them, and they move like those of a superseded revision.
     """
     can = carried(revision_state, goal)
     if most == ALL and can:
@@ -219,43 +219,43 @@ def _weight(
 
 
 def _lacks(revision_state: RevisionState, others: Sequence[RevisionState], weight: int, goal: Goal) -> int:
-    """Return how many warm replicas the target lacks at a step of which the others leave it room for."""
+    """Return the number of warm replicas that the target lacks at a step, of those that the others leave it."""
     room = replica_split.room_beside(others, goal)
     return max(0, min(replica_split.most(revision_state, weight, goal), room) - revision_state.ready)
 
 
 def _brought_more(revision_state: RevisionState, weight: int, goal: Goal) -> bool:
-    """Return True if the target needs more replicas at a step for what clients bring to it than for its weight."""
+    """Return True if the target needs more replicas at a step for clients that send its prompt than for its weight."""
     return replica_split.most(revision_state, weight, goal) > replica_split.most(None, weight, goal)
 
 
 def _comes(revision_state: RevisionState) -> bool:
-    """Return True if a replica of the target is on its way to be warm, and nothing is known that keeps it from it."""
+    """Return True if a replica of the target is still starting, without a known problem."""
     stuck = sum(pod.trouble != "" for pod in revision_state.pods if not pod.deleting)
     return revision_state.ready + stuck < revision_state.alive and not revision_state.failure
 
 
 def carried(revision: RevisionState, goal: Goal) -> int:
-    """Return the weight that the revision's warm replicas can carry, in percent.
+    """Return the weight that the revision's warm replicas can serve, in percent.
 
-    Weights split the sessions that name the group; those that bring their prompt come whatever the weight is.
+    Weights split the sessions that name the group; sessions that send the prompt are independent of the weight.
     """
     if not revision.ready:
         return 0
-    serve = goal.replicas if goal.policy.surge else max(1, goal.replicas - 1)  # the last of the old one still stands
+    serve = goal.replicas if goal.policy.surge else max(1, goal.replicas - 1)  # one replica of the old one remains
     load = serve * named(goal.traffic)
     return ALL if load <= revision.ready else math.ceil(ALL * revision.ready / load)
 
 
 def named(traffic: Traffic | None) -> float:
-    """Share of requests that name the group; all of them where nothing is known."""
+    """Return the share of requests that name the group; 1 where it is unknown."""
     if traffic is None or not traffic.known or not traffic.requests():
         return 1.0
     return sum(flow.named for flow in traffic.flows.values()) / traffic.requests()
 
 
 def _judged(revision_state: RevisionState, stable: RevisionState, since: datetime, goal: Goal) -> AnalysisResult:
-    """Return the result of a step so far; where it begins in this pass, what the routers have counted came before."""
+    """Return the result of a step so far; if it begins in this pass, the routers' counts are older and ignored."""
     if goal.traffic is None:
         message = "no router's metrics can be read: check --router-namespaces, or set rollout.steps to []"
         return AnalysisResult(AnalysisOutcome.WAIT, "NoMetrics", message)
@@ -265,7 +265,7 @@ def _judged(revision_state: RevisionState, stable: RevisionState, since: datetim
 
 
 def _deserted(revision_state: RevisionState, stable: RevisionState, goal: Goal) -> bool:
-    """Return True if all clients went from the old revision to the new one by themselves, for `retireAfter`."""
+    """Return True if all clients have switched to the new revision by themselves, for `retireAfter`."""
     quiet, traffic = retirement.quiet_since(stable, goal), goal.traffic
     if traffic is None or quiet is None or goal.now - quiet < goal.policy.retire_after:
         return False
@@ -289,16 +289,16 @@ def _waits(
     lacks: int,
     goal: Goal,
 ) -> Problem:
-    """Return what the release waits for, and where it is not time alone, the way out.
+    """Return the condition for which the release waits, and the remedy if it does not wait for time alone.
 
     Args:
-        revision_state: the target as it stands.
-        step: the state that it is given.
-        index: of the step that its release is at.
+        revision_state: the current target.
+        step: the decided state.
+        index: index of the release's current step.
         most: weight of that step, in percent.
-        result: of the step's analysis; None where there is none.
+        result: result of the step's analysis; None where there is none.
         lacks: warm replicas that it lacks to begin the step.
-        goal: what the group wants.
+        goal: the desired state of the group.
     """
     policy, since = goal.policy, step.progress.since if step.progress is not None else None
     has = f"{short(revision_state.fingerprint)} has weight {step.weight}"
@@ -328,7 +328,7 @@ def _waits(
 
 
 def _taken_back(revision_state: RevisionState, mark: RolledBack, goal: Goal) -> Release:
-    """Return the release of a target that was found worse, with the target's own step only."""
+    """Return the release of a target that failed its analysis, with the target's own step only."""
     since = min(revision_state.superseded_at or mark.at, goal.now)
     after = retirement.superseded(replace(revision_state, superseded_at=since), goal)
     phase = after.phase if after.phase in GOING else RevisionPhase.ROLLED_BACK

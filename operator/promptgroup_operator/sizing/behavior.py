@@ -1,8 +1,8 @@
-"""Limits how fast the number of replicas follows what is recommended: windows and policies.
+"""Limits how fast the number of replicas follows the recommendation: windows and policies.
 
-The words and their meaning are HorizontalPodAutoscaler's (autoscaling/v2 `behavior`; KEP-853; the algorithm as in
-pkg/controller/podautoscaler/horizontal.go). What was recommended and changed before is a value that callers keep and
-pass in; nothing that matters is lost with it: whoever starts without one lets a window pass before it scales down.
+The terms and their meaning are HorizontalPodAutoscaler's (autoscaling/v2 `behavior`; KEP-853; the algorithm as in
+pkg/controller/podautoscaler/horizontal.go). Callers store earlier recommendations and changes as a value and pass it
+in. Its loss does no harm: without it, one window passes before the group scales down.
 """
 
 import math
@@ -22,19 +22,19 @@ from promptgroup_operator.world.sizing_history import Past, SizeChange
 
 @dataclass(frozen=True, slots=True)
 class Paced:
-    """The change that may be made at once."""
+    """The change that is allowed now."""
 
     value: int
     stabilised: bool
-    """True if a window held the number back."""
+    """True if a stabilization window limited the number."""
     limited: bool
-    """True if a policy held the number back."""
+    """True if a policy limited the number."""
     requeue_after: timedelta | None
-    """Time at which more may be done if nothing else changes; None when nothing is held back."""
+    """Time until a further change is allowed if nothing else changes; None when nothing is limited."""
 
 
 def pace(past: Past, current: int, desired: int, behavior: Behavior, now: datetime) -> Paced:
-    """Return how far the number may go at once towards `wanted`, the latest recommendation in `past`."""
+    """Return the allowed change from `current` towards `desired`, the latest recommendation in `past`."""
     steady, until = _stabilised(past, current, desired, behavior, now)
     if steady > current:
         value, again = _up(past, current, steady, behavior.scale_up, now)
@@ -49,7 +49,7 @@ def pace(past: Past, current: int, desired: int, behavior: Behavior, now: dateti
 def _stabilised(
     past: Past, current: int, desired: int, behavior: Behavior, now: datetime
 ) -> tuple[int, timedelta | None]:
-    """Return the number between the least of the window for rising and the greatest of the window for falling."""
+    """Return the number between the minimum of the scale-up window and the maximum of the scale-down window."""
     up = timedelta(seconds=behavior.scale_up.stabilization_window_seconds)
     down = timedelta(seconds=behavior.scale_down.stabilization_window_seconds)
     least = min(
@@ -100,12 +100,12 @@ def _down(past: Past, current: int, desired: int, rules: ScaleDownRules, now: da
 
 
 def _changed(changes: Sequence[SizeChange], seconds: int, now: datetime) -> int:
-    """Return the replicas that the period added, less those that it took away."""
+    """Return the replicas that were added within the period, minus those that were removed."""
     return sum(change.by for change in changes if now - change.at < timedelta(seconds=seconds))
 
 
 def _renewed(changes: Sequence[SizeChange], periods: Sequence[int], now: datetime) -> timedelta:
-    """Return when the first of the changes leaves its period; the shortest period where there is none."""
+    """Return the time until the first of the changes leaves its period; the shortest period without changes."""
     spans = [timedelta(seconds=period) for period in periods]
     ends = [change.at + span - now for change in changes for span in spans if now - change.at < span]
     return min(ends, default=min(spans))

@@ -1,20 +1,20 @@
-"""Says if the caches do their work, and if not why: a falling hit rate is explained, not just followed.
+"""Reports if the caches are effective, and if not, the cause of a low hit rate.
 
-hit rate             cache                   then
-of what may be found
-low                  prompts leave the       PromptDrift: replicas do not help
-                     declared prefix
-low                  sessions do not fit     Thrashing: more replicas (or a KV pool) help; behind a tier, a larger one
-else, low in the     a KV tier brings back   CarriedByTier: the GPUs are too small, and no replica is needed for it
-GPUs' memory alone   what they evict
-low                  a change just before    ScalingWave, Release: expected, it recovers
-little is shared     a release just before   Release: sessions begin anew with each revision
+hit rate, compared   observation             reason
+with the expected
+low                  prompts differ from     PromptDrift: more replicas do not help
+                     the declared prefix
+low                  sessions do not fit     Thrashing: more replicas (or a KV pool) help; with a tier, a larger tier
+not low, but low     a KV tier supplies      CarriedByTier: the GPUs' memory is too small, but needs no more replicas
+without the tiers    evicted tokens
+low                  a recent change         ScalingWave, Release: expected, it recovers
+little is shared     a recent release        Release: every session starts anew with a new revision
 low                  full, blocks evicted    Thrashing
-little is shared     -                       LowSharing: grouping does not pay
-none                 -                       PrefixCachingDisabled: an engine that caches finds something
-not looked for       -                       CachingOffByChoice: the group asks for it
+little is shared     -                       LowSharing: grouping is not worthwhile
+zero                 -                       PrefixCachingDisabled: with caching on, there would be some hits
+not measured         -                       CachingOffByChoice: the group's spec disables caching
 low                  none of these           Unexplained
-else                                         Healthy
+otherwise                                    Healthy
 """
 
 from dataclasses import dataclass
@@ -28,17 +28,17 @@ from promptgroup_operator.world.sizing_history import Cause
 from promptgroup_operator.world.warming import WarmReason
 
 SHARED = 0.25
-"""Share of prompt tokens that repeat below which caching does not pay: 20 to 30 % in what is published."""
+"""Minimum share of repeated prompt tokens for which caching is worthwhile: publications give 20 to 30 %."""
 FEW = 30
-"""Requests of a window below which it is chance that nothing at all was found."""
+"""Minimum number of requests in a window for which a hit rate of zero is significant."""
 FULL = 0.9
-"""Share of the KV cache held by running requests from which it is full."""
+"""Share of the KV cache held by running requests from which on it counts as full."""
 EVICTED = 0.5
-"""Share of a guest's missing tokens from which on their eviction is the cause."""
+"""Share of a guest's missed tokens that were evicted, above which eviction is reported as the cause."""
 HEALTHY = "Healthy"
 CARRIED = "CarriedByTier"
 WELL = frozenset({"", HEALTHY, CARRIED})
-"""Reasons before which hits are low only below LOW."""
+"""Previous reasons after which the hit rate counts as low only below LOW; after others, it does below RECOVERED."""
 
 
 CACHING_OFF: Final = WarmReason.CACHING_OFF.value
@@ -51,33 +51,34 @@ STANDING: Final = {
     CACHING_OFF: False,
     "Unexplained": None,
 }
-"""Reason → status of what holds on while nobody asks for anything, or no session begins."""
+"""Reason → status, for the reasons that stay in place while there are no requests, or no session begins."""
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """Below it hits are low: too small a share of what may be found, or too many times the misses that must be."""
+    """A threshold of low hit rates: a share of the expected rate, or a multiple of the expected misses."""
 
     share: float
     times: float
 
     def of(self, may: float) -> float:
-        """Return the hit rate at the line."""
+        """Return the threshold for an expected hit rate."""
         return max(self.share * may, 1 - self.times * (1 - may) - SLACK)
 
 
 LOW: Final = Line(0.8, 2.0)
-"""A tenth of all tokens missing instead of a fiftieth is five times the prefill, at a hit rate that looks well."""
+"""The multiple matters at high rates: with a tenth of all tokens missed instead of a fiftieth, prefill is five times
+as much, although the hit rate seems high."""
 RECOVERED: Final = Line(0.9, 1.5)
-"""From here hits are low no longer: between the two what was said stands."""
+"""Threshold above which the hit rate is no longer low: between the two, the previous diagnosis stays (hysteresis)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """Condition CacheEffective."""
+    """The condition CacheEffective."""
 
     status: bool | None
-    """None is unknown."""
+    """None means Unknown."""
     reason: str
     message: str
 
@@ -87,17 +88,17 @@ UNCACHED: Final = Diagnosis(
     WarmReason.UNCACHED.value,
     "spec.cache.prefixCaching is Disabled: nothing is looked for, and requests are balanced whatever they repeat",
 )
-"""The diagnosis of a group that asks for engines without prefix caching: neither a fault nor a success."""
+"""The diagnosis of a group whose spec disables prefix caching: neither a fault nor a success."""
 
 
 def diagnose(load: GroupLoad | None, wave: Cause | None, before: str, prompts: str = "") -> Diagnosis:
-    """Return the state of the caches, and what can be done about it.
+    """Return the state of the caches, with advice.
 
     Args:
-        load: what was observed.
-        wave: a change of the group's own that disturbs the caches.
-        before: the reason that was told last; empty at first.
-        prompts: what the prompts of all groups take of a replica's cache; empty where engines serve one group.
+        load: the observed load.
+        wave: a change of the group itself that disturbs the caches.
+        before: the reason that was reported last; empty at first.
+        prompts: description of the cache that the prompts of all groups take; empty where engines serve one group.
     """
     engines = load.engines if load is not None else None
     if load is not None and load.early and engines is None:
@@ -116,7 +117,7 @@ def diagnose(load: GroupLoad | None, wave: Cause | None, before: str, prompts: s
         return _idle(drift, before)
     if may is None:
         return _alone(load, engines, rate, prompts)
-    # what was found repeats, also while the sessions are too few to tell
+    # Cached tokens are repeated tokens, even if there are too few sessions for an estimate.
     message = f"{_found(engines, rate)}, of {_share(max(rate, may))} that repeat"
     low = rate < (LOW if before in WELL else RECOVERED).of(may)
     if low and drift is not None:
@@ -124,10 +125,10 @@ def diagnose(load: GroupLoad | None, wave: Cause | None, before: str, prompts: s
     if load.clients is not None and load.clients.opening == 0 and before in STANDING:
         return Diagnosis(STANDING[before], before, f"{message}; no session began, so the length of sessions is unknown")
     if low and (_outgrown(load) or (wave is None and caches_full(load))):
-        # no wave makes sessions outgrow the caches: a replica that joins brings more room than what moves takes
+        # A wave does not cause this: a replica that joins adds more capacity than the moved sessions take.
         return Diagnosis(False, "Thrashing", _with_prompts(f"{message}: {_too_small(load)}", prompts))
     little = max(rate, may) < SHARED and (ceiling(load) is not None or rate < SHARED)
-    # where so little repeats, what moves is no dip; but of a revision that begins all sessions open
+    # If little is shared, moved sessions cause no dip; but with a new revision all sessions begin anew.
     if wave is not None and ((low or little) if wave is Cause.RELEASE else (low and not little)):
         return Diagnosis(
             None, wave.value, f"{message}: this is expected after a change of the group and recovers by itself"
@@ -145,7 +146,7 @@ def diagnose(load: GroupLoad | None, wave: Cause | None, before: str, prompts: s
 
 
 def _well(engines: EngineLoad, rate: float, may: float, before: str, result: str) -> Diagnosis:
-    """Return the diagnosis of hits that are well, which they may be for a KV tier."""
+    """Return the diagnosis of a sufficient hit rate, which may depend on a KV tier."""
     brought = _brought(engines)
     if brought >= TIERED and rate - brought < (RECOVERED if before == CARRIED else LOW).of(may):
         text = (
@@ -156,12 +157,12 @@ def _well(engines: EngineLoad, rate: float, may: float, before: str, result: str
 
 
 def _with_prompts(text: str, prompts: str) -> str:
-    """Return a message with what prompts take of the cache that is too small."""
+    """Return a message with the share of the cache that prompts take, if it is given."""
     return f"{text}. On the fullest replica {prompts}" if prompts else text
 
 
 def _too_small(load: GroupLoad) -> str:
-    """Say what is too small, and what helps."""
+    """Describe the capacity that is too small, and the remedy."""
     if load.tiers is TierReach.NONE:
         return "the KV cache is too small for the live sessions: more replicas or a KV pool would help"
     if load.tiers is TierReach.UNSEEN:
@@ -177,17 +178,17 @@ def _too_small(load: GroupLoad) -> str:
 
 
 def _brought(engines: EngineLoad) -> float:
-    """Return the share of prompt tokens that KV tiers brought."""
+    """Return the share of prompt tokens that were loaded from KV tiers."""
     return engines.tiered / engines.queries if engines.queries else 0.0
 
 
 def _many(load: GroupLoad) -> bool:
-    """Return True if the engines ended requests enough that an engine which caches would have found something."""
+    """Return True if the engines completed enough requests that an engine with caching would have had some hits."""
     return load.engines is not None and load.engines.requests * load.seconds >= FEW
 
 
 def caches_full(load: GroupLoad) -> bool:
-    """Return True if the caches evict what is needed again: sessions do not fit, or running requests fill them."""
+    """Return True if the caches evict tokens that are reused: sessions do not fit, or running requests fill them."""
     engines = load.engines
     evicts = engines is not None and (engines.usage >= FULL or bool(engines.preemptions))
     return evicts or _outgrown(load)
@@ -202,7 +203,7 @@ def _outgrown(load: GroupLoad) -> bool:
 
 
 def _evicts(load: GroupLoad) -> bool:
-    """Return True if most of what a guest's requests missed had been evicted: who fills the cache is not its own."""
+    """Return True if most tokens that a guest's requests missed had been evicted, by any group on the same engines."""
     engines, clients, may = load.engines, load.clients, expected(load)
     if engines is None or clients is None or may is None:
         return False
@@ -210,7 +211,7 @@ def _evicts(load: GroupLoad) -> bool:
 
 
 def _idle(drift: PromptDrift | None, before: str) -> Diagnosis:
-    """Return the diagnosis where no prompt was looked up: the latest one stands, as rare traffic changes nothing."""
+    """Return the diagnosis without lookups: the previous one stays, so that rare traffic does not change it."""
     text = "no request reached an engine"
     if drift is not None:
         return Diagnosis(False, "PromptDrift", f"{text}: {_where(drift)}")
@@ -218,7 +219,7 @@ def _idle(drift: PromptDrift | None, before: str) -> Diagnosis:
 
 
 def _alone(load: GroupLoad, engines: EngineLoad, rate: float, prompts: str) -> Diagnosis:
-    """Return the diagnosis without the routers' view of prompts: only what engines say by themselves."""
+    """Return the diagnosis without the routers' statistics of prompts, from the engines' metrics alone."""
     message = _found(engines, rate)
     if rate < LOW.share and caches_full(load):
         text = f"{message}: running requests fill the KV cache, so more replicas would help"
@@ -227,7 +228,7 @@ def _alone(load: GroupLoad, engines: EngineLoad, rate: float, prompts: str) -> D
 
 
 def _found(engines: EngineLoad, rate: float) -> str:
-    """Say what was found, and what KV tiers brought of it."""
+    """Describe the hit rate, and the part of it from KV tiers."""
     tiered = _brought(engines)
     brought = f" ({_share(tiered)} brought from a KV tier)" if tiered >= TIERED else ""
     return f"{_share(rate)} of prompt tokens were found in cache{brought}"

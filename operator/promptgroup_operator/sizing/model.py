@@ -1,27 +1,27 @@
-"""Predicts what a group's engines would do with another number of replicas, from what they did with this one.
+"""Predicts the load of a group's engines with another number of replicas from the observed load.
 
-The model is anchored: at the number that was observed it says what was observed, so it predicts changes only.
+The model is anchored: for the observed number of replicas it returns the observed load, so it predicts only changes.
 
 hit ratio     h(n) = tier_one + history r(n),  r(n) = min(1, n (SHARE kv - prefix) / working set)
-              What fits is found, what does not fit is computed anew. With least recently used eviction and sessions
-              that come back alike, the share that is found is the share that fits (Che, Tung, Wang, IEEE JSAC 2002,
-              with one popularity; Denning, CACM 1968, for the working set).
-              KV tiers behind the GPUs' memory hold what they were seen to bring, and all that is used sooner, since
-              they are written through and drop what was unused for longest. A tier of each replica grows with n; one
-              that all share does not, so that no number of replicas is asked for the sessions that it holds or loses.
+              Sessions that fit are cached, the others are recomputed. With least recently used eviction and sessions
+              that return equally often, the share that is cached is the share that fits (Che, Tung, Wang, IEEE JSAC
+              2002, with one popularity; Denning, CACM 1968, for the working set).
+              KV tiers behind the GPUs' memory hold the tokens that were loaded from them, and all that are used more
+              often, since they are written through and evict the least recently used. Per-replica tiers grow with n; a
+              shared tier does not, so the sessions that it holds or evicts do not require more replicas.
 demand        D(n) = U(n) / R + B,  U(n) = (1 - h(n)) prompt tokens/s
-              replica-seconds a second: prefill of what is not found, and decoding.
+              replica-seconds per second: prefill of uncached tokens, and decoding.
 decoding      B = m (1 - U/(R m)) k u / (1 + k u) at the m replicas observed, u their KV usage
-              A decode step reads the weights, and the KV of what runs: its length grows as 1 + k u, k = KV cache over
-              weights in bytes (Pope et al., MLSys 2023, "Efficiently scaling transformer inference": decoding is bound
-              by memory). What exceeds an empty step is the cost of what decodes.
+              A decode step reads the weights and the KV of running requests: its duration grows as 1 + k u, k = KV
+              cache over weights in bytes (Pope et al., MLSys 2023, "Efficiently scaling transformer inference":
+              decoding is bound by memory). The time above that of an empty step is the cost of decoding.
 utilisation   rho(n) = D(n) / n
 first token   T(n) = own(n) + excess(n): own(n) is the request's uncached prefill at rate R; the excess follows
               S(n) - own(n) + W(n), with S = own / (1 - B/n) and Sakasegawa's wait in M/G/n,
               W = V S rho^(sqrt(2(n+1)) - 1) / (n (1 - rho))  (Sakasegawa, Ann. Inst. Stat. Math. 29, 1977).
-queue         where one stands, what runs in a replica is all that it can run: (running + waiting) / running m / n
+queue         where requests wait, the running ones are all that a replica can run: (running + waiting) / running m / n
 
-The prefill rate R is the proof of warmth's, lowered where requests' own prefill times say so (`prefill_rate`).
+The prefill rate R is measured by the proof of warmth, and lowered by requests' own prefill times (`prefill_rate`).
 """
 
 import math
@@ -33,70 +33,70 @@ from promptgroup_operator.world.load import GroupLoad, TierReach
 from promptgroup_operator.world.samples import Histogram, quantile
 
 SHARE = 0.75
-"""Share of a KV cache that live sessions may take: beyond it routers let no new session in (`NEW_SHARE` of their
-admission), and hits begin to fall before the cache is full, since sessions are not spread evenly."""
+"""Maximum share of a KV cache for live sessions: above it routers admit no new session (`NEW_SHARE` of their
+admission), and hits begin to fall before the cache is full, since sessions are not distributed evenly."""
 SATURATED = 0.98
-"""Utilisation at which waits are computed where there would be no end of them."""
+"""Maximum utilisation for which waits are computed, since they would be infinite at 1."""
 VARIABILITY = 2.0
 """(ca^2 + cs^2) / 2 of Sakasegawa's formula: arrivals in waves, prefills from a few tokens to a whole history."""
 QUANTILE = 0.95
-"""Quantile of the times to first token that the target is about."""
+"""Quantile of the times to first token to which the target applies."""
 TAIL = -math.log(1 - QUANTILE)
-"""That quantile over the mean, of an exponential distribution."""
+"""Ratio of that quantile to the mean, for an exponential distribution."""
 FEW = 30
-"""First tokens below which their 95th percentile is chance: then the model alone speaks."""
+"""Minimum number of first tokens for a meaningful 95th percentile: with fewer, only the model is used."""
 TIERED = 0.01
-"""Share of prompt tokens that KV tiers bring from which on they hold sessions; below it they do nothing."""
+"""Minimum share of prompt tokens loaded from KV tiers for them to count as holding sessions; less is ignored."""
 NO_QUEUE = 0.5
-"""Waiting requests a replica that are no queue: they begin with the next step."""
+"""Waiting requests per replica that do not count as a queue: they begin with the next step."""
 
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """A load, and what the engines make of it. Rates per second, of all replicas together."""
+    """A load and the engines' behaviour under it. Rates are per second, over all replicas together."""
 
     observed: float
-    """Replicas that the load was observed with."""
+    """Number of replicas with which the load was observed."""
     requests: float
     prompt_tokens: float
     tier_one: float
-    """Share of prompt tokens found that is the Tier-1 prefix: every replica has it."""
+    """Share of prompt tokens that is served from the cached Tier-1 prefix, which every replica has."""
     history: float
-    """Share of prompt tokens that is found beyond it when all live sessions fit."""
+    """Share of prompt tokens that is cached beyond the prefix when all live sessions fit."""
     prefix_tokens: int
-    """Tokens that the Tier-1 prefix takes of a replica, once in each of its caches; 0 when unknown."""
+    """Tokens that the Tier-1 prefix takes on a replica, once in each of its caches; 0 when unknown."""
     working_set: float | None
-    """Tokens of the live sessions beyond it, those included that wait for room; None when nobody knows."""
+    """Tokens of the live sessions beyond the prefix, including sessions that wait for capacity; None when unknown."""
     kv_tokens: int
     """KV cache of one replica in tokens; 0 when unknown."""
     tiers: TierReach
-    """The replicas that can copy from the KV tiers, if they brought anything; else NONE."""
+    """The replicas that can load from the KV tiers, if any tokens were loaded; else NONE."""
     carried: float
-    """Tokens of the working set that were found at the observed number, wherever; 0 without such tiers."""
+    """Tokens of the working set that were cached at the observed number, in GPUs or tiers; 0 without such tiers."""
     rate: float
-    """Prompt tokens a second of a replica that does nothing else."""
+    """Prompt tokens per second of a replica that does nothing else."""
     decode: float
-    """Replica-seconds a second that decoding takes."""
+    """Replica-seconds per second that decoding takes."""
     running: float
     """Requests in the engines' batches."""
     queue: float
-    """Requests that wait in engines, beyond those that begin with the next step; those in routers wait for KV."""
+    """Requests that wait in engines, without those that begin with the next step and those that wait in routers."""
     prefill: float
     """Seconds that a request spent in prefill, as a mean; 0 when unknown."""
     first_token: float | None
-    """95th percentile that was observed, in seconds; None when too few were."""
+    """Observed 95th percentile in seconds; None when there were too few requests."""
 
     def room(self) -> float | None:
-        """Return KV tokens of a replica that live sessions may take; None when unknown."""
+        """Return the KV tokens of a replica that live sessions may take; None when unknown."""
         return max(0.0, SHARE * self.kv_tokens - self.prefix_tokens) if self.kv_tokens else None
 
     @property
     def sessions_need_replicas(self) -> bool:
-        """Return True if the sessions have more room with more replicas: not where they live in a tier of all."""
+        """Return True if more replicas increase the capacity for sessions, which they do not with a shared tier."""
         return self.tiers is not TierReach.SHARED
 
     def capacity(self, n: float) -> float | None:
-        """Return KV tokens of live sessions that `n` replicas and their tiers hold; None when unknown."""
+        """Return the KV tokens of live sessions that `n` replicas and their tiers can hold; None when unknown."""
         room = self.room()
         if room is None:
             return None
@@ -104,23 +104,23 @@ class Model:
         return max(n * room, share * self.carried)
 
     def filled(self, n: float) -> float | None:
-        """Return the working set over the room that there is for it; above 1 it does not fit. None when unknown."""
+        """Return the working set over its capacity; above 1 it does not fit. None when unknown."""
         capacity = self.capacity(n)
         return self.working_set / capacity if self.working_set is not None and capacity else None
 
     def resident(self, n: float) -> float:
-        """Share of the live sessions that fits `n` replicas; where nobody knows, all that was there is needed."""
+        """Share of the live sessions that fits `n` replicas; if unknown, all observed capacity counts as needed."""
         capacity = self.capacity(n)
         if self.working_set is None or capacity is None:
             return min(1.0, n / self.observed)
         return min(1.0, capacity / self.working_set) if self.working_set > 0 else 1.0
 
     def hit_rate(self, n: float) -> float:
-        """Share of prompt tokens found in cache."""
+        """Share of prompt tokens served from cache."""
         return min(1.0, self.tier_one + self.history * self.resident(n))
 
     def prefilling(self, n: float) -> float:
-        """Return the replica-seconds a second of uncached prefill."""
+        """Return the replica-seconds per second of uncached prefill."""
         return self.prompt_tokens * (1 - self.hit_rate(n)) / self.rate
 
     def own(self, n: float) -> float:
@@ -128,19 +128,19 @@ class Model:
         return self.prefilling(n) / self.requests if self.requests > 0 else 0.0
 
     def demand(self, n: float) -> float:
-        """Return the replica-seconds a second."""
+        """Return the total replica-seconds per second."""
         return self.prefilling(n) + self.decode
 
     def utilisation(self, n: float) -> float:
-        """Share of their time that `n` replicas need; above 1 the queue grows without end."""
+        """Share of their time that `n` replicas are busy; above 1 the queue grows without limit."""
         return self.demand(n) / n
 
     def queueing(self, n: float) -> float:
-        """Return requests that run or wait over those that `n` replicas can run; 0 while no queue stands.
+        """Return the requests that run or wait, over those that `n` replicas can run; 0 without a queue.
 
-        Those that wait for one to end begin within the time that one takes, so a queue that stands is worked off.
+        A waiting request begins when a running one ends, so at a ratio of 1 the queue is served.
         """
-        running = max(self.running, self.observed)  # one each at the least
+        running = max(self.running, self.observed)  # at least one per replica
         return (1 + self.queue / running) * self.observed / n if self.queue > 0 else 0.0
 
     def excess(self, n: float) -> float:
@@ -156,21 +156,21 @@ class Model:
         before = self.excess(self.observed)
         ratio = self.excess(n) / before if before > 0 else self.observed / n
         late = shared * ratio
-        if n < self.observed:  # little was late so far, which says little of what would be
+        if n < self.observed:  # little delay was observed so far, so the ratio would underestimate it
             late = max(late, shared + TAIL * (self.excess(n) - before))
         return self._tail() * self.own(n) + constant + late
 
     def _tail(self) -> float:
-        """Return the percentile of a request's own prefill over its mean; what was observed bounds it."""
+        """Return the percentile of a request's own prefill over its mean; the observed first tokens limit it."""
         own = self.own(self.observed)
         return min(TAIL, self.first_token / own) if self.first_token is not None and own > 0 else TAIL
 
     def _seen(self) -> tuple[float, float]:
-        """Return the parts of the excess at the observed number of replicas: what they share out, and what they do not.
+        """Return the parts of the observed excess that depend on the number of replicas, and that do not.
 
-        They share out what is modelled, and what engines saw: requests that queued, or took longer in prefill than
-        alone. The rest is overhead, and prompts that are longer than an exponential distribution has them; with fewer
-        replicas it grows as little as it falls with more.
+        The first part is the modelled excess, or the observed one: requests that queued, or took longer in prefill than
+        alone. The rest is overhead, and prompts that are longer than in an exponential distribution; it does not change
+        with the number of replicas.
         """
         modelled = TAIL * self.excess(self.observed)
         if self.first_token is None:
@@ -183,14 +183,14 @@ class Model:
 
 
 def fit(load: GroupLoad) -> Model | None:
-    """Return the model that says of the observed replicas what was observed; None where too little is known."""
+    """Return the model that reproduces the observed load; None where too little is known."""
     engines, clients = load.engines, load.clients
     if engines is None or engines.replicas <= 0:
         return None
     rate = prefill_rate(load)
     if not rate and engines.queries > 0:
         return None
-    rate = rate or 1.0  # of no prompt
+    rate = rate or 1.0  # there are no prompts
     hit_rate = engines.hit_rate or 0.0
     prefix = clients.declared_tokens if clients is not None else 0
     length = engines.queries / engines.requests if engines.requests > 0 else 0.0
@@ -225,10 +225,10 @@ def fit(load: GroupLoad) -> Model | None:
 
 
 def credited(load: GroupLoad, hits: float) -> GroupLoad:
-    """Return the load as it would have been had so many tokens been found, if that is more than were.
+    """Return the load as it would have been with `hits` cached tokens, if that is more than were observed.
 
-    What decodes costs what it did, in less time, so that it holds less of the KV cache. How late first tokens were, and
-    how slow prefills, is left out: they would not have been.
+    Decoding keeps its cost in more available time, so it holds less of the KV cache. The observed times of first tokens
+    and prefills are removed, since they would have been shorter.
     """
     engines, clients, nothing = load.engines, load.clients, Histogram()
     if engines is None or hits <= engines.hits:
@@ -251,10 +251,10 @@ def _decode(load: GroupLoad, rate: float) -> float:
 
 
 def _working_set(load: GroupLoad, room: float | None, seen: float) -> float | None:
-    """Return the tokens of the live sessions beyond the Tier-1 prefix, and of those that wait for room.
+    """Return the tokens of the live sessions beyond the Tier-1 prefix, including sessions that wait for capacity.
 
-    Routers estimate what a session needs. What is found fits: `seen`, the share of its history that is, bounds them
-    where the GPUs' memory is all the room that there is.
+    Routers estimate the tokens of a session. `seen`, the share of the history that was cached, limits the estimate
+    where the GPUs' memory is the only capacity, since cached sessions must fit.
     """
     clients, engines = load.clients, load.engines
     if clients is None or engines is None or clients.session_tokens is None or clients.sessions is None:
@@ -267,7 +267,7 @@ def _working_set(load: GroupLoad, room: float | None, seen: float) -> float | No
 
 
 def _first_token(load: GroupLoad) -> float | None:
-    """Return the time to first token as routers saw it, or as engines did where no router was asked."""
+    """Return the time to first token as routers measured it, or as engines did if there are too few from routers."""
     histograms = [load.clients.first_token] if load.clients is not None else []
     histograms += [load.engines.first_token] if load.engines is not None else []
     histogram = next((item for item in histograms if _tells(item)), None)

@@ -1,14 +1,14 @@
-"""Tells how fast a replica computes prompts: by the proof of warmth, or by clients' requests where no proof can tell.
+"""Estimates a replica's prefill rate: from the proof of warmth, or from clients' requests where no proof measured it.
 
 A proof measures the rate only on a prompt of at least `MIN_UNCACHED` computed tokens. Under that, most of the time is
-overhead of the request, so the time of short requests bounds the rate from two sides:
+overhead of the request, so the time of short requests gives a lower and an upper bound of the rate:
 
-slow   computed tokens over their time in prefill: as if all of the overhead was computing
-fast   MIN_UNCACHED tokens in the time of one such request: as if it was all overhead
+slow   computed tokens over their time in prefill: as if all of the overhead was computation
+fast   MIN_UNCACHED tokens in the time of one such request: as if all of the time was overhead
 
-m prefills at once take longer each (processor sharing: T = p / (1 - rho), Kleinrock, "Queueing systems" II, 1976), so
-computed / busy = R (1 - rho) is solved for R. Decisions that add replicas take the fast rate, and those that remove
-some the slow one: what is not known never moves the number.
+m concurrent prefills slow each other down (processor sharing: T = p / (1 - rho), Kleinrock, "Queueing systems" II,
+1976), so computed / busy = R (1 - rho) is solved for R. Decisions that add replicas use the fast rate, and decisions
+that remove replicas use the slow one, so the uncertainty never changes the number.
 """
 
 from dataclasses import dataclass, replace
@@ -18,13 +18,13 @@ from promptgroup_operator.world.load import EngineLoad, GroupLoad
 from promptgroup_operator.world.samples import quantile
 
 KV_OVER_WEIGHTS = 4.0
-"""Bytes of KV cache over bytes of weights. 80 GB and an 8B model in bf16 leave 3.4, larger models less; more than it is
-makes decoding dearer than it is, so that the demand is not under-estimated."""
+"""Bytes of KV cache over bytes of weights. 80 GB and an 8B model in bf16 leave 3.4, larger models less. A value that is
+too high overestimates the cost of decoding, so that the demand is not underestimated."""
 RATE_LEAST = 0.5
-"""Least share of the proven prefill rate that requests' own times may lower it to. Long contexts make a token dearer
-(by half at 15,000 tokens); below that it is the overhead of short prefills, which replicas do not share out."""
+"""Lower bound of the rate from requests' prefill times, as a share of the proven rate. Long contexts raise the cost per
+token (by half at 15,000 tokens); a lower rate is the overhead of short prefills, which more replicas do not reduce."""
 FEW = 10
-"""Requests of a window below which their mean time in prefill is chance."""
+"""Minimum number of requests in a window for a meaningful mean time in prefill."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class RateRange:
 
 
 def prefill_rate(load: GroupLoad) -> float:
-    """Return the prompt tokens a second of one replica, the slower bound where it is a range; 0 when it is unknown."""
+    """Return the prompt tokens per second of one replica, the slower bound if it is a range; 0 when unknown."""
     engines = load.engines
     if engines is None:
         return 0.0
@@ -50,7 +50,7 @@ def prefill_rate(load: GroupLoad) -> float:
 
 
 def from_requests(load: GroupLoad) -> RateRange | None:
-    """Return the range that requests show; None where a proof has measured the rate, or too few requests came."""
+    """Return the range estimated from requests; None where a proof measured the rate, or with too few requests."""
     engines = load.engines
     if engines is None or engines.prefill_rate or engines.requests * load.seconds < FEW or engines.replicas <= 0:
         return None
@@ -80,7 +80,7 @@ def _seen(engines: EngineLoad, computed: float, busy: float) -> float:
 
 
 def _until_first_token(engines: EngineLoad) -> float | None:
-    """Return request-seconds a second until first tokens, by their median: engines that tell no time in prefill."""
+    """Return request-seconds per second until first tokens, by their median, for engines without a prefill metric."""
     if engines.first_token.total < FEW or not engines.first_token.bounds:
         return None
     waited = engines.queue_busy or 0.0

@@ -1,4 +1,4 @@
-"""Finds prompts that differ from the declared prefix, which no number of replicas can mend."""
+"""Detects prompts that differ from the declared prefix, a problem that more replicas cannot solve."""
 
 from dataclasses import replace
 
@@ -7,15 +7,15 @@ from promptgroup_operator.sizing.model import credited
 from promptgroup_operator.world.load import GroupLoad, PromptDrift
 
 SHARE = 0.1
-"""Share of the requests from which prompt drift is reported: below it, it is an old client here and there."""
+"""Minimum share of the requests for which prompt drift is reported: a smaller share is a few outdated clients."""
 BYTES_A_TOKEN = 4
-"""Bytes of English text in a token, as makers of tokenizers give it; for estimates that people read."""
+"""Bytes of English text per token, as tokenizer vendors document it; for estimates in messages."""
 LEAST_TOKENS = 64
-"""Tokens of a prefix whose loss nobody notices: a few cache blocks."""
+"""Minimum number of lost tokens of the prefix that counts as drift: fewer are a few cache blocks."""
 
 
 def find_drift(load: GroupLoad) -> PromptDrift | None:
-    """Return where prompts leave the declared prefix, if enough of them lose enough of it; else None."""
+    """Return where prompts differ from the declared prefix, if enough prompts lose enough of it; else None."""
     prompt_drift = _drifts(load)
     return prompt_drift if prompt_drift is not None and prompt_drift.share >= SHARE else None
 
@@ -26,11 +26,11 @@ def _drifts(load: GroupLoad) -> PromptDrift | None:
 
 
 def without_drift(load: GroupLoad) -> GroupLoad:
-    """Return the load as if those prompts began with the declared prefix: what replicas are answerable for.
+    """Return the load as if all prompts began with the declared prefix, that is, without the load that drift causes.
 
-    Of a prompt that departs all is lost that comes after, the history too; and what waited, waited behind that, unless
-    they are few: a drift that begins must add no replica before there is enough of it to speak of. Whether the sessions
-    fit shows in hits, and these say nothing of it any more.
+    A prompt that differs misses the cache for all that follows, including the history. Waiting requests are attributed
+    to drift and removed, unless the drift is below SHARE: then only hits are added, so that a beginning drift adds no
+    replica. The size of the sessions is removed as well, since hits do not show any more if the sessions fit.
     """
     prompt_drift, engines, share = _drifts(load), load.engines, expected(load)
     if prompt_drift is None or engines is None or share is None:

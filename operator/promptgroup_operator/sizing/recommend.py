@@ -1,16 +1,16 @@
-"""Recommends how many replicas a group wants, with the reason: the entry of sizing.
+"""Recommends the number of replicas of a group, with the reason: the entry point of sizing.
 
     replicas(spec, SizingInput(current, serving, revision, load, ...), history, now) -> SizingDecision
 
-A pass learns things that the next one needs: they are in `SizingDecision.history`, which the caller keeps and passes
-in again. The decision is made in this order:
+State that the next pass needs is in `SizingDecision.history`, which the caller stores and passes in again. The decision
+is made in this order:
 
-1. Unknown is not zero: the number is held while the load is not known.
-2. The least number that keeps every limit (`limits`), for the pool and for the group's part of it (`shared`). It rises
-   only by what the group is answerable for: neither by a dip in hit rate that its own change caused (`transient`), nor
-   by prompts that differ from the declared one (`prompt_drift`). It falls only if fewer replicas keep the limits with a
-   margin, at the hit rate that they would have. Where no proof has measured the prefill rate, the range that requests
-   show decides: the number rises by its fast end and falls by its slow one (`prefill_rate`).
+1. Unknown is not zero: the number does not change while the load is unknown.
+2. The smallest number within every limit (`limits`), for the pool and for the group's part of it (`shared`). It rises
+   neither for a dip in the hit rate that the group's own change caused (`transient`), nor for prompts that differ from
+   the declared one (`prompt_drift`). It falls only if fewer replicas stay within the limits by a margin, at the hit
+   rate that they would have. Where no proof has measured the prefill rate, a range is estimated from requests: the
+   number rises by its fast end and falls by its slow one (`prefill_rate`).
 3. Windows and policies (`behavior`), then bounds.
 """
 
@@ -32,9 +32,9 @@ from promptgroup_operator.world.load import PERIOD, GroupLoad, PoolMember
 from promptgroup_operator.world.sizing_history import NEW, Cause, GroupShape, History, Past, Wave
 
 MOST_ASKED = 16
-"""Most replicas that are recommended to whoever else decides the number; four times as many as there are, if more."""
+"""Maximum recommendation where the operator does not decide the number; or four times the current number, if more."""
 COVERED = 0.5
-"""Least share of the window's replica-seconds that readings must cover."""
+"""Minimum share of the window's replica-seconds that readings must cover."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,58 +42,58 @@ class Aspect:
     """A condition beside ScalingActive."""
 
     status: bool | None
-    """None: Unknown."""
+    """None means Unknown."""
     reason: str
     message: str
 
 
 @dataclass(frozen=True, slots=True)
 class SizingDecision:
-    """A number with its reason, in the words of a condition."""
+    """A number with its reason, as reason and message of a condition."""
 
     value: int
     reason: str
     message: str
     active: bool | None
-    """Status of the condition ScalingActive: True if the operator decides the number and could in this pass, None while
-    it is too early to say."""
+    """Status of the condition ScalingActive: True if the operator decides the number and was able to in this pass, None
+    while it is too early."""
     able: Aspect | None = None
     """Condition AbleToScale; None where the operator does not decide the number."""
     limited: Aspect | None = None
-    """Condition ScalingLimited; None likewise."""
+    """Condition ScalingLimited; None where the operator does not decide the number."""
     wave: Cause | None = None
     """The change that disturbs the caches in this pass, if any."""
     history: History = NEW
     asked: int | None = None
-    """The number that the load asks for, before windows, policies and bounds; one above the largest that the bounds
-    allow where that is too little. Where the operator does not decide the number, it is for autoscalers that do. None
-    where it is unknown."""
+    """The number that the load requires, before windows, policies and bounds; one above the maximum of the bounds if
+    the maximum is too small. Where the operator does not decide the number, it is a recommendation for other
+    autoscalers. None where it is unknown."""
     model: Model | None = None
-    """The load as a model, whoever decides the number; None where it is unknown."""
+    """The load as a model, also where the operator does not decide the number; None where it is unknown."""
     requeue_after: timedelta | None = None
     """Time to the next pass if no event comes; None when there is no load to follow."""
 
 
 @dataclass(frozen=True, slots=True)
 class SizingInput:
-    """A group as sizing sees it."""
+    """The state of a group that sizing uses."""
 
     current: int | None
-    """Replicas that it wanted at the last look; None when it has none yet."""
+    """Desired replicas in the last pass; None when it has none yet."""
     serving: int
-    """Warm replicas that routers send to."""
+    """Number of warm replicas to which routers send requests."""
     revision: Fingerprint
-    """Fingerprint that it wants to serve."""
+    """Fingerprint that the group wants to serve."""
     load: GroupLoad | None
     releasing: bool = False
-    """True if several revisions have replicas: the load is then that of one of them."""
+    """True if several revisions have replicas: the load is then that of one revision."""
     others: Sequence[PoolMember] = ()
     """The other groups of its pool."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Advice:
-    """The number that the load asks for, whatever windows and bounds allow."""
+    """The number that the load requires, before windows and bounds are applied."""
 
     value: int
     reason: str
@@ -101,9 +101,9 @@ class _Advice:
 
 
 def replicas(spec: PromptGroupSpec, group: SizingInput, history: History, now: datetime) -> SizingDecision:
-    """Return the replicas of all revisions together, but for those that a release adds."""
+    """Return the replicas of all revisions together, without those that a release adds."""
     if spec.sizing is not None:
-        sizing = spec.sizing  # whether the last one stays is another decision (`sleep`)
+        sizing = spec.sizing  # the last replica is decided on in `sleep`
         sizing = sizing if sizing.min_replicas else sizing.model_copy(update={"min_replicas": 1})
         return decide(sizing, group, history, now)
     if spec.replicas is not None:
@@ -113,14 +113,14 @@ def replicas(spec: PromptGroupSpec, group: SizingInput, history: History, now: d
 
 
 def least(spec: PromptGroupSpec) -> int:
-    """Return the number of replicas that a spec asks for whatever the load is."""
+    """Return the minimum number of replicas that a spec requires, independent of the load."""
     if spec.replicas is not None:
         return spec.replicas
     return spec.sizing.min_replicas if spec.sizing is not None else 1
 
 
 def _fixed(value: int, message: str, group: SizingInput, history: History, now: datetime) -> SizingDecision:
-    """Return the number that somebody else decides; the load is followed all the same, so that it can be explained."""
+    """Return a number that sizing does not decide; the load is still analysed, so that it can be explained."""
     history, wave = _disturbance(value, group, history, now)
     load = group.load
     model = requested = None
@@ -142,12 +142,12 @@ def _fixed(value: int, message: str, group: SizingInput, history: History, now: 
 
 
 def _tells(load: GroupLoad) -> bool:
-    """Return True if the next reading may say something new: one has just begun, or somebody asks the engines."""
+    """Return True if the next reading may change the result: readings have just begun, or there are requests."""
     return load.early or (load.engines is not None and not load.stale and not is_quiet(load))
 
 
 def _disturbance(desired: int, group: SizingInput, history: History, now: datetime) -> tuple[History, Wave | None]:
-    """Return what is remembered of the group's own changes, and the one that still disturbs the caches, if any."""
+    """Return the history with the group's own changes, and the change that still disturbs the caches, if any."""
     shape = GroupShape(desired, group.serving, group.revision, group.releasing)
     wave = transient.current_wave(history.wave, history.shape, shape, history.calm, now)
     disturbed = wave is not None and now - wave.at < transient.settling_time(group.load)
@@ -171,7 +171,7 @@ def decide(sizing: SizingSpec, group: SizingInput, history: History, now: dateti
 
 
 def _missing(load: GroupLoad | None) -> Aspect | None:
-    """Return why nothing can be said of the load; None when something can."""
+    """Return the reason why the load cannot be evaluated; None when it can."""
     if load is None:
         return Aspect(False, "FailedGetMetrics", "because no load has been observed yet")
     if load.early and (load.stale or load.engines is None or load.engines.coverage < COVERED):
@@ -212,7 +212,7 @@ def _held(missing: Aspect, value: int, sizing: SizingSpec, cause: Cause | None, 
     )
 
 
-# --- what the load asks for --------------------------------------------------------------------------------
+# --- Number that the load requires ---------------------------------------------------------------------------
 
 
 def _advice(
@@ -237,7 +237,7 @@ def _advice(
     target, model = Target(ttft), least_replicas[1]
     ranged = from_requests(load)
     doubt = f"; {_doubt(ranged)}" if ranged is not None else ""
-    if min(rising[0], least_replicas[0]) > there:  # a load without its own dip may lack what tells that a queue is none
+    if min(rising[0], least_replicas[0]) > there:  # a load without its dip may lack proof that a queue is harmless
         limit = limits.exceeded(rising[1], there, target) or limits.Limit.UTILISATION
         if wave is not None and limit in limits.OF_THE_PAST and now - wave.at < timedelta(seconds=load.seconds):
             numbers = _numbers(model, there, there, target)
@@ -269,7 +269,7 @@ def _doubt(rate_range: RateRange) -> str:
 
 
 def is_quiet(load: GroupLoad) -> bool:
-    """Return whether nothing came and nothing runs, by the engines' counters and, where asked, the routers'."""
+    """Return True if no request arrived or runs, by the engines' counters and, if they were read, the routers'."""
     engines, clients = load.engines, load.clients
     idle = engines is not None and not any((engines.queries, engines.requests, engines.running, engines.waiting))
     return idle and (clients is None or not (clients.requests or clients.held))
@@ -280,7 +280,7 @@ def _replicas(n: int) -> str:
 
 
 def _numbers(model: Model, there: int, value: int, target: Target) -> str:
-    """Return the figures of the decision, for the present number and for the one that is asked for."""
+    """Return the figures of the decision, for the current number and for the required one."""
 
     def of(n: int) -> str:
         text = f"{_replicas(n)}: utilisation {model.utilisation(n):.0%}, hit rate {model.hit_rate(n):.0%}"
@@ -294,7 +294,7 @@ def _numbers(model: Model, there: int, value: int, target: Target) -> str:
     return of(there) if value == there else f"{of(there)}; {of(value)}"
 
 
-# --- what may be done of it --------------------------------------------------------------------------------
+# --- Change that is allowed now ------------------------------------------------------------------------------
 
 
 def _paced(sizing: SizingSpec, current: int, advice: _Advice, history: History, now: datetime) -> SizingDecision:
@@ -321,18 +321,18 @@ def _paced(sizing: SizingSpec, current: int, advice: _Advice, history: History, 
 
 
 def _held_back(advice: _Advice, able: Aspect, limited: Aspect) -> str:
-    """Return the reason of a number that is not what was asked for, or that nothing asks to change."""
+    """Return the reason of a number that differs from the required one, or that does not change."""
     if limited.status:
         return limited.reason
     return "Stabilizing" if able.reason != "ReadyForNewScale" and advice.reason in _CALM else advice.reason
 
 
 _CALM = frozenset({"WithinTarget", "DemandFell", "Quiet", *limits.Limit})
-"""Reasons that say nothing more than that a window does not."""
+"""Reasons that are replaced by `Stabilizing` while a stabilization window holds the number."""
 
 
 def _able(past: Past, value: int, sizing: SizingSpec, now: datetime) -> Aspect:
-    """Return AbleToScale: which window holds the number. It is reported through the whole window."""
+    """Return AbleToScale: the window that holds the number. It is reported during the whole window."""
     up, down = (
         timedelta(seconds=rules.stabilization_window_seconds)
         for rules in (sizing.behavior.scale_up, sizing.behavior.scale_down)
@@ -349,7 +349,7 @@ def _able(past: Past, value: int, sizing: SizingSpec, now: datetime) -> Aspect:
 
 
 def _limited(past: Past, paced: Paced, value: int, sizing: SizingSpec, now: datetime) -> Aspect:
-    """Return ScalingLimited: which bound or policy holds the number. It is reported through the window for falling."""
+    """Return ScalingLimited: the bound or policy that limits the number, reported during the scale-down window."""
     least, most = past.range(timedelta(seconds=sizing.behavior.scale_down.stabilization_window_seconds), now)
     if most > sizing.max_replicas == value:
         text = f"the load asks for more than sizing.maxReplicas, {sizing.max_replicas}"

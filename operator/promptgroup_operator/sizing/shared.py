@@ -1,7 +1,7 @@
-"""Groups whose replicas lend to each other: the pool is sized first, then shared out among them.
+"""Sizes groups whose replicas lend to each other: the pool is sized first, then divided among its groups.
 
-Groups of one namespace with the same engines and `routing.sharing: Pool` take each other's overflow, so what one lacks
-another may have to spare. Sized one by one each would round up, and keep a reserve, for itself.
+Groups of one namespace with the same engines and `routing.sharing: Pool` serve each other's overflow, so one group may
+have spare capacity that another needs. If they were sized separately, every group would round up and hold a reserve.
 """
 
 import math
@@ -15,14 +15,14 @@ from promptgroup_operator.world.load import ClientLoad, EngineLoad, GroupLoad, P
 
 
 def least_replicas(own: PoolMember, others: Sequence[PoolMember], margin: float = 1.0) -> tuple[int, Model] | None:
-    """Return the least replicas that `own` needs, and the model of its own load; None when nothing is known of it.
+    """Return the minimum of replicas that `own` needs, and the model of its load; None when its load is unknown.
 
-    Of another group that nothing is known of nothing is lent or borrowed.
+    A group with an unknown load is not counted as part of the pool.
 
     Args:
         own: the group.
         others: the other groups of its pool.
-        margin: what of each limit may be used; below 1 asks how far the number may fall.
+        margin: usable share of each limit; a value below 1 is used to decide if the number may fall.
     """
     model = fit(own.load) if own.load is not None else None
     if model is None:
@@ -41,7 +41,7 @@ def least_replicas(own: PoolMember, others: Sequence[PoolMember], margin: float 
 
 
 def _part(members: Sequence[PoolMember], weights: Sequence[float], total: int, *, rising: bool) -> int:
-    """Return the first member's part. A pool that is large enough lends what one of its groups lacks."""
+    """Return the first member's part: its current number if the pool as a whole is large enough."""
     if rising and total > sum(member.high for member in members):
         return members[0].high + 1
     there = sum(member.current for member in members)
@@ -51,14 +51,14 @@ def _part(members: Sequence[PoolMember], weights: Sequence[float], total: int, *
 
 
 def _weight(model: Model) -> float:
-    """Return the replicas that a load would take alone, unrounded: by its work, or by its working set."""
+    """Return the replicas that a load would need alone, unrounded: by its work, or by its working set."""
     work = model.demand(model.observed) / limits.UTILISATION
     filled = model.filled(1) if model.sessions_need_replicas else None
     return max(work, filled or 0.0, 1e-6)
 
 
 def split(total: int, weights: Sequence[float], bounds: Sequence[tuple[int, int]]) -> list[int]:
-    """Return whole replicas in proportion, within bounds: largest remainders get the rest (Hamilton's method)."""
+    """Return whole replicas in proportion, within bounds, by the largest remainders (Hamilton's method)."""
     whole = sum(weights)
     ideal = [total * weight / whole for weight in weights]
     parts = [min(max(math.floor(share), low), high) for share, (low, high) in zip(ideal, bounds, strict=True)]
@@ -139,6 +139,6 @@ def _clients(client_loads: Sequence[ClientLoad]) -> ClientLoad:
 
 
 def _sum(values: Sequence[float | None]) -> float | None:
-    """Return the sum of values that are all known; None if one is unknown."""
+    """Return the sum of the values; None if one of them is unknown."""
     known = [value for value in values if value is not None]
     return sum(known) if len(known) == len(values) else None

@@ -1,13 +1,13 @@
-"""Says whether a KV tier behind the GPUs' memory does something for a group, or would if it had one.
+"""Reports if a KV tier behind the GPUs' memory is useful for a group, or would be if the group had one.
 
-tiers   what was seen                                                          then
-on      they brought prompt tokens that the GPUs' memory had lost             TierInUse
-on      they brought next to nothing                                           TierIdle
-off     much of what was computed had been evicted, and was used again soon    TierWouldHelp
-off     else                                                                   TierNotNeeded
+tiers   observation                                                            reason
+on      tiers supplied prompt tokens that the GPUs' memory had evicted         TierInUse
+on      tiers supplied almost no tokens                                        TierIdle
+off     many of the computed tokens had been evicted, and were reused soon     TierWouldHelp
+off     otherwise                                                              TierNotNeeded
 
-How soon is a reuse distance, which routers estimate from above (`promptgroup_router.policy.misses`): with eviction of
-what was unused for longest, a memory of that size would have held it (Mattson et al. 1970).
+"Soon" is a reuse distance, for which routers estimate an upper bound (`promptgroup_router.policy.misses`): with least
+recently used eviction, a memory of that size would have held the tokens (Mattson et al. 1970).
 """
 
 from itertools import accumulate
@@ -19,25 +19,25 @@ from promptgroup_operator.sizing.model import TIERED
 from promptgroup_operator.world.load import ClientLoad, EngineLoad, GroupLoad, TierReach
 
 WORTH = 0.2
-"""Share of the computed prompt tokens that a tier must save to be told of: a fifth of the prefill."""
+"""Minimum share of the computed prompt tokens that a tier must save to be recommended: a fifth of the prefill."""
 STAYS = 0.1
-"""The same share from which on what was told stands."""
+"""The same minimum share for a tier that is already recommended (hysteresis)."""
 LEAST = 0.02
-"""Share of all prompt tokens that a tier must save: where hardly anything is computed, a fifth of it is nothing."""
+"""Minimum share of all prompt tokens that a tier must save: where few are computed, a fifth of them is negligible."""
 MOST = 0.8
-"""Share of what the largest tier would find that the tier which is named finds."""
+"""The recommended tier is the smallest that would have held this share of the tokens held by the largest tier."""
 
 WOULD_HELP: Final = "TierWouldHelp"
 STANDING: Final = {"TierInUse": True, "TierIdle": False, WOULD_HELP: True, "TierNotNeeded": False}
-"""Reason → status of what holds on while nobody asks for anything."""
+"""Reason → status, for the reasons that stay in place while there are no requests."""
 
 
 def tier_use(load: GroupLoad | None, before: str) -> Diagnosis | None:
-    """Return what a tier does or would do; None while nothing is known and nothing was.
+    """Return the usefulness of a tier, present or not; None while there is no data and no earlier diagnosis.
 
     Args:
-        load: what was observed.
-        before: the reason that was told last; empty at first.
+        load: the observed load.
+        before: the reason that was reported last; empty at first.
     """
     engines = load.engines if load is not None and not load.stale else None
     if load is None or engines is None or engines.queries <= 0:

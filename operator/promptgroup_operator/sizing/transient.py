@@ -1,7 +1,8 @@
-"""The dip in the hit rate that a group's own changes cause, and for how long it is expected.
+"""The dip in the hit rate that a group's own changes cause (a wave), and its expected duration.
 
-A replica that joins, leaves or is replaced moves sessions, about 1/(n+1) of them; each is computed anew in its next
-turn. A release does so to every new session. Whoever took that dip for demand would chase a wave of its own making.
+A replica that joins, leaves or is replaced moves about 1/(n+1) of the sessions; the history of each of these is
+recomputed in its next turn. A release does so for every new session. Sizing must not treat this dip as demand, or it
+would react to its own changes.
 """
 
 from datetime import datetime, timedelta
@@ -11,23 +12,23 @@ from promptgroup_operator.world.load import GroupLoad
 from promptgroup_operator.world.sizing_history import Cause, GroupShape, Wave
 
 GAPS = 3
-"""Mean pauses between two turns until the sessions that moved are cached again: 95 % of exponential pauses."""
+"""Number of mean pauses between two turns after which moved sessions are cached again: 95 % of exponential pauses."""
 GAP = timedelta(seconds=30)
-"""Pause between two turns where nobody knows it: people read for half a minute."""
+"""Assumed pause between two turns if it is unknown: people read for half a minute."""
 LONGEST = timedelta(minutes=5)
-"""No wave is expected for longer, whatever the pauses are."""
+"""Maximum expected duration of a wave."""
 
 
 def current_wave(
     wave: Wave | None, before: GroupShape | None, shape: GroupShape, calm: float | None, now: datetime
 ) -> Wave | None:
-    """Return the wave that this pass begins, or the one that goes on.
+    """Return the wave that begins in this pass, or else the last one.
 
     Args:
-        wave: the last one.
-        before: the shape at the look before; None at the first.
-        shape: the shape.
-        calm: hit rate at the last look that no wave disturbed; None when there was none.
+        wave: the last wave.
+        before: the shape in the previous pass; None in the first pass.
+        shape: the current shape.
+        calm: hit rate in the last pass that no wave disturbed; None when there was none.
         now: the time.
     """
     if shape.releasing or (before is not None and before.revision != shape.revision):
@@ -38,7 +39,7 @@ def current_wave(
 
 
 def settling_time(load: GroupLoad | None) -> timedelta:
-    """Return how long a wave is expected: until the window has passed it and the sessions that moved have come back."""
+    """Return the expected duration of a wave: the load window, plus the time until moved sessions are cached again."""
     clients = load.clients if load is not None else None
     gap = GAP
     if clients is not None and clients.sessions and clients.requests > 0:
@@ -48,7 +49,7 @@ def settling_time(load: GroupLoad | None) -> timedelta:
 
 
 def without_wave(load: GroupLoad, wave: Wave) -> GroupLoad:
-    """Return the load with the hit rate of before the wave, if that was better."""
+    """Return the load with the hit rate from before the wave, if that was higher."""
     if load.engines is None or wave.hit_rate is None:
         return load
     return credited(load, wave.hit_rate * load.engines.queries)

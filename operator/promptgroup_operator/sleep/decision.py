@@ -1,9 +1,9 @@
-"""Decides whether a group whose number of replicas the operator decides sleeps.
+"""Decides if a group sleeps whose number of replicas the operator decides.
 
-    awake ──nothing ran or waited for `idleAfter`──▶ asleep ──a router tells of a request──▶ awake
+    awake ──no request ran or waited for `idleAfter`──▶ asleep ──a router reports a request──▶ awake
 
-A group falls asleep only if nothing came for `idleAfter`. So a request that a router tells of came either after that,
-or before the middle of it; and one that came in between two passes, or while the operator was away, still counts. The
+A group falls asleep only if no request arrived for `idleAfter`. So a request that a router reports arrived either after
+that time, or before the middle of it; a request between two passes, or while no operator was running, still counts. The
 clocks of routers and of the operator may differ by half of `idleAfter`.
 """
 
@@ -19,22 +19,22 @@ from promptgroup_operator.world.load import GroupLoad
 from promptgroup_operator.world.samples import Calls
 
 WATCH = timedelta(seconds=1)
-"""Time between two passes over a group that sleeps, and between two readings of its routers: a request is seen within
-two of them, whoever else reads the routers meanwhile."""
+"""Time between two passes over a sleeping group, and between two readings of its routers: a request is detected within
+two of them, even if other passes read the routers meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A group as the decision sees it."""
+    """The state of a group on which the decision is based."""
 
     standing: Sleep
-    """The group's sleep as its PromptRoute stands."""
+    """The group's sleep in the current PromptRoute."""
     load: GroupLoad | None
     """Its load; None while no replica serves."""
     calls: Calls
-    """Requests that found it, or a guest of it, without any replica."""
+    """Requests for it, or for a guest of it, while it had no replica."""
     idle_since: datetime | None
-    """Since when earlier passes found it idle; None where they did not."""
+    """Time since which earlier passes observed it as idle; None if they did not."""
     releasing: bool
     """True if several revisions have replicas."""
     ready: bool
@@ -47,18 +47,18 @@ class SleepDecision:
 
     asleep: bool
     since: datetime | None
-    """Since when it sleeps, or is idle; None where it is neither."""
+    """Time since which it sleeps, or is idle; None if neither."""
     starting: bool = False
     """True from a request that wakes the group until a replica is warm."""
 
 
 def decide(sizing: SizingSpec, seen: Seen, desired: int, now: datetime) -> SleepDecision:
-    """Return whether a group sleeps.
+    """Return the decision if a group sleeps.
 
     Args:
         sizing: of the group, whose `minReplicas` is 0.
-        seen: the group.
-        desired: replicas that its load asks for: only the last one leaves for want of requests.
+        seen: the state of the group.
+        desired: replicas that its load requires: sleep removes only the last one.
         now: the time of the pass.
     """
     idle_after = durations.parse(sizing.idle_after)
@@ -74,9 +74,9 @@ def decide(sizing: SizingSpec, seen: Seen, desired: int, now: datetime) -> Sleep
 
 
 def _idle_since(seen: Seen, now: datetime) -> datetime | None:
-    """Return since when nothing ran or waited, as far as that is known; None where something did, or nobody knows.
+    """Return the time since which no request ran or waited; None if one did, or if it is unknown.
 
-    Without routers that can be read nobody could wake the group, so it stays awake.
+    Without readable routers no request could wake the group, so it stays awake.
     """
     load = seen.load
     if load is None or load.stale or load.engines is None or load.engines.coverage < COVERED:
@@ -88,7 +88,7 @@ def _idle_since(seen: Seen, now: datetime) -> datetime | None:
 
 
 def sized(awake: SizingDecision, rest: SleepDecision, sizing: SizingSpec) -> SizingDecision:
-    """Return the number of replicas of a group that may sleep, from the one that its load asks for."""
+    """Return the number of replicas of a group that may sleep, from the number that its load requires."""
     history = replace(awake.history, idle_since=None if rest.asleep else rest.since)
     awake = replace(awake, history=history)
     if rest.asleep and rest.since is not None:

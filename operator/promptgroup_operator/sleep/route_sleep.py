@@ -1,4 +1,4 @@
-"""Decides what routers are told of a group that may have no replica, and what the next pass remembers by it."""
+"""Decides the sleep state of a group that may have no replica, for routers and for later passes."""
 
 from datetime import datetime
 from math import ceil
@@ -11,11 +11,11 @@ from promptgroup_operator.base.timestamps import parse_time, rfc3339
 WAKE_TIMEOUT = "5m"
 """Default of `routing.wakeTimeout` for groups that a request wakes."""
 AWAKE = Sleep()
-"""The sleep of a group of which nothing is remembered."""
+"""The sleep of a group without a recorded state."""
 
 
 def may_sleep(spec: PromptGroupSpec) -> bool:
-    """Return True for a group that has no replica while nobody asks, and one again once somebody does."""
+    """Return True for a group that is scaled to zero while there are no requests, and started by the next request."""
     return spec.sizing is not None and spec.sizing.min_replicas == 0
 
 

@@ -41,7 +41,7 @@ class ReplicaSummary:
     slot: int
     reading: Reading
     warmed_in: float | None
-    """Seconds from its containers' readiness to its proof of warmth; None where one of the two is not known."""
+    """Seconds from its containers' readiness to its proof of warmth; None if one of the two times is unknown."""
     rewarmed_in: float | None = None
     """Seconds of the latest refresh that computed its prefix again; None where none did."""
 
@@ -52,9 +52,9 @@ class PassSummary:
 
     size: SizingDecision
     hit_rate: float | None
-    """Share of clients' prompt tokens found in cache lately; None when nothing is known."""
+    """Share of clients' prompt tokens that were recently served from cache; None when unknown."""
     read: datetime | None
-    """Time at which a load was last known; None before that, and if none is wanted."""
+    """Time of the last available load; None before the first one, and if none is required."""
     replicas: tuple[ReplicaSummary, ...] = ()
     tier_hit_rate: float | None = None
     """Part of the hit rate that KV tiers brought."""
@@ -63,7 +63,7 @@ class PassSummary:
 
 
 def summarize(size: SizingDecision, world: World, before: PassSummary | None, now: datetime) -> PassSummary:
-    """Return the findings of a pass; while no load is known, the time of the last known one is kept."""
+    """Return the findings of a pass; while no load is available, the time of the last one is preserved."""
     load = world.load
     is_known = load is not None and load.engines is not None and not load.stale
     read = before.read if before is not None else None

@@ -19,17 +19,17 @@ from promptgroup_operator.world.snapshot import Key, Manifest
 
 PATH = "/metrics"
 STOP_SECONDS = 1.0
-"""Longest wait for a scrape that runs when the process ends."""
+"""Maximum wait in seconds for a running scrape when the process ends."""
 OPEN_SECONDS = 30.0
-"""Longest time for a connection, which carries one scrape: a scrape's own limit is 10 s by default."""
+"""Maximum duration of a connection in seconds, which serves one scrape: Prometheus' own limit is 10 s by default."""
 CONNECTIONS = 64
-"""Most connections at a time; a cluster has two or three that scrape."""
+"""Maximum number of concurrent connections; a cluster has two or three scrapers."""
 LOOK_SECONDS = 1.0
-"""Time between two looks at the connections."""
+"""Time in seconds between two checks of the connections."""
 PAGE_SECONDS = 1.0
-"""Time for which a page is told again: one of a thousand groups takes 0.3 s of CPU, and anybody may ask."""
+"""Time in seconds for which a page is cached: for a thousand groups it takes 0.3 s of CPU, and any client may ask."""
 FORMS = 8
-"""Most forms of the page that are remembered; clients name them."""
+"""Maximum number of cached formats of the page, which clients select."""
 
 
 class PortError(Exception):
@@ -40,10 +40,10 @@ class GroupCollector(Collector):
     """The series of all groups.
 
     Args:
-        leads: whether this process does.
-        groups: as they stand.
-        looks: what the latest pass over each found.
-        gpu_hour_price: the price of a GPU's hour; 0 where it is not known.
+        leads: returns True if this process is the leader.
+        groups: returns the current groups.
+        looks: returns the findings of the latest pass over each group.
+        gpu_hour_price: the price of a GPU's hour; 0 if unknown.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ async def serving(registry: CollectorRegistry, host: str, port: int) -> AsyncIte
 
 
 class _Pages:
-    """The page in each form that is asked for, made once in PAGE_SECONDS."""
+    """The page in each requested format, generated at most once in PAGE_SECONDS."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._registry = registry

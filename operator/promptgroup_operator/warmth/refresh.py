@@ -1,25 +1,25 @@
-"""Decides which warm replicas to refresh, and what the answer to a refresh proves.
+"""Decides which warm replicas to refresh, and evaluates the responses to refreshes.
 
-A refresh repeats the probe of the proof: tools, system text, one token of answer. An engine that has the prefix in
-cache computes a few tokens for it, and its cache counts the prefix as used last; one that lost it computes it again.
-Engines announce neither an eviction nor a reset, but their counters bound what can have been evicted.
+A refresh repeats the probe of the proof: tools, system text, one output token. An engine with the prefix in its cache
+computes a few tokens for it and marks the prefix as most recently used; otherwise it recomputes the prefix. Engines
+report neither an eviction nor a reset, but their counters limit the tokens that can have been evicted.
 
-Caches evict the least recently used block that no request holds. After a refresh the prefix is the last of the `free`
-blocks, so that it goes only when all those before it went. A block leaves that queue for a request: to be filled, by a
-prompt token that is computed or a token of an answer, or because it is hit. Hence
+Caches evict the least recently used block that no request uses. After a refresh the prefix is the last of the `free`
+blocks, so it is evicted only after all the others. A block leaves that queue for a request: to be filled with a
+computed prompt token or an output token, or because of a cache hit. Hence
 
     (queries + generated) since the refresh < free - prefix        →  the prefix is in cache
 
-with `free = kv_tokens * (1 - usage)` at the refresh. Where a replica keeps several prefixes warm, each of their own
-refreshes moves one behind the others and writes nothing new: so they are left out of the queries, and `prefix` is the
-sum of all prefixes. It is refreshed at MARGIN of that: where readings follow each other faster than the cache turns
-over it is never evicted. The bound says nothing of a cache that was reset; a slow regular refresh finds that.
+with `free = kv_tokens * (1 - usage)` at the refresh. If a replica keeps several prefixes warm, the refresh of one moves
+it behind the others and writes nothing new: so refreshes are excluded from the queries, and `prefix` is the sum of all
+prefixes. The refresh is due at MARGIN of the bound: if readings are more frequent than the turnover of the cache, the
+prefix is never evicted. The bound does not cover a reset of the cache; a slow regular refresh detects it.
 
-An engine with data-parallel ranks has a cache in each. All are refreshed once the busiest calls for it: the bound is
-that of one cache, and `queries` and `generated` are those of its rank.
+An engine with data-parallel ranks has a cache per rank. All are refreshed when the busiest one requires it: the bound
+is that of one cache, and `queries` and `generated` are those of its rank.
 
 counters since the last refresh           refresh
-began anew (another process)              at once
+were reset (another process)              at once
 MARGIN of the bound is reached            at once
 otherwise, or the size is not known       `every` after it, less up to half of that by the container's id
 """
@@ -38,7 +38,7 @@ REMEMBERED = timedelta(hours=1)
 """Time for which a loss is reported. Two losses within it mean that the cache is too small."""
 
 TOUCHED = frozenset({WarmReason.PROVEN, WarmReason.EVICTED, WarmReason.PRESSED})
-"""Reasons of a warm replica whose prefix can be looked for: not one that was let through, nor one of a short prefix."""
+"""Reasons of a warm replica whose prefix can be verified: not one accepted without proof, or with a short prefix."""
 
 
 def due_refresh(pod: Pod, prompt: Prompt, spec: PromptGroupSpec, every: timedelta, now: datetime) -> Refresh | None:
@@ -67,7 +67,7 @@ def due_refresh(pod: Pod, prompt: Prompt, spec: PromptGroupSpec, every: timedelt
 
 
 def due_at(pod: Pod, every: timedelta) -> datetime | None:
-    """Return when the replica is to be refreshed; None for one that is cold, drains, or has no prefix to be found."""
+    """Return the time at which a refresh is due; None for a replica that is cold, drains, or has no such prefix."""
     if not pod.is_warm or pod.draining_since is not None or pod.warm is None or pod.warm.reason not in TOUCHED:
         return None
     seen = pod.last_seen
@@ -75,11 +75,11 @@ def due_at(pod: Pod, every: timedelta) -> datetime | None:
         return None
     if _began_anew(seen.then, seen.last):
         return seen.at
-    # prefixes that evict each other would call for each other
+    # Prefixes that evict each other would cause each other's refreshes.
     outgrown = 2 * pod.crowd > seen.then.kv_tokens / pod.ranks > 0
     if not outgrown and pressed(seen.then, seen.last, max(pod.crowd, pod.measured.prefix_tokens)):
         return seen.at
-    # the same share of it for one container always: replicas that were proven together are not refreshed together
+    # A fixed share of it per container, so that replicas that were proven together are not refreshed together.
     return seen.at + every * (1 - zlib.crc32(pod.container_id.encode()) / 2**33)
 
 
@@ -98,15 +98,15 @@ def pressed(then: Reading, last: Reading, prefix: int) -> bool:
 
 
 def judge_answer(refresh: Refresh, refresh_answer: RefreshAnswer, now: datetime) -> Outcome | None:
-    """Return what the replica's condition must say after the refresh; None when it may stand. It stays in service.
+    """Return the replica's condition after the refresh; None if it does not change. The replica stays in service.
 
-    found in cache      lost lately   pressed   then          condition
-    not said            -             -         -             stands
-    all that is needed  yes           -         -             stands
-    all that is needed  no            -         -             PrefixCached
-    less                any           any       gone again    PrefixEvictedUnderPressure
-    less                yes           yes       there         PrefixEvictedUnderPressure
-    less                otherwise               there         PrefixEvicted
+    cached tokens       recent loss   pressed   at the end     condition
+    not reported        -             -         -              unchanged
+    sufficient          yes           -         -              unchanged
+    sufficient          no            -         -              PrefixCached
+    less                any           any       evicted again  PrefixEvictedUnderPressure
+    less                yes           yes       cached         PrefixEvictedUnderPressure
+    less                otherwise               cached         PrefixEvicted
     """
     if refresh_answer.cached is None or refresh_answer.then is None:
         return None
@@ -145,7 +145,7 @@ def judge_answer(refresh: Refresh, refresh_answer: RefreshAnswer, now: datetime)
 
 
 def seen_after(refresh: Refresh, refresh_answer: RefreshAnswer, took: timedelta, now: datetime) -> LastSeen:
-    """Return what is known of the prefix after the refresh, which took so long."""
+    """Return the state of the prefix after the refresh, which took the time `took`."""
     if _is_lost(refresh, refresh_answer):
         return LastSeen(now, refresh_answer.reading, refresh_answer.reading, now, took.total_seconds())
     return LastSeen(
@@ -154,7 +154,7 @@ def seen_after(refresh: Refresh, refresh_answer: RefreshAnswer, took: timedelta,
 
 
 def first_seen(pod: Pod, reading: Reading, now: datetime) -> LastSeen:
-    """Return what is known of the prefix of a replica that was proven warm, before this process refreshed it."""
+    """Return the state of the prefix of a replica that was proven warm, before this process has refreshed it."""
     is_gone = pod.warm is not None and pod.warm.reason in (WarmReason.EVICTED, WarmReason.PRESSED)
     return LastSeen(now, reading, reading, now if is_gone else None)
 

@@ -1,4 +1,4 @@
-"""The effects that a plan consists of, as values: deciders make them, writers perform them."""
+"""The effects that a plan consists of, as values: decisions create them, and writers perform them."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -18,7 +18,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Deletion:
-    """An object to delete, if it is still the one that was seen."""
+    """An object to delete, if it is still the one that was observed."""
 
     kind: str
     name: str
@@ -26,12 +26,12 @@ class Deletion:
 
 
 DRAINING_COST = -1000
-"""Deletion cost of a draining pod in slot 0; slots count to 999, so one beside the ring goes before all of them."""
+"""Deletion cost of a draining pod in slot 0. Slots count to 999, so a draining pod without a slot is deleted first."""
 
 
 @dataclass(frozen=True, slots=True)
 class PodUpdate:
-    """Labels and annotations that a pod shall have from the operator."""
+    """The labels and annotations that the operator sets on a pod."""
 
     pod: str
     uid: str
@@ -42,9 +42,9 @@ class PodUpdate:
 
     @property
     def deletion_cost(self) -> int:
-        """Return the cost that the ReplicaSet orders by: draining pods before all others.
+        """Return the pod deletion cost, by which the ReplicaSet deletes draining pods before all others.
 
-        All of them go at once; of several the highest slot has the least cost, so that the order is defined.
+        All draining pods are deleted at once; the highest slot has the lowest cost, so that the order is defined.
         """
         if self.draining_since is None:
             return 0
@@ -53,7 +53,7 @@ class PodUpdate:
 
 @dataclass(frozen=True, slots=True)
 class ConditionChange:
-    """The readiness gate's condition of a pod, to be written."""
+    """A new value for the condition of a pod's readiness gate."""
 
     pod: str
     uid: str

@@ -1,8 +1,8 @@
-"""Facts measured of an engine process, which are kept on its pod and published to routers.
+"""Measurements of an engine process, which are stored in an annotation of its pod and published to routers.
 
-It is written with the proof of warmth, so it speaks of the container that the proof names. A number is 0 where nobody
-knows it. Routers share out work by these numbers: too low a rate costs little, too high a one overloads a replica, so
-every doubt makes a number smaller, or unknown.
+They are written together with the proof of warmth, so they belong to the container that the proof names. A number is 0
+where it is unknown. Routers distribute requests by these numbers: too low a rate costs little, too high a one overloads
+a replica, so an uncertain number is rounded down, or left unknown.
 """
 
 import json
@@ -11,13 +11,13 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 MIN_UNCACHED = 256
-"""Fewest computed tokens whose time says something of prefill: under it, a request's overhead is most of it."""
+"""Minimum number of computed tokens for a measurement of prefill: below it, most of the time is request overhead."""
 MIN_COPIED = 256
-"""Fewest copied tokens whose time says something of copies, for the same reason."""
+"""Minimum number of copied tokens for a measurement of copies, for the same reason."""
 MAX_CACHED_SHARE = 0.1
 """Largest share of a cold request's prompt that may come from cache; beyond it the engine was not cold."""
 MAX_NUMBER = 10**12
-"""Beyond any engine: a larger number on a pod was not measured, and would not fit every reader of a route."""
+"""Maximum of a valid number, above any real engine: a larger one was not measured, and some readers cannot store it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,27 +25,27 @@ class Measured:
     """Numbers of one engine, or of several of a revision; 0 is unknown."""
 
     kv_tokens: int = 0
-    """Tokens of KV cache that the replica has; of an engine with data-parallel ranks, that a rank has."""
+    """Capacity of the replica's KV cache in tokens; for an engine with data-parallel ranks, that of one rank."""
     prefill_rate: int = 0
-    """Prompt tokens a second at the start of a context, of a rank likewise."""
+    """Prefill rate in prompt tokens per second at the start of a context, likewise per rank."""
     prefix_tokens: int = 0
     """Length of the Tier-1 prefix."""
     copy_rate: int = 0
-    """Tokens a second that a KV tier brought, when a warm-up found the Tier-1 prefix there."""
+    """Tokens per second loaded from a KV tier, measured when a warm-up's Tier-1 prefix was cached there."""
 
 
 UNKNOWN: Final = Measured()
-"""Nothing."""
+"""The value without any measurement."""
 
 
 def prefill_rate(prompt_tokens: int, cached_tokens: int | None, seconds: float) -> int:
-    """Return tokens per second of a request that an idle engine computed, rounded down to two digits; 0 if unknown.
+    """Return the prefill rate from one request to an idle engine, rounded down to two digits; 0 if unknown.
 
-    The time is the client's: connection, template, tokenizer and the one output token count against the rate.
+    The time is measured by the client: it includes connection, template, tokenizer and the one output token.
 
     Args:
         prompt_tokens: tokens of the prompt.
-        cached_tokens: tokens of it found in cache; None when the engine does not say.
+        cached_tokens: tokens of it served from cache; None when the engine does not report it.
         seconds: from the first byte sent to the last one received.
     """
     if cached_tokens is None or seconds <= 0 or cached_tokens > MAX_CACHED_SHARE * prompt_tokens:
@@ -57,12 +57,12 @@ def prefill_rate(prompt_tokens: int, cached_tokens: int | None, seconds: float) 
 
 
 def copy_rate(copied_tokens: int, seconds: float) -> int:
-    """Return tokens per second of a request that a KV tier answered, rounded down to two digits; 0 if unknown.
+    """Return the tokens per second that a KV tier loaded for one request, rounded down to two digits; 0 if unknown.
 
-    Latency and all else that the request waited for count against the rate.
+    The time includes latency and all other waiting of the request.
 
     Args:
-        copied_tokens: tokens of the prompt that the tier brought.
+        copied_tokens: tokens of the prompt that were loaded from the tier.
         seconds: from the first byte sent to the last one received.
     """
     return _rounded(copied_tokens / seconds) if seconds > 0 and copied_tokens >= MIN_COPIED else 0
@@ -75,7 +75,7 @@ def _rounded(rate: float) -> int:
 
 
 def completed(fresh: Measured, known: Measured) -> Measured:
-    """Return `fresh`, and where that knows nothing what was known of the same process before."""
+    """Return `fresh`, with unknown numbers filled from an earlier measurement of the same process."""
     return Measured(
         fresh.kv_tokens or known.kv_tokens,
         fresh.prefill_rate or known.prefill_rate,
@@ -85,7 +85,7 @@ def completed(fresh: Measured, known: Measured) -> Measured:
 
 
 def together(result: Iterable[Measured]) -> Measured:
-    """Return what holds for every engine of a revision: the least capacity, the longest count; 0 is left out."""
+    """Combine measurements of a revision's engines: the lowest capacity and rates, the longest prefix; 0 is ignored."""
     item = tuple(result)
     return Measured(
         kv_tokens=min((one.kv_tokens for one in item if one.kv_tokens), default=0),
@@ -96,12 +96,12 @@ def together(result: Iterable[Measured]) -> Measured:
 
 
 def of_replica(rank: Measured, ranks: int) -> Measured:
-    """Return the measurements of an engine with so many data-parallel ranks from those of one of them."""
+    """Return the measurements of a whole engine with data-parallel ranks from those of one rank."""
     return replace(rank, kv_tokens=rank.kv_tokens * ranks, prefill_rate=rank.prefill_rate * ranks)
 
 
 def encode(measured: Measured) -> str:
-    """Encode the annotation: compact JSON of what is known."""
+    """Encode the annotation: compact JSON of the known numbers."""
     fields = {
         "kvTokens": measured.kv_tokens,
         "prefillTokensPerSecond": measured.prefill_rate,
@@ -112,7 +112,7 @@ def encode(measured: Measured) -> str:
 
 
 def decode(annotation: str) -> Measured:
-    """Decode a pod's annotation. One that cannot be read is as good as absent."""
+    """Decode a pod's annotation. One that cannot be parsed counts as absent."""
     try:
         data = json.loads(annotation)
     except (ValueError, RecursionError):

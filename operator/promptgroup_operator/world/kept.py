@@ -1,10 +1,10 @@
-"""Decides what the operator keeps of an object that it watches: what decisions read, and no more than a bounded size.
+"""Selects the fields of a watched object that the operator caches: those that decisions read, with a bounded size.
 
-Anybody who may create objects in a namespace decides how large they are: an annotation may have 256 KiB, an object
-1.5 MiB, and the label of a group is theirs to set. So of foreign labels and annotations nothing is kept, of a pod its
-state, and of a Deployment its template as JSON, which takes a fifth of the memory of what it says. What is long is not
-kept: the prompt and the template of a PromptGroup, the template of a Deployment. A pass reads these through a cache of
-bounded size, and the digest of a template tells if the copy there is the one that stands.
+Any user who may create objects in a namespace determines their size: an annotation may have 256 KiB, an object
+1.5 MiB, and such a user may set a group's label. Therefore no foreign labels and annotations are cached; of a pod only
+its state; of a Deployment its template as JSON, which takes a fifth of the memory of the parsed template. Long parts
+are not cached: the prompt and the template of a PromptGroup, the template of a Deployment. A pass reads these through a
+cache of bounded size, and the digest of a template shows if the copy there is current.
 """
 
 import hashlib
@@ -20,29 +20,29 @@ LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 """kubectl's annotation: the whole object as it was applied."""
 
 WHOLE_CHARACTERS = 16_384
-"""Most characters of JSON that are kept of a PromptGroup's spec, or of a Deployment's template."""
+"""Maximum size of a PromptGroup's spec, or a Deployment's template, that is cached, in characters of JSON."""
 WHOLE_VALUES = 1_000
-"""Most values in such a spec: an empty list takes thirty times more memory than its characters of JSON."""
+"""Maximum number of values in it: an empty list takes thirty times more memory than its characters of JSON."""
 ITEMS = 32
-"""Most items that are kept of a list or a map of which an ordinary object has few."""
+"""Maximum number of cached items of a list or a map that has few items in an ordinary object."""
 LONGEST = 4_096
-"""Most characters that are kept of a text: of an annotation, or a message. What the operator writes is shorter."""
+"""Maximum number of cached characters of an annotation or a message. The operator's own texts are shorter."""
 
 TAIL = 512
-"""Most characters that are kept of the end of a container's log, as its status has it once it has ended."""
+"""Maximum number of cached characters of the termination message of a container: its end."""
 
 GPU = "/gpu"
 """End of the names of resources that are GPUs, as in `nvidia.com/gpu`."""
 
 LONGEST_RESOURCE = 317
-"""Most characters of a resource's name, by Kubernetes: a domain, a slash and a name."""
+"""Maximum length of a resource's name in Kubernetes: a domain, a slash and a name."""
 LONGEST_COUNT = 32
-"""Most characters of its number, by the schema."""
+"""Maximum length of a resource's quantity, by the schema."""
 
 SHORTENED = "shortened"
 """Key of a PromptGroup that lacks most of its spec, and of a Deployment that lacks its template."""
 WRITTEN = "written"
-"""Key of a PromptGroup: digest of all that users wrote of it."""
+"""Key of a PromptGroup: digest of all parts that users write."""
 TEMPLATE = "template"
 """Key of a Deployment: its template as JSON, unless that is long."""
 DIGEST = "digest"
@@ -60,7 +60,7 @@ _POD_CONDITIONS = frozenset(("ContainersReady", "PodScheduled", "Ready", names.C
 
 
 def kept(manifest: Manifest, kind: str) -> Manifest:
-    """Return what is kept of an object of a watched kind, with its kind and version, which items of lists lack.
+    """Return the cached fields of a watched object, with its kind and version, which items of lists lack.
 
     Raises:
         KeyError, TypeError, ValueError, AttributeError: it is not an object of Kubernetes.
@@ -70,7 +70,7 @@ def kept(manifest: Manifest, kind: str) -> Manifest:
 
 
 def whole(manifest: Manifest, kind: str) -> Manifest:
-    """Return all of an object, with its kind, but for what nobody reads of any."""
+    """Return a whole object with its kind, without managed fields and kubectl's last-applied annotation."""
     metadata = {key: value for key, value in manifest["metadata"].items() if key != "managedFields"}
     if LAST_APPLIED in (metadata.get("annotations") or {}):
         metadata["annotations"] = {key: value for key, value in metadata["annotations"].items() if key != LAST_APPLIED}
@@ -78,7 +78,7 @@ def whole(manifest: Manifest, kind: str) -> Manifest:
 
 
 def with_template(deployment: Manifest, template: Mapping[str, Any] | None = None) -> Manifest:
-    """Return a Deployment that was kept, with its template: with the given one, or with its own if it has that."""
+    """Return a cached Deployment with its template: the given one, or else the cached one if there is one."""
     if template is None and TEMPLATE in deployment:
         template = json.loads(deployment[TEMPLATE])
     rest = {key: value for key, value in deployment.items() if key not in (TEMPLATE, DIGEST, SHORTENED)}
@@ -108,7 +108,7 @@ def _group(manifest: Manifest) -> dict[str, Any]:
 
 
 def _gpus(engine: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the limits of an engine's GPUs, by which an hour of it has a price."""
+    """Return the limits of an engine's GPUs, from which the cost of an hour is computed."""
     limits = (engine.get("resources") or {}).get("limits") or {}
     gpus = [(name, count) for name, count in limits.items() if name.endswith(GPU) and len(name) <= LONGEST_RESOURCE]
     return {name: count for name, count in gpus[:ITEMS] if isinstance(count, int) or len(count) <= LONGEST_COUNT}
@@ -148,7 +148,7 @@ def _pod(manifest: Manifest) -> dict[str, Any]:
 
 
 def _engine(container: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what is kept of the engine's container: its port, and of its arguments the one that says its ranks."""
+    """Return the cached fields of the engine's container: its port, and the argument that sets its ranks."""
     ports = [port for port in container.get("ports") or () if port.get("name") == "http"]
     ranks = pod_ranks(container)
     args = {"args": [f"{FLAGS[0]}={ranks}"]} if ranks > 1 else {}
@@ -156,7 +156,7 @@ def _engine(container: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _containers(result: Iterable[Mapping[str, Any]] | None) -> list[dict[str, Any]]:
-    """Return the states of the engine's container, and of those that wait or were started again."""
+    """Return the states of the engine's container, and of other containers that wait or were restarted."""
     document: list[dict[str, Any]] = []
     for item in result or ():
         state, name, last = item.get("state") or {}, item.get("name"), (item.get("lastState") or {}).get("terminated")
@@ -175,7 +175,7 @@ def _containers(result: Iterable[Mapping[str, Any]] | None) -> list[dict[str, An
 
 
 def _others(manifest: Manifest) -> dict[str, Any]:
-    """Return spec and status of a kind whose schema bounds them."""
+    """Return the spec and status of a kind whose schema limits their size."""
     return _picked(manifest, ("spec", "status"))
 
 
@@ -206,18 +206,18 @@ def _each(result: Iterable[Mapping[str, Any]] | None, keys: Iterable[str]) -> li
 
 
 def _picked(result: Mapping[str, Any], keys: Iterable[str]) -> dict[str, Any]:
-    """Return some of the fields; of a long text its beginning."""
+    """Return some of the fields; a long text is truncated."""
     picked = {key: result[key] for key in keys if key in result}
     return {key: value[:LONGEST] if isinstance(value, str) else value for key, value in picked.items()}
 
 
 def _short(value: Any) -> Any:
-    """Return a value if it is as short as what the operator writes; None otherwise, which is not what it wants."""
+    """Return a value that is as short as the operator's own ones; else None, which never equals a desired value."""
     return value if isinstance(value, int) or len(json.dumps(value)) <= LONGEST else None
 
 
 def _is_long(text: str) -> bool:
-    values = text.count(",") + text.count("[") + text.count("{")  # more in texts, which are then taken for long
+    values = text.count(",") + text.count("[") + text.count("{")  # also counts those in strings
     return len(text) > WHOLE_CHARACTERS or values > WHOLE_VALUES
 
 

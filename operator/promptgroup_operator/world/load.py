@@ -1,8 +1,8 @@
-"""Values of what a group's engines and routers did over a window.
+"""Values of the load of a group's engines and routers over a window.
 
-Whoever observes (a scrape of our own, or a query of Prometheus) gives this and nothing else, so that decisions do not
-know where numbers come from. Warm-ups and refreshes, which are the operator's own, are left out of all of it.
-Unknown is not zero: what an engine does not say is None.
+Both sources (the operator's own scrapes, and Prometheus) return exactly these values, so that decisions do not depend
+on the source. Warm-ups and refreshes, which are the operator's own requests, are excluded from all of them.
+Unknown is not zero: a value that an engine does not report is None.
 """
 
 import enum
@@ -15,27 +15,27 @@ from promptgroup_contract import names
 from promptgroup_operator.world.samples import Histogram
 
 PERIOD = timedelta(seconds=15)
-"""Time between two passes over a group that is sized, and between readings of its engines and routers: as
+"""Time between two passes over a group that is sized, and between readings of its engines and routers; the same as
 HorizontalPodAutoscaler's (--horizontal-pod-autoscaler-sync-period)."""
 LOAD_WINDOW = 4 * PERIOD
-"""Length of the window of the operator's own readings: as far back as HorizontalPodAutoscaler's
-metrics reach, four of them."""
+"""Length of the window of the operator's own readings: four periods, as long as the metrics of
+HorizontalPodAutoscaler reach back."""
 
 HIT_RATE_WINDOW = timedelta(seconds=names.HIT_RATE_SECONDS)
 """The window of the hit rate in a status."""
 
 
 class TierReach(enum.StrEnum):
-    """The replicas that can copy from the KV tiers behind a group's engines."""
+    """The replicas that can load from the KV tiers behind a group's engines."""
 
     NONE = "None"
-    """There are none."""
+    """There are no tiers."""
     REPLICA = "Replica"
-    """Each replica from its own, so that more replicas have more of them."""
+    """Each replica loads from its own tier, so that the tiers grow with the number of replicas."""
     SHARED = "Shared"
-    """All of them from one, whose size does not follow their number."""
+    """All replicas load from one tier, whose size does not depend on their number."""
     UNSEEN = "Unseen"
-    """There are some, and engines do not say what they bring."""
+    """There are tiers, but engines do not report the tokens loaded from them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +51,13 @@ class EngineLoad:
     queries: float
     """Prompt tokens looked up in the prefix cache."""
     hits: float
-    """Those of them found there, or in a KV tier beyond the GPU's memory."""
+    """Those of `queries` that were served from the prefix cache, or from a KV tier beyond the GPU's memory."""
     generated: float
     """Tokens of answers."""
     computed: float | None
     """Prompt tokens that were computed."""
     prefill_busy: float | None
-    """Seconds that requests spent in prefill: 0.5 a second is half of one replica."""
+    """Seconds that requests spent in prefill: 0.5 per second is half of one replica."""
     decode_busy: float | None
     """Seconds that requests spent in decode; several run at once in a replica, so this may exceed their number."""
     queue_busy: float | None
@@ -69,13 +69,13 @@ class EngineLoad:
     usage: float
     """Share of the KV cache that running requests hold, the mean over replicas and time, 0 to 1."""
     preemptions: float | None
-    """Running requests that gave their blocks back."""
+    """Running requests that were preempted and lost their KV blocks."""
     first_token: Histogram
     """Seconds from arrival to the first token, of the requests of the window (counts, not rates)."""
     kv_tokens: int
-    """Tokens of KV cache of one replica, the least of them; 0 when unknown."""
+    """KV cache of one replica in tokens, the lowest of all replicas; 0 when unknown."""
     prefill_rate: float
-    """Prompt tokens a second that one idle replica was measured to compute, the least of them; 0 when unknown."""
+    """Measured prompt tokens per second of one idle replica, the lowest of all replicas; 0 when unknown."""
     tiered: float = 0.0
     """Those of `hits` that came from a KV tier."""
     ranks: int = 1
@@ -83,52 +83,52 @@ class EngineLoad:
 
     @property
     def hit_rate(self) -> float | None:
-        """Share of looked-up tokens that were found; None when nothing was looked up."""
+        """Share of looked-up tokens that were cached; None when nothing was looked up."""
         return min(1.0, self.hits / self.queries) if self.queries > 0 else None
 
 
 @dataclass(frozen=True, slots=True)
 class ClientLoad:
-    """The requests of a revision over a window, as all routers together saw them. Rates are per second."""
+    """The requests of a revision over a window, as all routers together count them. Rates are per second."""
 
     requests: float
     """Requests that ended."""
     errors: float
-    """Those of them that failed: 5xx, or cut short by the engine."""
+    """Requests that failed: with status 5xx, or cut short by the engine."""
     prompt_tokens: float
-    """Prompt tokens of the requests whose answers report them."""
+    """Prompt tokens of the requests whose responses report them."""
     sessions: float | None
-    """Sessions live at the end of the window (in flight, or ended lately and expected back)."""
+    """Sessions live at the end of the window (with a request in flight, or with one that ended recently)."""
     session_tokens: float | None
-    """KV that all of them together need beyond the Tier-1 prefix, in tokens."""
+    """KV that all live sessions need beyond the Tier-1 prefix, in tokens."""
     declared_tokens: int
     """Length of the Tier-1 prefix; 0 when unknown."""
     first_token: Histogram
-    """Seconds from the whole request to the first byte of answers that are streamed, at the router (counts, not
+    """Seconds from the complete request to the first byte of streamed responses, measured at the router (counts, not
     rates)."""
     opening: float | None = None
-    """Share of the requests that open a session, 0 to 1; None when routers do not say."""
+    """Share of the requests that open a session, 0 to 1; None when routers do not report it."""
     held: float = 0.0
-    """Requests that wait in routers for room, at the end of the window."""
+    """Requests that wait in routers for capacity, at the end of the window."""
     evicted: tuple[float, ...] = ()
-    """Prompt tokens that replicas had evicted and computed again, by the bands of EVICTED_WITHIN."""
+    """Prompt tokens that replicas had evicted and recomputed, by the bands of EVICTED_WITHIN."""
     answer_tokens: float = 0.0
-    """Tokens of answers that report them."""
+    """Output tokens of the responses that report them."""
     looked_up: float = 0.0
-    """Those of the prompt tokens whose answers report what was found in cache."""
+    """Those of the prompt tokens whose responses report cached tokens."""
     cached: float = 0.0
-    """Those of them that were found there."""
+    """Those of `looked_up` that were served from cache."""
 
     @property
     def hit_rate(self) -> float | None:
-        """Share of prompt tokens that were found in cache, as answers report it; None where none does."""
+        """Share of prompt tokens that were served from cache, as responses report it; None where none does."""
         return min(1.0, self.cached / self.looked_up) if self.looked_up > 0 else None
 
 
 def summed(loads: Sequence[ClientLoad]) -> ClientLoad | None:
-    """Return what the clients of several revisions on the same engines had together; None of none.
+    """Return the sum of the client loads of several revisions on the same engines; None without any.
 
-    The declared prefix is that of a mean request, and what is unknown of one is unknown of all.
+    The declared prefix is the mean over requests, and sessions that are unknown for one revision are unknown for all.
     """
     if len(loads) < 2:
         return loads[0] if loads else None
@@ -153,43 +153,43 @@ def summed(loads: Sequence[ClientLoad]) -> ClientLoad | None:
 
 
 def _mean(parts: Sequence[tuple[float, float]]) -> float | None:
-    """Return the mean of values by their weights; None where nothing has a weight."""
+    """Return the weighted mean; None where all weights are zero."""
     weight = sum(part for part, _ in parts)
     return sum(part * value for part, value in parts) / weight if weight else None
 
 
 @dataclass(frozen=True, slots=True)
 class PromptDrift:
-    """Where the prompts that requests of a group bring leave its declared prefix, as the routers count it."""
+    """The point at which the prompts of a group's requests differ from its declared prefix, as routers report it."""
 
     share: float
-    """Share of the group's requests that do so, 0 to 1."""
+    """Share of the group's requests that differ, 0 to 1."""
     at: int
-    """Offset of the first byte that differs, in bytes of the declared system prompt's UTF-8: the median of them."""
+    """Median offset of the first byte that differs, in bytes of the declared system prompt's UTF-8."""
     length: int
     """Bytes of the declared system prompt."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupLoad:
-    """All that sizing and diagnosis may look at of one group's window."""
+    """The load of one group over a window: the only load that sizing and diagnosis use."""
 
     seconds: float
     """Length of the window."""
     engines: EngineLoad | None
-    """None when too little was read to speak of."""
+    """None when there are too few readings."""
     clients: ClientLoad | None = None
-    """None when no router could be asked."""
+    """None when no router could be read."""
     drift: PromptDrift | None = None
-    """None when no router saw any."""
+    """None when no router counted a near miss."""
     stale: str = ""
-    """The reason why nothing newer is known, for people ("Prometheus at … has not answered since 12:04"), or empty."""
+    """The reason why there is no newer data, for users ("Prometheus at … has not answered since 12:04"), or empty."""
     early: bool = False
-    """True if reading began so lately that missing figures are no failure."""
+    """True if readings began so recently that missing figures are no failure."""
     tiers: TierReach = TierReach.NONE
     """The KV tiers that the group's spec asks for."""
     is_guest: bool = False
-    """True if the engines serve other groups as well, so that the figures of `engines` are the routers'."""
+    """True if the engines serve other groups as well, so that the figures of `engines` come from routers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +199,7 @@ class PoolMember:
     name: str
     load: GroupLoad | None
     low: int
-    """Least replicas; of a group with a fixed number, that number, as is the most."""
+    """Minimum number of replicas; for a group with a fixed number, `low` and `high` are both that number."""
     high: int
     current: int
     ttft: float | None = None

@@ -1,4 +1,4 @@
-"""Decides by what an object that is watched is looked up, so that a pass looks at no other group's."""
+"""Defines the index keys of watched objects, so that a pass reads no object of another group."""
 
 from collections.abc import Hashable, Mapping
 
@@ -13,10 +13,10 @@ KINDS: Mapping[str, str] = {
     "PodDisruptionBudget": names.LABEL_GROUP,
     "Pod": names.LABEL_GROUP,
 }
-"""Watched kind → label selector, whose value is the group. The server applies it, so no foreign pod is ever listed."""
+"""Watched kind → label that holds the group. The server applies it as a selector, so other pods are never listed."""
 
 _UNOBSERVED = "-"
-"""In place of a fingerprint: no pass has written the group's status yet."""
+"""Index value instead of a fingerprint while no pass has written the group's status."""
 
 
 def group_of(kind: str, manifest: Manifest) -> Key | None:
@@ -27,17 +27,17 @@ def group_of(kind: str, manifest: Manifest) -> Key | None:
 
 
 def prompts(namespace: str, model: str, fingerprint: str) -> list[Hashable]:
-    """Return where PromptGroups are found of a model whose status reports a prompt, or that have no status yet."""
+    """Return the index keys of a model's PromptGroups whose status reports this prompt, or that have no status yet."""
     return [("prompt", namespace, model, fingerprint), ("prompt", namespace, model, _UNOBSERVED)]
 
 
 def guests(host: Key) -> Hashable:
-    """Return where the PromptGroups are found that are guests of a group."""
+    """Return the index key of the PromptGroups that are guests of a group."""
     return "guests", host
 
 
 def places(kind: str, key: Key, manifest: Manifest) -> list[Hashable]:
-    """Return where an object of a group is found: by the group and by the namespace; and as above."""
+    """Return the index keys of a group's object: group, namespace, and for a PromptGroup its prompt and host."""
     at: list[Hashable] = [key, key.namespace]
     if kind == "PromptGroup":
         status, model = manifest.get("status", {}), manifest.get("spec", {}).get("model")

@@ -1,7 +1,7 @@
 """Reads from a container how many data-parallel ranks its engine has. Does no I/O.
 
-Each rank has a KV cache of its own. Flags are those of vLLM 0.32 and SGLang 0.5.23; none of them means something else
-to the other engine.
+Each rank has its own KV cache. The flags are those of vLLM 0.32 and SGLang 0.5.23; no flag of one engine has another
+meaning in the other.
 """
 
 import re
@@ -9,21 +9,21 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 FLAGS = ("--data-parallel-size", "-dp", "--dp-size", "--dp")
-"""Flags that say how many ranks an engine has."""
+"""Flags that set the number of ranks of an engine."""
 ONE_A_SERVER = frozenset(
     {"--data-parallel-rank", "-dpn", "--data-parallel-external-lb", "-dpe", "--data-parallel-multi-port-external-lb"}
 )
-"""Flags of vLLM by which each server has one rank, of those that it shares with others."""
+"""Flags of vLLM with which each server runs exactly one rank of a larger deployment."""
 PART_OF_THEM = frozenset({"--data-parallel-hybrid-lb", "-dph"})
-"""Flags of vLLM by which a server has those ranks that run beside it, and the flags that say how many."""
+"""Flags of vLLM with which a server serves only its local ranks; LOCAL has the flags that set their number."""
 LOCAL = ("--data-parallel-size-local", "-dpl")
 _NUMBER = re.compile("[1-9][0-9]{0,4}")
 
 
 def ranks_of(words: Iterable[str]) -> int:
-    """Return the ranks that a command line gives an engine; 1 where it says nothing that can be read.
+    """Return the number of ranks that a command line sets; 1 where it sets none that can be parsed.
 
-    As in engines, the last flag wins, `_` is `-`, and the value may be a word of its own.
+    As in engines, the last flag wins, `_` equals `-`, and the value may be a separate argument.
     """
     result: dict[tuple[str, ...], int] = {FLAGS: 1, LOCAL: 1}
     size: tuple[str, ...] = FLAGS
@@ -43,12 +43,12 @@ def ranks_of(words: Iterable[str]) -> int:
 
 
 def pod_ranks(container: Mapping[str, Any]) -> int:
-    """Return the ranks of the engine in a container of any shape, by its command and its arguments."""
+    """Return the ranks of the engine in a container, from its command and arguments; the container may be malformed."""
     return ranks_of(words_of(container))
 
 
 def words_of(container: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the words of the command and of the arguments of a container of any shape."""
+    """Yield the words of a container's command and arguments; the container may be malformed."""
     for part in (container.get("command"), container.get("args")):
         if isinstance(part, list):
             yield from (word for word in part if isinstance(word, str))

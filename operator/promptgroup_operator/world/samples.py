@@ -1,8 +1,8 @@
-"""Values of what routers counted for a group's revisions.
+"""Values of the routers' counters for a group's revisions.
 
 A stratum holds requests that may be compared. A canary gets young sessions of clients that name the group, and the
-first request of a session is another thing than a later one, which finds its history in cache. Clients that stream
-differ from clients that ask for whole answers, as those that name the group do from those that bring its prompt.
+first request of a session differs from a later one, whose history is cached. Clients that request streams differ from
+clients that do not, as do clients that name the group from those that are matched by their prompt.
 """
 
 from collections.abc import Mapping
@@ -24,17 +24,17 @@ class Histogram:
 
     @property
     def total(self) -> float:
-        """Observations."""
+        """Total number of observations."""
         return sum(self.counts)
 
     def __add__(self, other: "Histogram") -> "Histogram":
-        """Return the sum of both; of two with other buckets, as routers of two versions have, the larger one."""
+        """Return the sum; if the buckets differ, as with routers of two versions, the one with more observations."""
         if self.bounds != other.bounds:
             return max(self, other, key=lambda item: item.total)
         return Histogram(self.bounds, tuple(a + b for a, b in zip_longest(self.counts, other.counts, fillvalue=0.0)))
 
     def __sub__(self, other: "Histogram") -> "Histogram":
-        """Return what came since; counters that began anew count as nothing."""
+        """Return the growth since `other`; counters that were reset count as zero."""
         if self.bounds != other.bounds:
             return self
         counts = tuple(max(0.0, a - b) for a, b in zip_longest(self.counts, other.counts, fillvalue=0.0))
@@ -52,7 +52,7 @@ def bucket_of(histogram: Histogram, q: float) -> int:
 
 
 def quantile(histogram: Histogram, q: float) -> float:
-    """Estimate, linear within the bucket; the last bound for what lies above it."""
+    """Estimate a quantile, linear within its bucket; return the last bound for values above it."""
     index = bucket_of(histogram, q)
     if index >= len(histogram.bounds):
         return histogram.bounds[-1]
@@ -62,14 +62,14 @@ def quantile(histogram: Histogram, q: float) -> float:
 
 
 def mean(histogram: Histogram) -> float:
-    """Estimate the mean, each observation at the middle of its bucket, at either end at the nearest bound."""
+    """Estimate the mean with each observation at the middle of its bucket, and at the nearest bound at both ends."""
     bounds = histogram.bounds
     middles = [bounds[0], *((a + b) / 2 for a, b in pairwise(bounds)), bounds[-1]]
     return sum(count * at for count, at in zip(histogram.counts, middles, strict=True)) / histogram.total
 
 
 def histogram(cumulative: Mapping[float, float]) -> Histogram:
-    """Read a histogram as Prometheus writes it: upper bound, the last of them infinity → observations up to it."""
+    """Convert a Prometheus histogram: upper bound, of which the last is infinity → observations up to it."""
     ordered = sorted(cumulative.items())
     before = 0.0
     counts = []
@@ -80,17 +80,17 @@ def histogram(cumulative: Mapping[float, float]) -> Histogram:
 
 
 class StratumKey(NamedTuple):
-    """The properties by which requests are told apart before they are compared."""
+    """The properties by which requests are grouped before they are compared."""
 
     turn: str = names.TURN_FIRST
-    """`first` if the request begins a session, `later` if it comes back to where it was; `other` is not compared."""
+    """`first` if it begins a session, `later` if it returns to its session's replica; `other` is not compared."""
     how: str = names.HOW_NAME
-    """`name` if the client named the group, else how the router matched it."""
+    """`name` if the client named the group, else the router's way of matching it."""
     streamed: bool = True
-    """True if the client asked for a stream."""
+    """True if the client requested a stream."""
 
     def __str__(self) -> str:
-        """Return the words by which messages name the stratum."""
+        """Return the name of the stratum in messages."""
         return f"{self.turn} turns by {self.how}, {'streamed' if self.streamed else 'whole'}"
 
 
@@ -99,17 +99,17 @@ class Stratum:
     """Requests of one revision that may be compared with those of another."""
 
     requests: float = 0
-    """Requests that ended, but for those whose client left."""
+    """Requests that ended, without those whose client disconnected."""
     errors: float = 0
-    """Those of them that failed: 5xx, or cut short by the engine."""
+    """Requests that failed: with status 5xx, or cut short by the engine."""
     first_token: Histogram = Histogram()
-    """Seconds to the first token; empty for whole answers, whose first byte comes with the last token."""
+    """Seconds to the first token; empty for responses without a stream, whose first byte follows the last token."""
     cached: Histogram = Histogram()
-    """Share of what repeats in a prompt that was found in cache, 0 to 1."""
+    """Share of a prompt's repeated tokens that were served from cache, 0 to 1."""
     own: float = 0
-    """Tokens beyond the declared prompt that the requests of `first_token` brought and their sessions had not."""
+    """Tokens beyond the declared prompt in the requests of `first_token` that were new to their sessions."""
     shared: float = 0
-    """Those of them that other sessions had brought to the replica before."""
+    """Those of `own` that other sessions had sent to the replica before."""
 
     def __add__(self, other: "Stratum") -> "Stratum":
         """Return the sum of both."""
@@ -123,7 +123,7 @@ class Stratum:
         )
 
     def __sub__(self, other: "Stratum") -> "Stratum":
-        """Return what came since."""
+        """Return the growth since `other`."""
         return Stratum(
             max(0.0, self.requests - other.requests),
             max(0.0, self.errors - other.errors),
@@ -140,12 +140,12 @@ Sample = Mapping[StratumKey, Stratum]
 
 @dataclass(frozen=True, slots=True)
 class SlotUse:
-    """The requests that a slot works on, and the sessions that it holds, of whatever revision they are."""
+    """The requests that run in a slot, and the sessions that it holds, of any revision."""
 
     sessions: float = 0
-    """Sessions that have come back before and that the slot served last, not long ago."""
+    """Sessions with more than one request that the slot served last, and recently."""
     tokens: float = 0
-    """Their tokens beyond the declared prompt: another slot computes them again if this one leaves."""
+    """Tokens of these sessions beyond the declared prompt: another slot must recompute them if this one is removed."""
     requests: float = 0
     """Requests that run or wait there."""
 
@@ -165,24 +165,24 @@ class Flow:
 
     requests: float = 0
     named: float = 0
-    """Those of them that named the group, so that its weights decided."""
+    """Requests that named the group, so that the revisions' weights applied."""
 
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """The counts of all routers together, by the short fingerprint of the revision that each request asked for.
+    """The counts of all routers together, by the short fingerprint of the revision that each request was assigned to.
 
-    A request that a replica of another revision serves, because it was lent, counts for its own revision.
+    A request that a lent replica of another revision serves counts for its own revision.
     """
 
     known: bool
-    """True if the window is long enough to speak of shares."""
+    """True if the window is long enough to compute shares from it."""
     flows: Mapping[ShortFingerprint, Flow] = field(default_factory=dict)
     """Requests within the window."""
     samples: Mapping[ShortFingerprint, Sample] = field(default_factory=dict)
-    """Requests since the step of the release began, as far as it was observed."""
+    """Requests since the current step of the release began, as far as they were observed."""
     last_requests: Mapping[ShortFingerprint, datetime] = field(default_factory=dict)
-    """The latest time at which a request of the revision was seen to end."""
+    """Revision → latest time at which one of its requests was observed to end."""
     watched_since: datetime | None = None
     """The time since which every router has been read; None where one of them cannot be read."""
 
@@ -191,7 +191,7 @@ class Traffic:
         return sum(flow.requests for flow in self.flows.values())
 
     def quiet_since(self, revision: ShortFingerprint) -> datetime | None:
-        """Return since when no request of the revision has ended; None where a router cannot be read."""
+        """Return the time since which no request of the revision has ended; None where a router cannot be read."""
         if self.watched_since is None:
             return None
         return max(self.watched_since, self.last_requests.get(revision, self.watched_since))
@@ -199,12 +199,12 @@ class Traffic:
 
 @dataclass(frozen=True, slots=True)
 class Calls:
-    """Requests that found a group, or one that lives on its replicas, without any replica on purpose."""
+    """Requests for a group, or a guest of it, while it had no replica by design."""
 
     at: datetime | None = None
-    """Time of the latest of which a router has told: this process's where it saw the count grow, else the router's."""
+    """Time of the latest such request: by this process's clock if it observed the count grow, else by the router's."""
     read: bool = False
-    """True if a router that knows the group was read lately."""
+    """True if a router that serves the group was read recently."""
 
 
 NO_CALLS = Calls()

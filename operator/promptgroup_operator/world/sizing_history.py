@@ -1,4 +1,4 @@
-"""Values that sizing remembers of a group between two passes."""
+"""State of a group that sizing stores between two passes."""
 
 import enum
 from dataclasses import dataclass, replace
@@ -9,7 +9,7 @@ from promptgroup_contract.fingerprint import Fingerprint
 
 
 class Cause(enum.StrEnum):
-    """The change that began a wave, as a condition's reason."""
+    """The change that caused a dip in the hit rate, as a condition's reason."""
 
     SCALING = "ScalingWave"
     RELEASE = "Release"
@@ -17,7 +17,7 @@ class Cause(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class GroupShape:
-    """The replicas of a group, as far as a change of them moves sessions."""
+    """The properties of a group's replicas whose change moves sessions."""
 
     wanted: int
     serving: int
@@ -28,12 +28,12 @@ class GroupShape:
 
 @dataclass(frozen=True, slots=True)
 class Wave:
-    """The last change."""
+    """The group's last change that moved sessions."""
 
     cause: Cause
     at: datetime
     hit_rate: float | None
-    """Before it."""
+    """The hit rate before the change; None if unknown."""
 
 
 LONGEST = timedelta(seconds=3600)
@@ -42,7 +42,7 @@ LONGEST = timedelta(seconds=3600)
 
 @dataclass(frozen=True, slots=True)
 class Recommendation:
-    """A number that was recommended, without a break."""
+    """A number of replicas, and the time for which it was recommended without interruption."""
 
     value: int
     since: datetime
@@ -65,14 +65,14 @@ class Past:
     changes: tuple[SizeChange, ...] = ()
 
     def recommending(self, value: int, current: int, now: datetime) -> "Past":
-        """Return the history with one more recommendation. Before the first, the present number counts as one."""
+        """Return the history with one more recommendation. Before the first, the current number counts as one."""
         recommendations = [
             recommendation for recommendation in self.recommended if now - recommendation.until <= LONGEST
         ]
         if not recommendations:
             recommendations = [Recommendation(current, now, now)]
         last = recommendations[-1]
-        # what is recommended holds until the next look
+        # A recommendation holds until the next pass.
         recommendations[-1] = replace(last, until=now)
         if last.value != value:
             recommendations.append(Recommendation(value, now, now))
@@ -99,15 +99,15 @@ NOTHING: Final = Past()
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """State that passes keep for the next ones. Losing it costs one stabilization window, or one `idleAfter`."""
+    """State that passes store for later ones. If it is lost, a stabilization window, or an `idleAfter`, starts anew."""
 
     past: Past = NOTHING
     shape: GroupShape | None = None
     wave: Wave | None = None
     calm: float | None = None
-    """Hit rate at the last look that no wave disturbed."""
+    """Hit rate in the last pass that was not disturbed by a change of the group; None if there was none."""
     idle_since: datetime | None = None
-    """Since when nothing ran or waited, of a group that may sleep; None where something did, or nobody knows."""
+    """Time since which no request ran or waited, for a group that may sleep; None if one did, or if it is unknown."""
 
 
 NEW: Final = History()

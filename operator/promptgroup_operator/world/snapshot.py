@@ -1,4 +1,4 @@
-"""A frozen snapshot of one group's world: what a pass saw, and all that a decision may look at."""
+"""An immutable snapshot of the state that a pass observes for one group: the only input of its decisions."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -18,11 +18,11 @@ Manifest = Mapping[str, Any]
 """A Kubernetes object as JSON."""
 
 CONTAINER: Final = "engine"
-"""Name of the engine container: what spec.engine.template merges into."""
+"""Name of the engine container, into which spec.engine.template is merged."""
 
 ContainerId = NewType("ContainerId", str)
-"""Id of a running container, as the kubelet reports it: `containerd://3e5f...`. It names one process, which a pod's
-name does not: a restarted container has another id, and nothing in its cache."""
+"""Id of a running container, as the kubelet reports it: `containerd://3e5f...`. Unlike a pod's name it identifies one
+process: a restarted container has another id and an empty KV cache."""
 NO_CONTAINER: Final = ContainerId("")
 """The container of a pod in which the engine does not run."""
 
@@ -53,7 +53,7 @@ class GroupObject:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """The reason why something cannot go on, in the words of a condition."""
+    """The reason why a step is not possible, as reason and message of a condition."""
 
     reason: str
     message: str
@@ -66,12 +66,12 @@ class PromptText:
     prompt: Prompt
     fingerprint: Fingerprint
     secret: bool
-    """True if a part of it came from a Secret: then it is stored in one."""
+    """True if a part of the prompt came from a Secret: then it is stored in a Secret."""
 
 
 @dataclass(frozen=True, slots=True)
 class PodCondition:
-    """The readiness gate's condition as it stands on a pod."""
+    """The current condition of a pod's readiness gate."""
 
     status: str
     reason: str
@@ -81,12 +81,12 @@ class PodCondition:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """An engine's counters at one moment; they begin at zero with each of its processes."""
+    """An engine's counters at one moment; they start at zero with each engine process."""
 
     queries: float
     """Prompt tokens looked up in the prefix cache."""
     hits: float
-    """Prompt tokens found there, or in a KV tier beyond the GPU's memory."""
+    """Prompt tokens served from the prefix cache, or from a KV tier beyond the GPU's memory."""
     generated: float
     """Tokens of answers."""
     usage: float
@@ -94,9 +94,9 @@ class Reading:
     step: int
     """Granularity of a cache hit in tokens."""
     caching: bool | None
-    """True if prefix caching is on; None when the engine does not say."""
+    """True if prefix caching is on; None when the engine does not report it."""
     kv_tokens: int
-    """Tokens of KV cache, of all ranks together; 0 when the engine does not say."""
+    """Capacity of the KV cache in tokens, summed over all ranks; 0 when the engine does not report it."""
     running: float = 0.0
     """Requests in the batch."""
     waiting: float = 0.0
@@ -104,65 +104,65 @@ class Reading:
     tiered: float = 0.0
     """Those of `hits` that came from a KV tier."""
     sources: Mapping[str, float] = field(default_factory=dict)
-    """Tokens that KV tiers brought, by where they were: memory, volume, peer, pool; empty where nobody says."""
+    """Source (memory, volume, peer, pool) → tokens loaded from KV tiers there; empty where the engine reports none."""
     memory_usage: float | None = None
-    """Share of the main memory for KV that is filled, 0 to 1; None when there is none or the engine does not say."""
+    """Share of the main memory for KV that is filled, 0 to 1; None without such memory or if it is not reported."""
     requests: float = 0.0
     """Requests that ended."""
     computed: float | None = None
-    """Prompt tokens that were computed; of this and what follows, None when the engine does not say."""
+    """Prompt tokens that were computed. This and the next fields are None when the engine does not report them."""
     prefill_seconds: float | None = None
     """Seconds that requests spent in prefill."""
     decode_seconds: float | None = None
     """Seconds that requests spent in decode."""
     queue_seconds: float | None = None
-    """Seconds that requests waited."""
+    """Seconds that requests waited in the queue."""
     preemptions: float | None = None
-    """Running requests that gave their blocks back."""
+    """Running requests that were preempted and lost their KV blocks."""
     evicted: float | None = None
-    """Tokens whose KV made room for others in the GPU's memory."""
+    """Tokens whose KV was evicted from the GPU's memory."""
     active: float = 0.0
-    """Requests that clients have sent and that have no whole answer yet, where the engine counts them."""
+    """Requests that were received and have no complete response yet, where the engine counts them."""
     first_token: Histogram = field(default_factory=Histogram)
     """Seconds from arrival to the first token."""
     own_queries: float = 0.0
-    """Those of `queries` that the operator's own requests are known to have added."""
+    """Those of `queries` that the operator's own requests added, as far as it is known."""
     ranks: int = 0
-    """Data-parallel ranks that have figures of their own; 0 where none is named."""
+    """Data-parallel ranks that have separate metrics; 0 where the metrics name none."""
     by_rank: tuple[float, ...] = ()
-    """Tokens that each data-parallel rank looked up and generated, in the order of the ranks; empty of a single one."""
+    """Tokens that each data-parallel rank looked up and generated, in rank order; empty for a single rank."""
 
     @property
     def busy(self) -> int:
-        """Requests that run or wait: an engine may tell of a prompt only once it is computed, but knows its sender."""
+        """Requests that run or wait; an engine may count a request as `active` before it appears in other metrics."""
         return int(max(self.running + self.waiting, self.active))
 
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """The operator's own requests, of one token of answer each: part of an engine's counters, and no client's."""
+    """The operator's own requests, each with one output token: a part of an engine's counters, not of clients' load."""
 
     queries: int
     hits: int | None
-    """None when the engine does not say."""
+    """None when the engine does not report cached tokens."""
     requests: int = 0
     tiered: int = 0
-    """Those of `hits` that came from a KV tier, at most."""
+    """Upper bound of those `hits` that came from a KV tier."""
 
 
 @dataclass(frozen=True, slots=True)
 class LastSeen:
-    """Time at which a warm engine's prefix was last known to be in cache, and what the engine did since."""
+    """The last time at which a warm engine's prefix was verified in cache, and the engine's counters since then."""
 
     at: datetime
-    """Time of the refresh that found or computed it; before the first refresh, of the first reading."""
+    """Time of the refresh that verified or recomputed the prefix; before the first refresh, of the first reading."""
     then: Reading
     last: Reading
     """The latest reading."""
     lost: datetime | None = None
-    """Time of the latest refresh that found it evicted."""
+    """Time of the latest refresh for which the prefix had been evicted."""
     rewarmed_in: float | None = None
-    """Seconds that this refresh took, which computed the prefix again; None where this process has seen none."""
+    """Seconds in which that refresh recomputed the prefix; None where this process has performed none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,41 +182,41 @@ class Pod:
     """The engine's container; NO_CONTAINER while it does not run."""
     slot: int | None
     warmed: ContainerId
-    """The container whose warmth was proven, or accepted without proof after `Proceed`."""
+    """The container whose warmth was proven, or accepted without proof under the failure policy `Proceed`."""
     warm: PodCondition | None
     draining_since: datetime | None
     measured: Measured = UNKNOWN
-    """Facts measured of the container in `warmed`."""
+    """Measurements of the container in `warmed`."""
     own_measured: Measured = UNKNOWN
-    """Those of them that a guest's own warm-up measured, of a host's pod as a guest sees it."""
+    """Those measurements that a guest's own warm-up made, for a host's pod in the guest's view."""
     settings: str = ""
-    """Digest of the template that the pod was made from."""
+    """Digest of the template that the pod was created from."""
     inference_pool: str = ""
-    """The InferencePool that its label puts it in; empty for none."""
+    """The InferencePool that its label assigns it to; empty for none."""
     trouble: str = ""
-    """The reason why the pod does not start, in Kubernetes' words, or empty."""
+    """The reason why the pod does not start, as Kubernetes reports it, or empty."""
     replica_set: str = ""
     """The ReplicaSet that owns it; empty for none."""
     credential: str = ""
-    """Secret and key (`name/key`) of what its engine asks for; empty for nothing."""
+    """Secret and key (`name/key`) of the API key that its engine requires; empty for none."""
     tls: str = ""
-    """The rule by which its engine is verified, as text of an EngineTls; empty for plain HTTP."""
+    """The rule by which its engine's certificate is verified, as text of an EngineTls; empty for plain HTTP."""
     ranks: int = 1
-    """Data-parallel ranks of its engine, each with a KV cache of its own, as its own template says."""
+    """Data-parallel ranks of its engine, each with its own KV cache, according to the pod's template."""
     in_flight: int | None = None
-    """Requests that the engine has queued or running; looked up for draining pods only."""
+    """Requests that the engine has queued or running; read for draining pods only."""
     crowd: int = 0
-    """Tokens of all prefixes that are kept warm on it; 0 where it has only its own."""
+    """Tokens of all prefixes that are kept warm on the pod; 0 where it has only the group's own."""
     last_seen: LastSeen | None = None
     """State of the prefix in the engine that runs; None before its first reading."""
     ready_since: datetime | None = None
-    """Since when the kubelet says that the pod is Ready; None while it is not."""
+    """Time since which the kubelet reports the pod as Ready; None while it is not."""
     settling: bool = False
-    """Decided, not seen: it is warm, and not offered yet, since gateways may not know of it."""
+    """True if the pod is warm but not offered yet, since gateways may not know it. Decided by a pass, not observed."""
 
     @property
     def is_warm(self) -> bool:
-        """The engine process that runs now was proven warm (or let through) and says so."""
+        """True if the running engine process was proven warm, or accepted without proof, and its condition says so."""
         return (
             not self.deleting
             and self.containers_ready
@@ -228,7 +228,7 @@ class Pod:
 
 
 def holders(pods: Iterable[Pod]) -> dict[int, Pod]:
-    """Return slot → the pod that holds it: of two that claim one slot the warm one, then the older.
+    """Return slot → the pod that holds it; of two pods that claim one slot, the warm one, then the older one.
 
     Args:
         pods: the pods of one revision.
@@ -250,21 +250,22 @@ class Progress:
     """Progress of a revision under release."""
 
     weight: int
-    """Percent: the weight of the last step that stood in the route, or that may since the one before was passed; 0
-    before the first. A release goes on from here when its steps are edited."""
+    """Percent: the weight of the last step that was written to the route, or that may be, since the step before it is
+    complete; 0 before the first. A release continues from here when its steps are edited."""
     since: datetime | None
-    """Time at which that weight stood in the route; None while it does not yet."""
+    """Time at which that weight was in the route; None while it is not."""
     grows: datetime | None = None
-    """Time at which the revision had its first weight on the way to it; None before, and once it is passed."""
+    """Time at which the revision had its first weight on the way to it; None before that, and after the step is
+    complete."""
 
 
 @dataclass(frozen=True, slots=True)
 class RolledBack:
-    """The reason why a revision was taken back."""
+    """The record of a revision's rollback."""
 
     at: datetime
     settings: str
-    """Digest of the engine settings that it was judged with: with others it may be tried again."""
+    """Digest of the engine settings that it was analysed with: with other settings it may be released again."""
     why: Problem
 
 
@@ -276,67 +277,67 @@ class RevisionState:
     deployment: str
     created: str
     replicas: int
-    """Replicas that its Deployment asks for."""
+    """Replicas in the spec of its Deployment."""
     superseded_at: datetime | None
-    """Time at which another revision took its place."""
+    """Time at which another revision replaced it."""
     prompt_from: PromptRef
     prompt: Prompt | None
-    """None when the object that holds it is gone, or holds the text of another."""
+    """None when the object that stores it does not exist, or holds the text of another prompt."""
     pods: tuple[Pod, ...]
     weight: int = 0
-    """Its weight in the PromptRoute as it stands."""
+    """Its weight in the current PromptRoute."""
     quiet_since: datetime | None = None
-    """Since when its engines computed no client's prompt; None when that is not known."""
+    """Time since which its engines received no prompt of a client; None when unknown."""
     slots: Mapping[int, SlotState] = field(default_factory=dict)
-    """Slots that the PromptRoute, as it stands, lists."""
+    """Slots that the current PromptRoute lists."""
     use: Mapping[int, SlotUse] = field(default_factory=dict)
-    """Slot → what routers say that it works on and holds; empty when nothing is known."""
+    """Slot → its requests and sessions, as routers report them; empty when unknown."""
     progress: Progress | None = None
-    """Set from its creation until it takes over, which takes a warm replica: None says that it served once."""
+    """Set from its creation until it takes over, which requires a warm replica: None means that it has served."""
     rolled_back: RolledBack | None = None
     size: int | None = None
-    """Replicas that the group wanted when the Deployment was last written; known where the operator decides it."""
+    """Replicas that the group wanted when the Deployment was last written; set where the operator decides it."""
     failure: str = ""
     """The reason why its Deployment cannot create pods, or empty."""
     warm_template: Manifest | None = None
-    """Pod template that its warm replicas run, where its Deployment has another one that never became warm."""
+    """Pod template of its warm replicas, if the Deployment's own template differs and has no warm replica yet."""
 
     @property
     def alive(self) -> int:
-        """Replicas that it has or has asked for; pods that terminate aside."""
+        """Number of replicas that it has or that its Deployment specifies, without terminating pods."""
         return max(self.replicas, sum(not pod.deleting for pod in self.pods))
 
     @property
     def routed(self) -> frozenset[int]:
-        """Slots that the PromptRoute, as it stands, has Ready."""
+        """Slots that are Ready in the current PromptRoute."""
         return frozenset(slot for slot, state in self.slots.items() if state is SlotState.READY)
 
     @property
     def serving(self) -> frozenset[int]:
-        """Slots that routers send to and a warm replica holds."""
+        """Slots that are Ready in the PromptRoute and held by a warm replica."""
         return self.routed & {pod.slot for pod in self.pods if pod.is_warm and pod.slot is not None}
 
     @property
     def ready(self) -> int:
-        """Slots that a warm replica holds which may be offered."""
+        """Number of slots held by a warm replica that may be offered to routers."""
         return len({pod.slot for pod in self.pods if pod.is_warm and not pod.settling and pod.slot is not None})
 
 
 @dataclass(frozen=True, slots=True)
 class Sibling:
-    """Another PromptGroup of the namespace that serves the same model, with the same prompt as far as is known."""
+    """Another PromptGroup of the namespace with the same model and, as far as it is known, the same prompt."""
 
     name: str
     created: str
     fingerprint: Fingerprint
-    """Fingerprint that its status reports, or that a pass read before that; empty before a pass found its prompt."""
+    """Fingerprint from its status, or from a pass before the status was written; empty until a pass read its prompt."""
     observed: bool = True
     """False until a pass has read its prompt for the first time."""
 
 
 @dataclass(frozen=True, slots=True)
 class OtherGroup:
-    """Another PromptGroup of the namespace, whatever it serves: the names that clients know it by."""
+    """Another PromptGroup of the namespace with any model: the names by which clients address it."""
 
     name: str
     created: str
@@ -346,7 +347,7 @@ class OtherGroup:
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """The PromptGroup whose replicas serve a guest, as a pass over the guest saw it."""
+    """The PromptGroup whose replicas serve a guest, as observed by a pass over the guest."""
 
     name: str
     pods: tuple[Pod, ...] = ()
@@ -356,13 +357,13 @@ class Host:
     problem: Problem | None = None
     """The reason why it can serve no guest."""
     sleep: Sleep | None = None
-    """The treatment of its requests while it has no replica on purpose; None where it always has some."""
+    """The treatment of its requests while it has no replica by design; None where it always has one."""
     gateway: FailureMode | None = None
-    """The rule for gateways while no picker answers; None where its replicas are behind none."""
+    """The failure mode for gateways while no picker responds; None where no gateway is in front of its replicas."""
 
 
 class GuestSubject(NamedTuple):
-    """A revision of a guest, whose clients are a host's load as well."""
+    """A revision of a guest, whose clients are part of its host's load."""
 
     key: Key
     revision: ShortFingerprint
@@ -372,12 +373,12 @@ class GuestSubject(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SeenPools:
-    """The InferencePools that matter to a group: of its own name, and the one that its spec names."""
+    """The InferencePools that are relevant to a group: the one with its own name, and the one that its spec names."""
 
     found: Mapping[str, Manifest] = field(default_factory=dict)
-    """Name → object as it stands."""
+    """Name → current object."""
     problem: Problem | None = None
-    """The reason why none can be seen, or why the API server refused the group's own."""
+    """The reason why none can be read, or why the API server rejected the group's own."""
 
 
 NO_POOLS: Final = SeenPools()
@@ -388,29 +389,29 @@ class PoolAnswers:
     """Answers of the servers of a KV pool."""
 
     servers: int
-    """Servers that were asked; 0 when the name leads to none."""
+    """Number of servers that were queried; 0 when the name resolves to none."""
     failed: Mapping[str, str] = field(default_factory=dict)
-    """Address of each that is away → why."""
+    """Address of each unreachable server → reason."""
     stuck: tuple[str, ...] = ()
-    """Addresses of those that accept blocks and cannot store them in what is behind them."""
+    """Addresses of the servers that accept blocks but cannot store them in their backend."""
     capacity: int = 0
-    """Bytes of the servers' own memory for KV, of all together; 0 while one does not say, or is empty."""
+    """Memory for KV in bytes, summed over the servers; 0 while one of them does not report it, or is empty."""
 
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """Everything that one pass saw."""
+    """The complete state that one pass observed."""
 
     group: GroupObject
     prompt: PromptText | Problem
     revisions: tuple[RevisionState, ...]
     siblings: tuple[Sibling, ...]
     live: Mapping[tuple[str, str], Manifest]
-    """(kind, name) → object as it stands, for what the operator would apply."""
+    """(kind, name) → current object, for the objects that the operator would apply."""
     traffic: Traffic | None = None
-    """Counts of the routers; None when none could be read, or none had to be."""
+    """Counts of the routers; None when no router could be read, or none was needed."""
     hit_rate: float | None = None
-    """Share of prompt tokens found in cache lately; None when nothing is known."""
+    """Share of prompt tokens served from cache within HIT_RATE_WINDOW; None when unknown."""
     peers_key: bool = True
     """True if the Secret exists with which the namespace's routers authenticate each other."""
     refresh_every: timedelta = timedelta(minutes=5)
@@ -418,29 +419,29 @@ class World:
     load: GroupLoad | None = None
     """Load of the engines and routers; None before a revision serves, or when the number of replicas is fixed."""
     pool: tuple[PoolMember, ...] = ()
-    """The other groups whose replicas lend to this one's."""
+    """The other groups of the pool, whose replicas lend to this group."""
     inference_pools: SeenPools = NO_POOLS
-    """The InferencePools that matter to the group."""
+    """The InferencePools that are relevant to the group."""
     sizing: History = NEW
-    """State that sizing keeps between passes."""
+    """State that sizing stores between passes."""
     others: tuple[OtherGroup, ...] = ()
     """The other groups of the namespace; empty where the group's model has no aliases."""
     tier_hit_rate: float | None = None
-    """Share of prompt tokens that KV tiers brought lately, which is part of the hit rate; None like that."""
+    """Share of prompt tokens that were loaded from KV tiers, a part of `hit_rate`; None when unknown."""
     tier_hit_rates: Mapping[str, float] = field(default_factory=dict)
-    """The parts of it by where the tokens were, as in Reading.sources; empty when no engine says."""
+    """`tier_hit_rate` divided by source, as in Reading.sources; empty when no engine reports sources."""
     pool_answers: PoolAnswers | None = None
-    """Answers of the servers of the group's KV pool; None where nobody looks."""
+    """Answers of the servers of the group's KV pool; None where they are not queried."""
     host: Host | None = None
     """The PromptGroup whose replicas serve the group; None for a group with an engine of its own. The group's spec has
     the host's model and engine, its revisions have views of the host's pods."""
     prompts: Mapping[str, int] = field(default_factory=dict)
-    """Group → tokens of its prompts on one replica, of a host that has guests and of them; else empty."""
+    """Group → tokens of its prompts on one replica, for a host that has guests and for these guests; else empty."""
     guests_routed: frozenset[str] = frozenset()
-    """Pods of the group that routes of its guests let routers send to."""
+    """Pods of the group that are routable in the PromptRoutes of its guests."""
     unread: Problem | None = None
-    """The objects that could not be read: each is seen as it was read last, or as if it were not there."""
+    """Report of the objects that could not be read: the pass uses their last state, or treats them as absent."""
     calls: Calls = NO_CALLS
-    """Requests that found the group, or a guest of it, without any replica on purpose."""
+    """Requests for the group, or a guest of it, while it had no replica by design."""
     first_seen: datetime | None = None
-    """Time of this process's first pass over the group; None where nobody knows."""
+    """Time of this process's first pass over the group; None when unknown."""

@@ -1,4 +1,4 @@
-"""Warmth as values: the work to be done on a replica, what its engine said, and what follows from it."""
+"""Values of warm-ups and refreshes: the work to be done on a replica, its engine's responses, and the outcome."""
 
 import enum
 from dataclasses import dataclass
@@ -12,11 +12,11 @@ from promptgroup_operator.world.engine_facts import UNKNOWN, Measured
 from promptgroup_operator.world.snapshot import ContainerId, LastSeen, PodCondition, Reading, Spent
 
 NO_FINGERPRINT: Final = Fingerprint("")
-"""The revision of what is refreshed for none."""
+"""The revision of a refresh that belongs to none."""
 
 
 class WarmReason(enum.StrEnum):
-    """The reason why a replica is warm, or is not; the words of its condition."""
+    """The reason why a replica is warm or not, as reason of its condition."""
 
     PROVEN = "PrefixCached"
     SHORT = "PrefixShorterThanBlock"
@@ -44,7 +44,7 @@ WARM = frozenset(
         *(WarmReason.EVICTED, WarmReason.PRESSED),
     }
 )
-"""Reasons of a warm replica; a prefix that was lost was computed again by the refresh that found it gone."""
+"""Reasons of a warm replica. An evicted prefix is included, since the refresh that detects it recomputes it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,21 +73,21 @@ class Warmup:
     model: str
     prompt: Prompt
     cohort: str
-    """Prompt and pod template, which it shares with the replicas that come up beside it. A cohort warms in waves."""
+    """Its prompt and pod template, shared with the replicas that start together. A cohort is warmed in waves."""
     proven: int
     """Replicas of its cohort that were proven warm when it was planned."""
     proceed: bool
     """The failure policy is Proceed."""
     deadline: datetime
-    """The failures to which the policy applies."""
+    """Time after which the failure policy applies."""
     any_tier: bool = False
     """True if a prefix that comes from a KV tier counts."""
     uncached: bool = False
     """True if the group asks for engines without prefix caching, so that there is nothing to prove."""
     shared: bool = False
-    """True if the replica is another group's, whose condition does not speak of this prompt."""
+    """True if the replica belongs to another group, so that its condition does not refer to this prompt."""
     traffic: float = 0.0
-    """Requests a second of the group, where replicas are another group's: of several guests the busiest comes first."""
+    """The group's requests per second, for replicas of another group: the busiest guest is warmed first."""
     ranks: int = 1
     """Data-parallel ranks of its engine, each of which is warmed and proven."""
 
@@ -105,30 +105,30 @@ class Evidence:
     """The engine's answers to the two requests of a proof."""
 
     shared_tokens: int | None
-    """Tokens that both requests begin with; None when the engine does not tokenize for us."""
+    """Tokens of the prefix that both requests have in common; None if the engine has no tokenizer endpoint."""
     prompt_tokens: int
     """Tokens of the probe's prompt."""
     cached_tokens: int | None
-    """Tokens of the probe found in cache; None when the engine does not say."""
+    """Tokens of the probe served from cache; None when the engine does not report it."""
     step: int
     """Granularity of a cache hit in tokens."""
     caching: bool | None
-    """True if the engine says that prefix caching is on; None when it does not say."""
+    """True if the engine reports that prefix caching is on; None when it does not report it."""
     kv_tokens: int = 0
-    """Tokens of KV cache; 0 when the engine does not say."""
+    """Capacity of the KV cache in tokens; 0 when the engine does not report it."""
     prefill_rate: int = 0
-    """Prompt tokens a second of the warm-up request; 0 when it was not cold, or too short to tell."""
+    """Prefill rate of the warm-up request in tokens per second; 0 when it was not cold, or too short to measure."""
     tiered: int = 0
-    """Those of `cached_tokens` that came from a KV tier, as far as the engine says."""
+    """Those of `cached_tokens` that came from a KV tier, as far as the engine reports it."""
     copied: int = 0
     """Tokens of the warm-up request that came from a KV tier."""
     seconds: float = 0.0
     """Time of the warm-up request."""
     spent: Spent = NOTHING_SPENT
     ranks: int = 0
-    """Data-parallel ranks that the engine's metrics tell apart; 0 when they name none."""
+    """Data-parallel ranks that the engine's metrics distinguish; 0 when they name none."""
     reached: bool = True
-    """False if the rank that the requests named took none of them."""
+    """False if the rank that the requests addressed received none of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,16 +145,16 @@ class Refresh:
     prefix: int
     """Tokens of the prefix."""
     needed: int
-    """Tokens of it that must be found."""
+    """Minimum number of the prefix's tokens that must be cached."""
     said: PodCondition
-    """The replica's condition as it stands."""
+    """The replica's current condition."""
     last_seen: LastSeen
     any_tier: bool = False
     """True if tokens that come from a KV tier count."""
     fingerprint: Fingerprint = NO_FINGERPRINT
     """The revision whose prompt is refreshed."""
     shared: bool = False
-    """True if the replica is another group's, whose condition does not speak of this prompt."""
+    """True if the replica belongs to another group, so that its condition does not refer to this prompt."""
     crowd: int = 0
     """Tokens of all prefixes that are kept warm on the replica, if they are more than this one."""
     ranks: int = 1
@@ -168,9 +168,9 @@ class RefreshAnswer:
     reading: Reading
     """The engine's counters before it."""
     cached: int | None
-    """Prompt tokens in cache, and in the GPU's memory unless any tier counts; None when the engine does not say."""
+    """Cached prompt tokens, in the GPU's memory only unless any tier counts; None when they are not reported."""
     then: int | None
-    """Prompt tokens in cache at the end: by a second request, where the first one found too few."""
+    """Cached prompt tokens at the end: from a second request, if the first one reported too few."""
     spent: Spent
     copied: int = 0
     """Tokens of the first request that came from a KV tier and do not count."""

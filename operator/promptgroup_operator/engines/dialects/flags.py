@@ -1,4 +1,4 @@
-"""Readers of the command lines of engines."""
+"""Parsers of the command lines of engines."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -7,7 +7,7 @@ _NUMBER = re.compile(r"[0-9]{1,12}(\.[0-9]{1,6})?", re.ASCII)
 
 
 def number(args: Sequence[str], names: Iterable[str]) -> int:
-    """Return the number that a flag has; 1 where it is not given. As in engines, the last one wins."""
+    """Return the number that a flag sets; 1 where it is not given. As in engines, the last one wins."""
     flags, count, words = frozenset(names), 1, iter(args)
     for word in words:
         if flag_of(word) in flags:
@@ -17,7 +17,7 @@ def number(args: Sequence[str], names: Iterable[str]) -> int:
 
 
 def flag_of(arg: str) -> str:
-    """Return the flag of an argument, as engines spell it."""
+    """Return the flag of an argument, with `-` instead of `_`."""
     return arg.partition("=")[0].replace("_", "-")
 
 

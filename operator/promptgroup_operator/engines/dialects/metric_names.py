@@ -1,7 +1,7 @@
 """Names of an engine's metrics. Does no I/O.
 
-A metric may have several spellings, the present one first; the first that an engine has is read. Counters and sums of
-histograms end as they do on the wire. An empty name means that the engine has no such metric.
+A metric may have several spellings, the current one first; the first that an engine exports is read. Names of counters
+and histogram sums include their suffixes. An empty name means that the engine has no such metric.
 """
 
 from dataclasses import dataclass
@@ -14,13 +14,13 @@ class MetricNames:
     """Names of one engine's metrics."""
 
     path: str
-    """Where it serves them."""
+    """HTTP path of the metrics."""
     queries: Spellings
     """Counter: prompt tokens looked up in the prefix cache."""
     hits: Spellings
-    """Counter: prompt tokens found there."""
+    """Counter: prompt tokens served from the prefix cache."""
     generated: Spellings
-    """Counter: tokens of answers."""
+    """Counter: output tokens."""
     requests: Spellings
     """Counter: requests that ended."""
     running: Spellings
@@ -32,25 +32,25 @@ class MetricNames:
     first_token: str
     """Histogram: seconds from arrival to the first token; without `_bucket`."""
     rank_label: str = ""
-    """Label of all of them that names the data-parallel rank, which has a cache of its own; empty without such."""
+    """Label of all metrics with the data-parallel rank, which has its own cache; empty without such a label."""
     tier_hits: Spellings = ()
-    """Counter: prompt tokens found in KV tiers beyond the GPU's memory, for engines whose `hits` leave them out."""
+    """Counter: prompt tokens loaded from KV tiers beyond the GPU's memory, for engines whose `hits` exclude them."""
     source_label: str = ""
-    """Label of `hits` that says where they were found, for engines whose `hits` have them all."""
+    """Label of `hits` with the source of the tokens, for engines whose `hits` include all sources."""
     device: tuple[str, ...] = ()
-    """Values of that label for the GPU's memory, and for what the engine does not tell apart."""
+    """Values of that label for the GPU's memory, and for tokens whose source the engine does not distinguish."""
     by_source: Spellings = ()
-    """Counter: prompt tokens found, by where; of engines that say it beside `hits`."""
+    """Counter: cached prompt tokens by source, for engines that export it in addition to `hits`."""
     by_source_label: str = ""
-    """Label of it that says where."""
+    """Label of `by_source` with the source."""
     memory_usage: Spellings = ()
     """Gauge: share of the main memory for KV that is filled, 0 to 1."""
     memory_used: Spellings = ()
-    """Gauge: tokens in the main memory for KV, for engines that tell no share."""
+    """Gauge: tokens in the main memory for KV, for engines that do not export the share."""
     memory_size: Spellings = ()
-    """Gauge: tokens that it holds."""
+    """Gauge: capacity of the main memory for KV in tokens."""
     active: Spellings = ()
-    """Gauge: HTTP requests in progress, for engines that look at what runs from time to time only."""
+    """Gauge: HTTP requests in progress, for engines that update the other gauges only from time to time."""
     late: bool = False
     """True if its counters appear with the first request: until then they are zero, and not unknown."""
     computed: Spellings = ()
@@ -60,33 +60,33 @@ class MetricNames:
     decode_seconds: Spellings = ()
     """Counter: seconds that requests spent in decode."""
     queue_seconds: Spellings = ()
-    """Counter: seconds that requests waited."""
+    """Counter: seconds that requests waited in the queue."""
     preemptions: Spellings = ()
-    """Counter: running requests that gave their blocks back."""
+    """Counter: running requests that were preempted and lost their KV blocks."""
     evicted: Spellings = ()
-    """Counter: tokens whose KV made room for others in the GPU's memory. It may appear with the first of them."""
+    """Counter: tokens whose KV was evicted from the GPU's memory. It may appear only after the first eviction."""
     kv_tokens: Spellings = ()
-    """Gauge: tokens that the cache holds."""
+    """Gauge: capacity of the cache in tokens."""
     blocks: Spellings = ()
-    """Gauge: blocks that the cache holds."""
+    """Gauge: capacity of the cache in blocks."""
     block_size: Spellings = ()
-    """Gauge: tokens of a block."""
+    """Gauge: tokens per block."""
     info: str = ""
-    """Info metric that carries the cache's configuration as labels."""
+    """Info metric with the cache's configuration as labels."""
     step_labels: tuple[str, ...] = ()
-    """Labels of it that may say at which granularity a hit can land, the best first."""
+    """Labels of `info` with the granularity of cache hits in tokens, the most accurate first."""
     caching_label: str = ""
-    """Label of it that says whether prefix caching is on."""
+    """Label of `info` with the state of prefix caching, on or off."""
     kv_tokens_label: str = ""
-    """Label of it that says how many tokens the cache holds."""
+    """Label of `info` with the capacity of the cache in tokens."""
     blocks_label: str = ""
-    """Label of it that says how many blocks the cache holds, for engines that do not say it in tokens."""
+    """Label of `info` with the capacity of the cache in blocks, for engines that do not export it in tokens."""
     block_size_label: str = ""
-    """Label of it that says how many tokens a block holds."""
+    """Label of `info` with the tokens per block."""
 
     @property
     def tells_tiers(self) -> bool:
-        """True if the engine says what KV tiers brought."""
+        """True if the engine reports tokens loaded from KV tiers."""
         return bool(self.tier_hits or self.source_label)
 
     def spelled(self) -> tuple[str, ...]:
@@ -104,9 +104,9 @@ _FILES = frozenset({"storage_file", "storage_HiCacheFile"})
 
 
 def source(word: str) -> str:
-    """Return where an engine's word says that tokens were found: memory, volume, peer, or pool for all others.
+    """Return the source for an engine's label value: memory, volume, peer, or pool for all others.
 
-    vLLM says host, disk, p2p, and external_unspecified for what a connector does not tell apart, as LMCache's; SGLang
-    says host, and storage_ with the name of the backend.
+    vLLM uses host, disk, p2p, and external_unspecified if a connector does not distinguish sources, as LMCache's does;
+    SGLang uses host, and storage_ with the name of the backend.
     """
     return "volume" if word in _FILES else _SOURCES.get(word, "pool")

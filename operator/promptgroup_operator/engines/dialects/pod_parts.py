@@ -1,7 +1,7 @@
-"""The parts of a pod that KV tiers need, and what engines' tiers have in common. Does no I/O.
+"""The parts of a pod that KV tiers need, and the common code of all engines' tiers. Does no I/O.
 
-Stores know a model by its name or path alone, so that KV of another revision or another release of the engine would be
-taken for right. Where a store has a namespace it is `namespace(spec)`: engines with other settings find nothing of it.
+Stores identify a model only by its name or path, so that KV of another model revision or engine release would be
+accepted as valid. If a store supports namespaces, `namespace(spec)` is used: engines with other settings share none.
 """
 
 import hashlib
@@ -21,7 +21,7 @@ Not 0.0.0.0, which a cluster of IPv6 alone cannot reach.
 """
 
 CONFIG_FILE = "/etc/promptgroup/engine.yaml"
-"""Where an engine finds those settings that it takes from a file alone."""
+"""Path of the settings that an engine reads only from a file."""
 CONFIG_ANNOTATION = "promptgroup.dev/engine-config"
 """Annotation of a pod that has the content of that file; a template may set it."""
 
@@ -30,7 +30,7 @@ _TAG = re.compile(r"v?([0-9]{1,4})\.([0-9]{1,4})(?![0-9])")
 SHARED_MEMORY = "/dev/shm"  # noqa: S108 - the pod's own
 """Shared memory of a pod."""
 FOLDER = "/var/cache/promptgroup"
-"""Where an engine's volume for KV is mounted."""
+"""Mount path of an engine's volume for KV."""
 
 _GATE_PROGRAM = """\
 import socket, sys, time
@@ -52,15 +52,15 @@ class PodParts:
     args: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
     config: str = ""
-    """Content of CONFIG_FILE behind the dialect's own."""
+    """Content of CONFIG_FILE, appended to the dialect's own."""
     claim: str = ""
     """PersistentVolumeClaim to mount at FOLDER; empty for none."""
     shared_memory: str = ""
-    """Size of /dev/shm, where a container has 64 MiB unless it is told; empty for that."""
+    """Size of /dev/shm; empty for the default of a container, 64 MiB."""
     left_behind: str = ""
-    """Files that an engine which was killed leaves in shared memory, for a shell; they are removed before it starts."""
+    """Shell pattern of files that a killed engine leaves in shared memory; they are removed before it starts."""
     awaits: tuple[str, str] | None = None
-    """Host and port that must answer before the engine starts."""
+    """Host and port that must accept connections before the engine starts."""
 
     @property
     def gate(self) -> list[str]:
@@ -73,18 +73,18 @@ NOTHING = PodParts()
 
 @dataclass(frozen=True, slots=True)
 class ManualTier:
-    """A tier that a user's own settings of an engine set up, without `spec.cache`."""
+    """A tier that a user's own engine settings configure, without `spec.cache`."""
 
     setting: str
-    """The flag or setting that does it."""
+    """The flag or setting that configures it."""
     size: int = 0
-    """Bytes of main memory that it takes in each replica; 0 where the settings do not say."""
+    """Bytes of main memory that it takes in each replica; 0 where the settings do not set it."""
 
 
 def namespace(spec: PromptGroupSpec) -> str:
-    """Return the name under which a store keeps the KV of these engines: a digest of all that the spec says of them.
+    """Return the namespace of these engines' KV in a store: a digest of all settings of the engines in the spec.
 
-    A change of any of them begins anew in the store, for nothing tells that the KV in it would still be right.
+    After any change of them the store starts empty, since it is unknown if the stored KV would still be valid.
     """
     engine = spec.engine
     whole = [engine.type, spec.model, engine.image, engine.args, engine.template]
@@ -98,7 +98,7 @@ def compact_json(value: Any) -> str:
 
 
 def protocol(pool: PoolSpec) -> str:
-    """Return the name that Mooncake has for a pool's transport."""
+    """Return Mooncake's name of a pool's transport."""
     return "rdma" if pool.transport is Transport.RDMA else "tcp"
 
 
@@ -109,7 +109,7 @@ def split_address(address: str) -> tuple[str, str]:
 
 
 def too_old(image: str, program: str, repository: str, since: tuple[int, int]) -> str:
-    """Return that an image is of a release that is too old for tiers; empty if it is not, or if its tag names none."""
+    """Return the problem that an image's release is too old for tiers; empty if it is not, or if it is unknown."""
     name, _, tag = image.partition("@")[0].rpartition(":")
     release = _TAG.match(tag) if name.endswith(repository) else None
     if release is None or (int(release[1]), int(release[2])) >= since:

@@ -1,7 +1,7 @@
-"""Decides how many data-parallel ranks a group's engines have, and which APIs let a router name one. Does no I/O.
+"""Determines the data-parallel ranks of a group's engines, and the APIs on which a router can select one. Does no I/O.
 
-Each rank has a KV cache of its own. An engine that is not told a rank takes one by load alone, without a look at what
-is cached.
+Each rank has its own KV cache. Without a rank in the request, an engine selects one by load alone, independent of the
+cached prefixes.
 """
 
 import re
@@ -18,17 +18,17 @@ _RELEASE = re.compile(r"v?([0-9]{1,4})\.([0-9]{1,4})(?![0-9])")
 
 
 def rank_args(dialect: Dialect, engine: EngineSpec) -> tuple[str, ...]:
-    """Return the argument by which an engine has the ranks that its field asks for; none for one rank."""
+    """Return the argument that sets the ranks of `spec.engine.dataParallelSize`; none for one rank."""
     size = engine.data_parallel_size or 1
     return (f"{dialect.rank_flag}={size}",) if size > 1 and dialect.rank_flag else ()
 
 
 def ranks_problem(engine: EngineSpec, container: Mapping[str, Any]) -> str:
-    """Return what keeps an engine's ranks from being known, with the way out; empty if nothing does.
+    """Return the problem that prevents an engine's ranks from being determined, with the remedy; empty without one.
 
     Args:
         engine: of the group's spec.
-        container: the engine's as its pods will have it, of any shape.
+        container: the final engine container of its pods, which may be malformed.
     """
     size, flags = engine.data_parallel_size, [flag for flag in map(flag_of, words_of(container)) if flag in FLAGS]
     if size is not None and (given := [flag for flag in map(flag_of, engine.args) if flag in FLAGS]):
@@ -45,9 +45,9 @@ def ranks_problem(engine: EngineSpec, container: Mapping[str, Any]) -> str:
 
 
 def unranked(dialect: Dialect, image: str) -> frozenset[str]:
-    """Return the APIs, as routers name them, on which engines of an image choose the rank whatever a request says.
+    """Return the APIs, as routers name them, on which engines of an image ignore the rank in a request.
 
-    A tag that names no release is taken for one that does not heed it: a router then expects less than there may be.
+    A tag that names no release counts as one that ignores it, so that a router never relies on an unsupported feature.
     """
     name, _, tag = image.partition("@")[0].rpartition(":")
     release = _RELEASE.match(tag) if name.endswith(dialect.image) else None

@@ -1,4 +1,4 @@
-"""SGLang: arguments, metrics, KV tiers, and the tiers that a user's own flags set up. Does no I/O.
+"""SGLang: arguments, metrics, KV tiers, and the tiers that a user's own flags configure. Does no I/O.
 
 tier                   set by
 memory                 --enable-hierarchical-cache
@@ -30,8 +30,8 @@ from promptgroup_operator.engines.dialects.pod_parts import (
 from promptgroup_operator.world.pod_ranks import ranks_of
 
 WATCHDOG_SECONDS = 120
-"""Seconds after which SGLang ends itself when a step of its does not end. It compiles kernels within its
-first steps; its own limit is 300."""
+"""Seconds after which SGLang exits if one of its steps does not end. It compiles kernels within its first steps; its
+own limit is 300."""
 
 _CACHING_OFF = "--disable-radix-cache"
 _SETS_UP = re.compile(r"--(enable-hierarchical-cache|enable-lmcache|hicache-[a-z-]+)")

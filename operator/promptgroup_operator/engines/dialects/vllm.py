@@ -1,4 +1,4 @@
-"""vLLM: arguments, metrics, KV tiers, and the tiers that a user's own flags set up. Does no I/O.
+"""vLLM: arguments, metrics, KV tiers, and the tiers that a user's own flags configure. Does no I/O.
 
 tier                   set by
 memory                 --kv-offloading-size
@@ -35,16 +35,16 @@ from promptgroup_operator.engines.dialects.pod_parts import (
 from promptgroup_operator.world.pod_ranks import ranks_of
 
 MQ_TIMEOUT = 5
-"""Seconds that an engine waits for LMCache's server. With the connector's 300 an engine stood still for five minutes
-and died when its server was killed in a transfer; with 5 the longest stall was 14 s."""
+"""Seconds that an engine waits for LMCache's server. With the connector's default of 300 an engine stalled for five
+minutes and exited when its server was killed in a transfer; with 5 the longest stall was 14 s."""
 HEARTBEAT = 2
-"""Seconds between an engine's looks at LMCache's server; the connector's default is 10."""
+"""Seconds between an engine's health checks of LMCache's server; the connector's default is 10."""
 STEP_SECONDS = 60
-"""Seconds after which vLLM ends itself when a step of its does not end: /health answers 200 all that time."""
+"""Seconds after which vLLM exits if one of its steps does not end, during which /health still returns 200."""
 SHARED_MEMORY_SPARE = 1
-"""GiB of shared memory beside what vLLM keeps KV in: its processes talk through it."""
+"""GiB of shared memory in addition to that for KV: vLLM's processes communicate through it."""
 LEFT_BEHIND = f"{SHARED_MEMORY}/vllm_offload_*"
-"""Files in which vLLM keeps KV: with a volume behind it, one that is ended does not remove them."""
+"""Files in which vLLM stores KV: with a volume as second tier, it does not remove them at its end."""
 LOCAL_BUFFER = 1 << 30
 """Bytes through which a worker of an engine exchanges blocks with Mooncake."""
 LMCACHE_IMAGE, LMCACHE_SINCE = "lmcache/vllm-openai", (0, 5)
@@ -55,7 +55,7 @@ HANDS_OVER = frozenset(
         *("P2pNcclConnector", "MooncakeConnector", "MoRIIOConnector"),
     }
 )
-"""Connectors of vLLM by which a prefill engine gives KV to a decode engine."""
+"""Connectors of vLLM by which a prefill engine transfers KV to a decode engine."""
 
 _CACHING_OFF = "--no-enable-prefix-caching"
 _TRANSFER = "--kv-transfer-config"
@@ -103,7 +103,7 @@ def _tiers(spec: PromptGroupSpec) -> PodParts:
 def _offload(spec: PromptGroupSpec, offload: OffloadSpec) -> PodParts:
     # a replica of vLLM allocates it once for each data-parallel engine
     share = sizes.parse(offload.memory) // (spec.engine.data_parallel_size or ranks_of(spec.engine.args))
-    # vLLM keeps it in files there, and exits where they do not fit
+    # vLLM stores it in files there, and exits if they do not fit.
     shared = f"{(sizes.parse(offload.memory) >> 30) + SHARED_MEMORY_SPARE}Gi"
     if offload.claim_name is None:
         return PodParts(
@@ -174,7 +174,7 @@ def _manual_setting(engine: EngineSpec) -> str:
 
 
 def _manual_tier(engine: EngineSpec, setting: str) -> ManualTier | None:
-    # a connector that hands KV from a prefill engine to a decode engine keeps none, so it is no tier
+    # A connector that transfers KV from a prefill engine to a decode engine stores none, so it is no tier.
     values = dict(values_of(engine.args))
     copies = engine.data_parallel_size or ranks_of(engine.args)
     if "--kv-offloading-size" in values:
@@ -194,7 +194,7 @@ def _manual_tier(engine: EngineSpec, setting: str) -> ManualTier | None:
 
 
 def _transfer_config(args: Sequence[str]) -> dict[str, Any]:
-    """Return the connector's settings, whether they are JSON or dotted; what cannot be read is left out."""
+    """Return the connector's settings, as JSON or as dotted flags; settings that cannot be parsed are left out."""
     config: dict[str, Any] = {}
     for flag, value in values_of(args):
         if flag == _TRANSFER:
@@ -215,7 +215,7 @@ def _transfer_config(args: Sequence[str]) -> dict[str, Any]:
 
 
 def _connectors(config: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the connectors' names; those of MultiConnector in its place."""
+    """Yield the connectors' names; for MultiConnector, those of its parts."""
     name = config.get("kv_connector")
     if name != "MultiConnector":
         if isinstance(name, str) and name:
