@@ -621,10 +621,19 @@ def _is_near(rate: float | None, standing: str | None) -> bool:
 
 
 def _unmoved(group: GroupObject, condition: dict[str, Any]) -> dict[str, Any]:
-    """Return the condition with its current message if only measured numbers differ."""
+    """Return the condition with its current message if only measured numbers differ.
+
+    Numbers replace a message without any: a group may be healthy before its traffic is measured again.
+    """
     old = _old(group, condition["type"])
     same = all(old.get(key) == condition[key] for key in ("status", "reason"))
-    return {**condition, "message": old["message"]} if same and condition["type"] in MEASURED else condition
+    if not same or condition["type"] not in MEASURED or _has_numbers(condition) > _has_numbers(old):
+        return condition
+    return {**condition, "message": old["message"]}
+
+
+def _has_numbers(condition: Mapping[str, Any]) -> bool:
+    return any(character.isdigit() for character in condition["message"])
 
 
 def _revision(

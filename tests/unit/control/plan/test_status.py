@@ -667,6 +667,13 @@ def test_measured_numbers_alone_are_no_reason_to_write():
     assert built(standing, facts=moved) == standing
 
 
+def test_numbers_replace_a_message_without_any_and_stay():
+    quiet = built({}, facts=sized(cache=replace(CACHE, message="no request reached an engine")))
+    measured = built(quiet, facts=sized())
+    assert {each["type"]: each["message"] for each in measured["conditions"]}["CacheEffective"] == "94% found"
+    assert built(measured, facts=sized(cache=replace(CACHE, message="no request reached an engine"))) == measured
+
+
 def test_with_another_reason_all_numbers_are_those_of_the_moment():
     standing = built({}, facts=sized())
     moved = sized(replace(SIZED, message="2 replicas: utilisation 41%"), Diagnosis(False, "Thrashing", "40% found"))
