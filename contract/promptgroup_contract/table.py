@@ -7,6 +7,7 @@ Prompt text is not part of a PromptRoute. A revision names the immutable ConfigM
 """
 
 import enum
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from promptgroup_contract import engine_tls
@@ -331,3 +332,8 @@ class RoutingTable:
 
     groups: tuple[Group, ...] = ()
     version: str = ""
+
+
+def rank_numbers(ranks: int) -> Sequence[int | None]:
+    """Return the data-parallel ranks that requests name; None alone for an engine with one cache."""
+    return range(ranks) if ranks > 1 else (None,)

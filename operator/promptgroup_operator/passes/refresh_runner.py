@@ -14,13 +14,14 @@ from functools import partial
 from prometheus_client import Counter
 
 from promptgroup_contract.fingerprint import Fingerprint
+from promptgroup_contract.table import rank_numbers
 from promptgroup_operator.base.errors import EngineError
 from promptgroup_operator.base.fair_pool import FairPool
 from promptgroup_operator.engines.dialects.registry import DIALECTS
 from promptgroup_operator.engines.engine import EngineClient
 from promptgroup_operator.engines.group_engines import GroupEngines
 from promptgroup_operator.warmth import refresh
-from promptgroup_operator.warmth.ranks import ranks_to_ask, refreshed
+from promptgroup_operator.warmth.ranks import refreshed
 from promptgroup_operator.world.snapshot import ContainerId, Key, LastSeen, Pod, Reading, Spent
 from promptgroup_operator.world.warming import Outcome, Refresh, RefreshAnswer, WarmReason
 
@@ -147,7 +148,7 @@ def _refreshed(engine: EngineClient, due: Refresh) -> RefreshAnswer:
     whole = engine.read(due.address, dialect) if due.ranks > 1 else None
     answers = [
         engine.refresh(due.address, dialect, due.model, due.prompt, due.needed, any_tier=due.any_tier, rank=rank)
-        for rank in ranks_to_ask(due.ranks)
+        for rank in rank_numbers(due.ranks)
     ]
     return refreshed(whole, answers) if whole is not None else answers[0]
 

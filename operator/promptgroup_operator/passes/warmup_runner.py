@@ -9,12 +9,13 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 
+from promptgroup_contract.table import rank_numbers
 from promptgroup_operator.base.errors import EngineError
 from promptgroup_operator.engines.dialects.registry import DIALECTS
 from promptgroup_operator.engines.group_engines import GroupEngines
 from promptgroup_operator.passes.warmup_queue import WarmupQueue
 from promptgroup_operator.warmth import warmup
-from promptgroup_operator.warmth.ranks import differ, of_all_ranks, ranks_to_ask
+from promptgroup_operator.warmth.ranks import differ, of_all_ranks
 from promptgroup_operator.world.snapshot import ContainerId, Key, Spent
 from promptgroup_operator.world.warming import Evidence, Outcome, WarmReason, Warmup
 
@@ -81,7 +82,7 @@ class WarmupRunner:
         ranks = 0
         try:
             engine = self._engines.of(key, job.container_id)
-            for rank in ranks_to_ask(job.ranks):
+            for rank in rank_numbers(job.ranks):
                 evidence = engine.prove(job.address, dialect, job.model, job.prompt, rank)
                 self._spend(job.container_id, evidence.spent)
                 ranks = evidence.ranks  # some engines show a rank with its first request
@@ -94,9 +95,8 @@ class WarmupRunner:
             refused = error.status is not None and 400 <= error.status < 500 and error.status not in (408, 429)
             reason = WarmReason.REFUSED if refused else WarmReason.UNREACHABLE
             return Outcome(reason, f"the warm-up request failed: {error}")
-        if ranks > job.ranks or outcomes[-1].warm:
-            return differ(ranks, job.ranks) or of_all_ranks(outcomes)
-        return of_all_ranks(outcomes)
+        wrong = differ(ranks, job.ranks) if ranks > job.ranks or outcomes[-1].warm else None
+        return wrong or of_all_ranks(outcomes)
 
 
 def _judge(job: Warmup, evidence: Evidence) -> Outcome:

@@ -17,11 +17,6 @@ NOT_REACHED = (
 )
 
 
-def ranks_to_ask(ranks: int) -> Sequence[int | None]:
-    """Return the ranks that requests name; None alone for an engine with one cache."""
-    return range(ranks) if ranks > 1 else (None,)
-
-
 def differ(result: int, ranks: int) -> Outcome | None:
     """Return the outcome for an engine whose metrics tell other ranks apart than it should have; None if they fit.
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from promptgroup_contract.fingerprint import Fingerprint
 from promptgroup_contract.fingerprint import short as short_form
-from promptgroup_contract.table import Group, OwnInstructions, Revision, Sharing, Slot, SlotState
+from promptgroup_contract.table import Group, OwnInstructions, Revision, Sharing, Slot, SlotState, rank_numbers
 from promptgroup_router.apis.request import Preamble
 from promptgroup_router.apis.request import preamble as preamble_of
 from promptgroup_router.rings.ids import MemberId, PrefixKey, member_id
@@ -21,7 +21,6 @@ from promptgroup_router.rings.index import (
     RevisionEntry,
     hash_of,
     places_of,
-    ranks_of,
 )
 from promptgroup_router.rings.ring import NO_SLOTS, ring_of
 
@@ -39,7 +38,7 @@ def own_steps(group: Group, label: str, entry: GroupEntry | None) -> Generator[N
     for revision in group.revisions:
         ready, draining = list[Member](), list[Member]()
         for slot in revision.slots:
-            for rank in ranks_of(slot) if slot.state is not SlotState.ABSENT else ():
+            for rank in rank_numbers(slot.ranks) if slot.state is not SlotState.ABSENT else ():
                 made = _member(label, revision.fingerprint, slot, rank)
                 member = members.get(made.id)
                 (ready if slot.state is SlotState.READY else draining).append(made if member != made else member)

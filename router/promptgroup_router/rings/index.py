@@ -29,6 +29,7 @@ from promptgroup_contract.table import (
     Sleep,
     Slot,
     TimeLimits,
+    rank_numbers,
 )
 from promptgroup_router.apis.request import Preamble
 from promptgroup_router.rings.age import Age, by_age
@@ -377,14 +378,9 @@ def strictest(rules: Iterable[CallerRules]) -> CachedTokens:
     return max((rule.cached_tokens for rule in rules), key=list(CachedTokens).index)
 
 
-def ranks_of(slot: Slot) -> Sequence[int | None]:
-    """Return the ranks of a slot's engine; only None if it has one cache."""
-    return range(slot.ranks) if slot.ranks > 1 else (None,)
-
-
 def places_of(revision: Revision) -> dict[int, Slot]:
     """Return ring position → slot, for every slot whatever its state, and each of its ranks."""
-    return {ring_place(slot.index, rank): slot for slot in revision.slots for rank in ranks_of(slot)}
+    return {ring_place(slot.index, rank): slot for slot in revision.slots for rank in rank_numbers(slot.ranks)}
 
 
 def hash_of(text: str) -> int:

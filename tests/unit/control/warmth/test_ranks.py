@@ -2,7 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from promptgroup_operator.warmth.ranks import differ, of_all_ranks, ranks_to_ask, refreshed
+from promptgroup_contract.table import rank_numbers
+from promptgroup_operator.warmth.ranks import differ, of_all_ranks, refreshed
 from promptgroup_operator.world.engine_facts import Measured
 from promptgroup_operator.world.snapshot import Reading, Spent
 from promptgroup_operator.world.warming import Outcome, RefreshAnswer, WarmReason
@@ -18,8 +19,8 @@ COLD = Outcome(WarmReason.NOT_CACHED, "0 of 100 prefix tokens are in cache")
 
 
 def test_an_engine_with_one_cache_is_asked_without_a_rank():
-    assert list(ranks_to_ask(1)) == [None]
-    assert list(ranks_to_ask(3)) == [0, 1, 2]
+    assert list(rank_numbers(1)) == [None]
+    assert list(rank_numbers(3)) == [0, 1, 2]
 
 
 @pytest.mark.parametrize(
