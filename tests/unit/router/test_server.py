@@ -119,6 +119,8 @@ def test_a_router_in_a_cluster_follows_the_routes_and_restarts_from_its_copy(tmp
                 await until(lambda: router.lines[-1].get("ready") == 1, "a table with the replica")
                 assert (await ask(router.port, post(chat()))).status == 200
                 assert await router.ready() == 200
+                # a thread writes the copy after the table is in use, and this router is about to be killed
+                await until(lambda: copy.exists() and engine.address in copy.read_text(), "a copy with the replica")
             kube.status = 500
             async with started(*flags, **environment) as router:
                 assert await router.ready() == 200
