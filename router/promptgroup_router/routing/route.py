@@ -593,8 +593,8 @@ def _choose_revision(
 ) -> tuple[RevisionEntry, Preamble]:
     """Return the revision of a session and its prompt; `session.pinned` is set if the session began with it.
 
-    A session that is new to the group gets a revision by weight, decided by its key. A running session leaves a revision
-    that has lost all of its replicas: on the replicas that others lend it, its prompt would be cold.
+    A session that is new to the group gets a revision by weight, decided by its key. A running session leaves a
+    revision that has lost all of its replicas: on replicas that others lend, its prompt would be cold.
     """
     ready = [item for item in group.revisions if item.candidates.members]
     if not ready and group.group.sleep is not None:
