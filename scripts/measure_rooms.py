@@ -30,8 +30,8 @@ FEATURES = tuple(
     )
 )  # fmt: skip
 """The features of the router, by package or module."""
-CORE = (*(_ROUTER + name for name in ("routing", "decision", "proxy", "policy", "rings", "prefixes", "http11")),
-        "promptgroup_picker.extproc")  # fmt: skip
+CORE = (*(_ROUTER + name for name in ("routing", "decision", "proxy", "placement", "policy", "rings", "prefixes",
+                                      "http11")), "promptgroup_picker.extproc")  # fmt: skip
 """The packages that every request passes."""
 WIRING = (_ROUTER + "decision.arrival",)
 """The module that knows which features there are."""

@@ -81,7 +81,7 @@ def table_steps(state: RouterState, now: float) -> Generator[None, None, bytes]:
         yield
     pieces.append(b',\n  "replicas": {')
     comma = b"\n    "
-    for id_, replica in list(state.balancer.replicas.items()):
+    for id_, replica in list(state.balancer.members.replicas.items()):
         known = {
             "inFlight": replica.in_flight,
             "inFlightOfPeers": replica.peer_in_flight,

@@ -147,7 +147,7 @@ class RoutingCore:
             self._peering = GossipTransport(
                 settings,
                 settings.peer_key_file,
-                self.state.balancer,
+                self.state.balancer.peers,
                 self.state.metrics,
                 self.clock,
                 on_key=self._rekey,

@@ -275,7 +275,7 @@ def _case(state: RouterState, result: Route, now: float) -> _Case:
     ranked = []
     for member in candidates.members if costs else candidates.ready or candidates.members:
         cost, room = costs.get(member.id, (None, None))
-        requests = balancer.replicas[member.id].load
+        requests = balancer.members.replicas[member.id].load
         ranked.append(_Candidate(member, requests, member.id not in open_to, cost, room))
     return _Case(
         found=result,

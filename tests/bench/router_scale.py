@@ -36,7 +36,7 @@ from promptgroup_router.explain import explain, parse_explain_request
 from promptgroup_router.feed.publish import Publisher
 from promptgroup_router.feed.table_file import encode_steps, parse_steps
 from promptgroup_router.peers.protocol import GossipProtocol
-from promptgroup_router.policy.balancer import Balancer
+from promptgroup_router.placement.balancer import Balancer
 from promptgroup_router.policy.gossip import LoadReport, PlacementReport
 from promptgroup_router.policy.health import Health
 from promptgroup_router.rings.building import build_index
@@ -184,8 +184,8 @@ def gossip(counts: list[int]) -> Table:
         balancer = Balancer(Health())
         served = decode_table({"format": 1, "version": "v", "groups": [group(0, REPLICAS)]})
         balancer.install(build_index(served), now)
-        members = list(balancer.replicas.values())
-        routers = [GossipProtocol(balancer, Metrics(), 1)]
+        members = list(balancer.members.replicas.values())
+        routers = [GossipProtocol(balancer.peers, Metrics(), 1)]
         routers += [
             GossipProtocol(Teller([each.key for each in members]), Metrics(), 2 + at) for at in range(count - 1)
         ]

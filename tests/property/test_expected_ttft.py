@@ -6,7 +6,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invaria
 
 from promptgroup_contract.table import Engine
 from promptgroup_router.apis.usage import Usage
-from promptgroup_router.policy.balancer import Balancer
+from promptgroup_router.placement.balancer import Balancer
 from promptgroup_router.policy.demand import Demand
 from promptgroup_router.policy.health import Health
 from promptgroup_router.rings.building import build_index
@@ -43,12 +43,12 @@ class Choices(RuleBasedStateMachine):
     @rule(pick=running)
     def first_token(self, pick):
         if pick is not None:
-            self.balancer.first_token(pick, self.now)
+            self.balancer.placed.first_token(pick, self.now)
 
     @rule(pick=consumes(running))
     def end(self, pick):
         if pick is not None:
-            self.balancer.end(pick, Usage(pick.demand.prompt, 0, 10), self.now)
+            self.balancer.placed.end(pick, Usage(pick.demand.prompt, 0, 10), self.now)
 
     @rule(seconds=st.floats(0, 10))
     def wait(self, seconds):

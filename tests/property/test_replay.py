@@ -203,9 +203,9 @@ def test_router_and_picker_send_the_same_requests_to_the_same_replicas(seed):
                 side.leave(one)
             del running[one]
     assert len(places) > 8
-    assert router.state.balancer.loads == picker.state.balancer.loads
+    assert router.state.balancer.placed.loads == picker.state.balancer.placed.loads
     for state in (router.state, picker.state):
-        assert sum(state.balancer.loads.values()) == len(running)
+        assert sum(state.balancer.placed.loads.values()) == len(running)
     pages = [
         state.exposition(clock.now, 0).replace('requests_total{group="-"', "") for state in (router.state, picker.state)
     ]

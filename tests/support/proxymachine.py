@@ -729,7 +729,7 @@ class Machine:
             self.check()
         for client in self.clients:
             self._settle(client)
-        assert not any(self.state.balancer.loads.values()), "a load was not released"
+        assert not any(self.state.balancer.placed.loads.values()), "a load was not released"
         assert self.budget.used == 0, "bytes of a body were not given back"
         self.close()
 

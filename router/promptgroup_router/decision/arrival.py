@@ -204,7 +204,7 @@ def _arrive(
         namespace = headers.get(_NAMESPACE, b"").decode("latin-1")
         result = route_by_response(
             state.index,
-            state.balancer,
+            state.balancer.members,
             stored.response_id,
             body,
             namespace,

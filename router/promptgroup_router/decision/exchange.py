@@ -31,7 +31,8 @@ from typing import Literal
 from promptgroup_contract.table import RoutingTable
 from promptgroup_router.apis.usage import Usage
 from promptgroup_router.base.errors import NO_REPLICA_SECONDS, NO_ROOM_SECONDS, ApiError, Failure
-from promptgroup_router.policy.balancer import NoMemberLeftError, Pick
+from promptgroup_router.placement.balancer import NoMemberLeftError
+from promptgroup_router.placement.pick import Pick
 from promptgroup_router.policy.demand import Demand
 from promptgroup_router.rings.ids import NO_MEMBER, MemberId
 from promptgroup_router.rings.index import Candidates, Member
@@ -206,7 +207,7 @@ class Exchange:
         self._eject(refusing.member, now, retry_after)
         if now >= self._deadline or (action := self._next(now)) is None:
             return Action.RELAY
-        self._state.balancer.release(refusing, now)
+        self._state.balancer.placed.release(refusing, now)
         self._state.metrics.retries.add(Failure.STATUS.value)
         return action
 
@@ -218,7 +219,7 @@ class Exchange:
             self._judge(self.member, now, works=status < SERVER_ERRORS)
         self._refused = status >= ERRORS
         if not self._refused:
-            self._state.balancer.first_token(self._picked, now)
+            self._state.balancer.placed.first_token(self._picked, now)
         self._relays = True
 
     def fallbacks(self, most: int, now: float) -> list[Member]:
@@ -299,7 +300,7 @@ class Exchange:
         if not isinstance(action, Send):
             self._leave_budget()
             return None
-        self._state.balancer.release(leaving, now)
+        self._state.balancer.placed.release(leaving, now)
         self._leaving = leaving.member
         self._relays = False
         self._deadline = max(self._deadline, now + REST_SECONDS)
@@ -349,19 +350,19 @@ class Exchange:
         """Release the load of a request whose answer is whole."""
         self._leave_budget()
         if self._refused:
-            self._state.balancer.release(self._picked, now)
+            self._state.balancer.placed.release(self._picked, now)
         else:
-            self._state.balancer.end(self._picked, usage, now)
+            self._state.balancer.placed.end(self._picked, usage, now)
 
     def abandoned(self, now: float) -> None:
         """Release the load of a request whose client has left."""
         self._leave_budget()
         if self._pick is not None:
-            self._state.balancer.release(self._pick, now)
+            self._state.balancer.placed.release(self._pick, now)
 
     def _give_up(self, failure: Failure, now: float) -> Refuse | Literal[Action.CUT]:
         """Release the load of a slot that failed. Return the action if no other slot is tried."""
-        self._state.balancer.release(self._picked, now)
+        self._state.balancer.placed.release(self._picked, now)
         # the next request detects an engine that died during an answer; one that hangs would accept all requests
         gone = failure in (Failure.STALLED, Failure.ABORTED) if self._relays else failure in _NOT_THERE
         if gone:
@@ -436,7 +437,7 @@ class Exchange:
     def _enter_budget(self) -> bool:
         """Count the request as one that is tried again. Return False if there are too many."""
         if not self._retries:
-            live = self._state.balancer.live(self._candidates)
+            live = self._state.balancer.placed.live(self._candidates)
             self._retries = self._state.retry_budget.take(self._candidates.id, live)
             if not self._retries:
                 self._state.metrics.retries_held.add()

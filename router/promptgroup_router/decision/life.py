@@ -30,7 +30,7 @@ from promptgroup_router.apis.usage import Usage
 from promptgroup_router.base.errors import ApiError, Failure
 from promptgroup_router.decision.exchange import Action, Answered, Begun, Exchange, Failed, Refuse, Send
 from promptgroup_router.decision.record import RequestRecord
-from promptgroup_router.policy.balancer import Pick
+from promptgroup_router.placement.pick import Pick
 from promptgroup_router.rings.index import Member
 from promptgroup_router.routing.admission_queue import WAIT_SECONDS
 from promptgroup_router.routing.points import ERRORS, Answering, RequestEnd, Rest, rest_of

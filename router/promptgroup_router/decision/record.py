@@ -14,7 +14,7 @@ from promptgroup_router.base.series import Observations
 from promptgroup_router.decision.exchange import Exchange
 from promptgroup_router.decision.likeness import is_like, own_tokens, shared_tokens
 from promptgroup_router.decision.span_attributes import api_attributes, end_without_engine, placed_by, span_name
-from promptgroup_router.policy.misses import EVICTED, find_miss, repeated, seconds_saved
+from promptgroup_router.placement.misses import EVICTED, find_miss, repeated, seconds_saved
 from promptgroup_router.routing.points import ERRORS
 from promptgroup_router.routing.route import Route
 from promptgroup_router.routing.state import RouterState

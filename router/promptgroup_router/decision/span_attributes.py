@@ -18,7 +18,7 @@ from promptgroup_router.apis.anthropic import COUNT_PATH, MESSAGES_PATH
 from promptgroup_router.apis.endpoints import ENDPOINTS
 from promptgroup_router.apis.request import CHAT_PATH, TEXT_PATH
 from promptgroup_router.apis.responses import RESPONSES_PATH
-from promptgroup_router.policy.balancer import Pick
+from promptgroup_router.placement.pick import Pick
 from promptgroup_router.routing.route import Route
 from promptgroup_router.tracing.tracer import RequestSpan, Tracer, Value
 from promptgroup_router.undeclared.unmatched import UNMATCHED

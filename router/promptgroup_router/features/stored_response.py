@@ -8,7 +8,7 @@ from promptgroup_router.apis.responses import RESPONSES_PATH
 from promptgroup_router.apis.session_key import RequestSession
 from promptgroup_router.base.errors import ApiError, shown
 from promptgroup_router.callers.salts import Salts
-from promptgroup_router.policy.balancer import Balancer
+from promptgroup_router.placement.members import MemberRecords
 from promptgroup_router.policy.demand import Demand
 from promptgroup_router.rings.ids import member_parts
 from promptgroup_router.rings.index import RoutingIndex
@@ -54,7 +54,7 @@ def parse_path(path: bytes) -> StoredResponsePath | None:
 
 def route_by_response(
     index: RoutingIndex,
-    balancer: Balancer,
+    members: MemberRecords,
     response_id: str,
     body: bytes | bytearray,
     namespace: str = "",
@@ -66,7 +66,7 @@ def route_by_response(
 
     Args:
         index: the routing table.
-        balancer: maps hashes to replicas.
+        members: maps hashes to replicas.
         response_id: the id of the response.
         body: the body of the request.
         namespace: value of the header that restricts the request to the replicas of a namespace; empty for any.
@@ -81,7 +81,7 @@ def route_by_response(
     if desired is None:
         message = f"no replica is known to hold response {shown(response_id)}: its id was not made by this router"
         raise ApiError(404, message, param="response_id", code=_NO_RESPONSE)
-    member_id = balancer.member_id(desired.replica)
+    member_id = members.member_id(desired.replica)
     group = index.names.get(member_parts(member_id).group) if member_id is not None else None
     if group is None or namespace not in ("", group.group.namespace):
         raise lost(response_id, "response_id", _NO_RESPONSE, restarted=False)

@@ -25,7 +25,7 @@ from typing import Protocol, TypeVar
 
 from promptgroup_router.apis.usage import Tail, Usage
 from promptgroup_router.base.errors import ApiError, Failure
-from promptgroup_router.policy.balancer import Pick
+from promptgroup_router.placement.pick import Pick
 from promptgroup_router.rings.index import Member
 
 ERRORS = 400

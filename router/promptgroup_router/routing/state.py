@@ -18,7 +18,7 @@ from promptgroup_router.base.series import Series
 from promptgroup_router.base.steps import at_once
 from promptgroup_router.callers.limiter import Limiter
 from promptgroup_router.callers.salts import Salts
-from promptgroup_router.policy.balancer import Balancer
+from promptgroup_router.placement.balancer import Balancer
 from promptgroup_router.policy.health import Health
 from promptgroup_router.policy.retry_budget import RetryBudget
 from promptgroup_router.rings.aliases import AliasConflict
@@ -177,7 +177,7 @@ class RouterState:
         before = self.index
         view = yield from index_steps(table, before)
         moved = yield from remap_steps(before, view)
-        yield from self.balancer.prepare(view, now)
+        yield from self.balancer.members.prepare(view, now)
         replaced = yield from replaced_steps(before, view)
         stale, gone, come = yield from _label_steps(before, view)
         kinds: set[AccessType] = set()
@@ -250,7 +250,7 @@ class RouterState:
 
         Running requests still reference the parts that they need. Releasing ten thousand groups at once takes 0.1 s.
         """
-        yield from self.balancer.release_steps()
+        yield from self.balancer.members.release_steps()
         while self._stale:
             self._stale.pop()
             yield
@@ -328,7 +328,7 @@ class RouterState:
                     slot_tokens[place] = slot_tokens.get(place, 0) + tokens_held
                     yield
             yield
-        for member_id, load in self.balancer.loads.items():
+        for member_id, load in self.balancer.placed.loads.items():
             parts = member_parts(member_id)
             place = parts.group, parts.revision, str(parts.slot)
             in_flight[place] = in_flight.get(place, 0) + load

@@ -56,7 +56,7 @@ def place(state, asked, now=0.0):
     found = route(state.index, ask, asked.headers, locations=balancer.locations, tokens=state.tokens, now=now)
     pick = balancer.pick(found.candidates, found.demand, now)
     if pick is not None:
-        balancer.first_token(pick, now)
+        balancer.placed.first_token(pick, now)
     return pick
 
 
@@ -283,8 +283,8 @@ def test_a_busy_home_is_left_for_a_cheaper_one():
     home = told(state, question())["choice"]
     for number in range(40):
         place(state, question(chat("x" * 8000), {"x-session-id": str(number)}))
-    busy = [each for each in state.balancer.replicas if each.endswith(home[-2:])]
-    state.balancer.replicas[busy[0]].send(9.0, 1, 0.0, streamed=True)
+    busy = [each for each in state.balancer.members.replicas if each.endswith(home[-2:])]
+    state.balancer.members.replicas[busy[0]].send(9.0, 1, 0.0, streamed=True)
     found = told(state, question())
     assert found["choice"] != home
     assert home in found["why"]
@@ -307,7 +307,7 @@ def test_where_nobody_has_room_it_waits(turns, seconds):
 def test_a_replica_that_cannot_be_reached_is_no_choice():
     state = serving()
     home = told(state, question())["choice"]
-    member = next(each for each in state.balancer.replicas if each.endswith(home[-2:]))
+    member = next(each for each in state.balancer.members.replicas if each.endswith(home[-2:]))
     state.health.failed(member, "a", 0.0)
     found = told(state, question())
     assert found["choice"] != home
@@ -379,18 +379,19 @@ def test_what_is_told_is_what_happens_and_telling_changes_nothing(policy, sequen
                 continue
             if then == "fails":
                 state.health.failed(pick.member.id, "a", now)
-                state.balancer.release(pick, now)
+                state.balancer.placed.release(pick, now)
                 continue
-            state.balancer.first_token(pick, now)
+            state.balancer.placed.first_token(pick, now)
             if then == "ends":
-                state.balancer.end(pick, Usage(3000, 2000, 100), now)
+                state.balancer.placed.end(pick, Usage(3000, 2000, 100), now)
 
 
 def test_a_canary_without_room_is_explained_by_the_revision_that_serves():
     canary = revision("You are new.", slots=1, engine=ENGINE, lends=False)
     state = serving(table(group("support", revision(engine=ENGINE), canary)))
     new = next(each for each in state.index.groups[0].revisions if not each.revision.lends)
-    state.balancer.replicas[new.candidates.ready[0].id].live.enter(1000, 12, 0, 0.99 * ENGINE.kv_tokens, returned=True)
+    replica = state.balancer.members.replicas[new.candidates.ready[0].id]
+    replica.live.enter(1000, 12, 0, 0.99 * ENGINE.kv_tokens, returned=True)
     found = told(state, question(chat(system="You are new.")))
     assert found["choice"] in {each["replica"] for each in found["candidates"] if each["lent"]}
     assert "the group's other revisions" in found["why"]
@@ -441,8 +442,8 @@ def test_a_guess_is_explained_alike_whether_or_not_somebody_sent_it(  # noqa: PL
         # not at its home, where a request that nobody has sent would go as well
         home = next(found.candidates.order(found.demand.session))
         pick = state.balancer.pick(found.candidates, found.demand, 0.0, [home.id])
-        state.balancer.first_token(pick, 0.1)
-        state.balancer.end(pick, Usage(2000, 10, 0), 0.5)
+        state.balancer.placed.first_token(pick, 0.1)
+        state.balancer.placed.end(pick, Usage(2000, 10, 0), 0.5)
         bob = {"authorization": f"Bearer {KEY_B}"} if access is BY_KEY else {"x-user": "bob"}
         return [told(state, question(body, who | named), 1.0) for body in guesses for who in (headers, bob)]
 

@@ -27,7 +27,7 @@ def shown(mode: int, *, stream: bool) -> OneRequest:
 def counted(request: OneRequest) -> bool:
     told = request.picker.state.exposition(request.now, 0)
     cut = 'answers_cut_total{group="chat/support",by="engine"} 1' in told and "ejections_total 1" in told
-    return cut and request.picker.state.balancer.loads == {} and not request.picker.open
+    return cut and request.picker.state.balancer.placed.loads == {} and not request.picker.open
 
 
 def test_a_stream_ends_with_an_error_in_place_of_the_abort():

@@ -59,7 +59,7 @@ def during(check):
         reader.go.set()
         await settled()
         assert not large_bodies._tasks
-        assert not state.balancer.loads
+        assert not state.balancer.placed.loads
 
     asyncio.run(whole())
 

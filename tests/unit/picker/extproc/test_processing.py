@@ -31,7 +31,7 @@ def shown(*addresses: str, served=None, **limits: int) -> OneRequest:
 
 
 def in_flight(request: OneRequest) -> int:
-    return sum(request.picker.state.balancer.loads.values())
+    return sum(request.picker.state.balancer.placed.loads.values())
 
 
 def refusal(responses):

@@ -29,7 +29,7 @@ def test_an_engines_error_is_replaced_where_the_prompt_was_put_in_front(mode):
     refused = answer.immediate_response
     assert refused.status.code == 400
     assert json.loads(refused.body)["error"]["code"] == "engine_error"
-    assert request.picker.state.balancer.loads == {}
+    assert request.picker.state.balancer.placed.loads == {}
 
 
 def test_who_brings_the_prompt_gets_the_engines_error():

@@ -46,9 +46,9 @@ def test_an_answer_is_passed_on_and_the_load_released():
         answered 200   -> relay
         relaying
     """)
-    assert sum(case.state.balancer.loads.values()) == 1
+    assert sum(case.state.balancer.placed.loads.values()) == 1
     case.play("ended")
-    assert case.state.balancer.loads == {}
+    assert case.state.balancer.placed.loads == {}
     assert case.ejected() == []
 
 
@@ -57,12 +57,12 @@ def test_of_an_answer_that_is_an_error_nothing_is_learned(status, placed):
     case = Case(slots=1)
     balancer = case.state.balancer
     case.play("begin -> send 0")
-    written = balancer.replicas[case.exchange.member.id].written
+    written = balancer.members.replicas[case.exchange.member.id].written
     case.exchange.relaying(101.0, status)
     case.exchange.ended(102.0, Usage(1000, 0, 10))
     assert (balancer.locations.get(7) is not None) is placed
-    assert (balancer.replicas[case.exchange.member.id].written > written) is placed
-    assert balancer.loads == {}
+    assert (balancer.members.replicas[case.exchange.member.id].written > written) is placed
+    assert balancer.placed.loads == {}
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_a_slot_that_cannot_be_reached_is_ejected_and_the_next_is_tried(failure,
         ended
     """)
     assert case.ejected() == [case.order[0]]
-    assert case.state.balancer.loads == {}
+    assert case.state.balancer.placed.loads == {}
     assert case.state.metrics.ejections.values[()] == 1
 
 
@@ -134,12 +134,12 @@ def test_a_fallback_that_has_left_the_table_has_no_load_to_count():
     request.served_by(other.address, [other], 2.0)
     request.relaying(2.0)
     request.ended(3.0)
-    assert case.state.balancer.loads == {}
+    assert case.state.balancer.placed.loads == {}
 
 
 def test_a_fault_of_a_policy_is_not_taken_for_a_lack_of_replicas():
     case = Changing()
-    case.state.balancer.replicas.clear()
+    case.state.balancer.members.replicas.clear()
     with pytest.raises(KeyError):
         case.requests[0].begin(1.0)
 
@@ -178,7 +178,7 @@ def test_a_request_is_tried_on_three_slots_where_all_that_are_left_are_ejected()
         failed REFUSED  -> send third
         failed REFUSED  -> refuse 502 no_answer
     """)
-    assert case.state.balancer.loads == {}
+    assert case.state.balancer.placed.loads == {}
     assert sum(case.state.metrics.retries.values.values()) == 2
 
 
@@ -189,7 +189,7 @@ def test_slots_that_are_all_dead_are_tried_up_to_a_bound():
         tries += 1
         action = case.exchange.failed(Failure.REFUSED, 100.0)
     assert tries == MAX_SLOTS
-    assert case.state.balancer.loads == {}
+    assert case.state.balancer.placed.loads == {}
     assert case.state.retry_budget.trying == 0
 
 
@@ -204,7 +204,7 @@ DEATHS = pytest.mark.parametrize(
 def test_a_request_on_which_two_engines_have_died_one_after_the_other_is_tried_on_no_third(dies):
     case = Case(slots=5)
     case.play(f"begin           -> send home\n{dies}\nwait 1\nfailed RESET    -> refuse 502 no_answer")
-    assert case.state.balancer.loads == {}
+    assert case.state.balancer.placed.loads == {}
 
 
 @DEATHS
@@ -223,7 +223,7 @@ def test_two_engines_that_die_at_one_time_are_one_loss_and_the_next_try_waits_un
     """)
     assert case.ejected() == sorted(case.order[:2])
     case.play("abandoned")
-    assert case.state.balancer.loads == {}
+    assert case.state.balancer.placed.loads == {}
     assert case.state.retry_budget.trying == 0
 
 
@@ -275,7 +275,7 @@ def test_a_stale_connection_is_nobodys_failure():
         answered 200    -> relay
     """)
     assert case.ejected() == []
-    assert sum(case.state.balancer.loads.values()) == 1
+    assert sum(case.state.balancer.placed.loads.values()) == 1
     assert case.exchange.tries == 1
 
 
@@ -288,7 +288,7 @@ def test_an_engine_that_says_unavailable_is_ejected_and_the_next_is_tried(status
         answered 200       -> relay
     """)
     assert case.ejected() == case.order[:1]
-    assert case.state.balancer.loads == {case.candidates.id + f"/{case.order[1]}": 1}
+    assert case.state.balancer.placed.loads == {case.candidates.id + f"/{case.order[1]}": 1}
     assert case.state.metrics.ejections.values[()] == 1
 
 
@@ -320,7 +320,7 @@ def test_over_the_retry_budget_a_refused_request_waits_while_others_stand_by():
         begin         -> send home
         answered 503  -> wait
     """)
-    assert case.state.balancer.loads == {}
+    assert case.state.balancer.placed.loads == {}
     case.state.retry_budget.give_back(case.candidates.id)
     case.play("""
         begin         -> send next
@@ -384,7 +384,7 @@ def test_after_the_first_byte_nothing_is_tried_again():
         relaying
         failed RESET  -> cut
     """)
-    assert case.state.balancer.loads == {}
+    assert case.state.balancer.placed.loads == {}
     assert case.state.metrics.retries.values == {}
 
 
@@ -495,7 +495,7 @@ def test_over_the_retry_budget_a_request_waits_and_ejects_nobody_while_it_does()
         begin           -> send home
         failed REFUSED  -> wait
     """)
-    assert case.state.balancer.loads == {}
+    assert case.state.balancer.placed.loads == {}
     case.state.retry_budget.give_back(case.candidates.id)
     case.play("begin -> send next")
     assert case.state.retry_budget.trying == LEAST
@@ -600,8 +600,8 @@ def test_nothing_is_recorded_of_a_request_whose_engine_chooses_the_rank():
     for unranked, recorded in ((True, False), (False, True)):
         exchange = Exchange(state, candidates, Demand(7, 7, 1000, unranked=unranked), 160.0)
         exchange.begin(100.0)
-        assert sum(state.balancer.loads.values()) == 1
+        assert sum(state.balancer.placed.loads.values()) == 1
         exchange.relaying(101.0)
         exchange.ended(102.0, Usage(1000, 0, 10))
         assert (state.balancer.locations.get(7) is not None) is recorded
-        assert state.balancer.loads == {}
+        assert state.balancer.placed.loads == {}

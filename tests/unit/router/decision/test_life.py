@@ -43,7 +43,7 @@ def begin(state, driver, now=100.0):
 
 
 def in_flight(state):
-    return sum(state.balancer.loads.values())
+    return sum(state.balancer.placed.loads.values())
 
 
 def test_a_whole_answer(state):

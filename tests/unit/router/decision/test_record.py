@@ -13,7 +13,7 @@ from promptgroup_router.base.errors import ApiError, Failure
 from promptgroup_router.base.logs import ACCESS
 from promptgroup_router.base.metrics import LatencyHistogram, Metrics
 from promptgroup_router.decision.record import RequestRecord, quarter
-from promptgroup_router.policy.balancer import Pick
+from promptgroup_router.placement.pick import Pick
 from promptgroup_router.policy.costs import EngineCosts
 from promptgroup_router.policy.demand import Demand
 from promptgroup_router.policy.replica_load import ReplicaLoad

@@ -48,7 +48,7 @@ def test_the_replica_that_holds_it_is_the_only_candidate():
     known = state()
     member = known.index.names["support"].revisions[0].candidates.members[2]
     made = encode(ResponseId(member_hash(member.id), process_hash(member.incarnation), 7), bytes(RANDOM_BYTES))
-    found = route_by_response(known.index, known.balancer, made, b"")
+    found = route_by_response(known.index, known.balancer.members, made, b"")
     assert found.candidates.members == (member,)
     assert (found.group, found.revision, found.demand.cached) == ("chat/support", "", False)
 
@@ -57,7 +57,7 @@ def test_the_replica_that_holds_it_is_the_only_candidate():
 def test_a_response_that_nobody_holds(response):
     known = state()
     with pytest.raises(ApiError) as caught:
-        route_by_response(known.index, known.balancer, response, b"")
+        route_by_response(known.index, known.balancer.members, response, b"")
     assert (caught.value.status, caught.value.code) == (404, "response_not_found")
 
 
@@ -69,10 +69,10 @@ def test_a_replica_that_drains_still_answers_for_what_it_holds():
     known.install(table(group("support", revision(slots=slots))), "file", 1.0)
     candidates = known.index.names["support"].revisions[0].candidates
     assert member not in candidates.members
-    assert route_by_response(known.index, known.balancer, made, b"").candidates.members == (member,)
+    assert route_by_response(known.index, known.balancer.members, made, b"").candidates.members == (member,)
     known.install(table(group("support", revision(slots=slots[:2]))), "file", 2.0)
     with pytest.raises(ApiError):
-        route_by_response(known.index, known.balancer, made, b"")
+        route_by_response(known.index, known.balancer.members, made, b"")
 
 
 @pytest.mark.parametrize(("namespace", "found"), [("", True), ("chat", True), ("other", False)])
@@ -81,8 +81,10 @@ def test_a_response_of_another_namespace_is_not_there(namespace, found):
     member = known.index.names["support"].revisions[0].candidates.members[0]
     made = encode(ResponseId(member_hash(member.id), process_hash(member.incarnation), 7), bytes(RANDOM_BYTES))
     if found:
-        assert route_by_response(known.index, known.balancer, made, b"", namespace).candidates.members == (member,)
+        assert route_by_response(known.index, known.balancer.members, made, b"", namespace).candidates.members == (
+            member,
+        )
         return
     with pytest.raises(ApiError) as caught:
-        route_by_response(known.index, known.balancer, made, b"", namespace)
+        route_by_response(known.index, known.balancer.members, made, b"", namespace)
     assert (caught.value.status, caught.value.code) == (404, "response_not_found")

@@ -132,7 +132,7 @@ def test_the_connection_of_an_answer_that_paused_its_client_serves_the_next_clie
                 # the end of the second answer fills the client's buffer
                 await client.send(post(chat("big")) * 2)
                 await until(lambda: held(router) > WRITE_BUFFER, "the client's pause")
-                await until(lambda: not any(router.state.balancer.loads.values()), "the answer's end")
+                await until(lambda: not any(router.state.balancer.placed.loads.values()), "the answer's end")
                 assert (await ask(router.port, post(chat("small")))).body == b"small"
             assert engine.connections == 1
 
@@ -196,7 +196,7 @@ def test_a_slow_reader_gets_the_end_of_its_answer(tmp_path, hurried, monkeypatch
                 await narrow(router)
                 await client.send(post(chat(), "Connection: close", version=version))
                 data = await client.read()
-                while any(router.state.balancer.loads.values()):
+                while any(router.state.balancer.placed.loads.values()):
                     data += await client.read()
                 await asyncio.sleep(0.4)  # past each limit but that for who reads nothing
                 data += await client.read_all()
@@ -237,7 +237,7 @@ def test_a_reader_that_stopped_is_reset_in_time(tmp_path, hurried, close):
                 await client.send(post(chat(), *(["Connection: close"] if close else [])))
                 await until(lambda: held(router) > WRITE_BUFFER, "the client's pause")
                 # as much as lets the answer end in the router's buffer, but no more
-                while router.state.balancer.loads and any(router.state.balancer.loads.values()):
+                while router.state.balancer.placed.loads and any(router.state.balancer.placed.loads.values()):
                     await client.read(65536)
                 await until(lambda: not router._clients.connections, "the reset")
                 with pytest.raises(ConnectionResetError):

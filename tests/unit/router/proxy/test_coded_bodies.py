@@ -30,7 +30,7 @@ def test_an_engine_gets_the_body_as_if_it_had_been_sent_as_it_is(tmp_path, codin
             assert json.loads(sent.body) == json.loads(plain.body)
             assert b"content-encoding" not in sent.head.fields
             assert int(sent.head.fields[b"content-length"]) == len(sent.body)
-            assert router.state.balancer.loads == {}
+            assert router.state.balancer.placed.loads == {}
 
     run(check())
 

@@ -69,7 +69,7 @@ def test_sessions_and_waiting_requests_are_told_by_revision():
     pool, label = found.candidates, f'group="chat/a",revision="{found.short}"'
     assert f"revision_sessions{{{label}}} 0" in state.exposition(0.0, 0)
     demand = Demand(1, found.prefix, prompt=3400, tier1=2000, history=3150, turn=3)
-    state.balancer.first_token(state.balancer.pick(pool, demand, 10.0), 10.0)
+    state.balancer.placed.first_token(state.balancer.pick(pool, demand, 10.0), 10.0)
     state.admission_queue.put(Waits(("chat/a", found.short)), 10.0, new=True)
     state.admission_queue.put(Waits(("-", "")), 10.0, new=True)
     gone = state.admission_queue.put(Waits(("chat/a", found.short)), 10.0, new=True)
@@ -87,13 +87,13 @@ def test_sessions_are_told_by_the_slot_that_served_them_last():
     pool, label = found.candidates, f'group="chat/a",revision="{found.short}"'
     demand = Demand(1, found.prefix, prompt=3400, tier1=2000, history=3150, turn=3)
     pick = state.balancer.pick(pool, demand, 10.0)
-    state.balancer.first_token(pick, 10.0)
+    state.balancer.placed.first_token(pick, 10.0)
     text = state.exposition(12.0, 0)
     here, there = pick.member.slot, 1 - pick.member.slot
     assert f'slot_sessions{{{label},slot="{here}"}} 1' in text
     assert f'slot_session_tokens{{{label},slot="{here}"}} 1400' in text
     assert f'slot_sessions{{{label},slot="{there}"}} 0' in text
-    state.balancer.end(pick, None, 13.0)
+    state.balancer.placed.end(pick, None, 13.0)
     assert f'slot_sessions{{{label},slot="{here}"}} 1' in state.exposition(13.0 + SESSION_SECONDS, 0)
     assert f'slot_sessions{{{label},slot="{here}"}} 0' in state.exposition(13.1 + SESSION_SECONDS, 0)
 
@@ -104,7 +104,7 @@ def test_a_process_that_takes_a_slot_over_holds_no_sessions():
     found = state.index.names["a"].revisions[0]
     (before,) = found.revision.slots
     demand = Demand(1, found.prefix, prompt=3400, tier1=2000, history=3150, turn=3)
-    state.balancer.first_token(state.balancer.pick(found.candidates, demand, 10.0), 10.0)
+    state.balancer.placed.first_token(state.balancer.pick(found.candidates, demand, 10.0), 10.0)
     state.install(table(group("a", revision(slots=(replace(before, incarnation="b"),)))), "file", 11.0)
     assert f'slot_sessions{{group="chat/a",revision="{found.short}",slot="0"}} 0' in state.exposition(12.0, 0)
 

@@ -102,7 +102,7 @@ def test_a_client_that_leaves_while_it_waits_leaves_nothing_behind(tmp_path):
             assert (await first).status == 200
             router.state.expire_waiting(router.core.clock() + working_set.LIVE_SECONDS + 0.1)
             assert gate.asked == 1
-            assert router.state.balancer.loads == {}
+            assert router.state.balancer.placed.loads == {}
 
     run(check())
 

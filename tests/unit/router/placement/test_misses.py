@@ -3,10 +3,10 @@ import pytest
 from promptgroup_contract.fingerprint import Fingerprint
 from promptgroup_router.apis.session_key import SessionKey
 from promptgroup_router.apis.usage import Usage
-from promptgroup_router.policy.balancer import Pick
+from promptgroup_router.placement.misses import expect_miss, find_miss, seconds_saved
+from promptgroup_router.placement.pick import Pick
 from promptgroup_router.policy.costs import EngineCosts
 from promptgroup_router.policy.demand import Demand
-from promptgroup_router.policy.misses import expect_miss, find_miss, seconds_saved
 from promptgroup_router.policy.replica_load import ReplicaLoad
 from promptgroup_router.policy.session_locations import Placement
 from promptgroup_router.rings.ids import MemberId, PrefixKey, member_hash

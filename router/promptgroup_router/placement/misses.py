@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 
 from promptgroup_contract import names
 from promptgroup_router.apis.usage import Usage
-from promptgroup_router.policy.balancer import Pick
+from promptgroup_router.placement.pick import Pick
 
 MOVED: Final = "moved"
 REPLACED: Final = "replaced"
