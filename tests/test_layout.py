@@ -38,6 +38,7 @@ UNTESTED_ALONE = {
 VALUES = {
     "semantic",
     "table",
+    "decision/actions",
     "flights/answer_store",
     "world/effects",
     "world/sizing_history",

@@ -42,11 +42,12 @@ from promptgroup_router.apis.endpoints import Endpoint, form_of
 from promptgroup_router.apis.request import ParsedRequest
 from promptgroup_router.base.errors import NO_REPLICA_SECONDS, ApiError
 from promptgroup_router.callers.limiter import fields_of
+from promptgroup_router.decision.actions import Action, Failed, Refuse, Send
 from promptgroup_router.decision.arrival import ModelsAnswer, arrive, check_head, endpoint_of, large_body
 from promptgroup_router.decision.engine_headers import from_engine
 from promptgroup_router.decision.engine_query import engine_target
 from promptgroup_router.decision.engine_request import engine_body, engine_fields
-from promptgroup_router.decision.exchange import UNAVAILABLE, Action, Failed, Refuse, Send
+from promptgroup_router.decision.exchange import UNAVAILABLE
 from promptgroup_router.decision.life import RequestLife
 from promptgroup_router.decision.record import refused_at_once
 from promptgroup_router.features.cache_diagnosis import HEADER as DIAGNOSTICS

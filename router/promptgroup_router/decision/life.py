@@ -28,7 +28,8 @@ from typing import Protocol
 
 from promptgroup_router.apis.usage import Usage
 from promptgroup_router.base.errors import ApiError, Failure
-from promptgroup_router.decision.exchange import Action, Answered, Begun, Exchange, Failed, Refuse, Send
+from promptgroup_router.decision.actions import Action, Answered, Begun, Failed, Refuse, Send
+from promptgroup_router.decision.exchange import Exchange
 from promptgroup_router.decision.record import RequestRecord
 from promptgroup_router.placement.pick import Pick
 from promptgroup_router.rings.index import Member
@@ -85,7 +86,7 @@ class RequestLife:
         """None once the request is over, so that no reference cycle keeps the request in memory."""
         self._exchange = Exchange(state, route.candidates, route.demand, deadline)
         self._record = RequestRecord(
-            state, route, self._exchange, request_id, began, path=path, traceparent=traceparent
+            state, route, self._exchange.attempts, request_id, began, path=path, traceparent=traceparent
         )
         self._ticket: int | None = None
         """Place in the admission queue."""
@@ -112,12 +113,12 @@ class RequestLife:
     @property
     def member(self) -> Member:
         """The replica that has the request."""
-        return self._exchange.member
+        return self._exchange.attempts.member
 
     @property
     def pick(self) -> Pick | None:
         """The replica that has the request, with what was expected of it; None before one was picked."""
-        return self._exchange.pick
+        return self._exchange.attempts.pick
 
     # --- Before an answer ----------------------------------------------------------------------------------------
 
@@ -127,7 +128,7 @@ class RequestLife:
         candidates = self._route.candidates
         if candidates.sleeper and candidates.members and self._state.held_requests.waits(candidates.sleeper):
             self._state.wake_held(now)  # requests that arrived before this one go first
-        if self._route.caller.name and exchange.new and queue.waits(self._route.group):
+        if self._route.caller.name and exchange.attempts.new and queue.waits(self._route.group):
             self._enter_queue(now)
             self._state.admit_waiting(now)
             return Action.WAIT
@@ -175,7 +176,7 @@ class RequestLife:
 
     def hand_on(self, now: float) -> Send | None:
         """Return what follows from a replica that must leave while it answers; None to leave the answer with it."""
-        if not self._status or not self._route.features or self.rest is not None or not self._exchange.leaves:
+        if not self._status or not self._route.features or self.rest is not None or not self._exchange.attempts.leaves:
             return None
         if (rest := rest_of(self._route.features, Failure.LEAVING)) is None:
             return None
@@ -197,7 +198,9 @@ class RequestLife:
         self, status: int, *, streamed: bool, compressed: bool, now: float, usage: Usage | None = None
     ) -> Answering:
         """Return the head of an answer with what features add to it; the arguments are those of `Answering`."""
-        answer = Answering(self._exchange.pick, status, streamed=streamed, compressed=compressed, now=now, usage=usage)
+        answer = Answering(
+            self._exchange.attempts.pick, status, streamed=streamed, compressed=compressed, now=now, usage=usage
+        )
         for feature in self._route.features:
             feature.answering(answer)
         return answer
@@ -247,7 +250,7 @@ class RequestLife:
         self._leave_queue()
         self._exchange.abandoned(now)
         self._record.client_left(now)
-        self._tell_end(None, now, worked=self._exchange.tries > 0, metered=self._status < ERRORS)
+        self._tell_end(None, now, worked=self._exchange.attempts.tries > 0, metered=self._status < ERRORS)
         self._close(now)
 
     def _tell_end(self, usage: Usage | None, now: float, *, worked: bool, metered: bool, shown: bool = True) -> None:
@@ -269,7 +272,7 @@ class RequestLife:
 
     def fallbacks(self, most: int, now: float) -> list[Member]:
         """Return the replicas that a gateway may try if the one that has the request does not answer, best first."""
-        return self._exchange.fallbacks(most, now)
+        return self._exchange.attempts.fallbacks(most, now)
 
     def served_by(self, address: str, fallbacks: Sequence[Member], now: float) -> None:
         """Record that a gateway had the request served at an address, which may be a fallback's."""
@@ -301,7 +304,7 @@ class RequestLife:
         """Return WAIT instead of a refusal if the group may sleep and no engine has had the request; else why not."""
         state, route = self._state, self._route
         candidates = state.index.sleepers.get(route.candidates.id)
-        if candidates is None or candidates.sleep is None or not self._exchange.untouched or self._is_bound:
+        if candidates is None or candidates.sleep is None or not self._exchange.attempts.untouched or self._is_bound:
             return refused
         sleep, group = candidates.sleep, candidates.sleeper
         if not self._held_since:
@@ -379,7 +382,9 @@ class RequestLife:
         self._perform(self._exchange.time_out())
 
     def _enter_queue(self, now: float) -> None:
-        self._ticket = self._state.admission_queue.put(self, now, new=self._exchange.new, share=share_of(self._route))
+        self._ticket = self._state.admission_queue.put(
+            self, now, new=self._exchange.attempts.new, share=share_of(self._route)
+        )
         self._record.waits(now)
 
     def _leave_queue(self) -> None:

@@ -14,10 +14,11 @@ from promptgroup_router.apis.opening import Opening
 from promptgroup_router.apis.usage import Tail, Usage
 from promptgroup_router.base.errors import ApiError, Failure, cut_short, refused_late
 from promptgroup_router.callers import told_usage
+from promptgroup_router.decision.actions import Action, Failed, Refuse, Send
 from promptgroup_router.decision.engine_query import engine_target
 from promptgroup_router.decision.engine_request import engine_body, engine_fields, lacks_credential
 from promptgroup_router.decision.event_guard import EventGuard, body_suspicious, broken_body, suspicious, words_of
-from promptgroup_router.decision.exchange import UNAVAILABLE, Action, Failed, Refuse, Send
+from promptgroup_router.decision.exchange import UNAVAILABLE
 from promptgroup_router.decision.life import RequestLife
 from promptgroup_router.http11 import http1
 from promptgroup_router.http11.framing import Chunked

@@ -8,8 +8,8 @@ import pytest
 
 from promptgroup_contract.table import Engine, Sleep, SlotState
 from promptgroup_router.base.errors import ApiError, Failure
+from promptgroup_router.decision.actions import Action, Refuse, Send
 from promptgroup_router.decision.arrival import arrive
-from promptgroup_router.decision.exchange import Action, Refuse, Send
 from promptgroup_router.decision.life import RequestLife
 from promptgroup_router.routing.admission_queue import NEW_SECONDS
 from promptgroup_router.routing.holder import only

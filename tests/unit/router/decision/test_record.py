@@ -93,10 +93,10 @@ def record(
         model="m",
         caller=caller,
         session=SimpleNamespace(pinned=False),
-        candidates=SimpleNamespace(order=lambda _key: iter((exchange.pick.member,))),
+        candidates=SimpleNamespace(order=lambda _key: iter((attempts.pick.member,))),
         features=(),
     )
-    exchange = SimpleNamespace(
+    attempts = SimpleNamespace(
         tries=tries,
         moved_from=moved_from,
         new=True,
@@ -104,7 +104,7 @@ def record(
         member=SimpleNamespace(id=MemberId("chat/support/x/0"), label="chat/support/x/0"),
     )
     path = b"/v1/chat/completions"
-    return RequestRecord(state, route, exchange, b"id", began=100.0, path=path, traceparent=traceparent)
+    return RequestRecord(state, route, attempts, b"id", began=100.0, path=path, traceparent=traceparent)
 
 
 def observed(histogram, *labels):
@@ -386,7 +386,7 @@ def test_what_says_nothing_of_a_revision_is_counted_apart(state, case):
         told.waits(99.0)
         told.admitted(99.5)
     told.sent(100.0)
-    told._exchange.tries = fields.get("tries", 1)
+    told._attempts.tries = fields.get("tries", 1)
     told.answer_began(200, 100.5)
     told.served(Usage(100, 45, 9), 101.0)
     kind = "name", "true"
