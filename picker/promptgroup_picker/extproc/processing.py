@@ -33,8 +33,9 @@ from promptgroup_picker.extproc.large_bodies import TURN_SECONDS, LargeBodies
 from promptgroup_picker.extproc.messages import MAX_BESIDE, MODE_BUFFERED, MODE_FULL_DUPLEX, MODE_NONE, MODE_STREAMED
 from promptgroup_picker.extproc.request_side import EndpointChoice, RequestSide
 from promptgroup_picker.extproc.shown_answer import ShownAnswer, path_of
-from promptgroup_picker.http2.connection import FAILED, Stream
 from promptgroup_picker.http2.grpc_messages import GrpcError, GrpcStatus
+from promptgroup_picker.http2.open_streams import FAILED
+from promptgroup_picker.http2.stream import Stream
 from promptgroup_picker.stubs.ext_proc_pb2 import HttpBody, ProcessingRequest
 from promptgroup_router.access.authenticator import KeysAwaitedError
 from promptgroup_router.access.known_key import KnownKey

@@ -10,7 +10,7 @@ def asked(state, service):
     client = Client(lambda path, stream: HealthCheck(state, stream) if path == CHECK else None)
     client.send(client.head(1, CHECK), client.data(1, HealthCheckRequest(service=service).SerializeToString()))
     found = [HealthCheckResponse.FromString(each).status for each in client.messages(1)]
-    assert not client.server.streams
+    assert not client.server.streams.open
     return found
 
 
@@ -33,7 +33,7 @@ def test_it_lives_without_a_table():
 def test_a_large_message_is_no_check():
     client = Client(lambda _, stream: HealthCheck(RouterState(), stream))
     client.send(client.head(1, CHECK), client.data(1, b"x" * 200_000))
-    assert not client.server.streams
+    assert not client.server.streams.open
     assert client.server.held == 0
 
 

@@ -86,7 +86,7 @@ def test_a_test_is_answered_as_by_the_reference_picker():
     assert len(request.answer_body(b"pong")) == 1
     assert len(request.trailers("response_trailers")) == 1
     request.close()
-    assert not request._client.server.streams
+    assert not request._client.server.streams.open
 
 
 def test_without_an_endpoint_a_test_gets_503():
@@ -97,4 +97,4 @@ def test_without_an_endpoint_a_test_gets_503():
 def test_what_is_no_message_ends_the_call():
     request = one_test()
     request.show(ProcessingRequest())
-    assert not request._client.server.streams
+    assert not request._client.server.streams.open

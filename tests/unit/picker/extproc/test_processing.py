@@ -380,7 +380,7 @@ def test_a_held_body_that_is_too_large_is_refused_before_it_comes():
     request = shown(max_body=400_000)
     request.head(mode=processing.MODE_BUFFERED)
     assert refusal(request.begin_message(400_001 + messages.MAX_BESIDE))[:2] == (413, "body_too_large")
-    assert not request._client.server.streams
+    assert not request._client.server.streams.open
     assert not request.picker.open
     request.begin()
     request.picker.bodies.limit = 100_000
@@ -406,7 +406,7 @@ def test_a_large_part_of_an_answer_is_counted_while_it_comes(room):
         request.picker.bodies.limit = 100_000
     request.begin_message(300_000)
     assert request.picker.bodies.used == (300_000 if room else 0)
-    assert bool(request._client.server.streams) is room
+    assert bool(request._client.server.streams.open) is room
     request.reset()
     assert request.picker.bodies.used == 0
     assert in_flight(request) == 0
@@ -415,7 +415,7 @@ def test_a_large_part_of_an_answer_is_counted_while_it_comes(room):
 def test_a_first_message_is_never_large():
     request = shown()
     request.begin_message(300_000)
-    assert not request._client.server.streams
+    assert not request._client.server.streams.open
     assert not request.picker.open
 
 
@@ -462,7 +462,7 @@ def test_a_stream_on_which_nothing_comes_is_ended_in_time():
     request = shown()
     request.picker.tick(request.now + processing.READ_SECONDS + 1)
     assert not request.picker.open
-    assert not request._client.server.streams
+    assert not request._client.server.streams.open
 
 
 @pytest.mark.parametrize("start", ["body", "trailers", "nothing", "twice", "behind the answer"])
@@ -482,7 +482,7 @@ def test_messages_out_of_order_end_the_call(start):
             request.trailers()
         case _:
             request.body(b"x")
-    assert not request._client.server.streams
+    assert not request._client.server.streams.open
     assert not request.picker.open
 
 
@@ -535,7 +535,7 @@ def test_an_answer_while_the_request_waits_takes_it_out_of_the_queue(part, mode,
     assert in_flight(request) == 0
     assert request.picker.bodies.used == 0
     request.close()
-    assert not request._client.server.streams
+    assert not request._client.server.streams.open
 
 
 @pytest.mark.parametrize("part", EARLY)
