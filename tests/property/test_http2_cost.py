@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from promptgroup_picker.extproc.processing import PickerState, Processing
+from promptgroup_picker.extproc.gateway_call import PickerState
+from promptgroup_picker.extproc.processing import Processing
 from promptgroup_picker.health import HealthCheck
 from promptgroup_picker.http2 import budget
 from promptgroup_picker.http2.frames import ErrorCode, FrameReader, FrameType

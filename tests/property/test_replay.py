@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 import pytest
 
 from promptgroup_contract.table import Policy
-from promptgroup_picker.extproc.processing import PickerState, Processing
+from promptgroup_picker.extproc.gateway_call import PickerState
+from promptgroup_picker.extproc.processing import Processing
 from promptgroup_picker.stubs.ext_proc_pb2 import ProcessingRequest, ProcessingResponse
 from promptgroup_router.http11.http1 import Framing
 from promptgroup_router.http11.reader import RequestReader

@@ -4,7 +4,8 @@ from collections.abc import Mapping
 
 from hpack import Decoder, Encoder
 
-from promptgroup_picker.extproc.processing import PickerState, Processing
+from promptgroup_picker.extproc.gateway_call import PickerState
+from promptgroup_picker.extproc.processing import Processing
 from promptgroup_picker.http2 import frames
 from promptgroup_picker.http2.connection import ServerConnection
 from promptgroup_picker.http2.frames import FrameReader, FrameType
