@@ -17,6 +17,7 @@ from promptgroup_router.admin_guard import AdminGuard
 from promptgroup_router.base import build
 from promptgroup_router.base.core_settings import BUFFER_BYTES, ApiServerAddress, CoreSettings
 from promptgroup_router.base.exposition import PROMETHEUS, TextFormat
+from promptgroup_router.decision.composition import router_state
 from promptgroup_router.feed.file_feed import FileFeed
 from promptgroup_router.feed.issuer_feed import IssuerFeed
 from promptgroup_router.feed.key_copy import KeyCopy
@@ -69,7 +70,7 @@ class RoutingCore:
         self.clock = clock = time.monotonic
         authenticator = Authenticator(Keyring(os.urandom(SALT_BYTES)), settings.access)
         self._spans = span_export(os.environ, service)
-        self.state = RouterState(
+        self.state = router_state(
             authenticator,
             settings.keep_samples,
             frozenset(path.encode() for path in settings.pass_paths),

@@ -44,6 +44,7 @@ from promptgroup_router.apis.endpoints import ENDPOINTS, Endpoint
 from promptgroup_router.apis.request import CHAT_PATH, ParsedRequest
 from promptgroup_router.apis.session_key import NO_SESSION
 from promptgroup_router.base.errors import ApiError, shown
+from promptgroup_router.features.sleeping import waking
 from promptgroup_router.http11.http1 import MAX_HEAD
 from promptgroup_router.policy.expected_ttft import ReplicaCost
 from promptgroup_router.policy.policies import load_cap
@@ -57,7 +58,6 @@ from promptgroup_router.routing.near_miss import UnmatchedPrompt
 from promptgroup_router.routing.points import feature_of
 from promptgroup_router.routing.route import Identify, Route, check_in, identify_nobody, refuse_empty, route
 from promptgroup_router.routing.state import RouterState
-from promptgroup_router.sleeping import waking
 from promptgroup_router.undeclared.unmatched import UNMATCHED
 
 NO_PREFIX = PrefixKey(0)

@@ -54,10 +54,9 @@ from promptgroup_router.proxy.body_budget import BodyBudget
 from promptgroup_router.proxy.key_waits import MOST_WAITING, WAIT_SECONDS
 from promptgroup_router.proxy.response import REQUEST_ID
 from promptgroup_router.rings.index import Member
-from promptgroup_router.routing.points import error_for
+from promptgroup_router.routing.points import error_for, restricted
 from promptgroup_router.routing.route import Route
 from promptgroup_router.routing.state import RouterState
-from promptgroup_router.sleeping import waking
 from promptgroup_router.tracing.trace_context import HEADER as TRACEPARENT
 from promptgroup_router.undeclared.unmatched import UNMATCHED
 
@@ -403,7 +402,7 @@ class Processing:
             self._refuse(error)
             return None
         try:
-            return route if self._subset is None else _within(route, self._subset, self._picker.state, now)
+            return route if self._subset is None else _within(route, self._subset, now)
         except ApiError as error:
             self._give_back(route, now)
             self._refuse(error)
@@ -648,17 +647,15 @@ def _status(text: bytes) -> int:
     return int(text) if text.isdigit() and len(text) == 3 else 0
 
 
-def _within(route: Route, subset: frozenset[str], state: RouterState, now: float) -> Route:
+def _within(route: Route, subset: frozenset[str], now: float) -> Route:
     """Return a route to the endpoints alone that the gateway allows.
 
     Raises:
-        ApiError: 503, none of them can take the request. It is not held until its group has a replica, which would be
-            none of them.
+        ApiError: 503, none of them can take the request.
     """
+    if (error := restricted(route.features, now)) is not None:
+        raise error
     candidates = route.candidates
-    if (sleep := candidates.sleep) is not None and not candidates.members:
-        state.called(candidates.sleeper, now)
-        raise waking.refusal(sleep, candidates.sleeper) or waking.starting(sleep, candidates.sleeper)
     within = candidates.within(subset)
     if within is candidates:
         return route

@@ -14,12 +14,14 @@ from promptgroup_router.apis.by_model import FORM_PATHS, check_type
 from promptgroup_router.apis.endpoints import BY_PATH_ALONE, ENDPOINTS, PASSED, Endpoint
 from promptgroup_router.apis.request import ParsedRequest
 from promptgroup_router.base.errors import ApiError, shown
+from promptgroup_router.decision.composition import features_of
 from promptgroup_router.decision.passed_path import keep_unprotected
 from promptgroup_router.features.answer_usage import HiddenUsage, UnaskedUsage
 from promptgroup_router.features.cache_diagnosis import CacheDiagnosis, question, without_question
 from promptgroup_router.features.caller_account import open_account
 from promptgroup_router.features.kept_request import KeptRequest
 from promptgroup_router.features.resumed_stream.feature import resumable
+from promptgroup_router.features.sleeping.feature import SleeperRequest
 from promptgroup_router.features.stored_response import parse_path, route_by_response
 from promptgroup_router.features.unmatched_prompts import count_unmatched
 from promptgroup_router.routing.model_list import MODELS_PATH, model_card, model_list
@@ -249,6 +251,8 @@ def _by_body(
         keep_unprotected(state.index, result)
     count_unmatched(state, result, request, now)
     refuse_empty(result)
+    if result.candidates.sleep is not None:
+        result.add(SleeperRequest(features_of(state).sleeping, state, result))
     # it reads what the engine answers before others rewrite that
     if result.candidates.max_resumes and relays and (stream := resumable(state, result, request)) is not None:
         result.add(stream)

@@ -30,8 +30,8 @@ from promptgroup_router.rings.remap import remap_steps
 from promptgroup_router.routing.admission_queue import AdmissionQueue
 from promptgroup_router.routing.moves import Moves
 from promptgroup_router.routing.near_miss import NearMisses
+from promptgroup_router.routing.points import RouterFeature
 from promptgroup_router.routing.prompt_digest import PromptDigests
-from promptgroup_router.sleeping.held_requests import HeldRequests
 from promptgroup_router.tracing.tracer import Tracer
 from promptgroup_router.undeclared.shared_prefixes import SharedPrefixes
 from promptgroup_router.undeclared.unmatched import UNMATCHED, UnmatchedPrefixes
@@ -81,13 +81,6 @@ class Waiter(Protocol):
         """Refuse the request, which has waited for too long."""
 
 
-class Sleeper(Waiter, Protocol):
-    """A request that waits for its group to have a replica."""
-
-    def wake(self, now: float) -> bool:
-        """Stop waiting if the group has a replica by now, or never will. Return False to go on waiting."""
-
-
 class RouterState:
     """The shared state of a router. Only the event loop's thread changes it."""
 
@@ -98,6 +91,8 @@ class RouterState:
         pass_paths: frozenset[bytes] = frozenset(),
         tracer: Tracer | None = None,
         began: float = -inf,
+        *,
+        features: RouterFeature | None = None,
     ) -> None:
         """Begin with no table.
 
@@ -107,8 +102,10 @@ class RouterState:
             pass_paths: paths that are served beside those that are listed, by POST.
             tracer: records requests as spans; None if tracing is off.
             began: when the process started, in monotonic seconds.
+            features: what the features share; None for a table without requests.
         """
         self.pass_paths = pass_paths
+        self.features = features or RouterFeature()
         self.authenticator = authenticator or Authenticator(Keyring(b""))
         self.authorities = Authorities()
         """The rules by which engines that serve TLS are verified."""
@@ -130,8 +127,6 @@ class RouterState:
         self.retry_budget = RetryBudget()
         self.admission_queue: AdmissionQueue[Waiter] = AdmissionQueue()
         """Requests that wait for capacity."""
-        self.held_requests: HeldRequests[Sleeper] = HeldRequests()
-        """Requests that wait for a group that is scaled to zero."""
         self.tokens = Tokens()
         self.limiter = Limiter(began)
         """The accounts of callers with limits."""
@@ -146,8 +141,6 @@ class RouterState:
         self.token_bytes = 0
         """Bytes of the answers' tokens that are stored so that another replica could continue the answers."""
         self.tracer = tracer
-        self._called: dict[str, float] = {}
-        """Group → time of the last request that arrived while the group was scaled to zero; in monotonic seconds."""
         self._stale: list[object] = []
         """Parts of earlier tables that are still to be released."""
         self._left: dict[Labels, float] = {}
@@ -240,11 +233,6 @@ class RouterState:
             self._stale.append(gauge.put(series))
         return prepared.conflicts
 
-    def called(self, group: str, now: float) -> None:
-        """Record a request to a group that is scaled to zero, in metrics that the operator reads."""
-        self.metrics.wake_requests.add(group)
-        self._called[group] = now
-
     def release_steps(self) -> Generator[None, None, None]:
         """Release the parts of tables that are not in use any more, one group or replica in each step.
 
@@ -264,7 +252,7 @@ class RouterState:
             result = _Told(self.index, self._left)
             yield from self.metrics.keep_steps(("group",), result)
             yield from self.metrics.keep_steps(("group", "revision"), result)
-            self._called = {group: at for group, at in self._called.items() if (group,) in result}
+            self.features.keep(result)
         # every time: a request that began with an older table may be counted after its group's series were dropped
         self.near_misses.keep(_Told(self.index, self._left))
 
@@ -279,19 +267,12 @@ class RouterState:
         if self.admission_queue:
             self.admission_queue.admit(lambda waiter: waiter.try_admit(now), now)
 
-    def wake_held(self, now: float) -> None:
-        """Route the held requests whose group has a replica by now, in the order of their arrival."""
-        self.held_requests.release(lambda held: held.wake(now))
-
     def expire_waiting(self, now: float) -> None:
         """Refuse the requests that have waited for too long, and admit others.
 
-        Capacity may be free by now without an event, and a group that was scaled to zero may have a replica.
+        Capacity may be free by now without an event.
         """
-        if self.held_requests:
-            for held in self.held_requests.expire(now):
-                held.time_out(now)
-            self.wake_held(now)
+        self.features.sweep(now)
         if self.admission_queue:
             for waiter in self.admission_queue.expire(now):
                 waiter.time_out(now)
@@ -332,13 +313,9 @@ class RouterState:
             parts = member_parts(member_id)
             place = parts.group, parts.revision, str(parts.slot)
             in_flight[place] = in_flight.get(place, 0) + load
-        for waiter in chain(self.admission_queue, self.held_requests):
-            if waiter.revision in waiting:
-                waiting[waiter.revision] += 1
-        held: dict[tuple[str, ...], float] = {(group,): count for group, count in self.held_requests.by_group.items()}
-        asleep: dict[tuple[str, ...], float] = {
-            (group.label,): 0 for group in self.index.groups if group.group.sleep is not None
-        }
+        for awaited in chain((waiter.revision for waiter in self.admission_queue), self.features.waiting()):
+            if awaited in waiting:
+                waiting[awaited] += 1
         metrics = self.metrics
         gauges: list[tuple[Counter, dict[tuple[str, ...], float]]] = [
             (metrics.in_flight, in_flight),
@@ -350,9 +327,8 @@ class RouterState:
             (metrics.near_miss_offset, self.near_misses.medians()),
             (metrics.table_age, {(): now - self.confirmed} if self.loaded else {}),
             (metrics.waiting, {(): len(self.admission_queue)}),
-            (metrics.wake_waiting, asleep | held),
-            (metrics.wake_at, {(group,): metrics.epoch + at for group, at in self._called.items()}),
             (metrics.connections, {(): connections}),
+            *self.features.gauges(metrics, self.index),
         ]
         for gauge, values in gauges:
             gauge.put((yield from gauge.series_steps(values)))

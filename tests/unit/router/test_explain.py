@@ -15,11 +15,11 @@ from promptgroup_router.access.keyring import SecretRef
 from promptgroup_router.apis import request
 from promptgroup_router.apis.usage import Usage
 from promptgroup_router.base.errors import ApiError
+from promptgroup_router.decision.composition import router_state
 from promptgroup_router.explain import explain, explain_with_table, parse_explain_request
 from promptgroup_router.policy.policies import LEAST_CAP
 from promptgroup_router.routing.admission_queue import NEW_SECONDS, WAIT_SECONDS
 from promptgroup_router.routing.route import route
-from promptgroup_router.routing.state import RouterState
 from support.keys import BY_KEY, KEY_A, KEY_A2, KEY_B
 from support.tables import SYSTEM, group, revision, slot, table
 
@@ -40,7 +40,7 @@ def question(body=None, headers=None, path="/v1/chat/completions"):
 
 
 def serving(served=SERVED):
-    state = RouterState()
+    state = router_state()
     state.install(served, "file", 0.0)
     return state
 

@@ -6,7 +6,7 @@ import pytest
 
 from promptgroup_contract.caller_rules import CallerLimits, CallerRules
 from promptgroup_router.access.keyring import SecretRef
-from promptgroup_router.routing.state import RouterState
+from promptgroup_router.decision.composition import router_state
 from support.grpcclient import OneRequest
 from support.keys import BY_KEY, KEY_A
 from support.tables import group, revision, slot, table
@@ -20,7 +20,7 @@ FULL_DUPLEX, STREAMED, BUFFERED, NONE = 4, 1, 2, 0
 
 
 def shown(**limits: int) -> OneRequest:
-    state = RouterState()
+    state = router_state()
     rules = CallerRules(default=CallerLimits(**limits))
     known = group("support", revision(slots=(slot(0, address="10.0.0.1:8000"),)), access=BY_KEY, callers=rules)
     state.install(table(known), "file", 0.0)

@@ -6,8 +6,8 @@ import pytest
 
 from promptgroup_picker.extproc import processing
 from promptgroup_router.access.issuer import Issuer, IssuerId
+from promptgroup_router.decision.composition import router_state
 from promptgroup_router.proxy.key_waits import WAIT_SECONDS
-from promptgroup_router.routing.state import RouterState
 from support.grpcclient import OneRequest
 from support.tables import group, revision, slot, table
 from support.tokens import NOW, by_token, jwks, token
@@ -20,7 +20,7 @@ NEW = {"authorization": f"Bearer {token('two').decode()}"}
 
 @pytest.fixture
 def request_():
-    state, access = RouterState(), by_token()
+    state, access = router_state(), by_token()
     known = group("support", revision(slots=(slot(0, address="10.0.0.1:8000"),)), access=access)
     state.install(table(known), "file", 0.0)
     state.authenticator.issuers = {IssuerId(access.jwks_uri, access.algorithms): Issuer()}

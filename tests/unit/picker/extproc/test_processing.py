@@ -10,9 +10,9 @@ from promptgroup_contract.table import ModelAlias, Sleep, SlotState
 from promptgroup_picker.extproc import messages, processing
 from promptgroup_picker.stubs.ext_proc_pb2 import ProcessingRequest
 from promptgroup_router.base.errors import ApiError
+from promptgroup_router.decision.composition import router_state
 from promptgroup_router.rings.building import build_index
 from promptgroup_router.routing.holder import only
-from promptgroup_router.routing.state import RouterState
 from promptgroup_router.tracing.sampling import Sampling
 from promptgroup_router.tracing.tracer import Tracer
 from support.grpcclient import OneRequest, endpoints_of, header_map
@@ -25,7 +25,7 @@ USAGE = b'{"usage":{"prompt_tokens":40,"completion_tokens":3,"prompt_tokens_deta
 
 
 def shown(*addresses: str, served=None, **limits: int) -> OneRequest:
-    state = RouterState()
+    state = router_state()
     state.install(served or table_of(*(addresses or ADDRESSES)), "file", 0.0)
     return OneRequest(state, **limits)
 
@@ -733,8 +733,8 @@ def test_a_request_by_an_alias_gets_a_body_that_names_the_model(mode):
 def test_a_subset_may_leave_the_last_resort_alone():
     candidates = build_index(table_of(*ADDRESSES)).names["support"].revisions[0].candidates
     first, second, _ = (only(candidates, each) for each in candidates.ready)
-    route = SimpleNamespace(candidates=replace(first, last_resort=second))
-    led = processing._within(route, frozenset((second.members[0].address,)), None, 0.0)
+    route = SimpleNamespace(candidates=replace(first, last_resort=second), features=())
+    led = processing._within(route, frozenset((second.members[0].address,)), 0.0)
     assert (led.candidates.members, led.candidates.last_resort.members) == ((), second.members)
     with pytest.raises(ApiError):
-        processing._within(route, frozenset(("10.9.9.9:1",)), None, 0.0)
+        processing._within(route, frozenset(("10.9.9.9:1",)), 0.0)

@@ -8,6 +8,7 @@ from promptgroup_router.apis.usage import Usage
 from promptgroup_router.base import build
 from promptgroup_router.base.errors import Failure
 from promptgroup_router.decision.arrival import arrive
+from promptgroup_router.decision.composition import router_state
 from promptgroup_router.decision.exchange import MAX_SLOTS, Action, Exchange, Send
 from promptgroup_router.policy.demand import Demand
 from promptgroup_router.policy.health import ERRORS_IN_A_ROW, FIRST_BACKOFF, LAST_BACKOFF
@@ -22,7 +23,7 @@ class Case:
     """A request over some slots, whose order is known."""
 
     def __init__(self, slots: int, deadline: float = 160.0, *, streamed: bool = True) -> None:
-        self.state = RouterState()
+        self.state = router_state()
         limits = TimeLimits(first_token=30, idle=10)
         self.state.install(table(group("a", revision(slots=slots), time_limits=limits)), "file", 0.0)
         self.candidates = self.state.index.names["a"].revisions[0].candidates
@@ -86,7 +87,7 @@ class Changing:
     """A request over three slots, of which the tables to come say other things."""
 
     def __init__(self, policy: Policy = Policy.EXPECTED_TTFT) -> None:
-        self.state, self.policy = RouterState(), policy
+        self.state, self.policy = router_state(), policy
         self.install(slot(0), slot(1), slot(2))
         entry = self.state.index.names["a"].revisions[0]
         demands = [Demand(session * 7919, entry.prefix) for session in range(9)]
@@ -531,7 +532,7 @@ def test_the_budget_is_given_back_however_it_ends(end):
 
 
 def routed_among(slots: int) -> RouterState:
-    state = RouterState()
+    state = router_state()
     found = tuple(slot(number, address=f"10.{number // 250}.{number % 250}.1:8000") for number in range(slots))
     state.install(table(group("support", revision(slots=found))), "file", 0.0)
     return state
@@ -567,7 +568,7 @@ def test_a_thousand_slots_cost_a_session_hardly_more_than_four():
 
 @pytest.mark.parametrize("failure", [Failure.RESET, Failure.ABORTED, Failure.REFUSED])
 def test_the_ranks_of_an_engine_fail_together(failure):
-    state = RouterState()
+    state = router_state()
     state.install(table(group("a", revision(slots=(slot(0, ranks=4), slot(1, ranks=4))))), "file", 0.0)
     candidates = state.index.names["a"].revisions[0].candidates
     exchange = Exchange(state, candidates, Demand(7, 7), 160.0)
@@ -583,7 +584,7 @@ def test_the_ranks_of_an_engine_fail_together(failure):
 
 
 def test_a_gateway_falls_back_to_the_same_rank_of_other_engines():
-    state = RouterState()
+    state = router_state()
     state.install(table(group("a", revision(slots=tuple(slot(index, ranks=3) for index in range(4))))), "file", 0.0)
     candidates = state.index.names["a"].revisions[0].candidates
     exchange = Exchange(state, candidates, Demand(7, 7), 160.0)
@@ -594,7 +595,7 @@ def test_a_gateway_falls_back_to_the_same_rank_of_other_engines():
 
 
 def test_nothing_is_recorded_of_a_request_whose_engine_chooses_the_rank():
-    state = RouterState()
+    state = router_state()
     state.install(table(group("a", revision(slots=(slot(0, ranks=2),)))), "file", 0.0)
     candidates = state.index.names["a"].revisions[0].candidates
     for unranked, recorded in ((True, False), (False, True)):

@@ -8,10 +8,10 @@ from ipaddress import ip_network
 import pytest
 
 from promptgroup_contract.access import ANYBODY
+from promptgroup_router.decision.composition import router_state
 from promptgroup_router.feed import issuer_feed, table_file
 from promptgroup_router.feed.issuer_feed import IssuerFeed, issuers
 from promptgroup_router.proxy import key_waits
-from promptgroup_router.routing.state import RouterState
 from promptgroup_router.server import Router
 from support.fakeengine import engines, until
 from support.tables import group, revision, slot, table
@@ -24,7 +24,7 @@ SOON = int(dt.datetime.now(dt.UTC).timestamp()) + 3600
 
 @contextlib.asynccontextmanager
 async def followed(publisher, *, networks=ALLOWED):
-    state = RouterState()
+    state = router_state()
     context = ssl.create_default_context(cafile=publisher.ca)
     feed = IssuerFeed(state, time.monotonic, lambda: context, networks)
     task = asyncio.ensure_future(feed.run())
