@@ -35,10 +35,10 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from promptgroup_contract.access import Access, AccessType
+from promptgroup_contract.access import Access, AccessType, Caller
+from promptgroup_contract.names import UNMATCHED
 from promptgroup_contract.table import Policy, RoutingTable, SlotState
 from promptgroup_router.access.authenticator import NoSender
-from promptgroup_router.access.caller import Caller
 from promptgroup_router.apis import structure
 from promptgroup_router.apis.endpoints import ENDPOINTS, Endpoint
 from promptgroup_router.apis.request import CHAT_PATH, ParsedRequest
@@ -58,7 +58,6 @@ from promptgroup_router.routing.near_miss import UnmatchedPrompt
 from promptgroup_router.routing.points import feature_of
 from promptgroup_router.routing.route import Identify, Route, check_in, identify_nobody, refuse_empty, route
 from promptgroup_router.routing.state import RouterState
-from promptgroup_router.undeclared.unmatched import UNMATCHED
 
 NO_PREFIX = PrefixKey(0)
 """A prefix that no replica holds."""

@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 from promptgroup_local.engine.tokenizer import NewText, Special, tokenize
 from promptgroup_router.apis.usage import Tail
 from promptgroup_router.base.errors import Failure
-from promptgroup_router.callers.whole_events import WholeEvents
 from promptgroup_router.decision.arrival import arrive
 from promptgroup_router.decision.composition import router_state
 from promptgroup_router.features.resumed_stream.feature import ResumedStream
+from promptgroup_router.http11.whole_events import WholeEvents
 from promptgroup_router.routing.points import Answering, RequestEnd, feature_of
 from support.tables import group, table
 from support.tokenstream import DONE, data_of, event, text_of

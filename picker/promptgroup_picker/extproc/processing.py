@@ -26,6 +26,7 @@ from copy import copy
 
 from promptgroup_contract import names
 from promptgroup_contract.caller_rules import CachedTokens
+from promptgroup_contract.names import UNMATCHED
 from promptgroup_picker.extproc import messages
 from promptgroup_picker.extproc.call_body import CallBody
 from promptgroup_picker.extproc.gateway_fields import to_remove
@@ -36,20 +37,24 @@ from promptgroup_picker.extproc.shown_answer import ShownAnswer, path_of
 from promptgroup_picker.http2.connection import FAILED, Stream
 from promptgroup_picker.http2.grpc_messages import GrpcError, GrpcStatus
 from promptgroup_picker.stubs.ext_proc_pb2 import HttpBody, ProcessingRequest
-from promptgroup_router.access.authenticator import KeysAwaitedError
-from promptgroup_router.access.known_key import KnownKey
 from promptgroup_router.apis.endpoints import Endpoint, form_of
 from promptgroup_router.apis.request import ParsedRequest
-from promptgroup_router.base.errors import NO_REPLICA_SECONDS, ApiError
-from promptgroup_router.callers.limiter import fields_of
-from promptgroup_router.decision.arrival import ModelsAnswer, arrive, check_head, endpoint_of, large_body
+from promptgroup_router.base.errors import NO_REPLICA_SECONDS, ApiError, KeysAwaitedError
+from promptgroup_router.decision.arrival import (
+    ModelsAnswer,
+    arrive,
+    asks_of_digest,
+    check_head,
+    endpoint_of,
+    large_body,
+)
 from promptgroup_router.decision.engine_headers import from_engine
 from promptgroup_router.decision.engine_query import engine_target
 from promptgroup_router.decision.engine_request import engine_body, engine_fields
 from promptgroup_router.decision.exchange import UNAVAILABLE, Action, Failed, Refuse, Send
 from promptgroup_router.decision.life import RequestLife
 from promptgroup_router.decision.record import refused_at_once
-from promptgroup_router.features.cache_diagnosis import HEADER as DIAGNOSTICS
+from promptgroup_router.http11.trace_context import HEADER as TRACEPARENT
 from promptgroup_router.proxy.body_budget import BodyBudget
 from promptgroup_router.proxy.key_waits import MOST_WAITING, WAIT_SECONDS
 from promptgroup_router.proxy.response import REQUEST_ID
@@ -57,8 +62,6 @@ from promptgroup_router.rings.index import Member
 from promptgroup_router.routing.points import error_for, restricted
 from promptgroup_router.routing.route import Route
 from promptgroup_router.routing.state import RouterState
-from promptgroup_router.tracing.trace_context import HEADER as TRACEPARENT
-from promptgroup_router.undeclared.unmatched import UNMATCHED
 
 READ_SECONDS = 60.0
 """Time limit from a request's head to the end of its body: it bounds what a slow client can hold."""
@@ -231,11 +234,11 @@ class Processing:
         """Return True if the request has a header field more than once."""
         return name in self._repeated
 
-    def known_key(self) -> KnownKey | None:
+    def known_key(self) -> object:
         """Return None: a gateway's stream has one request."""
         return None
 
-    def remember(self, key: KnownKey) -> None:
+    def remember(self, key: object) -> None:
         """Keep nothing."""
 
     # --- The request -------------------------------------------------------------------------------------------------
@@ -355,7 +358,7 @@ class Processing:
 
     def asks_by_header(self) -> bool:
         """Return True if the client requests a cache diagnosis by a header."""
-        return DIAGNOSTICS in (self._fields or {})
+        return asks_of_digest(self._fields or {})
 
     def refuse_read(self, error: ApiError, route: Route | None) -> None:
         """Refuse a request whose body could not be read or written."""
@@ -548,7 +551,7 @@ class Processing:
         values = [(names.HEADER_SERVED_BY, label)]
         if route.revision:
             values.append((names.HEADER_REVISION, route.revision))
-        further = [*fields_of(added.limits), *added.fields]
+        further = [*added.limit_fields(), *added.fields]
         values += [(name.decode(), value.decode("latin-1")) for name, value in further]
         removed = to_remove(head, from_engine(route.candidates.rules))
         self._stream.send(messages.response_headers(tuple(values), removed))

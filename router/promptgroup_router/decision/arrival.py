@@ -15,11 +15,12 @@ from promptgroup_router.apis.endpoints import BY_PATH_ALONE, ENDPOINTS, PASSED, 
 from promptgroup_router.apis.request import ParsedRequest
 from promptgroup_router.base.errors import ApiError, shown
 from promptgroup_router.decision.composition import features_of
-from promptgroup_router.decision.passed_path import keep_unprotected
 from promptgroup_router.features.answer_usage import HiddenUsage, UnaskedUsage
+from promptgroup_router.features.cache_diagnosis import HEADER as DIAGNOSTICS
 from promptgroup_router.features.cache_diagnosis import CacheDiagnosis, question, without_question
 from promptgroup_router.features.caller_account import open_account
 from promptgroup_router.features.kept_request import KeptRequest
+from promptgroup_router.features.passed_path import keep_unprotected
 from promptgroup_router.features.resumed_stream.feature import resumable
 from promptgroup_router.features.sleeping.feature import SleeperRequest
 from promptgroup_router.features.stored_response import parse_path, route_by_response
@@ -69,6 +70,11 @@ def large_body(state: RouterState, method: bytes, path: bytes, body: bytes | byt
         return None
     endpoint = endpoint_of(path, state.pass_paths)
     return None if endpoint is BY_PATH_ALONE else endpoint
+
+
+def asks_of_digest(headers: dict[bytes, bytes]) -> bool:
+    """Return True if the digest of a large body must have what a cache diagnosis compares, by a request's header."""
+    return DIAGNOSTICS in headers
 
 
 def check_coding(headers: dict[bytes, bytes]) -> None:

@@ -36,7 +36,6 @@ from promptgroup_router.policy.demand import Demand
 from promptgroup_router.rings.ids import NO_MEMBER, MemberId
 from promptgroup_router.rings.index import Candidates, Member
 from promptgroup_router.rings.renewal import renewed
-from promptgroup_router.routing.holder import only
 from promptgroup_router.routing.points import ERRORS
 from promptgroup_router.routing.state import RouterState
 
@@ -247,7 +246,7 @@ class Exchange:
         self._give_up(Failure.REFUSED, now)
         for member in passed_over:
             if member.address == address:
-                alone = renewed(only(self._candidates, member), self._state.index)
+                alone = renewed(self._candidates.only(member), self._state.index)
                 with suppress(NoMemberLeftError):  # it has left the table, where no load is counted
                     self._pick = self._state.balancer.pick(alone, self._demand, now) or self._pick
                 self._tried += (member.id,)
@@ -308,7 +307,7 @@ class Exchange:
     def _back(self, leaving: Member, now: float) -> Send | None:
         """Return the action that requests the rest from a member that must leave, since no other member can give it."""
         self._leaving = None
-        alone = renewed(only(self._candidates, leaving), self._state.index)
+        alone = renewed(self._candidates.only(leaving), self._state.index)
         with suppress(NoMemberLeftError):
             if (pick := self._state.balancer.pick(alone, self._demand, now)) is not None:
                 self._pick = pick

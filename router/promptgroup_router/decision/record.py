@@ -4,6 +4,7 @@ import logging
 from collections.abc import Mapping
 
 from promptgroup_contract import names
+from promptgroup_contract.names import UNMATCHED
 from promptgroup_router.access.authenticator import ACCESS_CODES
 from promptgroup_router.apis.usage import Usage
 from promptgroup_router.base.errors import ApiError, Failure
@@ -14,13 +15,12 @@ from promptgroup_router.base.series import Observations
 from promptgroup_router.decision.exchange import Exchange
 from promptgroup_router.decision.likeness import is_like, own_tokens, shared_tokens
 from promptgroup_router.decision.span_attributes import api_attributes, end_without_engine, placed_by, span_name
+from promptgroup_router.http11.trace_context import HEADER, sampled_trace, trace_id
 from promptgroup_router.policy.misses import EVICTED, find_miss, repeated, seconds_saved
 from promptgroup_router.routing.points import ERRORS
 from promptgroup_router.routing.route import Route
 from promptgroup_router.routing.state import RouterState
-from promptgroup_router.tracing.trace_context import HEADER, sampled_trace, trace_id
 from promptgroup_router.tracing.tracer import RequestSpan, Value
-from promptgroup_router.undeclared.unmatched import UNMATCHED
 
 log = logging.getLogger("promptgroup.router")
 access = logging.getLogger(ACCESS)

@@ -14,6 +14,7 @@ span has no text of a prompt or an answer, and no key; of a client's headers it 
 
 from collections.abc import Mapping
 
+from promptgroup_contract.names import UNMATCHED
 from promptgroup_router.apis.anthropic import COUNT_PATH, MESSAGES_PATH
 from promptgroup_router.apis.endpoints import ENDPOINTS
 from promptgroup_router.apis.request import CHAT_PATH, TEXT_PATH
@@ -21,7 +22,6 @@ from promptgroup_router.apis.responses import RESPONSES_PATH
 from promptgroup_router.policy.balancer import Pick
 from promptgroup_router.routing.route import Route
 from promptgroup_router.tracing.tracer import RequestSpan, Tracer, Value
-from promptgroup_router.undeclared.unmatched import UNMATCHED
 
 PROVIDER = "promptgroup"
 _OPERATIONS = {

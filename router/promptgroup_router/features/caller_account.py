@@ -1,6 +1,7 @@
 """The account of a request's caller: limits against which it is charged, and token counts by the caller's name."""
 
 from promptgroup_contract.caller_rules import NO_LIMITS, EngineField
+from promptgroup_contract.names import UNMATCHED
 from promptgroup_router.apis.request import ParsedRequest
 from promptgroup_router.apis.responses import BACKGROUND, goes_on
 from promptgroup_router.apis.usage import Tail
@@ -12,7 +13,6 @@ from promptgroup_router.callers.longest_answer import longest_answer
 from promptgroup_router.routing.points import Answering, RequestEnd, RequestFeature
 from promptgroup_router.routing.route import Route
 from promptgroup_router.routing.state import RouterState
-from promptgroup_router.undeclared.unmatched import UNMATCHED
 
 
 class CallerAccount(RequestFeature):

@@ -32,6 +32,7 @@ from promptgroup_router.flights.source import Source, SourceState, kept_source
 from promptgroup_router.flights.under_way import UnderWay
 from promptgroup_router.http11.http1 import Headers, forwarded, pairs
 from promptgroup_router.http11.reader import HttpRequest
+from promptgroup_router.http11.trace_context import HEADER as TRACEPARENT
 from promptgroup_router.proxy.api_handler import Begin
 from promptgroup_router.proxy.downstream import ActiveRequest, ClientConnection
 from promptgroup_router.proxy.request_ids import RequestIds
@@ -49,7 +50,6 @@ from promptgroup_router.routing.points import feature_of
 from promptgroup_router.routing.route import Route
 from promptgroup_router.semantic.question import Circumstances, Question, read_question
 from promptgroup_router.semantic.similar_answers import NO_QUESTION, SimilarAnswers
-from promptgroup_router.tracing.trace_context import HEADER as TRACEPARENT
 from promptgroup_router.tracing.tracer import RequestSpan, Tracer, Value
 
 OK = 200
@@ -122,18 +122,16 @@ class SharedAnswers:
         client: ClientConnection,
         request: HttpRequest,
         route: Route,
-        kept_request: KeptRequest,
         begin: Begin,
         *,
         from_peer: bool,
-    ) -> ActiveRequest:
-        """Answer a request of a group with a response cache, from the cache or by an engine.
+    ) -> ActiveRequest | None:
+        """Answer a request of a group with a response cache, from the cache or by an engine; None for any other.
 
         Args:
             client: the connection.
             request: the request.
             route: its route.
-            kept_request: the parsed request.
             begin: sends a request to an engine.
             from_peer: whether another router sent the request to this one, as the key's home router.
 
@@ -142,6 +140,9 @@ class SharedAnswers:
                 none.
         """
         caching, settings = route.candidates.responses, route.candidates.settings
+        kept_request = feature_of(route.features, KeptRequest)
+        if kept_request is None:
+            return None
         parsed_request, endpoint = kept_request.ask, endpoint_of(request.head.path)
         if caching is None or parsed_request is None:
             raise RuntimeError(f"{route.group} keeps no answers: check before the call")

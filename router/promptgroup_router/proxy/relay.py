@@ -8,6 +8,7 @@ to store the end of the body, and one to the client's transport.
 import os
 from collections.abc import Callable
 
+from promptgroup_contract.names import UNMATCHED
 from promptgroup_router.apis.endpoints import Endpoint
 from promptgroup_router.apis.errors import NO_PATH_BYTES, OPENAI, lacks_path, may_lack_path, not_served_by_engine
 from promptgroup_router.apis.opening import Opening
@@ -23,6 +24,7 @@ from promptgroup_router.http11 import http1
 from promptgroup_router.http11.framing import Chunked
 from promptgroup_router.http11.http1 import Framing, Headers, ResponseHead
 from promptgroup_router.http11.reader import MAX_INTERIM, HttpRequest
+from promptgroup_router.http11.trace_context import HEADER as TRACEPARENT
 from promptgroup_router.proxy.client_body import AnswerTaker, ClientBody
 from promptgroup_router.proxy.request_ids import RequestIds
 from promptgroup_router.proxy.response import (
@@ -41,8 +43,6 @@ from promptgroup_router.rings.index import Member
 from promptgroup_router.routing.points import error_for, tail_of
 from promptgroup_router.routing.route import Route
 from promptgroup_router.routing.state import RouterState
-from promptgroup_router.tracing.trace_context import HEADER as TRACEPARENT
-from promptgroup_router.undeclared.unmatched import UNMATCHED
 
 NO_NOTES: Headers = []
 CONTINUE = 100

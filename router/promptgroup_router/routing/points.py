@@ -31,6 +31,7 @@ from typing import Protocol, TypeVar
 from promptgroup_router.apis.usage import Tail, Usage
 from promptgroup_router.base.errors import ApiError, Failure
 from promptgroup_router.base.metrics import Counter, Metrics
+from promptgroup_router.http11.http1 import fields_of
 from promptgroup_router.policy.balancer import Pick
 from promptgroup_router.rings.index import Candidates, Member, RoutingIndex
 
@@ -42,10 +43,10 @@ class BodyRewriter(Protocol):
     """Rewrites the body of an answer on its way."""
 
     def feed(self, content: bytes, /) -> bytes:
-        """Return what of a part of the body can go to the client; raises NotToldError."""
+        """Return what of a part of the body can go to the client; raises RewriteError."""
 
     def finish(self) -> bytes:
-        """Return what is left at the end of the body; raises NotToldError."""
+        """Return what is left at the end of the body; raises RewriteError."""
 
 
 class Rest(Protocol):
@@ -121,6 +122,10 @@ class Answering:
         self.marks: tuple[bytes, ...] = ()
         """Byte strings of which every event that the rewriter changes contains at least one; empty if it may change
         any."""
+
+    def limit_fields(self) -> list[tuple[bytes, bytes]]:
+        """Return the header fields of `limits`."""
+        return fields_of(self.limits)
 
     def rewrite(self, rewriter: BodyRewriter, marks: tuple[bytes, ...] = ()) -> None:
         """Have the body rewritten, after the rewriters that were added before.

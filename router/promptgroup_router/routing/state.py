@@ -7,6 +7,7 @@ from math import inf
 from typing import NamedTuple, Protocol, TypeAlias
 
 from promptgroup_contract.access import AccessType
+from promptgroup_contract.names import UNMATCHED
 from promptgroup_contract.table import RoutingTable
 from promptgroup_router.access.authenticator import Authenticator
 from promptgroup_router.access.keyring import Keyring
@@ -34,7 +35,7 @@ from promptgroup_router.routing.points import RouterFeature
 from promptgroup_router.routing.prompt_digest import PromptDigests
 from promptgroup_router.tracing.tracer import Tracer
 from promptgroup_router.undeclared.shared_prefixes import SharedPrefixes
-from promptgroup_router.undeclared.unmatched import UNMATCHED, UnmatchedPrefixes
+from promptgroup_router.undeclared.unmatched import UnmatchedPrefixes
 
 SERIES_SECONDS = 3600.0
 """Time for which the series of a revision or a group that left the table are still exported: rates cover less time."""

@@ -12,8 +12,8 @@ must not wait.
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
+from promptgroup_router.http11.trace_context import SAMPLED, TraceContext, parse
 from promptgroup_router.tracing.sampling import Sampling
-from promptgroup_router.tracing.trace_context import SAMPLED, TraceContext, parse
 
 ID_BYTES = 8
 """Bytes of a span's id, and of each half of a trace's id."""

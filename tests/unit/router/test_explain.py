@@ -7,10 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from promptgroup_contract.access import Access, AccessType
+from promptgroup_contract.access import Access, AccessType, Caller
 from promptgroup_contract.caller_rules import NO_RULES, CallerRules
 from promptgroup_contract.table import Engine, ModelAlias, Policy, Sleep, SlotState
-from promptgroup_router.access.caller import Caller
 from promptgroup_router.access.keyring import SecretRef
 from promptgroup_router.apis import request
 from promptgroup_router.apis.usage import Usage

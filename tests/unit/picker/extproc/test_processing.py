@@ -12,7 +12,6 @@ from promptgroup_picker.stubs.ext_proc_pb2 import ProcessingRequest
 from promptgroup_router.base.errors import ApiError
 from promptgroup_router.decision.composition import router_state
 from promptgroup_router.rings.building import build_index
-from promptgroup_router.routing.holder import only
 from promptgroup_router.tracing.sampling import Sampling
 from promptgroup_router.tracing.tracer import Tracer
 from support.grpcclient import OneRequest, endpoints_of, header_map
@@ -732,7 +731,7 @@ def test_a_request_by_an_alias_gets_a_body_that_names_the_model(mode):
 @pytest.mark.interpreted
 def test_a_subset_may_leave_the_last_resort_alone():
     candidates = build_index(table_of(*ADDRESSES)).names["support"].revisions[0].candidates
-    first, second, _ = (only(candidates, each) for each in candidates.ready)
+    first, second, _ = (candidates.only(each) for each in candidates.ready)
     route = SimpleNamespace(candidates=replace(first, last_resort=second), features=())
     led = processing._within(route, frozenset((second.members[0].address,)), 0.0)
     assert (led.candidates.members, led.candidates.last_resort.members) == ((), second.members)

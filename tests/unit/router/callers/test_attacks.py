@@ -7,11 +7,10 @@ import json
 import orjson
 import pytest
 
-from promptgroup_contract.access import Access, AccessType
+from promptgroup_contract.access import Access, AccessType, Caller
 from promptgroup_contract.caller_rules import NO_RULES, CallerLimits, CallerRules
 from promptgroup_contract.table import CacheScope
 from promptgroup_operator.engines.dialects.vllm import VLLM
-from promptgroup_router.access.caller import Caller
 from support.answered import Oracle, exact, keeping
 from support.fakeengine import Call, engines, until
 from support.keys import BY_KEY, KEY_A, KEY_B, write_keys

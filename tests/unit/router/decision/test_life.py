@@ -13,7 +13,6 @@ from promptgroup_router.decision.composition import features_of, router_state
 from promptgroup_router.decision.exchange import Action, Refuse, Send
 from promptgroup_router.decision.life import RequestLife
 from promptgroup_router.routing.admission_queue import NEW_SECONDS
-from promptgroup_router.routing.holder import only
 from promptgroup_router.routing.points import RequestFeature
 from support.tables import group, revision, slot, table
 from support.wire import chat
@@ -355,7 +354,7 @@ def test_what_continues_a_response_that_is_gone_with_its_replica_is_not_held(sta
     switch(state, sleeping(slots=2), 50.0)
     body = json.dumps(chat(system="", model="a")).encode()
     route = arrive(state, method=b"POST", path=b"/v1/chat/completions", headers={}, body=body, now=100.0)
-    route.candidates = only(route.candidates, route.candidates.ready[0])
+    route.candidates = route.candidates.only(route.candidates.ready[0])
     life = RequestLife(state, route, Driver(), request_id=b"r1", path=b"", traceparent=b"", began=100.0, deadline=160.0)
     assert isinstance(life.begin(100.0), Send)
     assert isinstance(life.failed(Failure.REFUSED, 100.2), Refuse)

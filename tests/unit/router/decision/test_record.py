@@ -5,8 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from promptgroup_contract.access import ANONYMOUS, Caller
 from promptgroup_contract.fingerprint import Fingerprint
-from promptgroup_router.access.caller import ANONYMOUS, Caller
 from promptgroup_router.apis.session_key import SessionKey
 from promptgroup_router.apis.usage import Usage
 from promptgroup_router.base.errors import ApiError, Failure

@@ -3,8 +3,8 @@ import random
 import pytest
 from opentelemetry.sdk.trace.sampling import TraceIdRatioBased
 
+from promptgroup_router.http11.trace_context import parse
 from promptgroup_router.tracing.sampling import Sampling
-from promptgroup_router.tracing.trace_context import parse
 from promptgroup_router.tracing.tracer import DRAWN_AT_ONCE, ID_BYTES, MOST_EVENTS, EndedSpan, Tracer
 
 LOW, HIGH, ID = (f"{number:016x}" for number in (11, 12, 13))
