@@ -44,6 +44,7 @@ from promptgroup_router.apis.endpoints import ENDPOINTS, Endpoint
 from promptgroup_router.apis.request import CHAT_PATH, ParsedRequest
 from promptgroup_router.apis.session_key import NO_SESSION
 from promptgroup_router.base.errors import ApiError, shown
+from promptgroup_router.decision.composition import features_of, router_state
 from promptgroup_router.features.sleeping import waking
 from promptgroup_router.http11.http1 import MAX_HEAD
 from promptgroup_router.policy.expected_ttft import ReplicaCost
@@ -111,7 +112,7 @@ def explain_with_table(table: RoutingTable, question: ExplainRequest) -> bytes:
     A table has no keys, so callers cannot be identified: in a group that requires it, the session's key may differ from
     that of a running router.
     """
-    state = RouterState()
+    state = router_state()
     state.install(table, "file", 0.0)
     return _explained(state, question, 0.0, identify_nobody)
 
@@ -131,7 +132,7 @@ def explain(state: RouterState, question: ExplainRequest, now: float) -> bytes:
         structure.check(question.body, structure.LARGE_VALUES, structure.LARGE_OBJECTS)
     except ApiError as error:
         raise ApiError(400, f"{error}; or explain it by a table file", code=error.code) from None
-    authenticator = state.authenticator
+    authenticator = features_of(state).authenticator
 
     def identify(own: Access | None, namespace: str) -> Caller:
         access = authenticator.access(own)
@@ -173,10 +174,17 @@ def _routed(
     The sender chooses the names of sessions and callers here, and could otherwise read the record of any session.
     """
     route_by = partial(
-        route, state.index, request, headers, tokens=state.tokens, now=now, identify=identify, salts=state.salts
+        route,
+        state.index,
+        request,
+        headers,
+        tokens=state.tokens,
+        now=now,
+        identify=identify,
+        salts=features_of(state).salts,
     )
     result = route_by(locations=SessionLocations())
-    if state.authenticator.access(result.candidates.access).type is AccessType.ANONYMOUS:
+    if state.features.access(result.candidates.access).type is AccessType.ANONYMOUS:
         return route_by(locations=state.balancer.locations)
     demand = result.demand
     demand.unseen, demand.origin, demand.marks, demand.lengths = True, NO_SESSION, (), ()
@@ -193,7 +201,7 @@ def _whose(state: RouterState, result: Route) -> tuple[GroupEntry | None, Revisi
 
 
 def _caller(state: RouterState, result: Route) -> dict[str, str | None] | None:
-    if state.authenticator.access(result.candidates.access).type is AccessType.ANONYMOUS:
+    if state.features.access(result.candidates.access).type is AccessType.ANONYMOUS:
         return None
     return {"name": result.caller.name or None}
 

@@ -118,7 +118,7 @@ class Bench:
         # the caller of a session: that of its connection, or one of its own as where a gateway has the connections
         callers = [each % given.clients if given.keys == "own" else each for each in range(given.sessions)]
         keys = {f"caller-{each}": key(each).encode() for each in callers}
-        self.state.authenticator.keyring.learn_keys(SecretRef("bench", "keys"), keys)
+        self.state.features.authenticator.keyring.learn_keys(SecretRef("bench", "keys"), keys)
         known = table(given.groups, given.slots, CLOSED if given.keys else {})
         self.state.install(decode_table(known), "bench", clock())
         self.install_seconds = time.perf_counter() - began

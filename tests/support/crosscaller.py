@@ -77,7 +77,7 @@ class World:
 
     @property
     def salt_of_a(self) -> str:
-        return self.router.state.salts.of("chat", Caller("team-a")).salt
+        return self.router.state.features.salts.of("chat", Caller("team-a")).salt
 
 
 @contextlib.asynccontextmanager

@@ -102,7 +102,7 @@ class PickerState:
         self.open: set[Processing] = set()
         self.awaiting: dict[Processing, KeysAwaitedError] = {}
         """Requests that wait for the keys of an issuer, in the order of arrival."""
-        state.authenticator.on_keys.append(self._look)
+        state.features.on_keys.append(self._look)
         self.told_served = False
         """True once a gateway has reported the endpoint that served a request: such a gateway reports it for each."""
 
@@ -457,7 +457,7 @@ class Processing:
         self._decided = True
         route, life = self._routed(), self._begun()
         traceparent, traced = life.sent(self._picker.clock()), life.traced
-        allowed, given = engine_fields(self._picker.state.authenticator, route, member, traced=traced)
+        allowed, given = engine_fields(self._picker.state.features, route, member, traced=traced)
         if traced:
             given = (*given, (TRACEPARENT, traceparent))
         if target := self._changed_target():

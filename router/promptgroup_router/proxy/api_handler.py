@@ -123,7 +123,7 @@ class ApiHandler:
         self._sharing = sharing
         self._from_peer = from_peer
         self._key_waits = KeyWaits(self)
-        state.authenticator.on_keys.append(self._key_waits.look)
+        state.features.on_keys.append(self._key_waits.look)
 
     def __call__(self, client: ClientConnection, request: HttpRequest) -> ActiveRequest | None:
         """Answer a request, or return what will."""

@@ -376,7 +376,7 @@ class Relay:
             case Send():
                 self._since = now = self._clock()
                 member = effect.member
-                if lacks_credential(self._state.authenticator, member):
+                if lacks_credential(self._state.features, member):
                     self.failed(Failure.NO_CREDENTIAL)
                     return
                 self._engine = self._connections.acquire(
@@ -446,7 +446,7 @@ class Relay:
             target, body = rest.request()
             method = b"POST" if body else b"GET"
         traced = traceparent != b""
-        allowed, further = engine_fields(self._state.authenticator, self._route, member, traced=traced)
+        allowed, further = engine_fields(self._state.features, self._route, member, traced=traced)
         lines = http1.forwarded(head, allowed)
         lines += [b"%b: %b" % field for field in further]
         if traceparent:

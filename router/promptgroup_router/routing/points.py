@@ -25,14 +25,17 @@ What all requests of a process share is a `RouterFeature`, which acts at points 
 `keep`, `gauges`. The model is the `requestcontrol` interfaces of llm-d's router.
 """
 
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
-from typing import Protocol, TypeVar
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple, Protocol, TypeVar
 
+from promptgroup_contract.access import ANYBODY, Access
 from promptgroup_router.apis.usage import Tail, Usage
 from promptgroup_router.base.errors import ApiError, Failure
 from promptgroup_router.base.metrics import Counter, Metrics
 from promptgroup_router.http11.http1 import fields_of
 from promptgroup_router.policy.balancer import Pick
+from promptgroup_router.policy.demand import Demand
+from promptgroup_router.rings.ids import PrefixKey
 from promptgroup_router.rings.index import Candidates, Member, RoutingIndex
 
 ERRORS = 400
@@ -248,8 +251,60 @@ class RequestFeature:
         """Release the resources of a request that no engine will get; `now` is in monotonic seconds."""
 
 
+Value = str | bool | int | float
+"""The value of an attribute."""
+
+
+class RequestTrace:
+    """The record of one request in its trace."""
+
+    @property
+    def trace_id(self) -> int:
+        """128 bits."""
+        raise NotImplementedError
+
+    def note(self, name: str, now: float, attributes: Mapping[str, Value]) -> None:
+        """Add an event."""
+        raise NotImplementedError
+
+    def end(self, name: str, attributes: Mapping[str, Value], now: float, error: str = "") -> None:
+        """End the record."""
+        raise NotImplementedError
+
+
+class RequestTracer:
+    """Records requests."""
+
+    def begin(self, traceparent: bytes, now: float) -> tuple[bytes, RequestTrace | None]:
+        """Begin the record of a request, if it is sampled.
+
+        Args:
+            traceparent: the client's header; empty for none.
+            now: monotonic seconds.
+
+        Returns:
+            The header `traceparent` for engines, empty where they get the client's as it is; and the record, if any.
+        """
+        raise NotImplementedError
+
+
 Gauge = tuple[Counter, dict[tuple[str, ...], float]]
 """A gauge with its values, by labels."""
+
+
+class PrefixUse(NamedTuple):
+    """The prefixes that a served request shares with others beyond a declared prompt."""
+
+    model: str
+    group: str
+    """`namespace/group`, or UNMATCHED."""
+    demand: Demand
+    scope: PrefixKey
+    """Distinguishes them from the same text in other groups, and in the caches of other callers."""
+    known: int
+    """Tokens that its replica was known to have cached, by what its session left there."""
+    cached: float
+    """Tokens that its replica had cached, or was expected to have."""
 
 
 class RouterFeature:
@@ -265,10 +320,38 @@ class RouterFeature:
     def keep(self, labels: Container[tuple[str, ...]]) -> None:
         """Drop what is stored of groups, and revisions of groups, but of those with these labels."""
 
+    def set_epoch(self, epoch: float) -> None:
+        """Set the seconds since 1970 at which the monotonic clock was 0."""
+
+    def prefixes_used(self, use: PrefixUse, now: float) -> None:
+        """Count the prefixes that a served request shares with others."""
+
+    def refused(self, error: ApiError) -> None:
+        """Count a request that is refused before it has a route."""
+
     def gauges(self, metrics: Metrics, index: RoutingIndex) -> Sequence[Gauge]:
         """Return the feature's gauges as of this moment."""
         del metrics, index
         return ()
+
+
+class ProcessFeatures(RouterFeature):
+    """What the core asks of all features of a process together; without any, all callers are anonymous."""
+
+    def __init__(self) -> None:
+        self.tracer: RequestTracer | None = None
+        """Records requests; None where tracing is off."""
+        self.on_keys: list[Callable[[], None]] = []
+        """Called after each request for an issuer's keys, whether or not it succeeded."""
+
+    def access(self, own: Access | None) -> Access:
+        """Return the effective access rules of a group: its own, or else the default."""
+        return own if own is not None else ANYBODY
+
+    def credential(self, namespace: str, reference: str) -> bytes:
+        """Return the credential of a Secret for engines; empty if it has not been read."""
+        del namespace, reference
+        return b""
 
 
 _Feature = TypeVar("_Feature", bound=RequestFeature)

@@ -173,7 +173,7 @@ ISOLATING = CallerRules(salted=frozenset(["chat"]))
 
 def asking(access, callers=NO_RULES):
     state = serving(table(group("support", revision(slots=8, engine=ENGINE), access=access, callers=callers)))
-    state.authenticator.keyring.learn_keys(SecretRef("chat", "keys"), {"alice": f"{KEY_A}\n{KEY_A2}".encode()})
+    state.features.authenticator.keyring.learn_keys(SecretRef("chat", "keys"), {"alice": f"{KEY_A}\n{KEY_A2}".encode()})
     return state
 
 
@@ -201,7 +201,7 @@ def test_the_caller_is_told_as_that_of_the_request_and_so_are_session_and_home(a
             tokens=state.tokens,
             now=0.0,
             identify=lambda *_: Caller("alice"),
-            salts=state.salts,
+            salts=state.features.salts,
         )
         assert found["caller"] == {"name": "alice"}
         assert found["session"]["key"] == f"{sent.session.key:016x}"
@@ -420,9 +420,9 @@ def test_a_guess_is_explained_alike_whether_or_not_somebody_sent_it(  # noqa: PL
     def answers(sent):
         held = group("support", revision(slots=4, engine=ENGINE), access=access, callers=rules, policy=policy)
         state = serving(table(held))
-        state.salts.rekey(bytes(32))
+        state.features.salts.rekey(bytes(32))
         keys = {"alice": KEY_A.encode(), "bob": KEY_B.encode()}
-        state.authenticator.keyring.learn_keys(SecretRef("chat", "keys"), keys)
+        state.features.authenticator.keyring.learn_keys(SecretRef("chat", "keys"), keys)
         secret = "Of alice, at length. " * 300  # as long as what requests may share beyond a declared prompt
         guesses = [chat(*said, system=system, **fields) for said in ((secret,), (secret, "Yes?", "More"))]
         asked = question(guesses[0], headers | named) if sent else question(chat("Another", system=system), headers)
@@ -435,7 +435,7 @@ def test_a_guess_is_explained_alike_whether_or_not_somebody_sent_it(  # noqa: PL
             tokens=state.tokens,
             now=0.0,
             identify=lambda *_: Caller("alice"),
-            salts=state.salts,
+            salts=state.features.salts,
         )
         # not at its home, where a request that nobody has sent would go as well
         home = next(found.candidates.order(found.demand.session))

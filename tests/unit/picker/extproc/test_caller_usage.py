@@ -24,7 +24,7 @@ def shown(**limits: int) -> OneRequest:
     rules = CallerRules(default=CallerLimits(**limits))
     known = group("support", revision(slots=(slot(0, address="10.0.0.1:8000"),)), access=BY_KEY, callers=rules)
     state.install(table(known), "file", 0.0)
-    state.authenticator.keyring.learn_keys(SecretRef("chat", "keys"), {"team-a": KEY_A.encode()})
+    state.features.authenticator.keyring.learn_keys(SecretRef("chat", "keys"), {"team-a": KEY_A.encode()})
     return OneRequest(state)
 
 
@@ -36,7 +36,7 @@ def counted(request: OneRequest) -> dict[str, int]:
 
 
 def account(request: OneRequest):
-    (found,) = request.picker.state.limiter._accounts.values()
+    (found,) = request.picker.state.features.limiter._accounts.values()
     return found
 
 

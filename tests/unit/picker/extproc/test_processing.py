@@ -11,9 +11,9 @@ from promptgroup_picker.extproc import messages, processing
 from promptgroup_picker.stubs.ext_proc_pb2 import ProcessingRequest
 from promptgroup_router.base.errors import ApiError
 from promptgroup_router.decision.composition import router_state
+from promptgroup_router.features.tracing.sampling import Sampling
+from promptgroup_router.features.tracing.tracer import Tracer
 from promptgroup_router.rings.building import build_index
-from promptgroup_router.tracing.sampling import Sampling
-from promptgroup_router.tracing.tracer import Tracer
 from support.grpcclient import OneRequest, endpoints_of, header_map
 from support.tables import group, revision, slot, table
 from support.wire import chat, table_of
@@ -579,7 +579,9 @@ def test_a_group_that_hides_what_was_cached():
 def test_an_engine_that_asks_for_a_key_gets_it_and_none_of_the_clients():
     slots = (replace(slot(0), credential="keys/engine"), slot(1))
     request = shown(served=table(group("support", revision(slots=slots))), endpoints=2)
-    request.picker.state.authenticator.keyring.credential = lambda namespace, name: f"{namespace} {name}".encode()
+    request.picker.state.features.authenticator.keyring.credential = lambda namespace, name: (
+        f"{namespace} {name}".encode()
+    )
     request.head(authorization="Bearer mine", subset=["10.0.0.1:8000"])
     head = request.body(CHAT)[0].request_headers.response.header_mutation
     told = {each.header.key: each.header.raw_value for each in head.set_headers}
@@ -635,7 +637,7 @@ CLIENT_TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-0"
 
 def traced(ratio: float):
     ended, request = [], shown()
-    request.picker.state.tracer = Tracer(Sampling(ratio, parent_based=True), random.randbytes, ended.append)
+    request.picker.state.features.tracer = Tracer(Sampling(ratio, parent_based=True), random.randbytes, ended.append)
     return request, ended
 
 

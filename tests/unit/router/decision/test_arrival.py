@@ -69,7 +69,7 @@ def test_answers_to_embeddings_are_reserved_where_the_engine_gets_them(allowed, 
     body = json.dumps(asked).encode()
     state = router_state()
     state.install(table(known), "file", 0.0)
-    state.authenticator.keyring.learn_keys(SecretRef("chat", "keys"), {"team-a": KEY_A.encode()})
+    state.features.authenticator.keyring.learn_keys(SecretRef("chat", "keys"), {"team-a": KEY_A.encode()})
     ask = parse(ApiKind.TEXT, body)
     found = arrive(
         state,

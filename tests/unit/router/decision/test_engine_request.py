@@ -41,11 +41,11 @@ def test_other_bodies_are_the_routes_own():
 def test_an_engine_that_asks_for_a_credential_gets_its_own_and_none_of_the_clients():
     found, member, _ = route_of(b"/v1/completions", {"model": "llama", "prompt": "hi"})
     state = router_state()
-    state.authenticator.keyring.credential = lambda namespace, name: f"{namespace} {name}".encode()
+    state.features.authenticator.keyring.credential = lambda namespace, name: f"{namespace} {name}".encode()
     found.candidates = replace(found.candidates, access=Access(passes_credentials=True))
-    passed, further = engine_fields(state.authenticator, found, member, traced=False)
+    passed, further = engine_fields(state.features, found, member, traced=False)
     assert (b"authorization" in passed, further) == (True, ())
-    passed, further = engine_fields(state.authenticator, found, replace(member, credential="keys/a"), traced=True)
+    passed, further = engine_fields(state.features, found, replace(member, credential="keys/a"), traced=True)
     assert not passed & {b"authorization", b"cookie", b"traceparent"}
     assert further == ((b"authorization", b"Bearer chat keys/a"),)
 
@@ -58,7 +58,7 @@ def test_a_request_that_a_secret_prompt_is_put_in_front_of_asks_for_no_tokens_by
         state.install(table(group("support", made, callers=rules), version=kind), "file", 0.0)
         body = json.dumps({"model": "support", "messages": [{"role": "user", "content": "hi"}]}).encode()
         found = arrive(state, method=b"POST", path=b"/v1/chat/completions", headers={}, body=body, now=0.0)
-        passed, _ = engine_fields(state.authenticator, found, found.candidates.members[0], traced=False)
+        passed, _ = engine_fields(state.features, found, found.candidates.members[0], traced=False)
         assert (field in passed) is passes
 
 
@@ -68,7 +68,7 @@ def test_a_request_that_no_group_declares_has_no_field_that_a_group_names():
     for system, passes in ((SYSTEM, True), ("Nobody declares this.", False)):
         body = json.dumps(chat(system=system)).encode()
         found = arrive(state, method=b"POST", path=b"/v1/chat/completions", headers={}, body=body, now=0.0)
-        passed, _ = engine_fields(state.authenticator, found, found.candidates.members[0], traced=False)
+        passed, _ = engine_fields(state.features, found, found.candidates.members[0], traced=False)
         assert (b"x-tenant" in passed) is passes
 
 
@@ -81,7 +81,7 @@ def test_an_engine_with_ranks_is_told_one_and_the_clients_word_of_it_never_count
     found = arrive(state, method=b"POST", path=b"/v1/chat/completions", headers={}, body=body, now=0.0)
     told = {}
     for member in found.candidates.members:
-        passed, further = engine_fields(state.authenticator, found, member, traced=False)
+        passed, further = engine_fields(state.features, found, member, traced=False)
         told[member.slot, member.rank] = field in passed, dict(further).get(field)
     # an engine that has one rank is the group's to open
     assert told == {(0, 0): (False, b"0"), (0, 1): (False, b"1"), (0, 2): (False, b"2"), (1, None): (True, None)}

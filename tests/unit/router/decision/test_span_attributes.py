@@ -4,8 +4,8 @@ import pytest
 
 from promptgroup_router.apis.endpoints import ENDPOINTS
 from promptgroup_router.decision.span_attributes import api_attributes, end_without_engine, placed_by, span_name
-from promptgroup_router.tracing.sampling import Sampling
-from promptgroup_router.tracing.tracer import Tracer
+from promptgroup_router.features.tracing.sampling import Sampling
+from promptgroup_router.features.tracing.tracer import Tracer
 
 GROUP = "chat/support"
 HOME, OTHER, LENT = (SimpleNamespace(id=id_, group=group) for id_, group in enumerate((GROUP, GROUP, "chat/sales")))

@@ -34,5 +34,5 @@ def test_samples_are_kept_of_what_is_no_declared_prompt_with_a_difference(system
     state.install(table(group()), "file", 0.0)
     body = json.dumps(chat(system=system)).encode()
     arrive(state, method=b"POST", path=b"/v1/chat/completions", headers={}, body=body, now=0.0)
-    (prefix,) = state.unmatched.entries(0.0)
+    (prefix,) = state.features.unmatched.prefixes.entries(0.0)
     assert (prefix.sample is not None) is kept

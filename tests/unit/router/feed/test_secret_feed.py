@@ -51,7 +51,7 @@ async def fed(source, *groups):
 
 
 def name_of(state, key):
-    found = state.authenticator.keyring.whose(key.encode(), "chat", ("keys",))
+    found = state.features.authenticator.keyring.whose(key.encode(), "chat", ("keys",))
     return found.name if found is not None else None
 
 

@@ -155,13 +155,13 @@ def test_a_group_that_comes_back_counts_anew_also_beside_a_request_that_outlived
 def test_where_prompts_were_left_is_told_as_long_as_the_other_series_of_a_group():
     state = router_state()
     state.install(table(group("old"), group("new", revision("x"))), "file", 0.0)
-    state.near_misses.add(NearMiss("chat/old", 7))
-    state.near_misses.add(NearMiss("chat/new", 8))
+    state.features.unmatched.near_misses.add(NearMiss("chat/old", 7))
+    state.features.unmatched.near_misses.add(NearMiss("chat/new", 8))
     state.install(table(group("new", revision("x"))), "file", 1.0)
     told = 'near_miss_offset_bytes{group="chat/old"} 7'
     assert told in state.exposition(SERIES_SECONDS, 0)
     assert told not in state.exposition(SERIES_SECONDS + 2.0, 0)
-    state.near_misses.add(NearMiss("chat/old", 7))  # by a request that began with the first table
+    state.features.unmatched.near_misses.add(NearMiss("chat/old", 7))  # by a request that began with the first table
     text = state.exposition(SERIES_SECONDS + 3.0, 0)
     assert told not in text
     assert 'near_miss_offset_bytes{group="chat/new"} 8' in text

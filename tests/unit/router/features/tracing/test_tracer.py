@@ -3,9 +3,9 @@ import random
 import pytest
 from opentelemetry.sdk.trace.sampling import TraceIdRatioBased
 
+from promptgroup_router.features.tracing.sampling import Sampling
+from promptgroup_router.features.tracing.tracer import DRAWN_AT_ONCE, ID_BYTES, MOST_EVENTS, EndedSpan, Tracer
 from promptgroup_router.http11.trace_context import parse
-from promptgroup_router.tracing.sampling import Sampling
-from promptgroup_router.tracing.tracer import DRAWN_AT_ONCE, ID_BYTES, MOST_EVENTS, EndedSpan, Tracer
 
 LOW, HIGH, ID = (f"{number:016x}" for number in (11, 12, 13))
 """The low half of a new trace's id, the high half of those that are not sampled, and every other id."""
