@@ -33,7 +33,8 @@ PACKAGE, CONTRACT = "promptgroup_router", "promptgroup_contract"
 SOURCES = {PACKAGE: ROOT / "router" / PACKAGE, CONTRACT: ROOT / "contract" / CONTRACT}
 FOLDERS = (
     "access", "apis", "base", "callers", "decision", "documents", "features", "features/resumed_stream",
-    "features/sleeping", "features/tracing", "http11", "peers", "policy", "prefixes", "proxy", "rings", "routing", "undeclared",
+    "features/sleeping", "features/tracing", "http11", "peers", "policy", "prefixes", "proxy", "rings", "routing",
+    "undeclared",
 )  # fmt: skip
 """The folders that a request passes through. The others start the process and follow the table."""
 INTERPRETED = frozenset(

@@ -24,6 +24,7 @@ from promptgroup_router.rings.ids import NO_MEMBER, MemberId, PrefixKey, member_
 from promptgroup_router.rings.index import Member
 from promptgroup_router.routing.match import MatchedBy
 from promptgroup_router.routing.moves import Moves
+from promptgroup_router.routing.points import ProcessFeatures
 from support.accesslog import access_lines
 
 pytestmark = pytest.mark.interpreted
@@ -43,7 +44,7 @@ class Tokens:
 
 @pytest.fixture
 def state():
-    return SimpleNamespace(metrics=Metrics(), tokens=Tokens(), moves=Moves(), tracer=None)
+    return SimpleNamespace(metrics=Metrics(), tokens=Tokens(), moves=Moves(), features=ProcessFeatures())
 
 
 def picked(*, revision="0123abcdef", before=None, cached=90.0, history=80, tier1=50):

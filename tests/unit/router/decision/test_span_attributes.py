@@ -48,6 +48,6 @@ def test_only_what_is_no_fault_of_the_client_is_an_error(status, error):
     ended = []
     tracer = Tracer(Sampling(1.0, parent_based=False), lambda size: (7).to_bytes(size, "big"), ended.append)
     _, span = tracer.begin(b"", 1.0)
-    end_without_engine(tracer, span, b"/v1/messages", status=status, now=2.0, error=error or "wrong_api_key")
+    end_without_engine(span, b"/v1/messages", status=status, now=2.0, error=error or "wrong_api_key")
     assert ended[0].error == error
     assert ended[0].attributes["http.response.status_code"] == status

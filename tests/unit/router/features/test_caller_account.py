@@ -23,7 +23,7 @@ def account_of(state, name="team-a", *, cached=True, charge=None):
     route = SimpleNamespace(
         group=GROUP, caller=SimpleNamespace(name=name), demand=SimpleNamespace(prompt=40.4, cached=cached)
     )
-    return CallerAccount(state, route, charge)
+    return CallerAccount(state.features.limiter, state.metrics, route, charge)
 
 
 def end(usage=None, *, worked=True, metered=True, shown=True):

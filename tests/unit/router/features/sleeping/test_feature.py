@@ -79,7 +79,7 @@ def test_a_gateway_that_allows_some_replicas_alone_wakes_the_group(state):
 
 def test_what_is_stored_of_a_group_leaves_with_it(state):
     held(state, features(state, ASLEEP), Life())
-    (_, waits), (_, called) = state.features.gauges(state.metrics, state.index)
+    (_, waits), (_, called) = features_of(state).sleeping.gauges(state.metrics, state.index)
     assert (waits, list(called)) == ({("chat/a",): 1}, [("chat/a",)])
     state.features.keep(frozenset())
     assert features_of(state).sleeping.gauges(state.metrics, state.index)[1][1] == {}

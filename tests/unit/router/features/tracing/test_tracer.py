@@ -27,7 +27,7 @@ def test_a_span_of_a_clients_trace_is_its_child_and_engines_are_told_of_it():
     one, ended = tracer()
     header, span = one.begin(SAMPLED, now=1.0)
     span.note("sent", 1.5, {"slot": "0"})
-    one.end(span, "chat m", {"a": 1}, 2.0)
+    span.end("chat m", {"a": 1}, 2.0)
     [found] = ended
     assert (found.name, found.attributes, found.error) == ("chat m", {"a": 1}, "")
     assert (found.began, found.ended) == (1_001_000_000_000, 1_002_000_000_000)
