@@ -33,8 +33,8 @@ FEATURES = tuple(
 CORE = (*(_ROUTER + name for name in ("routing", "decision", "proxy", "placement", "policy", "rings", "prefixes",
                                       "http11")), "promptgroup_picker.extproc")  # fmt: skip
 """The packages that every request passes."""
-WIRING = (_ROUTER + "decision.arrival",)
-"""The module that knows which features there are."""
+WIRING = (_ROUTER + "decision.arrival", _ROUTER + "decision.composition")
+"""The modules that know which features there are."""
 
 
 @dataclass(frozen=True, slots=True)

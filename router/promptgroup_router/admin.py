@@ -16,6 +16,7 @@ from promptgroup_router.admin_guard import AdminGuard
 from promptgroup_router.base.errors import ApiError
 from promptgroup_router.base.exposition import TextFormat, accepted
 from promptgroup_router.base.steps import in_slices
+from promptgroup_router.decision.composition import features_of
 from promptgroup_router.explain import explain, parse_explain_request
 from promptgroup_router.http11.reader import HttpRequest
 from promptgroup_router.proxy.downstream import ActiveRequest, ClientConnection
@@ -229,7 +230,8 @@ class Admin:
 
     def _unmatched(self) -> bytes:
         now, rates = self._clock(), self._state.index.prefill_rates()
+        unmatched = features_of(self._state).unmatched
         return orjson.dumps(
-            document(self._state.unmatched, now, rates) | self._state.shared_prefixes.document(now, rates),
+            document(unmatched.prefixes, now, rates) | unmatched.shared_prefixes.document(now, rates),
             option=orjson.OPT_INDENT_2,
         )

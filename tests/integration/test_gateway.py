@@ -414,7 +414,7 @@ def test_an_engine_gets_the_key_that_it_asks_for_and_none_of_the_clients(tmp_pat
                 picking(tmp_path, served) as picker,
                 gateway(tmp_path, [picker.port], [found[0].address]) as envoy,
             ):
-                picker.core.state.authenticator.keyring.credential = lambda *_: b"secret"
+                picker.core.state.features.authenticator.keyring.credential = lambda *_: b"secret"
                 for port in (envoy.strict, envoy.held):
                     assert (await ask(port, post(chat(), "Authorization: Bearer mine"))).status == 200
                 assert [each.head.fields[b"authorization"] for each in found[0].requests] == [b"Bearer secret"] * 2

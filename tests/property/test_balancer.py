@@ -12,7 +12,6 @@ from promptgroup_router.policy.demand import Demand
 from promptgroup_router.policy.health import Health
 from promptgroup_router.policy.policies import LEAST_CAP, load_cap
 from promptgroup_router.rings.building import build_index
-from promptgroup_router.routing.holder import only
 from support.examples import examples
 from support.tables import group, revision, slot, table
 
@@ -29,7 +28,7 @@ def test_whatever_a_client_makes_of_its_history_and_however_late_datagrams_are_t
         each.peers.export(0.0)
     for messages, member in turns:
         demand = Demand(7, 11, prompt=3000, tier1=2000, history=2500, turn=messages)
-        pick = one.pick(only(candidates, candidates.ready[member]), demand, 1.0)
+        pick = one.pick(candidates.only(candidates.ready[member]), demand, 1.0)
         one.placed.first_token(pick, 1.0)
         one.placed.end(pick, None, 1.0)
     for report in data.draw(st.permutations(one.peers.export(1.0)[0])):

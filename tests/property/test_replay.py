@@ -14,11 +14,11 @@ from promptgroup_contract.table import Policy
 from promptgroup_picker.extproc.gateway_call import PickerState
 from promptgroup_picker.extproc.processing import Processing
 from promptgroup_picker.stubs.ext_proc_pb2 import ProcessingRequest, ProcessingResponse
+from promptgroup_router.decision.composition import router_state
 from promptgroup_router.http11.http1 import Framing
 from promptgroup_router.http11.reader import RequestReader
 from promptgroup_router.proxy.api_handler import ApiHandler
 from promptgroup_router.proxy.body_budget import BodyBudget
-from promptgroup_router.routing.state import RouterState
 from support.grpcclient import endpoints_of, header_map
 from support.heads import answer_head
 from support.tables import group, revision, slot, table
@@ -55,7 +55,7 @@ class RouterSide:
     keeps_alive = has_ended = between_chunks = True
 
     def __init__(self, clock: Clock) -> None:
-        self.state = RouterState()
+        self.state = router_state()
         self.state.install(TABLE, "file", clock.now)
         self._handler = ApiHandler(self.state, self, None, clock, 600.0)  # no body is large enough for a reader
         self._address = ""
@@ -118,7 +118,7 @@ class PickerSide:
     """The picker, whose gateway is this object."""
 
     def __init__(self, clock: Clock) -> None:
-        self.state = RouterState()
+        self.state = router_state()
         self.state.install(TABLE, "file", clock.now)
         self._picker = PickerState(self.state, BodyBudget(2**26), clock, endpoints=1)
         self._open: dict[int, Processing] = {}

@@ -1,9 +1,9 @@
 """One request among a few replicas, whose events a test plays."""
 
 from promptgroup_contract.table import TimeLimits
+from promptgroup_router.decision.composition import router_state
 from promptgroup_router.decision.exchange import Exchange
 from promptgroup_router.policy.demand import Demand
-from promptgroup_router.routing.state import RouterState
 from support.script import play
 from support.tables import group, revision, table
 
@@ -12,7 +12,7 @@ class Case:
     """A request over some slots, whose order is known."""
 
     def __init__(self, slots: int, deadline: float = 160.0, *, streamed: bool = True) -> None:
-        self.state = RouterState()
+        self.state = router_state()
         limits = TimeLimits(first_token=30, idle=10)
         self.state.install(table(group("a", revision(slots=slots), time_limits=limits)), "file", 0.0)
         self.candidates = self.state.index.names["a"].revisions[0].candidates

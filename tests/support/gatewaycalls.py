@@ -3,9 +3,9 @@
 import json
 import random
 
-from promptgroup_router.routing.state import RouterState
-from promptgroup_router.tracing.sampling import Sampling
-from promptgroup_router.tracing.tracer import Tracer
+from promptgroup_router.decision.composition import router_state
+from promptgroup_router.features.tracing.sampling import Sampling
+from promptgroup_router.features.tracing.tracer import Tracer
 from support.grpcclient import OneRequest
 from support.wire import chat, table_of
 
@@ -19,7 +19,7 @@ USAGE = b'{"usage":{"prompt_tokens":40,"completion_tokens":3,"prompt_tokens_deta
 
 
 def shown(*addresses: str, served=None, **limits: int) -> OneRequest:
-    state = RouterState()
+    state = router_state()
     state.install(served or table_of(*(addresses or ADDRESSES)), "file", 0.0)
     return OneRequest(state, **limits)
 
@@ -50,7 +50,7 @@ CLIENT_TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-0"
 
 def traced(ratio: float):
     ended, request = [], shown()
-    request.picker.state.tracer = Tracer(Sampling(ratio, parent_based=True), random.randbytes, ended.append)
+    request.picker.state.features.tracer = Tracer(Sampling(ratio, parent_based=True), random.randbytes, ended.append)
     return request, ended
 
 

@@ -28,6 +28,7 @@ from dataclasses import dataclass, field
 import h11
 
 from promptgroup_router.apis.session_key import SessionKey
+from promptgroup_router.decision.composition import router_state
 from promptgroup_router.proxy.api_handler import ApiHandler
 from promptgroup_router.proxy.body_budget import BodyBudget
 from promptgroup_router.proxy.downstream import (
@@ -43,7 +44,6 @@ from promptgroup_router.proxy.relay import Relay
 from promptgroup_router.proxy.upstream import UNREAD_BYTES, EngineConnection, EngineConnections
 from promptgroup_router.reading.body_reader import BodyReader
 from promptgroup_router.routing.response_id import RANDOM_BYTES, response_id
-from promptgroup_router.routing.state import RouterState
 from support.memorynet import SMALL, Buffers, MemoryTransport
 from support.steploop import StepLoop
 from support.wire import chat, get, post, table_of
@@ -328,7 +328,7 @@ class Machine:
         self._options = options
         self._buffers = SMALL if self.random.random() < 0.9 else Buffers()
         asyncio._set_running_loop(self.loop)
-        self.state = RouterState()
+        self.state = router_state()
         self.state.install(table_of(*ENGINES), "file", 0.0)
         self.pool = EngineConnections(self.loop.time, 2.0)
         handler = ApiHandler(self.state, self.pool, BodyReader(), self.loop.time, TIMEOUT)

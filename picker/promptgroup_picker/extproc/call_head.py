@@ -3,15 +3,13 @@
 from promptgroup_picker.extproc import messages
 from promptgroup_picker.extproc.shown_answer import path_of
 from promptgroup_picker.stubs.ext_proc_pb2 import ProcessingRequest
-from promptgroup_router.access.known_key import KnownKey
 from promptgroup_router.apis.endpoints import Endpoint, form_of
 from promptgroup_router.base.errors import ApiError
-from promptgroup_router.decision.arrival import endpoint_of
+from promptgroup_router.decision.arrival import asks_of_digest, endpoint_of
 from promptgroup_router.decision.engine_query import engine_target
-from promptgroup_router.features.cache_diagnosis import HEADER as DIAGNOSTICS
 from promptgroup_router.http11.http1 import Headers
+from promptgroup_router.http11.trace_context import HEADER as TRACEPARENT
 from promptgroup_router.proxy.response import REQUEST_ID
-from promptgroup_router.tracing.trace_context import HEADER as TRACEPARENT
 
 MAX_FIELDS = 1000
 """Most header fields of a request: gateways accept a hundred unless they are configured otherwise."""
@@ -73,11 +71,11 @@ class CallHead:
         """Return True if the request has a header field more than once."""
         return name in self._repeated
 
-    def known_key(self) -> KnownKey | None:
+    def known_key(self) -> object:
         """Return None: a gateway's stream has one request."""
         return None
 
-    def remember(self, key: KnownKey) -> None:
+    def remember(self, key: object) -> None:
         """Keep nothing."""
 
     # --- What its fields say -----------------------------------------------------------------------------------------
@@ -105,7 +103,7 @@ class CallHead:
     @property
     def asks_diagnosis(self) -> bool:
         """True if the client requests a cache diagnosis by a header."""
-        return DIAGNOSTICS in self.fields
+        return asks_of_digest(self.fields)
 
     def changed_target(self) -> bytes:
         """Return the path and the query that the engine gets; empty if they are those that the client sent."""

@@ -59,7 +59,7 @@ class PickerState:
         self.open: dict[GatewayCall, OpenCall] = {}
         self.awaiting: dict[GatewayCall, ApiError] = {}
         """Requests that wait for the keys of an issuer, in the order of arrival."""
-        state.authenticator.on_keys.append(self._look)
+        state.features.on_keys.append(self._look)
         self.reports_served = False
         """True once a gateway has reported the endpoint that served a request: such a gateway reports it for each."""
 

@@ -7,7 +7,7 @@ from typing import Protocol
 from promptgroup_router.apis.endpoints import Endpoint
 from promptgroup_router.apis.request import ParsedRequest
 from promptgroup_router.base.errors import ApiError
-from promptgroup_router.reading.body_reader import BodyReader
+from promptgroup_router.proxy.large_request import BodyReader
 from promptgroup_router.routing.route import Route
 
 log = logging.getLogger("promptgroup.picker")

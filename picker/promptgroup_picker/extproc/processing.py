@@ -31,14 +31,12 @@ from promptgroup_picker.http2.grpc_messages import GrpcError, GrpcStatus
 from promptgroup_picker.http2.open_streams import FAILED
 from promptgroup_picker.http2.stream import Stream
 from promptgroup_picker.stubs.ext_proc_pb2 import HttpBody, ProcessingRequest
-from promptgroup_router.access.authenticator import KeysAwaitedError
 from promptgroup_router.apis.request import ParsedRequest
-from promptgroup_router.base.errors import NO_REPLICA_SECONDS, ApiError
+from promptgroup_router.base.errors import NO_REPLICA_SECONDS, ApiError, KeysAwaitedError
 from promptgroup_router.decision.arrival import ModelsAnswer, arrive, check_head, large_body
 from promptgroup_router.proxy.key_waits import MOST_WAITING, WAIT_SECONDS
+from promptgroup_router.routing.points import restricted
 from promptgroup_router.routing.route import Route
-from promptgroup_router.routing.state import RouterState
-from promptgroup_router.sleeping import waking
 
 READ_SECONDS = 60.0
 """Time limit from a request's head to the end of its body: it bounds what a slow client can hold."""
@@ -279,7 +277,7 @@ class Processing:
             call.refuse(error)
             return None
         try:
-            return route if head.subset is None else _within(route, head.subset, picker.state, now)
+            return route if head.subset is None else _within(route, head.subset, now)
         except ApiError as error:
             _give_back(route, now)
             call.refuse(error)
@@ -340,17 +338,15 @@ def _give_back(route: Route, now: float) -> None:
         feature.withdrawn(now)
 
 
-def _within(route: Route, subset: frozenset[str], state: RouterState, now: float) -> Route:
+def _within(route: Route, subset: frozenset[str], now: float) -> Route:
     """Return a route to the endpoints alone that the gateway allows.
 
     Raises:
-        ApiError: 503, none of them can take the request. It is not held until its group has a replica, which would be
-            none of them.
+        ApiError: 503, none of them can take the request.
     """
+    if (error := restricted(route.features, now)) is not None:
+        raise error
     candidates = route.candidates
-    if (sleep := candidates.sleep) is not None and not candidates.members:
-        state.called(candidates.sleeper, now)
-        raise waking.refusal(sleep, candidates.sleeper) or waking.starting(sleep, candidates.sleeper)
     within = candidates.within(subset)
     if within is candidates:
         return route

@@ -10,6 +10,7 @@
 import os
 
 from promptgroup_contract import names
+from promptgroup_contract.names import UNMATCHED
 from promptgroup_picker.extproc import messages
 from promptgroup_picker.extproc.gateway_call import GatewayCall, PickerState, shed
 from promptgroup_picker.extproc.gateway_fields import to_remove
@@ -18,7 +19,6 @@ from promptgroup_picker.extproc.request_side import EndpointChoice
 from promptgroup_picker.extproc.shown_answer import ShownAnswer
 from promptgroup_picker.stubs.ext_proc_pb2 import ProcessingRequest
 from promptgroup_router.base.errors import ApiError
-from promptgroup_router.callers.limiter import fields_of
 from promptgroup_router.decision.actions import Action, Failed, Refuse, Send
 from promptgroup_router.decision.engine_headers import from_engine
 from promptgroup_router.decision.engine_request import engine_body, engine_fields
@@ -27,7 +27,6 @@ from promptgroup_router.decision.life import RequestLife
 from promptgroup_router.rings.index import Member
 from promptgroup_router.routing.points import error_for
 from promptgroup_router.routing.route import Route
-from promptgroup_router.undeclared.unmatched import UNMATCHED
 
 REQUEST_SECONDS = 3600.0
 """Time in which a request may be sent; gateways have limits of their own, and no answer is cut here."""
@@ -76,7 +75,7 @@ class RoutedCall:
         call, route, life = self._call, self._route, self._life
         call.decide()
         traceparent, traced = life.sent(self._picker.clock()), life.traced
-        allowed, given = engine_fields(self._picker.state.authenticator, route, member, traced=traced)
+        allowed, given = engine_fields(self._picker.state.features, route, member, traced=traced)
         if traced:
             given = (*given, call.head.trace_field(traceparent))
         if target := call.head.changed_target():
@@ -143,7 +142,7 @@ class RoutedCall:
         values = [(names.HEADER_SERVED_BY, label)]
         if route.revision:
             values.append((names.HEADER_REVISION, route.revision))
-        further = [*fields_of(added.limits), *added.fields]
+        further = [*added.limit_fields(), *added.fields]
         values += [(name.decode(), value.decode("latin-1")) for name, value in further]
         removed = to_remove(head, from_engine(route.candidates.rules))
         call.send(messages.response_headers(tuple(values), removed))

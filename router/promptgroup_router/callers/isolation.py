@@ -2,12 +2,13 @@
 
 from collections.abc import Set as AbstractSet
 
+from promptgroup_contract.access import Caller
 from promptgroup_contract.caller_rules import SALTS, EngineField
-from promptgroup_router.access.caller import Caller
 from promptgroup_router.apis.request import ApiKind, ParsedRequest
 from promptgroup_router.base.errors import ApiError, shown
 from promptgroup_router.callers.engine_fields import NONE, with_text_field, without_engine_fields, without_media_ids
-from promptgroup_router.callers.salts import SHARED, CacheDomain, Salts
+from promptgroup_router.callers.salts import Salts
+from promptgroup_router.prefixes.cache_domain import SHARED, CacheDomain
 
 _NEVER = SALTS | {EngineField.REQUEST_ID}
 """Fields that the clients of a group which isolates its callers never set, whatever it allows: its router

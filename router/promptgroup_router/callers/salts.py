@@ -4,44 +4,17 @@ A salt must be hard to guess: a client that knows it and reaches engines without
 So it is a keyed BLAKE2b (RFC 7693 section 2.9) of namespace and name. Routers that share the key make the same salts.
 """
 
-from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Final
 
-from promptgroup_router.access.caller import Caller
-from promptgroup_router.rings.ids import PrefixKey
+from promptgroup_contract.access import Caller
+from promptgroup_router.prefixes.cache_domain import PURPOSE, CacheDomain
 
 SALT_BYTES = 24
 """192 bits, 48 characters as hex digits: vLLM takes up to 128 characters, and not all of base64's."""
 REMEMBERED = 10_000
 """Most callers whose salts are cached; the salts of others are computed again."""
-TAG_BYTES = 6
-"""Bytes of a response's id that prove whose it is: each guess costs a request."""
 
 _MASK_BYTES = 8
-_PURPOSE = b"pg-salts"
-
-
-@dataclass(frozen=True, slots=True)
-class CacheDomain:
-    """The part of engines' caches that a request reads and writes."""
-
-    salt: str
-    """The text that engines mix into their keys, hex digits; empty for the part that all share."""
-    mask: int
-    """64 bits that distinguish the prefixes of one domain from those of others; 0 for the shared one."""
-
-    def prefix(self, shared: PrefixKey) -> PrefixKey:
-        """Return the key of a prefix in this domain, by its key in the shared one."""
-        return PrefixKey(shared ^ self.mask)
-
-    def tag(self, data: bytes) -> bytes:
-        """Return TAG_BYTES bytes that cannot be computed without the salt."""
-        return blake2b(data, key=self.salt.encode(), digest_size=TAG_BYTES, person=_PURPOSE).digest()
-
-
-SHARED: Final = CacheDomain("", 0)
-"""The domain of all callers whose group does not isolate them."""
 
 
 class Salts:
@@ -53,7 +26,7 @@ class Salts:
 
     def rekey(self, secret: bytes) -> None:
         """Make all salts anew, from a secret of any length; every caller's caches are cold then."""
-        self._key = blake2b(secret, person=_PURPOSE).digest()
+        self._key = blake2b(secret, person=PURPOSE).digest()
         self._domains.clear()
 
     def of(self, namespace: str, caller: Caller) -> CacheDomain:
@@ -66,7 +39,7 @@ class Salts:
     def _make(self, namespace: str, name: str) -> CacheDomain:
         # a namespace has no NUL, so that no two pairs are one text
         text = f"{namespace}\0{name}".encode()
-        made = blake2b(text, key=self._key, digest_size=SALT_BYTES + _MASK_BYTES, person=_PURPOSE).digest()
+        made = blake2b(text, key=self._key, digest_size=SALT_BYTES + _MASK_BYTES, person=PURPOSE).digest()
         domain = CacheDomain(made[:SALT_BYTES].hex(), int.from_bytes(made[SALT_BYTES:], "little"))
         if len(self._domains) >= REMEMBERED:
             self._domains.clear()

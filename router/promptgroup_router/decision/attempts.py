@@ -17,7 +17,6 @@ from promptgroup_router.policy.demand import Demand
 from promptgroup_router.rings.ids import NO_MEMBER, MemberId
 from promptgroup_router.rings.index import Candidates, Member
 from promptgroup_router.rings.renewal import renewed
-from promptgroup_router.routing.holder import only
 from promptgroup_router.routing.state import RouterState
 
 MAX_TRIES = 3
@@ -155,7 +154,7 @@ class Attempts:
 
     def choose_only(self, member: Member, now: float) -> Pick | None:
         """Pick a member, whatever the others are; None if it has left the table, where no load is counted."""
-        alone = renewed(only(self._candidates, member), self._state.index)
+        alone = renewed(self._candidates.only(member), self._state.index)
         with suppress(NoMemberLeftError):
             if (pick := self._state.balancer.pick(alone, self._demand, now)) is not None:
                 self.pick = pick

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Mapping
 
 from promptgroup_contract import names
-from promptgroup_router.access.authenticator import ACCESS_CODES
+from promptgroup_contract.names import UNMATCHED
 from promptgroup_router.apis.usage import Usage
 from promptgroup_router.base.errors import ApiError, Failure
 from promptgroup_router.base.exposition import Exemplar
@@ -14,13 +14,11 @@ from promptgroup_router.base.series import Observations
 from promptgroup_router.decision.attempts import Attempts
 from promptgroup_router.decision.likeness import is_like, own_tokens, shared_tokens
 from promptgroup_router.decision.span_attributes import api_attributes, end_without_engine, placed_by, span_name
+from promptgroup_router.http11.trace_context import HEADER, sampled_trace, trace_id
 from promptgroup_router.placement.misses import EVICTED, find_miss, repeated, seconds_saved
-from promptgroup_router.routing.points import ERRORS
+from promptgroup_router.routing.points import ERRORS, PrefixUse, RequestTrace, Value
 from promptgroup_router.routing.route import Route
 from promptgroup_router.routing.state import RouterState
-from promptgroup_router.tracing.trace_context import HEADER, sampled_trace, trace_id
-from promptgroup_router.tracing.tracer import RequestSpan, Value
-from promptgroup_router.undeclared.unmatched import UNMATCHED
 
 log = logging.getLogger("promptgroup.router")
 access = logging.getLogger(ACCESS)
@@ -42,7 +40,7 @@ def quarter(usage: Usage | None) -> str:
     return QUARTERS[min(3, 4 * usage.cached_tokens // usage.prompt_tokens)]
 
 
-_NO_SPAN: tuple[bytes, RequestSpan | None] = (b"", None)
+_NO_SPAN: tuple[bytes, RequestTrace | None] = (b"", None)
 
 
 def refused_at_once(
@@ -67,12 +65,11 @@ def refused_at_once(
         now: monotonic seconds.
     """
     state.metrics.requests.add(UNMATCHED, str(status))
-    if error.code in ACCESS_CODES:
-        state.metrics.access_refused.add(error.code)
-    tracer = state.tracer
+    state.features.refused(error)
+    tracer = state.features.tracer
     header, span = tracer.begin(headers.get(HEADER, b""), now) if tracer is not None else _NO_SPAN
-    if tracer is not None and span is not None:
-        end_without_engine(tracer, span, path, status=status, now=now, error=error.code or str(status))
+    if span is not None:
+        end_without_engine(span, path, status=status, now=now, error=error.code or str(status))
     if access.isEnabledFor(logging.INFO):
         values: dict[str, Value] = {"promptgroup.group": UNMATCHED, "error.type": error.code or str(status)}
         log_without_engine("refused", request_id, status, header or headers.get(HEADER, b""), values)
@@ -153,14 +150,14 @@ class RequestRecord:
         self._began = began
         self._path = path
         self._traceparent = traceparent
-        tracer = state.tracer
+        tracer = state.features.tracer
         self._header, self._span = tracer.begin(traceparent, began) if tracer is not None else _NO_SPAN
         """The header `traceparent` for engines, empty for the client's; and the span, None for a request that is not
         sampled."""
         self._trace = 0
         """The trace, if it is recorded: by this process, or by the client where this process records none."""
         if self._span is not None:
-            self._trace = self._span.context.trace
+            self._trace = self._span.trace_id
         elif traceparent and tracer is None:
             self._trace = sampled_trace(traceparent)
         self._status = 0
@@ -301,16 +298,9 @@ class RequestRecord:
         if pick is None or demand.scope is None:
             return
         cached_tokens = usage.cached_tokens if usage is not None else None
-        self._state.shared_prefixes.add(
-            route.model,
-            route.group,
-            demand,
-            within=demand.scope,
-            instructions=demand.instructions,
-            known=pick.known,
-            cached=pick.cached if cached_tokens is None else cached_tokens,
-            now=now,
-        )
+        cached = pick.cached if cached_tokens is None else cached_tokens
+        use = PrefixUse(route.model, route.group, demand, demand.scope, pick.known, cached)
+        self._state.features.prefixes_used(use, now)
 
     def _count_times(self, usage: Usage | None, now: float) -> None:
         """Count the times of a whole stream, by the cached share of its prompt."""
@@ -426,11 +416,11 @@ class RequestRecord:
             ),
         )
 
-    def _end_span(self, span: RequestSpan, event: str, now: float, usage: Usage | None, more: dict[str, Value]) -> None:
+    def _end_span(
+        self, span: RequestTrace, event: str, now: float, usage: Usage | None, more: dict[str, Value]
+    ) -> None:
         """End the request's span, with what the access log has and what only a span has."""
-        route, pick, tracer = self._route, self._attempts.pick, self._state.tracer
-        if tracer is None:
-            return
+        route, pick = self._route, self._attempts.pick
         line = self._line(now, usage)
         line.update(api_attributes(self._path))
         line["promptgroup.outcome"] = event
@@ -445,7 +435,7 @@ class RequestRecord:
         kind = event if event == "cut" else str(more.get("code", "") or (status if failed else ""))
         if kind:
             line["error.type"] = kind
-        tracer.end(span, span_name(self._path, route.model[:256]), line, now, kind if failed else "")
+        span.end(span_name(self._path, route.model[:256]), line, now, kind if failed else "")
 
 
 def _told_of_refusal(more: dict[str, Value]) -> dict[str, Value]:

@@ -12,7 +12,7 @@ from promptgroup_router.placement.members import MemberRecords
 from promptgroup_router.policy.demand import Demand
 from promptgroup_router.rings.ids import member_parts
 from promptgroup_router.rings.index import RoutingIndex
-from promptgroup_router.routing.holder import find_holder, holds, lost, only
+from promptgroup_router.routing.holder import find_holder, holds, lost
 from promptgroup_router.routing.match import MatchedBy
 from promptgroup_router.routing.response_id import decode, is_open_to, is_plain
 from promptgroup_router.routing.route import Identify, Rewrite, Route, identify_nobody
@@ -96,7 +96,7 @@ def route_by_response(
         if not holds(member, desired):
             raise lost(response_id, "response_id", _NO_RESPONSE, restarted=True)
         # the response may be of a request that no group declares, under the rules of all groups of the replica
-        alone = replace(only(revision.candidates, member), rules=index.rules_of_replicas(group.group))
+        alone = replace(revision.candidates.only(member), rules=index.rules_of_replicas(group.group))
         return Route(
             matched_by=MatchedBy.NAME,
             group=revision.label,

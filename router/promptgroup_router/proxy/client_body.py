@@ -4,9 +4,8 @@ from typing import Protocol
 
 from promptgroup_contract.caller_rules import CachedTokens
 from promptgroup_router.apis.usage import Tail, Usage
-from promptgroup_router.base.errors import Failure
+from promptgroup_router.base.errors import Failure, RewriteError
 from promptgroup_router.callers import told_usage
-from promptgroup_router.callers.reported_usage import NotToldError
 from promptgroup_router.decision.event_guard import EventGuard
 from promptgroup_router.http11.framing import Chunked
 from promptgroup_router.http11.http1 import Headers
@@ -165,7 +164,7 @@ class ClientBody:
         if self._rewriter is not None:
             try:
                 data = self._rewriter.feed(data)
-            except NotToldError:
+            except RewriteError:
                 return Failure.MALFORMED
         self._write(self._framed(data) if self._frames else data)
         if guard is None:
@@ -182,7 +181,7 @@ class ClientBody:
         if self._rewriter is not None:
             try:
                 left = self._rewriter.feed(left) + self._rewriter.finish()
-            except NotToldError:
+            except RewriteError:
                 return Failure.MALFORMED
         if self._usage_told is not None:
             left += told_usage.comment(self.tail.usage(), self._usage_told)

@@ -34,7 +34,6 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
-from promptgroup_router.access.known_key import KnownKey
 from promptgroup_router.apis.endpoints import form_of
 from promptgroup_router.apis.errors import OPENAI
 from promptgroup_router.base.errors import ApiError, HttpError
@@ -305,7 +304,7 @@ class ClientConnection(asyncio.Protocol):
         """Bytes of the body that were taken from the budget."""
         self._buffered = 0
         """Bytes that were taken from the budget of buffers."""
-        self._key: KnownKey | None = None
+        self._key: object = None
         """The API key of the last request that had one, cached until the connection ends."""
 
     @property
@@ -323,11 +322,11 @@ class ClientConnection(asyncio.Protocol):
         headers = self._request.head.headers if self._request is not None else []
         return sum(field.name == name for field in headers) > 1
 
-    def known_key(self) -> KnownKey | None:
+    def known_key(self) -> object:
         """Return the API key of an earlier request; None if there is none."""
         return self._key
 
-    def remember(self, key: KnownKey) -> None:
+    def remember(self, key: object) -> None:
         """Keep an API key in place of the one before."""
         self._key = key
 

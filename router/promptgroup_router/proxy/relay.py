@@ -8,6 +8,7 @@ to store the end of the body, and one to the client's transport.
 import os
 from collections.abc import Callable
 
+from promptgroup_contract.names import UNMATCHED
 from promptgroup_router.apis.endpoints import Endpoint
 from promptgroup_router.apis.errors import NO_PATH_BYTES, OPENAI, lacks_path, may_lack_path, not_served_by_engine
 from promptgroup_router.apis.opening import Opening
@@ -24,6 +25,7 @@ from promptgroup_router.http11 import http1
 from promptgroup_router.http11.framing import Chunked
 from promptgroup_router.http11.http1 import Framing, Headers, ResponseHead
 from promptgroup_router.http11.reader import MAX_INTERIM, HttpRequest
+from promptgroup_router.http11.trace_context import HEADER as TRACEPARENT
 from promptgroup_router.proxy.client_body import AnswerTaker, ClientBody
 from promptgroup_router.proxy.request_ids import RequestIds
 from promptgroup_router.proxy.response import (
@@ -42,8 +44,6 @@ from promptgroup_router.rings.index import Member
 from promptgroup_router.routing.points import error_for, tail_of
 from promptgroup_router.routing.route import Route
 from promptgroup_router.routing.state import RouterState
-from promptgroup_router.tracing.trace_context import HEADER as TRACEPARENT
-from promptgroup_router.undeclared.unmatched import UNMATCHED
 
 NO_NOTES: Headers = []
 CONTINUE = 100
@@ -377,7 +377,7 @@ class Relay:
             case Send():
                 self._since = now = self._clock()
                 member = effect.member
-                if lacks_credential(self._state.authenticator, member):
+                if lacks_credential(self._state.features, member):
                     self.failed(Failure.NO_CREDENTIAL)
                     return
                 self._engine = self._connections.acquire(
@@ -447,7 +447,7 @@ class Relay:
             target, body = rest.request()
             method = b"POST" if body else b"GET"
         traced = traceparent != b""
-        allowed, further = engine_fields(self._state.authenticator, self._route, member, traced=traced)
+        allowed, further = engine_fields(self._state.features, self._route, member, traced=traced)
         lines = http1.forwarded(head, allowed)
         lines += [b"%b: %b" % field for field in further]
         if traceparent:

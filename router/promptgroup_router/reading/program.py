@@ -19,9 +19,10 @@ from promptgroup_router.apis.endpoints import ENDPOINTS, PASSED
 from promptgroup_router.apis.request import ParsedRequest, preamble
 from promptgroup_router.base.errors import ApiError, internal_error
 from promptgroup_router.base.logs import configure, fault
-from promptgroup_router.callers.salts import CacheDomain
 from promptgroup_router.features.cache_diagnosis import without_question
-from promptgroup_router.reading import content_coding, digest
+from promptgroup_router.http11 import content_coding
+from promptgroup_router.prefixes.cache_domain import CacheDomain
+from promptgroup_router.reading import digest
 from promptgroup_router.reading.letters import Letter, LetterReader, head
 from promptgroup_router.routing.route import Rewrite, written
 

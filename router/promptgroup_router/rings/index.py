@@ -37,7 +37,7 @@ from promptgroup_router.rings.aliases import AliasConflict, Aliases
 from promptgroup_router.rings.claims import Claims
 from promptgroup_router.rings.ids import MemberId, PrefixKey, member_id, place_name, ring_place
 from promptgroup_router.rings.names import NameConflict, NameKeepers
-from promptgroup_router.rings.ring import Ring, preference
+from promptgroup_router.rings.ring import NO_SLOTS, Ring, preference
 
 LENDERS = 64
 """Most members of other groups that serve the overflow of one revision. If there are more, each revision uses its own
@@ -168,6 +168,10 @@ class Candidates:
         return replace(
             self, ready=ready, lent=lent, draining=draining, last_resort=others if others and others.members else None
         )
+
+    def only(self, member: Member) -> "Candidates":
+        """Return the same candidates without all but one member."""
+        return replace(self, ring=NO_SLOTS, ready=(member,), lent=(), draining=(), last_resort=None)
 
     def order(self, key: int) -> Iterator[Member]:
         """Yield the members in the order in which a key (64 bits) prefers them; lent members come last."""

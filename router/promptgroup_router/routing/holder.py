@@ -1,11 +1,8 @@
 """Finds the replica that holds a stored response by the response's id."""
 
-from dataclasses import replace
-
 from promptgroup_router.base.errors import ApiError, shown
 from promptgroup_router.rings.ids import member_hash
 from promptgroup_router.rings.index import Candidates, Member
-from promptgroup_router.rings.ring import NO_SLOTS
 from promptgroup_router.routing.response_id import ResponseId, process_hash
 
 PREVIOUS = "previous_response_id"
@@ -22,11 +19,6 @@ def find_holder(candidates: Candidates, response_id: ResponseId) -> Member | Non
 def holds(member: Member, response_id: ResponseId) -> bool:
     """Return True if the process that made the response still runs."""
     return process_hash(member.incarnation) == response_id.process
-
-
-def only(candidates: Candidates, member: Member) -> Candidates:
-    """Return the same candidates without all but one member."""
-    return replace(candidates, ring=NO_SLOTS, ready=(member,), lent=(), draining=(), last_resort=None)
 
 
 def lost(response_id: str, param: str, code: str, *, restarted: bool) -> ApiError:

@@ -5,6 +5,10 @@ they act, and none for a group that uses none. The router's relay and the picker
 
 | point           | when                                         | a feature may                                   |
 |-----------------|----------------------------------------------|-------------------------------------------------|
+| `arrives`       | a replica is about to be chosen              | let requests that wait go first                 |
+| `hold`          | no replica can have it, and no engine had it | have it wait for one, or name the error         |
+| `let_go`        | it is over while it waits                    | forget it                                       |
+| `restricted`    | a gateway allows some replicas alone         | refuse it                                       |
 | `engine_fields` | the request goes to a replica                | remove header fields of the client              |
 | `engine_body`   | the same                                     | change the body                                 |
 | `error_for`     | the engine answers with an error             | have the router answer with an error of its own |
@@ -17,16 +21,22 @@ they act, and none for a group that uses none. The router's relay and the picker
 | `ended`         | the request is over, however it ended        | finish its own records                          |
 | `withdrawn`     | the request is dropped before it is sent     | release resources reserved for it               |
 
-The model is the `requestcontrol` interfaces of llm-d's router.
+What all requests of a process share is a `RouterFeature`, which acts at points of the process: `sweep`, `waiting`,
+`keep`, `gauges`. The model is the `requestcontrol` interfaces of llm-d's router.
 """
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol, TypeVar
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple, Protocol, TypeVar
 
+from promptgroup_contract.access import ANYBODY, Access
 from promptgroup_router.apis.usage import Tail, Usage
 from promptgroup_router.base.errors import ApiError, Failure
+from promptgroup_router.base.metrics import Counter, Metrics
+from promptgroup_router.http11.http1 import fields_of
 from promptgroup_router.placement.pick import Pick
-from promptgroup_router.rings.index import Member
+from promptgroup_router.policy.demand import Demand
+from promptgroup_router.rings.ids import PrefixKey
+from promptgroup_router.rings.index import Candidates, Member, RoutingIndex
 
 ERRORS = 400
 """From this status on an answer is not counted as the engine's work, for neither its time nor its cache."""
@@ -36,10 +46,10 @@ class BodyRewriter(Protocol):
     """Rewrites the body of an answer on its way."""
 
     def feed(self, content: bytes, /) -> bytes:
-        """Return what of a part of the body can go to the client; raises NotToldError."""
+        """Return what of a part of the body can go to the client; raises RewriteError."""
 
     def finish(self) -> bytes:
-        """Return what is left at the end of the body; raises NotToldError."""
+        """Return what is left at the end of the body; raises RewriteError."""
 
 
 class Rest(Protocol):
@@ -116,6 +126,10 @@ class Answering:
         """Byte strings of which every event that the rewriter changes contains at least one; empty if it may change
         any."""
 
+    def limit_fields(self) -> list[tuple[bytes, bytes]]:
+        """Return the header fields of `limits`."""
+        return fields_of(self.limits)
+
     def rewrite(self, rewriter: BodyRewriter, marks: tuple[bytes, ...] = ()) -> None:
         """Have the body rewritten, after the rewriters that were added before.
 
@@ -152,6 +166,22 @@ class RequestEnd:
         self.shown = shown
 
 
+class HeldLife(Protocol):
+    """The life of a request that a feature has wait for a replica."""
+
+    def go_on(self, candidates: Candidates | None, now: float, *, wait: float) -> None:
+        """Choose a replica, or wait in the admission queue.
+
+        Args:
+            candidates: the replicas to choose from; None for those that the request began with.
+            now: monotonic seconds.
+            wait: seconds for which it may wait in the queue at least.
+        """
+
+    def give_up(self, error: ApiError | None, now: float) -> None:
+        """Refuse the request; None for the error of one that has waited for capacity for too long."""
+
+
 RandomBytes = Callable[[int], bytes]
 
 
@@ -162,6 +192,22 @@ class RequestFeature:
     """True if a whole answer is buffered until its usage has been read, so that its head can report it."""
     binds = False
     """True if the request may be served by the chosen replica alone, since its body names it."""
+
+    def arrives(self, now: float) -> None:
+        """Let requests go first that have waited for longer."""
+
+    def hold(self, life: HeldLife, candidates: Candidates, now: float) -> ApiError | bool:
+        """Return True if the request waits from now on, and False if not; an error takes the place of the refusal."""
+        del life, candidates, now
+        return False
+
+    def let_go(self) -> None:
+        """Forget a request that this feature holds: its client has left, or its time is over."""
+
+    def restricted(self, now: float) -> ApiError | None:
+        """Return the error for a request that only some of the replicas may serve; None to have it go on."""
+        del now
+        return None
 
     def engine_fields(self, allowed: frozenset[bytes]) -> frozenset[bytes]:
         """Return those of the client's header fields, by name in lower case, that an engine may get."""
@@ -205,6 +251,109 @@ class RequestFeature:
         """Release the resources of a request that no engine will get; `now` is in monotonic seconds."""
 
 
+Value = str | bool | int | float
+"""The value of an attribute."""
+
+
+class RequestTrace:
+    """The record of one request in its trace."""
+
+    @property
+    def trace_id(self) -> int:
+        """128 bits."""
+        raise NotImplementedError
+
+    def note(self, name: str, now: float, attributes: Mapping[str, Value]) -> None:
+        """Add an event."""
+        raise NotImplementedError
+
+    def end(self, name: str, attributes: Mapping[str, Value], now: float, error: str = "") -> None:
+        """End the record."""
+        raise NotImplementedError
+
+
+class RequestTracer:
+    """Records requests."""
+
+    def begin(self, traceparent: bytes, now: float) -> tuple[bytes, RequestTrace | None]:
+        """Begin the record of a request, if it is sampled.
+
+        Args:
+            traceparent: the client's header; empty for none.
+            now: monotonic seconds.
+
+        Returns:
+            The header `traceparent` for engines, empty where they get the client's as it is; and the record, if any.
+        """
+        raise NotImplementedError
+
+
+Gauge = tuple[Counter, dict[tuple[str, ...], float]]
+"""A gauge with its values, by labels."""
+
+
+class PrefixUse(NamedTuple):
+    """The prefixes that a served request shares with others beyond a declared prompt."""
+
+    model: str
+    group: str
+    """`namespace/group`, or UNMATCHED."""
+    demand: Demand
+    scope: PrefixKey
+    """Distinguishes them from the same text in other groups, and in the caches of other callers."""
+    known: int
+    """Tokens that its replica was known to have cached, by what its session left there."""
+    cached: float
+    """Tokens that its replica had cached, or was expected to have."""
+
+
+class RouterFeature:
+    """The part of one feature in a process, which all its requests share: by default it does nothing at any point."""
+
+    def sweep(self, now: float) -> None:
+        """Look after requests that wait; called several times a second."""
+
+    def waiting(self) -> Iterator[tuple[str, str]]:
+        """Yield the group and the revision of each request that waits because of the feature."""
+        return iter(())
+
+    def keep(self, labels: Container[tuple[str, ...]]) -> None:
+        """Drop what is stored of groups, and revisions of groups, but of those with these labels."""
+
+    def set_epoch(self, epoch: float) -> None:
+        """Set the seconds since 1970 at which the monotonic clock was 0."""
+
+    def prefixes_used(self, use: PrefixUse, now: float) -> None:
+        """Count the prefixes that a served request shares with others."""
+
+    def refused(self, error: ApiError) -> None:
+        """Count a request that is refused before it has a route."""
+
+    def gauges(self, metrics: Metrics, index: RoutingIndex) -> Sequence[Gauge]:
+        """Return the feature's gauges as of this moment."""
+        del metrics, index
+        return ()
+
+
+class ProcessFeatures(RouterFeature):
+    """What the core asks of all features of a process together; without any, all callers are anonymous."""
+
+    def __init__(self) -> None:
+        self.tracer: RequestTracer | None = None
+        """Records requests; None where tracing is off."""
+        self.on_keys: list[Callable[[], None]] = []
+        """Called after each request for an issuer's keys, whether or not it succeeded."""
+
+    def access(self, own: Access | None) -> Access:
+        """Return the effective access rules of a group: its own, or else the default."""
+        return own if own is not None else ANYBODY
+
+    def credential(self, namespace: str, reference: str) -> bytes:
+        """Return the credential of a Secret for engines; empty if it has not been read."""
+        del namespace, reference
+        return b""
+
+
 _Feature = TypeVar("_Feature", bound=RequestFeature)
 
 NO_FEATURES: tuple[RequestFeature, ...] = ()
@@ -215,6 +364,27 @@ def feature_of(features: Iterable[RequestFeature], kind: type[_Feature]) -> _Fea
     for feature in features:
         if isinstance(feature, kind):
             return feature
+    return None
+
+
+def hold(
+    features: Sequence[RequestFeature], life: HeldLife, candidates: Candidates, now: float
+) -> RequestFeature | ApiError | None:
+    """Return the feature that has a request wait from now on; an error in place of its refusal; None for neither."""
+    for feature in features:
+        held = feature.hold(life, candidates, now)
+        if held is True:
+            return feature
+        if isinstance(held, ApiError):
+            return held
+    return None
+
+
+def restricted(features: Sequence[RequestFeature], now: float) -> ApiError | None:
+    """Return the error for a request that only some of the replicas may serve; None to have it go on."""
+    for feature in features:
+        if (error := feature.restricted(now)) is not None:
+            return error
     return None
 
 

@@ -26,10 +26,11 @@ from typing import NamedTuple
 
 import xxhash
 
-from promptgroup_router.access.caller import Caller
+from promptgroup_contract.access import Caller
 from promptgroup_router.apis.responses import with_id
 from promptgroup_router.apis.session_key import SessionKey
-from promptgroup_router.callers.salts import SHARED, TAG_BYTES, CacheDomain, Salts
+from promptgroup_router.callers.salts import Salts
+from promptgroup_router.prefixes.cache_domain import SHARED, TAG_BYTES, CacheDomain
 from promptgroup_router.rings.ids import MemberHash, member_hash
 from promptgroup_router.rings.index import Member
 from promptgroup_router.routing.points import RandomBytes, RequestFeature

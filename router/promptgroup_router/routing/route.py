@@ -8,12 +8,11 @@ from typing import cast
 
 import xxhash
 
-from promptgroup_contract.access import Access
+from promptgroup_contract.access import ANONYMOUS, Access, Caller
 from promptgroup_contract.caller_rules import EngineField, Priority
 from promptgroup_contract.fingerprint import Fingerprint
-from promptgroup_contract.names import HEADER_GROUP, HEADER_NAMESPACE, HEADER_SESSION
+from promptgroup_contract.names import HEADER_GROUP, HEADER_NAMESPACE, HEADER_SESSION, UNMATCHED
 from promptgroup_contract.table import Policy
-from promptgroup_router.access.caller import ANONYMOUS, Caller
 from promptgroup_router.apis.by_model import renamed
 from promptgroup_router.apis.conversation import first_bytes
 from promptgroup_router.apis.endpoints import BODIES
@@ -29,24 +28,24 @@ from promptgroup_router.apis.tokens import Tokens
 from promptgroup_router.base.errors import NO_REPLICA_SECONDS, ApiError, shown
 from promptgroup_router.callers.engine_fields import CUTTING, NONE, TO_ROUTER
 from promptgroup_router.callers.isolation import cache_domain, for_engine, salted_body
-from promptgroup_router.callers.salts import SHARED, CacheDomain, Salts
+from promptgroup_router.callers.salts import Salts
 from promptgroup_router.callers.unasked_usage import asking, is_unasked
 from promptgroup_router.policy.demand import Demand
 from promptgroup_router.policy.expected_ttft import ANSWER
 from promptgroup_router.policy.gossip import LAST_TURN
 from promptgroup_router.policy.session_locations import SessionLocations
+from promptgroup_router.prefixes.cache_domain import SHARED, CacheDomain
 from promptgroup_router.prefixes.prompt_marks import ID_BYTES, LEAST, marks_of
 from promptgroup_router.rings.ids import PrefixKey
 from promptgroup_router.rings.index import Candidates, GroupEntry, RevisionEntry, RoutingIndex, TenantEntry
 from promptgroup_router.routing.admission_queue import Share
-from promptgroup_router.routing.holder import PREVIOUS, find_holder, holds, lost, only
+from promptgroup_router.routing.holder import PREVIOUS, find_holder, holds, lost
 from promptgroup_router.routing.match import ByContent, ByName, MatchedBy, NoMatch, match_group
 from promptgroup_router.routing.near_miss import UnmatchedPrompt, find_near_miss
 from promptgroup_router.routing.points import NO_FEATURES, RequestFeature
 from promptgroup_router.routing.response_id import ChosenResponseId, decode, is_of, is_open_to
 from promptgroup_router.routing.secret_prompt import SecretPrompt, check_by_name, is_given_secret
 from promptgroup_router.undeclared.leading import LEADING_BYTES, LEADING_IDS, leading_of
-from promptgroup_router.undeclared.unmatched import UNMATCHED
 
 _GROUP, _NAMESPACE = HEADER_GROUP.encode(), HEADER_NAMESPACE.encode()
 _prefix_key = cast("Callable[[bytes], PrefixKey]", xxhash.xxh3_64_intdigest)
@@ -519,7 +518,7 @@ def _continue(
         raise lost(previous, PREVIOUS, "previous_response_not_found", restarted=False)
     placement = locations.get_by_origin(desired.session, NO_SESSION, now)
     before = int(placement.tokens) if placement is not None else 0
-    result.candidates = only(result.candidates, member)
+    result.candidates = result.candidates.only(member)
     demand = result.demand
     rest = max(0, demand.prompt - demand.tier1)
     demand.history = max(1, demand.tier1, before)

@@ -1,23 +1,18 @@
 """The state that all connections of a router share: the table in use, and the statistics from serving."""
 
-import secrets
 from collections.abc import Container, Generator, Sequence
 from itertools import chain
-from math import inf
 from typing import NamedTuple, Protocol, TypeAlias
 
 from promptgroup_contract.access import AccessType
+from promptgroup_contract.names import UNMATCHED
 from promptgroup_contract.table import RoutingTable
-from promptgroup_router.access.authenticator import Authenticator
-from promptgroup_router.access.keyring import Keyring
 from promptgroup_router.apis.tokens import Tokens
 from promptgroup_router.base.authorities import Authorities
 from promptgroup_router.base.exposition import PROMETHEUS, TextFormat
 from promptgroup_router.base.metrics import Counter, Metrics
 from promptgroup_router.base.series import Series
 from promptgroup_router.base.steps import at_once
-from promptgroup_router.callers.limiter import Limiter
-from promptgroup_router.callers.salts import Salts
 from promptgroup_router.placement.balancer import Balancer
 from promptgroup_router.policy.health import Health
 from promptgroup_router.policy.retry_budget import RetryBudget
@@ -29,12 +24,7 @@ from promptgroup_router.rings.names import NameConflict
 from promptgroup_router.rings.remap import remap_steps
 from promptgroup_router.routing.admission_queue import AdmissionQueue
 from promptgroup_router.routing.moves import Moves
-from promptgroup_router.routing.near_miss import NearMisses
-from promptgroup_router.routing.prompt_digest import PromptDigests
-from promptgroup_router.sleeping.held_requests import HeldRequests
-from promptgroup_router.tracing.tracer import Tracer
-from promptgroup_router.undeclared.shared_prefixes import SharedPrefixes
-from promptgroup_router.undeclared.unmatched import UNMATCHED, UnmatchedPrefixes
+from promptgroup_router.routing.points import ProcessFeatures
 
 SERIES_SECONDS = 3600.0
 """Time for which the series of a revision or a group that left the table are still exported: rates cover less time."""
@@ -81,35 +71,24 @@ class Waiter(Protocol):
         """Refuse the request, which has waited for too long."""
 
 
-class Sleeper(Waiter, Protocol):
-    """A request that waits for its group to have a replica."""
-
-    def wake(self, now: float) -> bool:
-        """Stop waiting if the group has a replica by now, or never will. Return False to go on waiting."""
-
-
 class RouterState:
     """The shared state of a router. Only the event loop's thread changes it."""
 
     def __init__(
         self,
-        authenticator: Authenticator | None = None,
-        sample_bytes: int = 0,
         pass_paths: frozenset[bytes] = frozenset(),
-        tracer: Tracer | None = None,
-        began: float = -inf,
+        features: ProcessFeatures | None = None,
+        metrics: Metrics | None = None,
     ) -> None:
         """Begin with no table.
 
         Args:
-            authenticator: identifies the callers of requests.
-            sample_bytes: most bytes of a prompt that are stored as a sample; 0 to store none.
             pass_paths: paths that are served beside those that are listed, by POST.
-            tracer: records requests as spans; None if tracing is off.
-            began: when the process started, in monotonic seconds.
+            features: what the requests of the process share of its features; None for none.
+            metrics: of the process, which features count in, too.
         """
         self.pass_paths = pass_paths
-        self.authenticator = authenticator or Authenticator(Keyring(b""))
+        self.features = features or ProcessFeatures()
         self.authorities = Authorities()
         """The rules by which engines that serve TLS are verified."""
         self.untried: set[str] = set()
@@ -124,30 +103,16 @@ class RouterState:
         self.draining = False
         self.confirmed = 0.0
         """Time at which the source last confirmed the table, in monotonic seconds."""
-        self.metrics = Metrics()
+        self.metrics = metrics or Metrics()
         self.health = Health()
         self.balancer = Balancer(self.health)
         self.retry_budget = RetryBudget()
         self.admission_queue: AdmissionQueue[Waiter] = AdmissionQueue()
         """Requests that wait for capacity."""
-        self.held_requests: HeldRequests[Sleeper] = HeldRequests()
-        """Requests that wait for a group that is scaled to zero."""
         self.tokens = Tokens()
-        self.limiter = Limiter(began)
-        """The accounts of callers with limits."""
-        self.salts = Salts(secrets.token_bytes(32))
-        """The salts of callers; with a random key of this process until the key that routers share has been read."""
-        self.unmatched = UnmatchedPrefixes(sample_bytes=sample_bytes)
-        self.shared_prefixes = SharedPrefixes()
         self.moves = Moves()
-        self.near_misses = NearMisses()
-        self.prompt_digests = PromptDigests()
-        """The prompts of clients that request a cache diagnosis."""
         self.token_bytes = 0
         """Bytes of the answers' tokens that are stored so that another replica could continue the answers."""
-        self.tracer = tracer
-        self._called: dict[str, float] = {}
-        """Group → time of the last request that arrived while the group was scaled to zero; in monotonic seconds."""
         self._stale: list[object] = []
         """Parts of earlier tables that are still to be released."""
         self._left: dict[Labels, float] = {}
@@ -182,7 +147,7 @@ class RouterState:
         stale, gone, come = yield from _label_steps(before, view)
         kinds: set[AccessType] = set()
         for access, _ in view.accesses:
-            kinds.add(self.authenticator.access(access).type)
+            kinds.add(self.features.access(access).type)
             yield
         metrics = self.metrics
         result: list[tuple[Counter, dict[Labels, float]]] = [
@@ -240,11 +205,6 @@ class RouterState:
             self._stale.append(gauge.put(series))
         return prepared.conflicts
 
-    def called(self, group: str, now: float) -> None:
-        """Record a request to a group that is scaled to zero, in metrics that the operator reads."""
-        self.metrics.wake_requests.add(group)
-        self._called[group] = now
-
     def release_steps(self) -> Generator[None, None, None]:
         """Release the parts of tables that are not in use any more, one group or replica in each step.
 
@@ -264,34 +224,25 @@ class RouterState:
             result = _Told(self.index, self._left)
             yield from self.metrics.keep_steps(("group",), result)
             yield from self.metrics.keep_steps(("group", "revision"), result)
-            self._called = {group: at for group, at in self._called.items() if (group,) in result}
         # every time: a request that began with an older table may be counted after its group's series were dropped
-        self.near_misses.keep(_Told(self.index, self._left))
+        self.features.keep(_Told(self.index, self._left))
 
     def set_epoch(self, epoch: float) -> None:
         """Set the seconds since 1970 at which the monotonic clock was 0, for components that read no clock."""
-        self.authenticator.epoch = self.limiter.epoch = self.metrics.epoch = epoch
-        if self.tracer is not None:
-            self.tracer.epoch = epoch
+        self.metrics.epoch = epoch
+        self.features.set_epoch(epoch)
 
     def admit_waiting(self, now: float) -> None:
         """Admit waiting requests that fit, after something has ended."""
         if self.admission_queue:
             self.admission_queue.admit(lambda waiter: waiter.try_admit(now), now)
 
-    def wake_held(self, now: float) -> None:
-        """Route the held requests whose group has a replica by now, in the order of their arrival."""
-        self.held_requests.release(lambda held: held.wake(now))
-
     def expire_waiting(self, now: float) -> None:
         """Refuse the requests that have waited for too long, and admit others.
 
-        Capacity may be free by now without an event, and a group that was scaled to zero may have a replica.
+        Capacity may be free by now without an event.
         """
-        if self.held_requests:
-            for held in self.held_requests.expire(now):
-                held.time_out(now)
-            self.wake_held(now)
+        self.features.sweep(now)
         if self.admission_queue:
             for waiter in self.admission_queue.expire(now):
                 waiter.time_out(now)
@@ -332,13 +283,9 @@ class RouterState:
             parts = member_parts(member_id)
             place = parts.group, parts.revision, str(parts.slot)
             in_flight[place] = in_flight.get(place, 0) + load
-        for waiter in chain(self.admission_queue, self.held_requests):
-            if waiter.revision in waiting:
-                waiting[waiter.revision] += 1
-        held: dict[tuple[str, ...], float] = {(group,): count for group, count in self.held_requests.by_group.items()}
-        asleep: dict[tuple[str, ...], float] = {
-            (group.label,): 0 for group in self.index.groups if group.group.sleep is not None
-        }
+        for awaited in chain((waiter.revision for waiter in self.admission_queue), self.features.waiting()):
+            if awaited in waiting:
+                waiting[awaited] += 1
         metrics = self.metrics
         gauges: list[tuple[Counter, dict[tuple[str, ...], float]]] = [
             (metrics.in_flight, in_flight),
@@ -347,12 +294,10 @@ class RouterState:
             (metrics.revision_waiting, waiting),
             (metrics.slot_sessions, slot_sessions),
             (metrics.slot_session_tokens, slot_tokens),
-            (metrics.near_miss_offset, self.near_misses.medians()),
             (metrics.table_age, {(): now - self.confirmed} if self.loaded else {}),
             (metrics.waiting, {(): len(self.admission_queue)}),
-            (metrics.wake_waiting, asleep | held),
-            (metrics.wake_at, {(group,): metrics.epoch + at for group, at in self._called.items()}),
             (metrics.connections, {(): connections}),
+            *self.features.gauges(metrics, self.index),
         ]
         for gauge, values in gauges:
             gauge.put((yield from gauge.series_steps(values)))

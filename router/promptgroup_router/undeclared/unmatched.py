@@ -28,8 +28,6 @@ from promptgroup_router.undeclared.decay import Decay
 from promptgroup_router.undeclared.leading import VolatileText
 from promptgroup_router.undeclared.volatile import TOP_TOKENS
 
-UNMATCHED = "-"
-"""Group name for requests that match none."""
 CAPACITY = 256
 """Most prefixes stored. The weight of a prefix is too high by at most a 256th of all weight."""
 LISTED = 20

@@ -7,19 +7,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from promptgroup_contract.access import Access, AccessType
+from promptgroup_contract.access import Access, AccessType, Caller
 from promptgroup_contract.caller_rules import NO_RULES, CallerRules
 from promptgroup_contract.table import Engine, ModelAlias, Policy, Sleep, SlotState
-from promptgroup_router.access.caller import Caller
 from promptgroup_router.access.keyring import SecretRef
 from promptgroup_router.apis import request
 from promptgroup_router.apis.usage import Usage
 from promptgroup_router.base.errors import ApiError
+from promptgroup_router.decision.composition import router_state
 from promptgroup_router.explain import explain, explain_with_table, parse_explain_request
 from promptgroup_router.policy.policies import LEAST_CAP
 from promptgroup_router.routing.admission_queue import NEW_SECONDS, WAIT_SECONDS
 from promptgroup_router.routing.route import route
-from promptgroup_router.routing.state import RouterState
 from support.keys import BY_KEY, KEY_A, KEY_A2, KEY_B
 from support.tables import SYSTEM, group, revision, slot, table
 
@@ -40,7 +39,7 @@ def question(body=None, headers=None, path="/v1/chat/completions"):
 
 
 def serving(served=SERVED):
-    state = RouterState()
+    state = router_state()
     state.install(served, "file", 0.0)
     return state
 
@@ -174,7 +173,7 @@ ISOLATING = CallerRules(salted=frozenset(["chat"]))
 
 def asking(access, callers=NO_RULES):
     state = serving(table(group("support", revision(slots=8, engine=ENGINE), access=access, callers=callers)))
-    state.authenticator.keyring.learn_keys(SecretRef("chat", "keys"), {"alice": f"{KEY_A}\n{KEY_A2}".encode()})
+    state.features.authenticator.keyring.learn_keys(SecretRef("chat", "keys"), {"alice": f"{KEY_A}\n{KEY_A2}".encode()})
     return state
 
 
@@ -202,7 +201,7 @@ def test_the_caller_is_told_as_that_of_the_request_and_so_are_session_and_home(a
             tokens=state.tokens,
             now=0.0,
             identify=lambda *_: Caller("alice"),
-            salts=state.salts,
+            salts=state.features.salts,
         )
         assert found["caller"] == {"name": "alice"}
         assert found["session"]["key"] == f"{sent.session.key:016x}"
@@ -422,9 +421,9 @@ def test_a_guess_is_explained_alike_whether_or_not_somebody_sent_it(  # noqa: PL
     def answers(sent):
         held = group("support", revision(slots=4, engine=ENGINE), access=access, callers=rules, policy=policy)
         state = serving(table(held))
-        state.salts.rekey(bytes(32))
+        state.features.salts.rekey(bytes(32))
         keys = {"alice": KEY_A.encode(), "bob": KEY_B.encode()}
-        state.authenticator.keyring.learn_keys(SecretRef("chat", "keys"), keys)
+        state.features.authenticator.keyring.learn_keys(SecretRef("chat", "keys"), keys)
         secret = "Of alice, at length. " * 300  # as long as what requests may share beyond a declared prompt
         guesses = [chat(*said, system=system, **fields) for said in ((secret,), (secret, "Yes?", "More"))]
         asked = question(guesses[0], headers | named) if sent else question(chat("Another", system=system), headers)
@@ -437,7 +436,7 @@ def test_a_guess_is_explained_alike_whether_or_not_somebody_sent_it(  # noqa: PL
             tokens=state.tokens,
             now=0.0,
             identify=lambda *_: Caller("alice"),
-            salts=state.salts,
+            salts=state.features.salts,
         )
         # not at its home, where a request that nobody has sent would go as well
         home = next(found.candidates.order(found.demand.session))

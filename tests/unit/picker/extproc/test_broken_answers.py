@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from promptgroup_router.routing.state import RouterState
+from promptgroup_router.decision.composition import router_state
 from support.grpcclient import OneRequest
 from support.wire import chat, table_of
 
@@ -15,7 +15,7 @@ DONE = b"data: [DONE]\n\n"
 
 
 def shown(mode: int, *, stream: bool) -> OneRequest:
-    state = RouterState()
+    state = router_state()
     state.install(table_of("10.0.0.1:8000"), "file", 0.0)
     request = OneRequest(state)
     request.head(answer=mode)

@@ -10,7 +10,6 @@ from promptgroup_picker.extproc import messages, processing
 from promptgroup_picker.stubs.ext_proc_pb2 import ProcessingRequest
 from promptgroup_router.base.errors import ApiError
 from promptgroup_router.rings.building import build_index
-from promptgroup_router.routing.holder import only
 from support.gatewaycalls import (
     ADDRESSES,
     CHAT,
@@ -290,9 +289,9 @@ def test_a_request_that_is_refused_at_once_is_a_span_too():
 @pytest.mark.interpreted
 def test_a_subset_may_leave_the_last_resort_alone():
     candidates = build_index(table_of(*ADDRESSES)).names["support"].revisions[0].candidates
-    first, second, _ = (only(candidates, each) for each in candidates.ready)
-    route = SimpleNamespace(candidates=replace(first, last_resort=second))
-    led = processing._within(route, frozenset((second.members[0].address,)), None, 0.0)
+    first, second, _ = (candidates.only(each) for each in candidates.ready)
+    route = SimpleNamespace(candidates=replace(first, last_resort=second), features=())
+    led = processing._within(route, frozenset((second.members[0].address,)), 0.0)
     assert (led.candidates.members, led.candidates.last_resort.members) == ((), second.members)
     with pytest.raises(ApiError):
-        processing._within(route, frozenset(("10.9.9.9:1",)), None, 0.0)
+        processing._within(route, frozenset(("10.9.9.9:1",)), 0.0)

@@ -3,8 +3,8 @@
 import orjson
 import pytest
 
+from promptgroup_contract.access import ANONYMOUS, Caller
 from promptgroup_contract.caller_rules import CallerRules, EngineField
-from promptgroup_router.access.caller import ANONYMOUS, Caller
 from promptgroup_router.apis.endpoints import ENDPOINTS
 from promptgroup_router.apis.tokens import Tokens
 from promptgroup_router.base.errors import ApiError

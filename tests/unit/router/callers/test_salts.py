@@ -1,5 +1,6 @@
-from promptgroup_router.access.caller import Caller
-from promptgroup_router.callers.salts import REMEMBERED, SALT_BYTES, SHARED, TAG_BYTES, Salts
+from promptgroup_contract.access import Caller
+from promptgroup_router.callers.salts import REMEMBERED, SALT_BYTES, Salts
+from promptgroup_router.prefixes.cache_domain import SHARED, TAG_BYTES
 from promptgroup_router.rings.ids import PrefixKey
 
 A, B = Caller("a"), Caller("b")

@@ -4,10 +4,10 @@ from promptgroup_contract.table import Policy, Slot, SlotState
 from promptgroup_router.base.errors import Failure
 from promptgroup_router.decision.actions import Send
 from promptgroup_router.decision.attempts import MAX_SLOTS
+from promptgroup_router.decision.composition import router_state
 from promptgroup_router.decision.exchange import Exchange
 from promptgroup_router.policy.demand import Demand
 from promptgroup_router.policy.retry_budget import LEAST
-from promptgroup_router.routing.state import RouterState
 from support.exchanges import Case
 from support.tables import group, revision, slot, table
 
@@ -22,7 +22,7 @@ class Changing:
     """A request over three slots, of which the tables to come say other things."""
 
     def __init__(self, policy: Policy = Policy.EXPECTED_TTFT) -> None:
-        self.state, self.policy = RouterState(), policy
+        self.state, self.policy = router_state(), policy
         self.install(slot(0), slot(1), slot(2))
         entry = self.state.index.names["a"].revisions[0]
         demands = [Demand(session * 7919, entry.prefix) for session in range(9)]
@@ -264,7 +264,7 @@ def test_the_budget_is_given_back_however_it_ends(end):
 
 @pytest.mark.parametrize("failure", [Failure.RESET, Failure.ABORTED, Failure.REFUSED])
 def test_the_ranks_of_an_engine_fail_together(failure):
-    state = RouterState()
+    state = router_state()
     state.install(table(group("a", revision(slots=(slot(0, ranks=4), slot(1, ranks=4))))), "file", 0.0)
     candidates = state.index.names["a"].revisions[0].candidates
     exchange = Exchange(state, candidates, Demand(7, 7), 160.0)
@@ -280,7 +280,7 @@ def test_the_ranks_of_an_engine_fail_together(failure):
 
 
 def test_a_gateway_falls_back_to_the_same_rank_of_other_engines():
-    state = RouterState()
+    state = router_state()
     state.install(table(group("a", revision(slots=tuple(slot(index, ranks=3) for index in range(4))))), "file", 0.0)
     candidates = state.index.names["a"].revisions[0].candidates
     exchange = Exchange(state, candidates, Demand(7, 7), 160.0)

@@ -8,6 +8,7 @@ from promptgroup_router.base import build
 from promptgroup_router.base.errors import Failure
 from promptgroup_router.decision.actions import Action, Send
 from promptgroup_router.decision.arrival import arrive
+from promptgroup_router.decision.composition import router_state
 from promptgroup_router.decision.exchange import Exchange
 from promptgroup_router.policy.demand import Demand
 from promptgroup_router.policy.health import ERRORS_IN_A_ROW, FIRST_BACKOFF, LAST_BACKOFF
@@ -252,7 +253,7 @@ def test_the_deadline_of_a_request_that_waits_to_be_tried_again_is_nobodys_failu
 
 
 def routed_among(slots: int) -> RouterState:
-    state = RouterState()
+    state = router_state()
     found = tuple(slot(number, address=f"10.{number // 250}.{number % 250}.1:8000") for number in range(slots))
     state.install(table(group("support", revision(slots=found))), "file", 0.0)
     return state
@@ -287,7 +288,7 @@ def test_a_thousand_slots_cost_a_session_hardly_more_than_four():
 
 
 def test_nothing_is_recorded_of_a_request_whose_engine_chooses_the_rank():
-    state = RouterState()
+    state = router_state()
     state.install(table(group("a", revision(slots=(slot(0, ranks=2),)))), "file", 0.0)
     candidates = state.index.names["a"].revisions[0].candidates
     for unranked, recorded in ((True, False), (False, True)):

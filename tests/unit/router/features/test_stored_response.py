@@ -2,6 +2,7 @@ import pytest
 
 from promptgroup_contract.table import SlotState
 from promptgroup_router.base.errors import ApiError
+from promptgroup_router.decision.composition import router_state
 from promptgroup_router.features.stored_response import parse_path, route_by_response
 from promptgroup_router.rings.ids import member_hash
 from promptgroup_router.routing.response_id import RANDOM_BYTES, ResponseId, encode, process_hash
@@ -39,7 +40,7 @@ def test_paths_that_name_none(path):
 
 
 def state() -> RouterState:
-    known = RouterState()
+    known = router_state()
     known.install(table(), "file", 0.0)
     return known
 

@@ -9,7 +9,6 @@ from promptgroup_router.policy.demand import Demand
 from promptgroup_router.policy.gossip import LAST_TURN, REPEATS, REPORT_SECONDS, LoadReport, PlacementReport
 from promptgroup_router.policy.health import Health
 from promptgroup_router.rings.building import build_index
-from promptgroup_router.routing.holder import only
 from support.placements import DEMAND, NEXT, asks, following, hosted, pair, served
 from support.tables import group, table
 
@@ -139,7 +138,7 @@ def test_peers_follow_a_session_whose_client_compacts_its_history():
     long, short = following(7), following(7)
     long.turn = 50
     for router, demand, member in ((one, long, 0), (one, short, 1), (two, short, 2), (one, short, 1)):
-        alone = only(candidates, candidates.ready[member])
+        alone = candidates.only(candidates.ready[member])
         pick = router.pick(alone, demand, 1.0)
         router.placed.first_token(pick, 1.1)
         router.placed.end(pick, Usage(3400, 0, 10), 1.2)

@@ -7,7 +7,7 @@ import zlib
 import pytest
 
 from promptgroup_router.apis.structure import LARGE_BYTES
-from promptgroup_router.reading.content_coding import zstd
+from promptgroup_router.http11.content_coding import zstd
 from support.fakeengine import engines
 from support.wire import ask, chat, post, routing, run, table_of
 

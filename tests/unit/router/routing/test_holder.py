@@ -2,7 +2,7 @@ import pytest
 
 from promptgroup_router.rings.building import build_index
 from promptgroup_router.rings.ids import member_hash
-from promptgroup_router.routing.holder import find_holder, holds, lost, only
+from promptgroup_router.routing.holder import find_holder, holds, lost
 from promptgroup_router.routing.response_id import ResponseId, process_hash
 from support.tables import table
 
@@ -25,7 +25,7 @@ def test_another_process_in_its_place_does_not():
 
 
 def test_candidates_may_be_narrowed_to_one():
-    alone = only(CANDIDATES, MEMBER)
+    alone = CANDIDATES.only(MEMBER)
     assert alone.members == alone.ready == (MEMBER,)
     assert list(alone.order(99)) == [MEMBER]
     assert alone.id == CANDIDATES.id

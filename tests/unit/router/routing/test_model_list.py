@@ -2,9 +2,8 @@ import json
 
 import pytest
 
-from promptgroup_contract.access import Access, AccessType
+from promptgroup_contract.access import ANONYMOUS, Access, AccessType
 from promptgroup_contract.table import ModelAlias, RoutingTable
-from promptgroup_router.access.caller import ANONYMOUS
 from promptgroup_router.base.errors import ApiError
 from promptgroup_router.rings.building import build_index
 from promptgroup_router.routing.model_list import model_card, model_list

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from promptgroup_router.access.caller import ANONYMOUS, Caller
+from promptgroup_contract.access import ANONYMOUS, Caller
 from promptgroup_router.callers.salts import Salts
 from promptgroup_router.rings.ids import MemberHash, member_hash
 from promptgroup_router.routing.response_id import (

@@ -3,9 +3,9 @@ import random
 import pytest
 from opentelemetry.sdk.trace.sampling import TraceIdRatioBased
 
-from promptgroup_router.tracing.sampling import Sampling
-from promptgroup_router.tracing.trace_context import parse
-from promptgroup_router.tracing.tracer import DRAWN_AT_ONCE, ID_BYTES, MOST_EVENTS, EndedSpan, Tracer
+from promptgroup_router.features.tracing.sampling import Sampling
+from promptgroup_router.features.tracing.tracer import DRAWN_AT_ONCE, ID_BYTES, MOST_EVENTS, EndedSpan, Tracer
+from promptgroup_router.http11.trace_context import parse
 
 LOW, HIGH, ID = (f"{number:016x}" for number in (11, 12, 13))
 """The low half of a new trace's id, the high half of those that are not sampled, and every other id."""
@@ -27,7 +27,7 @@ def test_a_span_of_a_clients_trace_is_its_child_and_engines_are_told_of_it():
     one, ended = tracer()
     header, span = one.begin(SAMPLED, now=1.0)
     span.note("sent", 1.5, {"slot": "0"})
-    one.end(span, "chat m", {"a": 1}, 2.0)
+    span.end("chat m", {"a": 1}, 2.0)
     [found] = ended
     assert (found.name, found.attributes, found.error) == ("chat m", {"a": 1}, "")
     assert (found.began, found.ended) == (1_001_000_000_000, 1_002_000_000_000)

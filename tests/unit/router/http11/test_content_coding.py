@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from promptgroup_router.base.errors import ApiError
-from promptgroup_router.reading.content_coding import MOST_MEMBERS, coding_of, decoded, too_large, zstd
+from promptgroup_router.http11.content_coding import MOST_MEMBERS, coding_of, decoded, too_large, zstd
 
 
 def raw_deflate(data):

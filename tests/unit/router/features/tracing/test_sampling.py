@@ -3,8 +3,8 @@ import random
 import pytest
 from opentelemetry.sdk.trace.sampling import TraceIdRatioBased
 
-from promptgroup_router.tracing.sampling import ARGUMENT, SAMPLER, Sampling, sampling
-from promptgroup_router.tracing.trace_context import TraceContext
+from promptgroup_router.features.tracing.sampling import ARGUMENT, SAMPLER, Sampling, sampling
+from promptgroup_router.http11.trace_context import TraceContext
 
 NAMED = {
     "": Sampling(0.01, parent_based=True),

@@ -3,8 +3,7 @@ from dataclasses import replace
 import orjson
 import pytest
 
-from promptgroup_contract.access import Access, AccessType
-from promptgroup_router.access.caller import ANONYMOUS, Caller
+from promptgroup_contract.access import ANONYMOUS, Access, AccessType, Caller
 from promptgroup_router.apis.request import ApiKind, parse
 from promptgroup_router.apis.tokens import Tokens
 from promptgroup_router.base.errors import ApiError

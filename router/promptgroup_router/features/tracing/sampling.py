@@ -8,7 +8,7 @@ nothing.
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from promptgroup_router.tracing.trace_context import TraceContext
+from promptgroup_router.http11.trace_context import TraceContext
 
 SAMPLER, ARGUMENT = "OTEL_TRACES_SAMPLER", "OTEL_TRACES_SAMPLER_ARG"
 DEFAULT_RATIO = 0.01

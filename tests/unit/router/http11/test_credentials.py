@@ -1,6 +1,6 @@
 import pytest
 
-from promptgroup_router.access.credentials import api_keys, bearer
+from promptgroup_router.http11.credentials import api_keys, bearer
 
 
 @pytest.mark.parametrize(

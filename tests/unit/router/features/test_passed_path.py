@@ -4,12 +4,13 @@ import json
 
 import pytest
 
+from promptgroup_contract.access import Caller
 from promptgroup_contract.caller_rules import CallerRules
 from promptgroup_contract.table import PromptRef
-from promptgroup_router.access.caller import Caller
 from promptgroup_router.base.errors import ApiError
 from promptgroup_router.decision.arrival import arrive
-from promptgroup_router.decision.passed_path import keep_unprotected
+from promptgroup_router.decision.composition import router_state
+from promptgroup_router.features.passed_path import keep_unprotected
 from promptgroup_router.routing.state import RouterState
 from support.tables import group, revision, slot, table
 
@@ -18,7 +19,7 @@ SECRET = PromptRef("Secret", "support-1")
 
 
 def state(*groups, paths=(PATH,)) -> RouterState:
-    known = RouterState(pass_paths=frozenset(paths))
+    known = router_state(pass_paths=frozenset(paths))
     known.install(table(*groups), "file", 0.0)
     return known
 

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from promptgroup_router.tracing.trace_context import TraceContext, parse, sampled_trace, trace_id
+from promptgroup_router.http11.trace_context import TraceContext, parse, sampled_trace, trace_id
 
 TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 HEADERS = {

@@ -2,7 +2,13 @@
 
 import pytest
 
-from promptgroup_router.sleeping.held_requests import CALLER_SHARE, MOST_BYTES, MOST_HELD, FullError, HeldRequests
+from promptgroup_router.features.sleeping.held_requests import (
+    CALLER_SHARE,
+    MOST_BYTES,
+    MOST_HELD,
+    FullError,
+    HeldRequests,
+)
 
 
 def hold(held, item, *, group="chat/a", caller="", size=1, until=300.0):

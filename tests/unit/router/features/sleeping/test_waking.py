@@ -4,7 +4,7 @@ import pytest
 
 from promptgroup_contract.table import Sleep
 from promptgroup_router.base.errors import NO_REPLICA_SECONDS
-from promptgroup_router.sleeping import waking
+from promptgroup_router.features.sleeping import waking
 
 SINCE = "2026-11-03T11:00:00Z"
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from promptgroup_contract.caller_rules import CachedTokens
 from promptgroup_router.callers.reported_usage import ReportedUsage
 from promptgroup_router.callers.unasked_usage import UsageEvents
-from promptgroup_router.callers.whole_events import MOST_HELD, WholeEvents
+from promptgroup_router.http11.whole_events import MOST_HELD, WholeEvents
 
 SMALL, LARGE = 64 * 1024, 512 * 1024
 LINEAR = 4.0

@@ -12,8 +12,9 @@ must not wait.
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from promptgroup_router.tracing.sampling import Sampling
-from promptgroup_router.tracing.trace_context import SAMPLED, TraceContext, parse
+from promptgroup_router.features.tracing.sampling import Sampling
+from promptgroup_router.http11.trace_context import SAMPLED, TraceContext, parse
+from promptgroup_router.routing.points import RequestTrace, RequestTracer, Value
 
 ID_BYTES = 8
 """Bytes of a span's id, and of each half of a trace's id."""
@@ -23,7 +24,6 @@ DRAWN_AT_ONCE = 128
 MOST_EVENTS = 32
 """Most events of a span: three engines get a request at most, each try has three events, and slots may be dead."""
 
-Value = str | bool | int | float
 Attributes = Mapping[str, Value]
 
 
@@ -51,12 +51,20 @@ class EndedSpan(NamedTuple):
     """The kind of the error; empty for none."""
 
 
-class RequestSpan:
+class RequestSpan(RequestTrace):
     """The span of a request that is recorded and runs."""
 
-    __slots__ = ("began", "context", "epoch", "events", "parent")
+    __slots__ = ("_export", "began", "context", "epoch", "events", "parent")
 
-    def __init__(self, context: TraceContext, parent: TraceContext | None, began: float, epoch: float) -> None:
+    def __init__(
+        self,
+        context: TraceContext,
+        parent: TraceContext | None,
+        began: float,
+        epoch: float,
+        export: Callable[[EndedSpan], None],
+    ) -> None:
+        self._export = export
         self.context = context
         self.parent = parent
         self.began = began
@@ -64,17 +72,27 @@ class RequestSpan:
         """Seconds since 1970 at which the monotonic clock was 0."""
         self.events: list[SpanEvent] = []
 
+    @property
+    def trace_id(self) -> int:
+        """128 bits."""
+        return self.context.trace
+
     def note(self, name: str, now: float, attributes: Attributes) -> None:
         """Add an event."""
         if len(self.events) < MOST_EVENTS:
-            self.events.append(SpanEvent(name, self.time(now), attributes))
+            self.events.append(SpanEvent(name, self._time(now), attributes))
 
-    def time(self, now: float) -> int:
+    def end(self, name: str, attributes: Attributes, now: float, error: str = "") -> None:
+        """End the span."""
+        began, ended = self._time(self.began), self._time(now)
+        self._export(EndedSpan(self.context, self.parent, name, began, ended, attributes, self.events, error))
+
+    def _time(self, now: float) -> int:
         """Return a time as nanoseconds since 1970."""
         return int((self.epoch + now) * 1e9)
 
 
-class Tracer:
+class Tracer(RequestTracer):
     """Begins and ends the spans of requests."""
 
     def __init__(
@@ -125,19 +143,14 @@ class Tracer:
             if low >= self._bound:
                 return b"%b%b-%b-00" % (self._opening, low, low), None
             context = TraceContext(self._id() << 8 * ID_BYTES | int(low, 16), self._id(), SAMPLED)
-            return context.header(), RequestSpan(context, None, now, self.epoch)
+            return context.header(), RequestSpan(context, None, now, self.epoch, self._export)
         sampled = self._sampling.samples(parent.trace, parent)
         if not sampled and not parent.sampled:
             return b"", None  # the client's own header says so
         flags = parent.flags | SAMPLED if sampled else parent.flags & ~SAMPLED
         context = TraceContext(parent.trace, self._id(), flags)
-        return context.header(), RequestSpan(context, parent, now, self.epoch) if sampled else None
+        return context.header(), RequestSpan(context, parent, now, self.epoch, self._export) if sampled else None
 
     def _id(self) -> int:
         """Return the id of a span, or half of a trace's id."""
         return int.from_bytes(self._random(ID_BYTES), "big") or 1
-
-    def end(self, span: RequestSpan, name: str, attributes: Attributes, now: float, error: str = "") -> None:
-        """End a span."""
-        began, ended = span.time(span.began), span.time(now)
-        self._export(EndedSpan(span.context, span.parent, name, began, ended, attributes, span.events, error))
