@@ -159,16 +159,16 @@ class ApiHandler:
         head = request.head
         try:
             if CODING in head.fields and (coding := coding_of(head.fields)):
-                check_sender(self._state, head.fields, client, arrived)
+                check_sender(self._state, head.fields, client.sender, arrived)
                 request = HttpRequest(_without_coding(head), request.body)
                 plain = decoded(coding, request.body, LARGE_BYTES)
                 if plain is None:
                     return self._read_coded(client, request, coding)
-                client.hold_decoded(len(plain))
+                client.intake.hold_decoded(len(plain))
                 request.body = plain
             large = large_body(self._state, head.method, head.path, request.body)
             if large is not None:
-                check_head(self._state, head.fields, client, arrived)
+                check_head(self._state, head.fields, client.sender, arrived)
                 return LargeRequest(self, self._reader, large, client=client, request=request, clock=self._clock)
             result = self.arrive(client, request, came=arrived)
             if self._sharing is not None and isinstance(result, Route) and result.features:
@@ -229,7 +229,7 @@ class ApiHandler:
                 headers=head.fields,
                 body=request.body,
                 now=self._clock(),
-                sender=client,
+                sender=client.sender,
                 request=ask,
                 size=size,
                 came=came,
