@@ -217,6 +217,11 @@ class Revision:
     prompt: Prompt | None = field(default=None, metadata=wire("prompt", Object(Prompt), inline_only=True))
     """The text, once it is known. Requests by name need it, matching by content does not."""
 
+    @property
+    def is_secret(self) -> bool:
+        """True if the prompt comes from a Secret."""
+        return self.prompt_from is not None and self.prompt_from.kind == "Secret"
+
 
 @dataclass(frozen=True, slots=True)
 class TimeLimits:

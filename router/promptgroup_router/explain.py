@@ -45,6 +45,7 @@ from promptgroup_router.apis.request import CHAT_PATH, ParsedRequest
 from promptgroup_router.apis.session_key import NO_SESSION
 from promptgroup_router.base.errors import ApiError, shown
 from promptgroup_router.decision.composition import features_of, router_state
+from promptgroup_router.features.near_miss import UnmatchedPrompt
 from promptgroup_router.features.sleeping import waking
 from promptgroup_router.http11.http1 import MAX_HEAD
 from promptgroup_router.policy.expected_ttft import ReplicaCost
@@ -55,7 +56,6 @@ from promptgroup_router.rings.index import GroupEntry, Member, RevisionEntry, pl
 from promptgroup_router.rings.ring import ring_of
 from promptgroup_router.routing.admission_queue import NEW_SECONDS, WAIT_SECONDS
 from promptgroup_router.routing.match import MatchedBy
-from promptgroup_router.routing.near_miss import UnmatchedPrompt
 from promptgroup_router.routing.points import feature_of
 from promptgroup_router.routing.route import Identify, Route, check_in, identify_nobody, refuse_empty, route
 from promptgroup_router.routing.state import RouterState
@@ -181,7 +181,7 @@ def _routed(
         tokens=state.tokens,
         now=now,
         identify=identify,
-        salts=features_of(state).salts,
+        points=state.features.routing,
     )
     result = route_by(locations=SessionLocations())
     if state.features.access(result.candidates.access).type is AccessType.ANONYMOUS:

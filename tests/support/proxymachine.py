@@ -29,6 +29,7 @@ import h11
 
 from promptgroup_router.apis.session_key import SessionKey
 from promptgroup_router.decision.composition import router_state
+from promptgroup_router.features.stored_responses.response_id import RANDOM_BYTES, response_id
 from promptgroup_router.proxy.api_handler import ApiHandler
 from promptgroup_router.proxy.body_budget import BodyBudget
 from promptgroup_router.proxy.downstream import (
@@ -43,7 +44,6 @@ from promptgroup_router.proxy.relay import Relay
 from promptgroup_router.proxy.request_intake import PIPELINED_BYTES
 from promptgroup_router.proxy.upstream import UNREAD_BYTES, EngineConnection, EngineConnections
 from promptgroup_router.reading.body_reader import BodyReader
-from promptgroup_router.routing.response_id import RANDOM_BYTES, response_id
 from support.memorynet import SMALL, Buffers, MemoryTransport
 from support.steploop import StepLoop
 from support.wire import chat, get, post, table_of

@@ -15,7 +15,7 @@ from promptgroup_router.apis.endpoints import BY_PATH_ALONE, ENDPOINTS, PASSED, 
 from promptgroup_router.apis.request import ParsedRequest
 from promptgroup_router.base.errors import ApiError, shown
 from promptgroup_router.decision.composition import features_of
-from promptgroup_router.features.answer_usage import HiddenUsage, UnaskedUsage
+from promptgroup_router.features.answer_usage import USAGE_REQUEST, HiddenUsage, UnaskedUsage
 from promptgroup_router.features.cache_diagnosis import HEADER as DIAGNOSTICS
 from promptgroup_router.features.cache_diagnosis import CacheDiagnosis, question, without_question
 from promptgroup_router.features.caller_account import open_account
@@ -23,7 +23,7 @@ from promptgroup_router.features.kept_request import KeptRequest
 from promptgroup_router.features.passed_path import keep_unprotected
 from promptgroup_router.features.resumed_stream.feature import resumable
 from promptgroup_router.features.sleeping.feature import SleeperRequest
-from promptgroup_router.features.stored_response import parse_path, route_by_response
+from promptgroup_router.features.stored_responses.by_path import parse_path, route_by_response
 from promptgroup_router.routing.model_list import MODELS_PATH, model_card, model_list
 from promptgroup_router.routing.route import Identify, Route, check_in, identify_nobody, refuse_empty, route
 from promptgroup_router.routing.state import RouterState
@@ -251,7 +251,7 @@ def _by_body(
         cached=endpoint.cached,
         metered=rewrites,
         identify=identify,
-        salts=features.salts,
+        points=features.routing,
     )
     if endpoint is PASSED:
         keep_unprotected(state.index, result)
@@ -265,7 +265,7 @@ def _by_body(
     counted = size if endpoint.counted else 0
     if (account := open_account(state, features.limiter, result, request, counted, now=now)) is not None:
         result.add(account)
-    if result.rewrite.metered:
+    if USAGE_REQUEST in result.rewrite.changes:
         result.add(UnaskedUsage())
     _hide_usage(result)
     if cache_question is not None:

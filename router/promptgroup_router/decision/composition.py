@@ -5,25 +5,62 @@ know. To remove a feature, remove its folder, its tests and its lines here.
 """
 
 import secrets
-from collections.abc import Container, Iterator
+from collections.abc import Container, Generator, Iterator
 from itertools import chain
 from math import inf
-from typing import cast
+from typing import Any, cast
 
 from promptgroup_contract.access import Access
+from promptgroup_contract.table import Revision
 from promptgroup_router.access.authenticator import ACCESS_CODES, Authenticator
 from promptgroup_router.access.keyring import Keyring
+from promptgroup_router.apis.request import ParsedRequest
 from promptgroup_router.base.errors import ApiError
 from promptgroup_router.base.metrics import Metrics
 from promptgroup_router.callers.limiter import Limiter
-from promptgroup_router.callers.salts import Salts
+from promptgroup_router.features.answer_usage import USAGE_REQUEST, MeteredGroup
+from promptgroup_router.features.isolation.isolation import IsolatedGroup, SaltedBody
+from promptgroup_router.features.isolation.salts import Salts
+from promptgroup_router.features.near_miss import UnmatchedPrompt, find_near_miss
+from promptgroup_router.features.prompt_digest import PromptDigests
+from promptgroup_router.features.secret_prompt import SecretGroup
 from promptgroup_router.features.sleeping.feature import Sleeping
+from promptgroup_router.features.stored_responses.feature import StoredResponses
 from promptgroup_router.features.tracing.tracer import Tracer
 from promptgroup_router.features.unmatched_prompts import UnmatchedPrompts
-from promptgroup_router.rings.index import RoutingIndex
-from promptgroup_router.routing.points import Gauge, PrefixUse, ProcessFeatures, RouterFeature
-from promptgroup_router.routing.prompt_digest import PromptDigests
+from promptgroup_router.prefixes.leading import Leading
+from promptgroup_router.rings.index import Candidates, RoutingIndex, TenantEntry
+from promptgroup_router.routing.engine_fields import TO_ROUTER
+from promptgroup_router.routing.points import (
+    BodyChange,
+    Continuation,
+    Gauge,
+    GroupPoints,
+    PrefixUse,
+    ProcessFeatures,
+    RequestFeature,
+    RouterFeature,
+    RoutingPoints,
+)
 from promptgroup_router.routing.state import RouterState
+
+
+class Routing(RoutingPoints):
+    """The features that take part in routing."""
+
+    def __init__(self, continuation: Continuation) -> None:
+        """Begin with no group.
+
+        Args:
+            continuation: leads requests that continue a response.
+        """
+        super().__init__()
+        self.every = GroupPoints(change=(MeteredGroup(),))
+        self.continuation = continuation
+
+    def unmatched(self, tenant: TenantEntry, request: ParsedRequest, leading: Leading) -> RequestFeature:
+        """Return the feature of a request whose prompt no group declares."""
+        return UnmatchedPrompt(leading, find_near_miss(tenant, request))
 
 
 class Features(ProcessFeatures):
@@ -36,6 +73,8 @@ class Features(ProcessFeatures):
         sample_bytes: int = 0,
         tracer: Tracer | None = None,
         began: float = -inf,
+        *,
+        salts: Salts | None = None,
     ) -> None:
         """Make the features.
 
@@ -45,6 +84,8 @@ class Features(ProcessFeatures):
             sample_bytes: most bytes of a prompt that are stored as a sample; 0 to store none.
             tracer: records requests as spans; None if tracing is off.
             began: when the process started, in monotonic seconds.
+            salts: the salts of callers; None for those of a random key of this process, until the key that routers
+                share has been read.
         """
         super().__init__()
         self._metrics = metrics
@@ -53,13 +94,43 @@ class Features(ProcessFeatures):
         self.tracer = tracer
         self.limiter = Limiter(began)
         """The accounts of callers with limits."""
-        self.salts = Salts(secrets.token_bytes(32))
-        """The salts of callers; with a random key of this process until the key that routers share has been read."""
+        self.salts = salts or Salts(secrets.token_bytes(32))
         self.unmatched = UnmatchedPrompts(metrics, sample_bytes)
+        self.routing = Routing(StoredResponses(self.salts))
         self.prompt_digests = PromptDigests()
         """The prompts of clients that request a cache diagnosis."""
         self.sleeping = Sleeping()
         self._parts: tuple[RouterFeature, ...] = (self.sleeping, self.unmatched)
+
+    def compose_steps(self, view: RoutingIndex) -> Generator[None, None, dict[str, GroupPoints]]:
+        """Return the points of the groups of a table, in steps of a group."""
+        groups: dict[str, GroupPoints] = {}
+        for group in view.groups:
+            for revision in group.revisions:
+                groups[group.label] = points = self._points(revision.candidates, revision.revision)
+                groups[revision.candidates.id] = points
+            yield
+        for model in view.models.values():
+            for tenant in model.tenants.values():
+                for _, candidates in tenant.by_access:
+                    groups[candidates.id] = self._points(candidates)
+            yield
+        return {name: points for name, points in groups.items() if points is not self.routing.every}
+
+    def _points(self, candidates: Candidates, revision: Revision | None = None) -> GroupPoints:
+        """Return the points of a revision, or of the replicas for the requests that no group declares."""
+        every, salted = self.routing.every, candidates.rules.salted
+        secret = revision is not None and revision.is_secret
+        if salted is None and candidates.responses is None and not secret:
+            return every
+        isolated = (IsolatedGroup(self.salts, salted),) if salted is not None else ()
+        return GroupPoints(
+            domain=isolated,
+            # a cached answer is sent to all its clients exactly as its engine has sent it
+            change=isolated if candidates.responses is not None else every.change + isolated,
+            by_name=(SecretGroup(revision),) if revision is not None and secret else (),
+            stripped=TO_ROUTER if candidates.responses is not None else every.stripped,
+        )
 
     def access(self, own: Access | None) -> Access:
         """Return the effective access rules of a group: its own, or else the default."""
@@ -126,3 +197,8 @@ def router_state(
     """
     metrics = Metrics()
     return RouterState(pass_paths, Features(metrics, authenticator, sample_bytes, tracer, began), metrics)
+
+
+def body_change(document: dict[str, Any]) -> BodyChange:
+    """Return the change of a body that `BodyChange.document` stands for."""
+    return SaltedBody(document["salt"]) if "salt" in document else USAGE_REQUEST

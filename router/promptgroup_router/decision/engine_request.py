@@ -31,8 +31,7 @@ def engine_fields(
     else:
         credential = features.credential(member.group.partition("/")[0], member.credential)
         further = ((b"authorization", b"Bearer " + credential),)
-    rules, rewritten = route.candidates.rules, route.rewrite.metered
-    allowed = to_engine(access, rules, rewritten=rewritten, traced=traced)
+    allowed = to_engine(access, route.candidates.rules, traced=traced)
     for feature in route.features:
         allowed = feature.engine_fields(allowed)
     if member.rank is not None:

@@ -15,9 +15,9 @@ import orjson
 
 from promptgroup_router.apis.request import ApiKind
 from promptgroup_router.apis.usage import Usage
+from promptgroup_router.features.prompt_digest import PromptChange
 from promptgroup_router.placement.misses import SLACK_SHARE, SLACK_TOKENS, expect_miss, miss_cause, repeated
 from promptgroup_router.placement.pick import Pick
-from promptgroup_router.routing.prompt_digest import PromptChange
 
 NOT_FOUND, UNAVAILABLE, NONE, NEW = "previous_message_not_found", "unavailable", "none", "new"
 

@@ -7,7 +7,6 @@ replicas whose prompt is from a Secret, and those that isolate their callers, ge
 from promptgroup_router.base.errors import ApiError, shown
 from promptgroup_router.rings.index import GroupEntry, RoutingIndex
 from promptgroup_router.routing.route import Route
-from promptgroup_router.routing.secret_prompt import is_secret
 
 
 def keep_unprotected(index: RoutingIndex, route: Route) -> None:
@@ -32,4 +31,4 @@ def keep_unprotected(index: RoutingIndex, route: Route) -> None:
 
 
 def _is_protected(group: GroupEntry) -> bool:
-    return group.group.callers.isolates or any(is_secret(revision.revision) for revision in group.revisions)
+    return group.group.callers.isolates or any(revision.revision.is_secret for revision in group.revisions)

@@ -4,8 +4,8 @@ from collections.abc import Container
 
 from promptgroup_router.apis.request import ParsedRequest
 from promptgroup_router.base.metrics import Metrics
+from promptgroup_router.features.near_miss import NearMisses, UnmatchedPrompt
 from promptgroup_router.rings.index import RoutingIndex
-from promptgroup_router.routing.near_miss import NearMisses, UnmatchedPrompt
 from promptgroup_router.routing.points import Gauge, PrefixUse, RouterFeature, feature_of
 from promptgroup_router.routing.route import Route
 from promptgroup_router.undeclared.shared_prefixes import SharedPrefixes

@@ -13,7 +13,6 @@ from promptgroup_router.apis.session_key import CREDENTIALS
 from promptgroup_router.apis.usage import Tail, Usage
 from promptgroup_router.base.errors import ApiError
 from promptgroup_router.base.metrics import Metrics
-from promptgroup_router.callers.engine_fields import CACHE_FIELD
 from promptgroup_router.callers.limiter import Limiter
 from promptgroup_router.decision.arrival import endpoint_of
 from promptgroup_router.decision.engine_query import engine_query
@@ -46,6 +45,7 @@ from promptgroup_router.response_cache.directives import Directives, read_direct
 from promptgroup_router.response_cache.memory import Memory
 from promptgroup_router.response_cache.purge import Purge, Purges
 from promptgroup_router.response_cache.wholeness import is_whole
+from promptgroup_router.routing.engine_fields import CACHE_FIELD
 from promptgroup_router.routing.points import RequestTrace, RequestTracer, Value, feature_of
 from promptgroup_router.routing.route import Route
 from promptgroup_router.semantic.question import Circumstances, Question, read_question

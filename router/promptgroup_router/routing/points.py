@@ -25,18 +25,22 @@ What all requests of a process share is a `RouterFeature`, which acts at points 
 `keep`, `gauges`. The model is the `requestcontrol` interfaces of llm-d's router.
 """
 
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple, Protocol, TypeVar
+from collections.abc import Callable, Container, Generator, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol, TypeVar
 
-from promptgroup_contract.access import ANYBODY, Access
+from promptgroup_contract.access import ANYBODY, Access, Caller
+from promptgroup_router.apis.request import ParsedRequest
+from promptgroup_router.apis.session_key import NO_SESSION, RequestSession, SessionKey
 from promptgroup_router.apis.usage import Tail, Usage
 from promptgroup_router.base.errors import ApiError, Failure
 from promptgroup_router.base.metrics import Counter, Metrics
 from promptgroup_router.http11.http1 import fields_of
 from promptgroup_router.placement.pick import Pick
 from promptgroup_router.policy.demand import Demand
+from promptgroup_router.prefixes.cache_domain import CacheDomain
+from promptgroup_router.prefixes.leading import Leading
 from promptgroup_router.rings.ids import PrefixKey
-from promptgroup_router.rings.index import Candidates, Member, RoutingIndex
+from promptgroup_router.rings.index import Candidates, GroupEntry, Member, RevisionEntry, RoutingIndex, TenantEntry
 
 ERRORS = 400
 """From this status on an answer is not counted as the engine's work, for neither its time nor its cache."""
@@ -166,6 +170,17 @@ class RequestEnd:
         self.shown = shown
 
 
+class PlacedRequest(NamedTuple):
+    """A request that has a group, and no replica yet."""
+
+    candidates: Candidates
+    caller: Caller
+    domain: CacheDomain
+    session: SessionKey
+    chosen: bool
+    """True if the client may choose the id of its response, and does."""
+
+
 class HeldLife(Protocol):
     """The life of a request that a feature has wait for a replica."""
 
@@ -181,6 +196,30 @@ class HeldLife(Protocol):
     def give_up(self, error: ApiError | None, now: float) -> None:
         """Refuse the request; None for the error of one that has waited for capacity for too long."""
 
+
+class BodyChange:
+    """A change of a feature to the body that an engine gets, beside those of the group's prompt."""
+
+    def prepare(self, request: ParsedRequest) -> ParsedRequest:
+        """Return the request before the group's prompt is put in front of it."""
+        return request
+
+    def finish(self, body: bytes | bytearray, request: ParsedRequest) -> bytes:
+        """Return the body, to which the group's prompt has been added; the request is the one from `prepare`."""
+        del request
+        return bytes(body)
+
+    def splices(self, request: ParsedRequest) -> bool:
+        """Return True if only `finish` changes the body of a request, and without parsing it."""
+        del request
+        return False
+
+    def document(self) -> dict[str, Any]:
+        """Return the change as a value of JSON, for the process that reads large bodies."""
+        raise NotImplementedError
+
+
+NO_CHANGES: tuple[BodyChange, ...] = ()
 
 RandomBytes = Callable[[int], bytes]
 
@@ -335,14 +374,139 @@ class RouterFeature:
         return ()
 
 
+_Feature = TypeVar("_Feature", bound=RequestFeature)
+
+NO_FEATURES: tuple[RequestFeature, ...] = ()
+
+
+class GroupFeature:
+    """The part of one feature in how the requests of one group are routed.
+
+    It is called only at the points for which the group's `GroupPoints` name it.
+    """
+
+    def domain(self, caller: Caller, namespace: str, request: ParsedRequest, *, cached: bool) -> CacheDomain:
+        """Return the part of engines' caches that a request reads and writes.
+
+        Args:
+            caller: who sends it.
+            namespace: the namespace of its group.
+            request: the request.
+            cached: False for requests that leave nothing in a cache.
+
+        Raises:
+            ApiError: the request is refused.
+        """
+        raise NotImplementedError
+
+    def change(self, request: ParsedRequest, domain: CacheDomain, *, cached: bool, rewrites: bool) -> BodyChange | None:
+        """Return what the feature changes in the body for the engine; None for nothing.
+
+        Args:
+            request: the request.
+            domain: the part of engines' caches that it uses.
+            cached: False for requests that leave nothing in a cache.
+            rewrites: whether the answer can be rewritten.
+        """
+        raise NotImplementedError
+
+    def by_name(self, request: ParsedRequest, *, cached: bool) -> RequestFeature | None:
+        """Return the feature of a request in front of which the group's prompt is put.
+
+        Args:
+            request: the request.
+            cached: False for requests that leave nothing in a cache.
+
+        Raises:
+            ApiError: the request is refused.
+        """
+        raise NotImplementedError
+
+
+class GroupPoints(NamedTuple):
+    """The features of one group, by the points at which they act on its requests before these have a replica."""
+
+    domain: tuple[GroupFeature, ...] = ()
+    change: tuple[GroupFeature, ...] = ()
+    by_name: tuple[GroupFeature, ...] = ()
+    stripped: frozenset[str] = frozenset()
+    """Fields of bodies that engines do not get, beside those of their operator."""
+
+
+class Continued(NamedTuple):
+    """Where a request goes that continues a response."""
+
+    member: Member | None
+    """The replica that stores the response; None for a request that continues none."""
+    session: SessionKey
+    """The session of that response."""
+    feature: RequestFeature | None
+    """The feature of the request."""
+
+
+class Continuation:
+    """Where a request goes that continues a response which one replica stores."""
+
+    def session(self, request: ParsedRequest, domain: CacheDomain) -> RequestSession | None:
+        """Return the session of the response that a request continues; None if it continues none.
+
+        Raises:
+            ApiError: 404: the response is another caller's.
+        """
+        del request, domain
+        return None
+
+    def revision(self, group: GroupEntry, request: ParsedRequest) -> RevisionEntry | None:
+        """Return the revision whose replica stores the response; None where none does."""
+        del group, request
+        return None
+
+    def replica(self, request: ParsedRequest, placed: PlacedRequest) -> Continued:
+        """Return the replica that stores the response, and the feature of the request.
+
+        Raises:
+            ApiError: 404: no replica that may serve the request stores it, or the response is another caller's.
+        """
+        del request, placed
+        return Continued(None, NO_SESSION, None)
+
+
+class RoutingPoints:
+    """The features that take part in routing, composed for each group when a table is installed."""
+
+    def __init__(self) -> None:
+        self.groups: Mapping[str, GroupPoints] = {}
+        """Id of candidates, or label of a group → its points; only those that differ from `every`."""
+        self.every = GroupPoints()
+        """The points of all other groups."""
+        self.continuation = Continuation()
+
+    def of(self, name: str) -> GroupPoints:
+        """Return the points of a group by its label, or of a revision by the id of its candidates."""
+        return self.groups.get(name, self.every)
+
+    def unmatched(self, tenant: TenantEntry, request: ParsedRequest, leading: Leading) -> RequestFeature | None:
+        """Return the feature of a request whose prompt no group declares."""
+        del tenant, request, leading
+        return None
+
+
 class ProcessFeatures(RouterFeature):
     """What the core asks of all features of a process together; without any, all callers are anonymous."""
 
     def __init__(self) -> None:
         self.tracer: RequestTracer | None = None
         """Records requests; None where tracing is off."""
+        self.routing = RoutingPoints()
+        """The features that take part in routing."""
         self.on_keys: list[Callable[[], None]] = []
         """Called after each request for an issuer's keys, whether or not it succeeded."""
+
+    def compose_steps(self, view: RoutingIndex) -> Generator[None, None, dict[str, GroupPoints]]:
+        """Return the points of the groups of a table, in steps of a group: `routing.groups` once it is installed."""
+        del view
+        return {}
+        yield
 
     def access(self, own: Access | None) -> Access:
         """Return the effective access rules of a group: its own, or else the default."""
@@ -352,11 +516,6 @@ class ProcessFeatures(RouterFeature):
         """Return the credential of a Secret for engines; empty if it has not been read."""
         del namespace, reference
         return b""
-
-
-_Feature = TypeVar("_Feature", bound=RequestFeature)
-
-NO_FEATURES: tuple[RequestFeature, ...] = ()
 
 
 def feature_of(features: Iterable[RequestFeature], kind: type[_Feature]) -> _Feature | None:

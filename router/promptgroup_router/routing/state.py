@@ -1,6 +1,6 @@
 """The state that all connections of a router share: the table in use, and the statistics from serving."""
 
-from collections.abc import Container, Generator, Sequence
+from collections.abc import Container, Generator, Mapping, Sequence
 from itertools import chain
 from typing import NamedTuple, Protocol, TypeAlias
 
@@ -24,7 +24,7 @@ from promptgroup_router.rings.names import NameConflict
 from promptgroup_router.rings.remap import remap_steps
 from promptgroup_router.routing.admission_queue import AdmissionQueue
 from promptgroup_router.routing.moves import Moves
-from promptgroup_router.routing.points import ProcessFeatures
+from promptgroup_router.routing.points import GroupPoints, ProcessFeatures
 
 SERIES_SECONDS = 3600.0
 """Time for which the series of a revision or a group that left the table are still exported: rates cover less time."""
@@ -55,6 +55,8 @@ class Prepared(NamedTuple):
     """Gauges about the table, with their series."""
     conflicts: tuple[Conflict, ...]
     """Conflicts that were not there before."""
+    points: Mapping[str, GroupPoints]
+    """The points of its groups at which features act."""
 
 
 class Waiter(Protocol):
@@ -164,8 +166,9 @@ class RouterState:
             if conflict not in known:
                 conflicts.append(conflict)
             yield
+        points = yield from self.features.compose_steps(view)
         asks_callers = bool(kinds - {AccessType.ANONYMOUS})
-        return Prepared(before, view, asks_callers, stale, replaced, gone, come, gauges, tuple(conflicts))
+        return Prepared(before, view, asks_callers, stale, replaced, gone, come, gauges, tuple(conflicts), points)
 
     def install(
         self, table: RoutingTable, source: str, now: float, prepared: Prepared | None = None
@@ -185,6 +188,7 @@ class RouterState:
             prepared = at_once(self.prepare(table, now))
         self.balancer.install(prepared.view, now)
         self.index = prepared.view
+        self.features.routing.groups = prepared.points
         # in reverse order: an index is released before its parts
         before, parts = prepared.before, prepared.before.parts
         self._stale += prepared.stale

@@ -18,8 +18,8 @@ from promptgroup_router.decision.composition import router_state
 from promptgroup_router.explain import explain, explain_with_table, parse_explain_request
 from promptgroup_router.policy.policies import LEAST_CAP
 from promptgroup_router.routing.admission_queue import NEW_SECONDS, WAIT_SECONDS
-from promptgroup_router.routing.route import route
 from support.keys import BY_KEY, KEY_A, KEY_A2, KEY_B
+from support.routes import route
 from support.tables import SYSTEM, group, revision, slot, table
 
 ENGINE = Engine("one", kv_tokens=100_000, prefill_rate=10_000)

@@ -212,7 +212,9 @@ def test_what_the_operator_alone_may_say_is_taken_away():
 def test_an_engine_that_asks_for_a_key_gets_it_and_none_of_the_clients():
     slots = (replace(slot(0), credential="keys/engine"), slot(1))
     request = shown(served=table(group("support", revision(slots=slots))), endpoints=2)
-    request.picker.state.features.authenticator.keyring.credential = lambda namespace, name: f"{namespace} {name}".encode()
+    request.picker.state.features.authenticator.keyring.credential = lambda namespace, name: (
+        f"{namespace} {name}".encode()
+    )
     request.head(authorization="Bearer mine", subset=["10.0.0.1:8000"])
     head = request.body(CHAT)[0].request_headers.response.header_mutation
     told = {each.header.key: each.header.raw_value for each in head.set_headers}

@@ -10,9 +10,9 @@ from promptgroup_contract.caller_rules import CachedTokens, CallerLimits, Caller
 from promptgroup_contract.table import Engine, SlotState
 from promptgroup_picker.stubs.ext_proc_pb2 import ProcessingRequest
 from promptgroup_router.decision.composition import router_state
+from promptgroup_router.features.stored_responses.response_id import OWNED
 from promptgroup_router.http11.http1 import pairs
 from promptgroup_router.rings.building import build_index
-from promptgroup_router.routing.response_id import OWNED
 from support.answered import CACHING
 from support.fakeengine import engines, until
 from support.grpcclient import OneRequest, header_map

@@ -9,8 +9,8 @@ from promptgroup_contract.table import PromptRef
 from promptgroup_router.decision.arrival import arrive
 from promptgroup_router.decision.composition import router_state
 from promptgroup_router.decision.engine_request import engine_body, engine_fields
+from promptgroup_router.features.stored_responses.response_id import decode
 from promptgroup_router.rings.ids import member_hash
-from promptgroup_router.routing.response_id import decode
 from support.tables import SYSTEM, group, revision, slot, table
 from support.wire import chat, table_of
 

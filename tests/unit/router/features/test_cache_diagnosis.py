@@ -24,9 +24,9 @@ from promptgroup_router.features.cache_diagnosis import (
     without_question,
 )
 from promptgroup_router.features.miss_diagnosis import MissDiagnosis
+from promptgroup_router.features.prompt_digest import PromptDigests
 from promptgroup_router.prefixes.cache_domain import SHARED
 from promptgroup_router.routing.points import Answering, RequestEnd
-from promptgroup_router.routing.prompt_digest import PromptDigests
 
 HEADER = b"x-promptgroup-diagnostics"
 OWNER = "chat/a\0\0"

@@ -15,8 +15,8 @@ from promptgroup_contract.table import Engine, RoutingTable, Sharing, SlotState,
 from promptgroup_router.apis.request import ApiKind, parse
 from promptgroup_router.apis.tokens import Tokens
 from promptgroup_router.policy.session_locations import SessionLocations
-from promptgroup_router.routing.route import route
 from support.fakeengine import Call, FakeEngine, engines, until, well
+from support.routes import route
 from support.tables import SYSTEM, group, revision, slot, table
 from support.wire import ask, chat, connected, get, post, routing, run, table_of
 

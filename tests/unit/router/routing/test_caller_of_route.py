@@ -9,7 +9,7 @@ from promptgroup_router.apis.tokens import Tokens
 from promptgroup_router.base.errors import ApiError
 from promptgroup_router.policy.session_locations import SessionLocations
 from promptgroup_router.rings.building import build_index
-from promptgroup_router.routing.route import route
+from support.routes import route
 from support.tables import SYSTEM, group, table
 
 KEYS = Access(AccessType.API_KEY, secrets=("keys",))

@@ -14,13 +14,14 @@ from promptgroup_router.apis.endpoints import ENDPOINTS
 from promptgroup_router.apis.request import ApiKind, parse
 from promptgroup_router.apis.tokens import Tokens
 from promptgroup_router.base.errors import ApiError
+from promptgroup_router.features.near_miss import UnmatchedPrompt
 from promptgroup_router.policy.gossip import LAST_TURN
 from promptgroup_router.policy.session_locations import QUIET_SECONDS, Placement, SessionLocations
 from promptgroup_router.rings.building import build_index
 from promptgroup_router.routing.match import MatchedBy
-from promptgroup_router.routing.near_miss import UnmatchedPrompt
 from promptgroup_router.routing.points import feature_of
-from promptgroup_router.routing.route import UNMATCHED, refuse_empty, revision_by_weight, route, share_of
+from promptgroup_router.routing.route import UNMATCHED, refuse_empty, revision_by_weight, share_of
+from support.routes import route
 from support.tables import SYSTEM, group, revision, slot, table
 
 

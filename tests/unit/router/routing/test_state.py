@@ -2,9 +2,9 @@ from dataclasses import replace
 
 from promptgroup_contract.table import ModelAlias
 from promptgroup_router.decision.composition import router_state
+from promptgroup_router.features.near_miss import NearMiss
 from promptgroup_router.policy.demand import Demand
 from promptgroup_router.policy.sessions import SESSION_SECONDS
-from promptgroup_router.routing.near_miss import NearMiss
 from promptgroup_router.routing.state import SERIES_SECONDS
 from support.tables import group, revision, table
 

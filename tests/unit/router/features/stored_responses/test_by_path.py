@@ -3,9 +3,9 @@ import pytest
 from promptgroup_contract.table import SlotState
 from promptgroup_router.base.errors import ApiError
 from promptgroup_router.decision.composition import router_state
-from promptgroup_router.features.stored_response import parse_path, route_by_response
+from promptgroup_router.features.stored_responses.by_path import parse_path, route_by_response
+from promptgroup_router.features.stored_responses.response_id import RANDOM_BYTES, ResponseId, encode, process_hash
 from promptgroup_router.rings.ids import member_hash
-from promptgroup_router.routing.response_id import RANDOM_BYTES, ResponseId, encode, process_hash
 from promptgroup_router.routing.state import RouterState
 from support.tables import group, revision, slot, table
 

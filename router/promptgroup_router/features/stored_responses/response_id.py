@@ -29,7 +29,7 @@ import xxhash
 from promptgroup_contract.access import Caller
 from promptgroup_router.apis.responses import with_id
 from promptgroup_router.apis.session_key import SessionKey
-from promptgroup_router.callers.salts import Salts
+from promptgroup_router.features.isolation.salts import Salts
 from promptgroup_router.prefixes.cache_domain import SHARED, TAG_BYTES, CacheDomain
 from promptgroup_router.rings.ids import MemberHash, member_hash
 from promptgroup_router.rings.index import Member

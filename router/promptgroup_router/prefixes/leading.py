@@ -12,8 +12,8 @@ import xxhash
 
 from promptgroup_router.apis.request import ApiKind, ParsedRequest, size_of
 from promptgroup_router.apis.session_key import chat_start, first_ids
+from promptgroup_router.prefixes.volatile import TopToken, on_top
 from promptgroup_router.rings.ids import PrefixKey
-from promptgroup_router.undeclared.volatile import TopToken, on_top
 
 LEADING_BYTES = 2048
 """Bytes of an undeclared prompt by which it is listed; for text completions also the bytes that serve as Tier 1."""

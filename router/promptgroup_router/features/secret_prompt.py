@@ -21,7 +21,7 @@ from typing import Any
 from promptgroup_contract.table import Revision
 from promptgroup_router.apis.request import ApiKind, ParsedRequest
 from promptgroup_router.base.errors import SHOWN, ApiError, shown
-from promptgroup_router.routing.points import RequestFeature
+from promptgroup_router.routing.points import GroupFeature, RequestFeature
 
 REPEATING_FIELDS = (
     "echo",  # OpenAI completions, vLLM's chat completions
@@ -47,9 +47,6 @@ _ASKS_FOR_TOKENS = b"x-sglext-"
 """SGLang: `x-sglext-return-input-ids` hands out the tokens of the prompt, and the others are made for it."""
 _STATUSES = frozenset(map(int, HTTPStatus))
 
-COARSE_BYTES = 256
-"""Offsets in a secret prompt are rounded down to this: exact ones would confirm each correctly guessed byte."""
-
 
 class SecretPrompt(RequestFeature):
     """The prompt from a Secret that was put in front of a request."""
@@ -65,15 +62,23 @@ class SecretPrompt(RequestFeature):
         return engine_refused(status)
 
 
+class SecretGroup(GroupFeature):
+    """A revision whose prompt is from a Secret."""
+
+    def __init__(self, revision: Revision) -> None:
+        """Protect the prompt of a revision."""
+        self._revision = revision
+
+    def by_name(self, request: ParsedRequest, *, cached: bool) -> RequestFeature | None:
+        """Return the feature of a request that gets the prompt; raises ApiError if an engine would repeat it."""
+        check_by_name(request, self._revision, cached=cached)
+        return SecretPrompt() if is_given_secret(request, self._revision) else None
+
+
 @lru_cache(256)
 def without_token_fields(allowed: frozenset[bytes]) -> frozenset[bytes]:
     """Return names of header fields, in lower case, without those that ask for the tokens of the prompt."""
     return frozenset(name for name in allowed if not name.startswith(_ASKS_FOR_TOKENS))
-
-
-def is_secret(revision: Revision) -> bool:
-    """Return True if a revision's prompt comes from a Secret."""
-    return revision.prompt_from is not None and revision.prompt_from.kind == "Secret"
 
 
 def is_given_secret(request: ParsedRequest, revision: Revision) -> bool:
@@ -81,7 +86,7 @@ def is_given_secret(request: ParsedRequest, revision: Revision) -> bool:
 
     Embeddings, scores and their like get none; their `return_documents` hands out what the client has sent.
     """
-    return is_secret(revision) and request.kind not in (ApiKind.BY_MODEL, ApiKind.FORM)
+    return revision.is_secret and request.kind not in (ApiKind.BY_MODEL, ApiKind.FORM)
 
 
 def repeating_field(doc: Mapping[str, Any]) -> str | None:
@@ -136,8 +141,3 @@ def engine_refused(status: int) -> ApiError:
     message = f"the engine answered with {status}, and its words are not shown, since they may repeat a secret prompt"
     way = "check the fields of the request; with a prompt of your own the same request shows them"
     return ApiError(status if status in _STATUSES else 502, f"{message}: {way}", code="engine_error")
-
-
-def offset(at: int, revision: Revision) -> int:
-    """Return an offset into a prompt, in bytes, rounded to the precision in which it may be disclosed."""
-    return at - at % COARSE_BYTES if is_secret(revision) else at

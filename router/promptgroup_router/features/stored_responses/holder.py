@@ -1,9 +1,9 @@
 """Finds the replica that holds a stored response by the response's id."""
 
 from promptgroup_router.base.errors import ApiError, shown
+from promptgroup_router.features.stored_responses.response_id import ResponseId, process_hash
 from promptgroup_router.rings.ids import member_hash
 from promptgroup_router.rings.index import Candidates, Member
-from promptgroup_router.routing.response_id import ResponseId, process_hash
 
 PREVIOUS = "previous_response_id"
 """The field that names the response which a request continues."""

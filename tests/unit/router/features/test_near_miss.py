@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 
 from promptgroup_router.apis import request
 from promptgroup_router.apis.request import ApiKind
+from promptgroup_router.features.near_miss import ENDING, REMEMBERED, NearMiss, NearMisses, find_near_miss
 from promptgroup_router.rings.building import build_index
 from promptgroup_router.rings.claims import common_length
-from promptgroup_router.routing.near_miss import ENDING, REMEMBERED, NearMiss, NearMisses, find_near_miss
 from support.tables import group, revision, table
 
 DECLARED = "Du bist der Helfer für Kundinnen. " + "Regel: " * 60 + "Antworte höflich."

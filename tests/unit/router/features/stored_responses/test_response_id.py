@@ -5,9 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from promptgroup_contract.access import ANONYMOUS, Caller
-from promptgroup_router.callers.salts import Salts
-from promptgroup_router.rings.ids import MemberHash, member_hash
-from promptgroup_router.routing.response_id import (
+from promptgroup_router.features.isolation.salts import Salts
+from promptgroup_router.features.stored_responses.response_id import (
     MARK,
     OWNED,
     RANDOM_BYTES,
@@ -19,6 +18,7 @@ from promptgroup_router.routing.response_id import (
     is_plain,
     process_hash,
 )
+from promptgroup_router.rings.ids import MemberHash, member_hash
 
 CONTENTS = ResponseId(member_hash("chat/support/abc/0"), process_hash("uid/1"), 2**64 - 1)
 RANDOM = bytes(range(RANDOM_BYTES))

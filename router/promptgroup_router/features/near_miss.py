@@ -11,12 +11,12 @@ from collections.abc import Container
 from statistics import median_low
 from typing import NamedTuple
 
+from promptgroup_contract.table import Revision
 from promptgroup_router.apis.request import ParsedRequest, size_of
+from promptgroup_router.prefixes.leading import Leading
 from promptgroup_router.rings.claims import Claim, common_length
 from promptgroup_router.rings.index import RevisionEntry, TenantEntry
 from promptgroup_router.routing.points import RequestFeature
-from promptgroup_router.routing.secret_prompt import offset
-from promptgroup_router.undeclared.leading import Leading
 
 ALIKE = 0.5
 """Share of a declared text that a near miss must begin with: many prompts begin with the same sentence."""
@@ -27,6 +27,10 @@ NEAR_END = 2048
 conversation."""
 REMEMBERED = 64
 """Latest offsets that are stored per group: their median is stable while one client in three differs elsewhere."""
+
+
+COARSE_BYTES = 256
+"""Offsets in a secret prompt are rounded down to this: exact ones would confirm each correctly guessed byte."""
 
 
 class NearMiss(NamedTuple):
@@ -69,6 +73,11 @@ def find_near_miss(model: TenantEntry, request: ParsedRequest) -> NearMiss | Non
 
 def _near_miss(claim: Claim[RevisionEntry], characters: int) -> NearMiss:
     return NearMiss(claim.entry.label, offset(size_of((claim.system or "")[:characters]), claim.entry.revision))
+
+
+def offset(at: int, revision: Revision) -> int:
+    """Return an offset into a prompt, in bytes, rounded to the precision in which it may be disclosed."""
+    return at - at % COARSE_BYTES if revision.is_secret else at
 
 
 class NearMisses:

@@ -1,9 +1,9 @@
 import pytest
 
+from promptgroup_router.features.stored_responses.holder import find_holder, holds, lost
+from promptgroup_router.features.stored_responses.response_id import ResponseId, process_hash
 from promptgroup_router.rings.building import build_index
 from promptgroup_router.rings.ids import member_hash
-from promptgroup_router.routing.holder import find_holder, holds, lost
-from promptgroup_router.routing.response_id import ResponseId, process_hash
 from support.tables import table
 
 CANDIDATES = build_index(table()).names["support"].revisions[0].candidates

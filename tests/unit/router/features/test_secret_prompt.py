@@ -7,12 +7,12 @@ from promptgroup_router.apis.request import ApiKind, parse
 from promptgroup_router.apis.responses import parse_response
 from promptgroup_router.apis.tokens import Tokens
 from promptgroup_router.base.errors import ApiError
+from promptgroup_router.features.near_miss import COARSE_BYTES, find_near_miss
+from promptgroup_router.features.secret_prompt import SecretPrompt
 from promptgroup_router.policy.session_locations import SessionLocations
 from promptgroup_router.rings.building import build_index
-from promptgroup_router.routing.near_miss import find_near_miss
 from promptgroup_router.routing.points import feature_of
-from promptgroup_router.routing.route import route
-from promptgroup_router.routing.secret_prompt import COARSE_BYTES, SecretPrompt
+from support.routes import route
 from support.tables import group, revision, table
 
 TEXT = "You know what nobody else may know. " * 40

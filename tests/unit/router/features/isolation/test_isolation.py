@@ -8,12 +8,19 @@ from promptgroup_contract.caller_rules import CallerRules, EngineField
 from promptgroup_router.apis.endpoints import ENDPOINTS
 from promptgroup_router.apis.tokens import Tokens
 from promptgroup_router.base.errors import ApiError
-from promptgroup_router.callers.salts import Salts
+from promptgroup_router.features.isolation.salts import Salts
+from promptgroup_router.features.stored_responses.response_id import (
+    ChosenResponseId,
+    ResponseId,
+    decode,
+    encode,
+    encode_for,
+    is_of,
+)
 from promptgroup_router.policy.session_locations import SessionLocations
 from promptgroup_router.rings.building import build_index
 from promptgroup_router.routing.points import feature_of
-from promptgroup_router.routing.response_id import ChosenResponseId, ResponseId, decode, encode, encode_for, is_of
-from promptgroup_router.routing.route import route
+from support.routes import route
 from support.tables import SYSTEM, group, revision, table
 
 A, B = Caller("a"), Caller("b")

@@ -1,5 +1,5 @@
 from promptgroup_contract.access import Caller
-from promptgroup_router.callers.salts import REMEMBERED, SALT_BYTES, Salts
+from promptgroup_router.features.isolation.salts import REMEMBERED, SALT_BYTES, Salts
 from promptgroup_router.prefixes.cache_domain import SHARED, TAG_BYTES
 from promptgroup_router.rings.ids import PrefixKey
 

@@ -1,6 +1,6 @@
 import pytest
 
-from promptgroup_router.undeclared.volatile import TOP_CHARACTERS, TOP_TOKENS, on_top
+from promptgroup_router.prefixes.volatile import TOP_CHARACTERS, TOP_TOKENS, on_top
 
 RULES = "You are the support assistant of Example Ltd. " * 10
 

@@ -7,14 +7,14 @@ from promptgroup_router.apis.endpoints import ENDPOINTS
 from promptgroup_router.apis.request import ApiKind, parse
 from promptgroup_router.apis.tokens import Tokens
 from promptgroup_router.base.errors import ApiError
-from promptgroup_router.callers.engine_fields import with_text_field, without_engine_fields, without_media_ids
+from promptgroup_router.features.secret_prompt import repeating_field
+from promptgroup_router.features.stored_responses.response_id import ChosenResponseId
 from promptgroup_router.policy.session_locations import SessionLocations
 from promptgroup_router.rings.building import build_index
+from promptgroup_router.routing.engine_fields import with_text_field, without_engine_fields, without_media_ids
 from promptgroup_router.routing.points import feature_of
-from promptgroup_router.routing.response_id import ChosenResponseId
-from promptgroup_router.routing.route import route
-from promptgroup_router.routing.secret_prompt import repeating_field
 from support.enginefields import JUDGED, PASSES, REPEATING
+from support.routes import route
 from support.tables import SYSTEM, group, table
 
 CHAT = b"/v1/chat/completions"

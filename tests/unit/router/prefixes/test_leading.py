@@ -1,7 +1,7 @@
 import json
 
 from promptgroup_router.apis.request import ApiKind, parse
-from promptgroup_router.undeclared.leading import LEADING_BYTES, leading_of
+from promptgroup_router.prefixes.leading import LEADING_BYTES, leading_of
 
 RULES = "Answer briefly, politely and in the language of the customer. " * 60
 

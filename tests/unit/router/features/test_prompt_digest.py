@@ -4,7 +4,7 @@ import pytest
 
 from promptgroup_router.apis.anthropic import parse_messages
 from promptgroup_router.apis.request import ApiKind, parse
-from promptgroup_router.routing.prompt_digest import MOST_MESSAGES, PromptDigest, PromptDigests, digest, first_change
+from promptgroup_router.features.prompt_digest import MOST_MESSAGES, PromptDigest, PromptDigests, digest, first_change
 
 TOOLS = [{"name": "look", "input_schema": {"type": "object"}}]
 TURNS = [{"role": "user", "content": "one"}, {"role": "assistant", "content": "two"}, {"role": "user", "content": "3"}]

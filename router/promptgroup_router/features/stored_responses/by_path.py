@@ -7,14 +7,14 @@ from promptgroup_contract.table import Policy
 from promptgroup_router.apis.responses import RESPONSES_PATH
 from promptgroup_router.apis.session_key import RequestSession
 from promptgroup_router.base.errors import ApiError, shown
-from promptgroup_router.callers.salts import Salts
+from promptgroup_router.features.isolation.salts import Salts
+from promptgroup_router.features.stored_responses.holder import find_holder, holds, lost
+from promptgroup_router.features.stored_responses.response_id import decode, is_open_to, is_plain
 from promptgroup_router.placement.members import MemberRecords
 from promptgroup_router.policy.demand import Demand
 from promptgroup_router.rings.ids import member_parts
 from promptgroup_router.rings.index import RoutingIndex
-from promptgroup_router.routing.holder import find_holder, holds, lost
 from promptgroup_router.routing.match import MatchedBy
-from promptgroup_router.routing.response_id import decode, is_open_to, is_plain
 from promptgroup_router.routing.route import Identify, Rewrite, Route, identify_nobody
 
 _PREFIX = RESPONSES_PATH + b"/"
