@@ -47,7 +47,7 @@ def check_request(guard: AdminGuard, client: ClientConnection, request: HttpRequ
         ApiError: 403, see `AdminGuard`; 404, there is no such path; 405, it does not allow the method.
     """
     path, method = request.head.path, request.head.method
-    guard.check(request, client.peer_address(), changes=path == PURGE_PATH)
+    guard.check(request, client.sender.peer_address(), changes=path == PURGE_PATH)
     if path not in PATHS:
         listed = ", ".join(item.decode() for item in PATHS)
         raise ApiError(404, f"there is nothing at this path: use one of {listed}", code="not_found")
@@ -55,6 +55,10 @@ def check_request(guard: AdminGuard, client: ClientConnection, request: HttpRequ
     if method not in allowed:
         name = allowed[0].decode()
         raise ApiError(405, f"this path only allows {name}: use it", code="method_not_allowed", allow=name)
+
+
+def _refuse(client: ClientConnection, error: ApiError) -> None:
+    client.answer(error.status, error.headers(), error.body())
 
 
 def table_steps(state: RouterState, now: float) -> Generator[None, None, bytes]:
@@ -136,10 +140,10 @@ class PendingAnswer:
         try:
             await answering
         except ApiError as error:
-            self._client.refuse(error)
+            _refuse(self._client, error)
         except Exception:
             log.exception("the admin port could not answer")
-            self._client.refuse(ApiError(503, "the answer cannot be made: retry", code="overloaded"))
+            _refuse(self._client, ApiError(503, "the answer cannot be made: retry", code="overloaded"))
 
 
 def no_samples() -> ApiError:
@@ -180,7 +184,7 @@ class Admin:
         try:
             check_request(self._guard, client, request)
         except ApiError as error:
-            client.refuse(error)
+            _refuse(client, error)
             return None
         match request.head.path:
             case b"/healthz":
@@ -197,7 +201,7 @@ class Admin:
             case b"/responses/samples":
                 kept_answers = self._kept_answers
                 if kept_answers is None or kept_answers.samples is None:
-                    client.refuse(no_samples())
+                    _refuse(client, no_samples())
                 else:
                     client.answer(200, [(b"content-type", JSON_LINES)], kept_answers.samples())
             case b"/responses/purge":
@@ -214,7 +218,7 @@ class Admin:
         try:
             answer = explain(self._state, parse_explain_request(question), self._clock())
         except ApiError as error:
-            client.refuse(error)
+            _refuse(client, error)
             return
         client.answer(200, [(b"content-type", JSON)], answer)
 

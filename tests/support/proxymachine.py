@@ -33,13 +33,13 @@ from promptgroup_router.proxy.body_budget import BodyBudget
 from promptgroup_router.proxy.downstream import (
     IDLE_SECONDS,
     LINGER_SECONDS,
-    PIPELINED_BYTES,
     READ_SECONDS,
     STALL_SECONDS,
     ClientConnection,
     ClientListener,
 )
 from promptgroup_router.proxy.relay import Relay
+from promptgroup_router.proxy.request_intake import PIPELINED_BYTES
 from promptgroup_router.proxy.upstream import UNREAD_BYTES, EngineConnection, EngineConnections
 from promptgroup_router.reading.body_reader import BodyReader
 from promptgroup_router.routing.response_id import RANDOM_BYTES, response_id
@@ -651,7 +651,7 @@ class Machine:
             if not transport.paused:
                 transport.written_while_paused = 0
             assert len(transport.out) <= buffers.high + buffers.one_read + 4096
-            assert client.connection._reader.buffered <= PIPELINED_BYTES + buffers.one_read
+            assert client.connection.intake.buffered <= PIPELINED_BYTES + buffers.one_read
         assert 0 <= self.budget.used <= self.budget.limit
         for connection in (each for idle in self.pool._idle.values() for each in idle):
             assert not connection._transport.closed, "a pooled connection is closed"

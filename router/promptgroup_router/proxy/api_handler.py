@@ -22,10 +22,10 @@ from promptgroup_router.decision.arrival import (
 )
 from promptgroup_router.decision.record import refused_at_once
 from promptgroup_router.features.kept_request import KeptRequest
+from promptgroup_router.http11.cross_origin import ORIGIN, CrossOrigin
 from promptgroup_router.http11.http1 import Headers, RequestHead
 from promptgroup_router.http11.reader import HttpRequest
 from promptgroup_router.proxy.client_body import AnswerTaker
-from promptgroup_router.proxy.cross_origin import ORIGIN, CrossOrigin
 from promptgroup_router.proxy.downstream import ActiveRequest, ClientConnection
 from promptgroup_router.proxy.key_waits import KeyWaits
 from promptgroup_router.proxy.large_request import LargeRequest
@@ -165,16 +165,16 @@ class ApiHandler:
         head = request.head
         try:
             if CODING in head.fields and (coding := coding_of(head.fields)):
-                check_sender(self._state, head.fields, client, arrived)
+                check_sender(self._state, head.fields, client.sender, arrived)
                 request = HttpRequest(_without_coding(head), request.body)
                 plain = decoded(coding, request.body, LARGE_BYTES)
                 if plain is None:
                     return self._read_coded(client, request, coding)
-                client.hold_decoded(len(plain))
+                client.intake.hold_decoded(len(plain))
                 request.body = plain
             large = large_body(self._state, head.method, head.path, request.body)
             if large is not None:
-                check_head(self._state, head.fields, client, arrived)
+                check_head(self._state, head.fields, client.sender, arrived)
                 return LargeRequest(self, self._reader, large, client=client, request=request, clock=self._clock)
             result = self.arrive(client, request, came=arrived)
             if self._sharing is not None and isinstance(result, Route) and result.features:
@@ -237,7 +237,7 @@ class ApiHandler:
                 headers=head.fields,
                 body=request.body,
                 now=self._clock(),
-                sender=client,
+                sender=client.sender,
                 request=ask,
                 size=size,
                 came=came,

@@ -151,7 +151,7 @@ class LargeRequest:
             if self._over:
                 return None
             if size is not None:
-                self._client.hold_decoded(size)
+                self._client.intake.hold_decoded(size)
             arrive = self._steps.arrive(self._client, self._request, request, size=size)
             if isinstance(arrive, ModelsAnswer):
                 raise TypeError("a list of models is asked for without a body")

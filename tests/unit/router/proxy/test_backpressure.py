@@ -9,7 +9,7 @@ import pytest
 
 from promptgroup_router import core
 from promptgroup_router.proxy import downstream
-from promptgroup_router.proxy.downstream import PIPELINED_BYTES
+from promptgroup_router.proxy.request_intake import PIPELINED_BYTES
 from support.fakeengine import Call, engines, until
 from support.wire import ask, chat, connected, get, post, routing, run, table_of
 
@@ -171,7 +171,7 @@ def test_own_answers_that_nobody_reads_are_not_hoarded(tmp_path):
                 await settled(lambda: held(router))
                 (connection,) = router._clients.connections
                 assert held(router) <= 2 * WRITE_BUFFER
-                assert connection._reader.buffered <= PIPELINED_BYTES + 2 * ONE_READ
+                assert connection.intake.buffered <= PIPELINED_BYTES + 2 * ONE_READ
                 client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, MEGABYTE)
                 found, rest = 0, b""
                 while found < 4_000:
