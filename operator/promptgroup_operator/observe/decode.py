@@ -11,7 +11,7 @@ from promptgroup_operator.api import prompt_group
 from promptgroup_operator.base.timestamps import parse_time
 from promptgroup_operator.rollout.annotations import progress, rolled_back, size, superseded_at
 from promptgroup_operator.world import engine_facts
-from promptgroup_operator.world.pod_ranks import pod_ranks
+from promptgroup_operator.world.pod_ranks import container_ranks
 from promptgroup_operator.world.snapshot import (
     CONTAINER,
     NO_CONTAINER,
@@ -164,7 +164,7 @@ def pod_of(raw: Manifest, port: int) -> Pod:
         trouble=_trouble(metadata, status, conditions),
         credential=annotations.get(names.ANNOTATION_CREDENTIAL, ""),
         tls=annotations.get(names.ANNOTATION_ENGINE_TLS, ""),
-        ranks=min(table.MOST_RANKS, pod_ranks(_engine_container(raw))),
+        ranks=min(table.MOST_RANKS, container_ranks(_engine_container(raw))),
         ready_since=parse_time(ready.get("lastTransitionTime")) if ready.get("status") == "True" else None,
     )
 

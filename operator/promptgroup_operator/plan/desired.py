@@ -19,7 +19,7 @@ from promptgroup_operator.plan.diff import stamped
 from promptgroup_operator.plan.merge import merge
 from promptgroup_operator.plan.reserved import reserved
 from promptgroup_operator.world.kept import GPU
-from promptgroup_operator.world.pod_ranks import pod_ranks
+from promptgroup_operator.world.pod_ranks import container_ranks
 from promptgroup_operator.world.snapshot import CONTAINER, GroupObject, Manifest, Problem
 
 ANNOTATION_CONFIG = pod_parts.CONFIG_ANNOTATION
@@ -211,9 +211,9 @@ def step_tokens(group: GroupObject, live: Manifest | None) -> int:
     return dialect.step_tokens(DIALECTS[group.spec.engine.type], _arguments(template))
 
 
-def ranks_of(live: Manifest | None) -> int:
+def deployment_ranks(live: Manifest | None) -> int:
     """Return the data-parallel ranks of the engines of a Deployment's pods; 1 when unknown."""
-    return pod_ranks(_engine_container(live["spec"]["template"])) if live is not None else 1
+    return container_ranks(_engine_container(live["spec"]["template"])) if live is not None else 1
 
 
 def _arguments(template: dict[str, Any]) -> list[str]:

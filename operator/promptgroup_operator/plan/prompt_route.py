@@ -128,7 +128,7 @@ def route(
 def _ranks(deployment: Manifest | None, revision: RevisionState) -> int:
     """Return the data-parallel ranks of future pods; for a guest, those of its host's replicas."""
     if deployment is not None:
-        return desired.ranks_of(deployment)
+        return desired.deployment_ranks(deployment)
     return max((pod.ranks for pod in revision.pods), default=1)
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from promptgroup_contract import names
-from promptgroup_operator.world.pod_ranks import FLAGS, pod_ranks
+from promptgroup_operator.world.pod_ranks import FLAGS, container_ranks
 from promptgroup_operator.world.snapshot import CONTAINER, Manifest
 
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
@@ -150,7 +150,7 @@ def _pod(manifest: Manifest) -> dict[str, Any]:
 def _engine(container: Mapping[str, Any]) -> dict[str, Any]:
     """Return the cached fields of the engine's container: its port, and the argument that sets its ranks."""
     ports = [port for port in container.get("ports") or () if port.get("name") == "http"]
-    ranks = pod_ranks(container)
+    ranks = container_ranks(container)
     args = {"args": [f"{FLAGS[0]}={ranks}"]} if ranks > 1 else {}
     return {"name": CONTAINER, "ports": ports[:ITEMS], **args}
 

@@ -8,7 +8,7 @@ from promptgroup_router.apis.usage import Tail
 from promptgroup_router.base.caller_metrics import CallerUse
 from promptgroup_router.base.errors import ApiError
 from promptgroup_router.base.metrics import Metrics
-from promptgroup_router.callers.answer_events import UNSEEN, SeenEvents, tail_of
+from promptgroup_router.callers.answer_events import UNSEEN, AnswerEvents, SeenEvents
 from promptgroup_router.callers.limiter import Charge, Limiter
 from promptgroup_router.callers.longest_answer import longest_answer
 from promptgroup_router.routing.points import Answering, RequestEnd, RequestFeature
@@ -43,7 +43,7 @@ class CallerAccount(RequestFeature):
 
     def tail(self, tail: Tail, *, streamed: bool) -> Tail:
         """Count the events of a stream, whose end may never arrive."""
-        return tail_of(tail, self._seen, streamed=streamed)
+        return AnswerEvents(tail, self._seen) if streamed else tail
 
     def answering(self, answer: Answering) -> None:
         """Add the caller's limits, and their remaining amounts, to the answer."""

@@ -31,8 +31,8 @@ class PeerReports:
         self._members = members
         self._locations = locations
         self._sessions = sessions
-        self._has_peers = False
-        """True once `export` was called; before, no report for peers is queued."""
+        self.has_peers = False
+        """True once `export` was called; before, no report for peers needs to be queued."""
         self._outbox: deque[PlacementReport] = deque(maxlen=OUTBOX)
         self._prefixes: deque[tuple[MemberHash, Demand]] = deque(maxlen=PREFIX_OUTBOX)
 
@@ -46,18 +46,16 @@ class PeerReports:
             place: its placement.
             shared: tokens of its prompt that other sessions have computed there.
         """
-        if self._has_peers:
-            member = self._members.member_hash(place.member)
-            self._outbox.append(PlacementReport(session, member, place.prefix, place.turn, int(place.tokens), shared))
+        member = self._members.member_hash(place.member)
+        self._outbox.append(PlacementReport(session, member, place.prefix, place.turn, int(place.tokens), shared))
 
     def queue_prefixes(self, member: MemberHash, demand: Demand) -> None:
         """Queue the prefixes of a request that is sent to a member."""
-        if self._has_peers:
-            self._prefixes.append((member, demand))
+        self._prefixes.append((member, demand))
 
     def export(self, now: float) -> tuple[list[PlacementReport], list[LoadReport]]:
         """Return the placements that were not sent to peers yet, and the loads to send in this tick."""
-        self._has_peers = True
+        self.has_peers = True
         placements = list(self._outbox)
         self._outbox.clear()
         loads = []

@@ -76,7 +76,8 @@ class PlacedRequests:
         )
         pick.known = replica.prefixes.longest(demand.marks)
         replica.use(demand)
-        self._peers.queue_prefixes(replica.key, demand)
+        if self._peers.has_peers:
+            self._peers.queue_prefixes(replica.key, demand)
         if demand.tier1:
             costs.in_use.use(demand.prefix, demand.tier1, max(0.0, demand.prompt - pick.cached))
         self._members.record_prefix(demand.prefix, demand.tier1)
@@ -126,13 +127,16 @@ class PlacedRequests:
                 tokens = max(0.0, place.tokens - demand.tier1)
                 process = pick.member.id, replica.incarnation
                 self._sessions.served(demand.session, SessionRecord(demand.counted_prefix, process, tokens, now))
-            self._peers.queue_placement(pick.demand.session, place, pick.shared)
+            if self._peers.has_peers:
+                self._peers.queue_placement(pick.demand.session, place, pick.shared)
 
     def release(self, pick: Pick, now: float) -> None:
         """Record that the request failed or was cancelled, so that the engine's progress on it is unknown."""
         if not pick.counted:
             return
         self._leave(pick, now)
+        if not self._peers.has_peers:
+            return
         place = self._locations.get(pick.demand.session)
         if place is not None and place.member == pick.member.id and place.turn == pick.turn:
             # else peers would count it as running there until it expires
@@ -186,7 +190,8 @@ class PlacedRequests:
         if came_back:
             tokens, process = max(0.0, demand.prompt - demand.tier1), (placement.member, replica.incarnation)
             self._sessions.served(demand.session, SessionRecord(demand.counted_prefix, process, tokens, placement.seen))
-        self._peers.queue_placement(pick.demand.session, placement, pick.shared)
+        if self._peers.has_peers:
+            self._peers.queue_placement(demand.session, placement, pick.shared)
 
     def _learn(self, pick: Pick, prompt: int, cached: int) -> None:
         if pick.guessed:

@@ -21,10 +21,10 @@ from promptgroup_router.decision.arrival import (
 )
 from promptgroup_router.decision.record import refused_at_once
 from promptgroup_router.http11.content_coding import coding_of, decoded, too_large
+from promptgroup_router.http11.cross_origin import ORIGIN, CrossOrigin
 from promptgroup_router.http11.http1 import Headers, RequestHead
 from promptgroup_router.http11.reader import HttpRequest
 from promptgroup_router.proxy.client_body import AnswerTaker
-from promptgroup_router.proxy.cross_origin import ORIGIN, CrossOrigin
 from promptgroup_router.proxy.downstream import ActiveRequest, ClientConnection
 from promptgroup_router.proxy.key_waits import KeyWaits
 from promptgroup_router.proxy.large_request import BodyReader, LargeRequest

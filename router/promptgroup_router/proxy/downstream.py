@@ -43,7 +43,7 @@ from promptgroup_router.http11.lines import HeaderField
 from promptgroup_router.http11.reader import HttpRequest
 from promptgroup_router.proxy.body_budget import BodyBudget
 from promptgroup_router.proxy.making_room import PAUSE_SECONDS, Standing, Use, network_of, who_gives_way
-from promptgroup_router.proxy.request_intake import RequestIntake
+from promptgroup_router.proxy.request_intake import TURN_BYTES, RequestIntake
 from promptgroup_router.proxy.response import own_answer
 
 IDLE_SECONDS = 75.0
@@ -471,7 +471,8 @@ class ClientConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Take bytes of a request."""
         intake = self.intake
-        intake.end_turn(len(data))
+        if len(data) >= TURN_BYTES:
+            intake.end_turn()
         if self._phase is ClientPhase.CLOSING:
             intake.regulate()
             return
@@ -481,7 +482,7 @@ class ClientConnection(asyncio.Protocol):
             intake.regulate()
         else:
             self._advance()
-        self.intake.charge_buffers(unsent=self._writing_paused, abort=self.abort)
+        self.intake.charge_buffers(self._writing_paused, self.abort)
 
     def eof_received(self) -> None:
         """Close: a client that sends no more has left, as far as its request is concerned."""
@@ -504,7 +505,7 @@ class ClientConnection(asyncio.Protocol):
         self._writing_paused = True
         if self._active is not None:
             self._active.pause()
-        self.intake.charge_buffers(unsent=self._writing_paused, abort=self.abort)
+        self.intake.charge_buffers(self._writing_paused, self.abort)
 
     def resume_writing(self) -> None:
         """Resume the active request, or begin the next one."""
@@ -513,7 +514,7 @@ class ClientConnection(asyncio.Protocol):
             self._active.resume()
         elif not self._advancing:
             self._advance()
-        self.intake.charge_buffers(unsent=self._writing_paused, abort=self.abort)
+        self.intake.charge_buffers(self._writing_paused, self.abort)
 
     # --- Requests in order ---------------------------------------------------------------------------------------
 
@@ -542,7 +543,6 @@ class ClientConnection(asyncio.Protocol):
         self.intake.regulate()
 
     def _begin(self, request: HttpRequest) -> None:
-        self.intake.whole()
         self._served = True
         self._request = request
         self.sender.begin(request)

@@ -97,6 +97,8 @@ class RequestIntake:
         except HttpError as error:
             raise ApiError(error.status, str(error), code="bad_request") from None
         self._hold_body(request)
+        if request is not None:
+            self._continued = self.began = False
         return request
 
     def wait(self) -> bool:
@@ -109,10 +111,6 @@ class RequestIntake:
         self.began = True
         return True
 
-    def whole(self) -> None:
-        """Record that a request is whole, and is being answered."""
-        self._continued = self.began = False
-
     def discard(self) -> None:
         """Drop all bytes: no further request is read."""
         self._reader = RequestReader(self._max_body)
@@ -120,9 +118,9 @@ class RequestIntake:
 
     # --- Reading from the client -----------------------------------------------------------------------------------
 
-    def end_turn(self, size: int) -> None:
-        """Read nothing until other connections had their turn, after a read of many bytes."""
-        if size >= TURN_BYTES and not self._rests:
+    def end_turn(self) -> None:
+        """Read nothing until other connections had their turn."""
+        if not self._rests:
             self._rests = True
             self._call_soon(self._read_on)
 
@@ -172,7 +170,7 @@ class RequestIntake:
         if held:
             self._budget.give_back(held)
 
-    def charge_buffers(self, *, unsent: bool, abort: Callable[[], None]) -> None:
+    def charge_buffers(self, unsent: bool, abort: Callable[[], None]) -> None:
         """Charge the buffers of this connection to the budget.
 
         Args:

@@ -27,7 +27,7 @@ from promptgroup_operator.engines.dialects.pod_parts import (
     protocol,
     split_address,
 )
-from promptgroup_operator.world.pod_ranks import ranks_of
+from promptgroup_operator.world.pod_ranks import argument_ranks
 
 WATCHDOG_SECONDS = 120
 """Seconds after which SGLang exits if one of its steps does not end. It compiles kernels within its first steps; its
@@ -114,7 +114,7 @@ def _ranks(engine: EngineSpec) -> int:
     count = number(args, ("--tp", "--tp-size", "--tensor-parallel-size"))
     count *= number(args, ("--pp", "--pp-size", "--pipeline-parallel-size"))
     if "--enable-dp-attention" not in map(flag_of, args):
-        count *= engine.data_parallel_size or ranks_of(args)
+        count *= engine.data_parallel_size or argument_ranks(args)
     return count
 
 

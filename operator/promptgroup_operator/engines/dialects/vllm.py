@@ -32,7 +32,7 @@ from promptgroup_operator.engines.dialects.pod_parts import (
     split_address,
     too_old,
 )
-from promptgroup_operator.world.pod_ranks import ranks_of
+from promptgroup_operator.world.pod_ranks import argument_ranks
 
 MQ_TIMEOUT = 5
 """Seconds that an engine waits for LMCache's server. With the connector's default of 300 an engine stalled for five
@@ -102,7 +102,7 @@ def _tiers(spec: PromptGroupSpec) -> PodParts:
 
 def _offload(spec: PromptGroupSpec, offload: OffloadSpec) -> PodParts:
     # a replica of vLLM allocates it once for each data-parallel engine
-    share = sizes.parse(offload.memory) // (spec.engine.data_parallel_size or ranks_of(spec.engine.args))
+    share = sizes.parse(offload.memory) // (spec.engine.data_parallel_size or argument_ranks(spec.engine.args))
     # vLLM stores it in files there, and exits if they do not fit.
     shared = f"{(sizes.parse(offload.memory) >> 30) + SHARED_MEMORY_SPARE}Gi"
     if offload.claim_name is None:
@@ -176,7 +176,7 @@ def _manual_setting(engine: EngineSpec) -> str:
 def _manual_tier(engine: EngineSpec, setting: str) -> ManualTier | None:
     # A connector that transfers KV from a prefill engine to a decode engine stores none, so it is no tier.
     values = dict(values_of(engine.args))
-    copies = engine.data_parallel_size or ranks_of(engine.args)
+    copies = engine.data_parallel_size or argument_ranks(engine.args)
     if "--kv-offloading-size" in values:
         # with LMCache as its backend, the memory is that of LMCache's server
         native = values.get("--kv-offloading-backend", "native") == "native"

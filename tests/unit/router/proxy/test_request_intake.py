@@ -2,7 +2,7 @@ import pytest
 
 from promptgroup_router.base.errors import ApiError
 from promptgroup_router.proxy.body_budget import BodyBudget
-from promptgroup_router.proxy.request_intake import FREE_BYTES, PIPELINED_BYTES, TURN_BYTES, RequestIntake
+from promptgroup_router.proxy.request_intake import FREE_BYTES, PIPELINED_BYTES, RequestIntake
 from support.script import FakeTransport
 
 
@@ -63,7 +63,7 @@ def test_a_client_that_waits_for_it_is_asked_for_its_body_once():
 
 def test_a_large_read_ends_the_turn_of_a_connection():
     case = Case()
-    case.intake.end_turn(TURN_BYTES)
+    case.intake.end_turn()
     case.intake.regulate()
     assert case.transport.did == ["pause"]
     (read_on,) = case.later
@@ -74,10 +74,10 @@ def test_a_large_read_ends_the_turn_of_a_connection():
 def test_a_connection_is_reset_where_there_is_no_memory_for_its_buffers():
     case = Case(buffers=FREE_BYTES)
     case.intake.feed(b"x" * FREE_BYTES)
-    case.intake.charge_buffers(unsent=False, abort=case.abort)
+    case.intake.charge_buffers(False, case.abort)
     assert (case.later, case.buffers.used) == ([], 0)
     case.intake.feed(b"x")
-    case.intake.charge_buffers(unsent=False, abort=case.abort)
+    case.intake.charge_buffers(False, case.abort)
     for callback in case.later:
         callback()
     assert (case.did, case.buffers.used) == (["abort"], 0)

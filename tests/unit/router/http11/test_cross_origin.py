@@ -1,6 +1,6 @@
 import pytest
 
-from promptgroup_router.proxy.cross_origin import CrossOrigin
+from promptgroup_router.http11.cross_origin import CrossOrigin
 from support.fakeengine import engines
 from support.wire import ask, chat, connected, get, post, routing, run, table_of
 
