@@ -15,6 +15,7 @@ from promptgroup_router.apis.endpoints import BY_PATH_ALONE, ENDPOINTS, PASSED, 
 from promptgroup_router.apis.request import ParsedRequest
 from promptgroup_router.base.errors import ApiError, shown
 from promptgroup_router.decision.composition import features_of
+from promptgroup_router.features import told_usage
 from promptgroup_router.features.answer_usage import USAGE_REQUEST, HiddenUsage, UnaskedUsage
 from promptgroup_router.features.cache_diagnosis import HEADER as DIAGNOSTICS
 from promptgroup_router.features.cache_diagnosis import CacheDiagnosis, question, without_question
@@ -218,7 +219,7 @@ def _arrive(
             identify=identify,
             salts=features_of(state).salts,
         )
-        _hide_usage(result)
+        _tell_usage(result, headers, relays=relays)
         return result
     if stored is not None or endpoint is not None:
         raise _no_such_method(method, stored.methods if stored is not None else (b"POST",))
@@ -267,13 +268,17 @@ def _by_body(
         result.add(account)
     if USAGE_REQUEST in result.rewrite.changes:
         result.add(UnaskedUsage())
-    _hide_usage(result)
+    _tell_usage(result, headers, relays=relays)
     if cache_question is not None:
         result.add(CacheDiagnosis(features.prompt_digests, result, cache_question, request.text, state.metrics))
     return result
 
 
-def _hide_usage(result: Route) -> None:
+def _tell_usage(result: Route, headers: dict[bytes, bytes], *, relays: bool) -> None:
+    """Report the usage of a request as its client asks, and cached tokens as its group allows."""
+    # a cached answer would disclose the usage of its first client to others
+    if relays and told_usage.asks(headers) and result.candidates.responses is None:
+        result.add(told_usage.ToldUsage(result.candidates.rules.cached_tokens))
     if (how := result.candidates.rules.cached_tokens) is not CachedTokens.EXACT:
         result.add(HiddenUsage(how))
 

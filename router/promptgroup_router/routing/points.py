@@ -42,6 +42,9 @@ from promptgroup_router.prefixes.leading import Leading
 from promptgroup_router.rings.ids import PrefixKey
 from promptgroup_router.rings.index import Candidates, GroupEntry, Member, RevisionEntry, RoutingIndex, TenantEntry
 
+MOST_HELD = 4 << 20
+"""Most bytes of a whole answer that are buffered until its usage has been read; the head of a longer one is sent
+without it."""
 ERRORS = 400
 """From this status on an answer is not counted as the engine's work, for neither its time nor its cache."""
 
@@ -92,7 +95,19 @@ class InTurn:
 class Answering:
     """The head of an engine's answer on its way to the client, and what features add to the answer."""
 
-    __slots__ = ("compressed", "fields", "limits", "marks", "now", "pick", "rewriter", "status", "streamed", "usage")
+    __slots__ = (
+        "closing",
+        "compressed",
+        "fields",
+        "limits",
+        "marks",
+        "now",
+        "pick",
+        "rewriter",
+        "status",
+        "streamed",
+        "usage",
+    )
 
     def __init__(
         self,
@@ -124,6 +139,8 @@ class Answering:
         """Lines of header fields: limits of the caller and their remainders."""
         self.fields: list[tuple[bytes, bytes]] = []
         """Header fields that the answer gets."""
+        self.closing: Callable[[Usage | None], bytes] | None = None
+        """Returns what is added to the end of a stream, by the usage of the request; None to add nothing."""
         self.rewriter: BodyRewriter | None = None
         """Rewrites the body; None to pass it on unchanged."""
         self.marks: tuple[bytes, ...] = ()

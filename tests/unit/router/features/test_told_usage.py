@@ -2,7 +2,7 @@ import pytest
 
 from promptgroup_contract.caller_rules import CachedTokens
 from promptgroup_router.apis.usage import Usage
-from promptgroup_router.callers.told_usage import HEADER, asks, comment, header_fields
+from promptgroup_router.features.told_usage import HEADER, asks, comment, header_fields
 
 USED = Usage(3000, 2900, 5)
 

@@ -13,11 +13,33 @@ Trailers would fit both, but clients and proxies drop them; every reader of even
 from promptgroup_contract import names
 from promptgroup_contract.caller_rules import CACHED_STEP, CachedTokens
 from promptgroup_router.apis.usage import Usage
+from promptgroup_router.routing.points import Answering, RequestFeature
 
+OK = 200
 HEADER = names.HEADER_USAGE.encode()
-MOST_HELD = 4 << 20
-"""Most bytes of a whole answer that are buffered until its usage has been read; a longer one is relayed without the
-field."""
+
+
+class ToldUsage(RequestFeature):
+    """The usage of a request, which its client asks for."""
+
+    __slots__ = ("_how",)
+    reads_usage = True
+
+    def __init__(self, how: CachedTokens) -> None:
+        """Report the usage, with the precision of cached tokens that the group allows."""
+        self._how = how
+
+    def answering(self, answer: Answering) -> None:
+        """Add the header field to a whole answer, and the comment to the end of a stream."""
+        if answer.status != OK:
+            return
+        answer.fields += header_fields(answer.usage, self._how)
+        if answer.streamed and not answer.compressed:
+            answer.closing = self.comment
+
+    def comment(self, usage: Usage | None) -> bytes:
+        """Return the comment at the end of a stream."""
+        return comment(usage, self._how)
 
 
 def asks(fields: dict[bytes, bytes]) -> bool:
