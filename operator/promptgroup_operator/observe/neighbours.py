@@ -67,9 +67,14 @@ class Neighbours:
         return tuple(other for other in siblings if not other.observed or other.fingerprint == fingerprint)
 
     def others(self, group: GroupObject) -> tuple[OtherGroup, ...]:
-        """Return all other groups for one whose model has aliases; none for any other."""
-        if not group.spec.model_aliases:
-            return ()
+        """Return the other groups to which an alias of the group may refer as well: by name, model or alias."""
+        key, aliases = group.key, group.spec.model_aliases
+        names = {*aliases, *(alias.removeprefix(f"{key.namespace}/") for alias in aliases)}
+        manifests = {
+            other["metadata"]["name"]: other
+            for name in names
+            for other in self._stores["PromptGroup"].list_at(lookup.names_of_model(key.namespace, name))
+        }
         return tuple(
             OtherGroup(
                 name=other["metadata"]["name"],
@@ -77,8 +82,8 @@ class Neighbours:
                 model=self._model(other),
                 aliases=tuple(other["spec"].get("modelAliases", ())),
             )
-            for other in self._stores["PromptGroup"].list_at(group.key.namespace)
-            if other["metadata"]["name"] != group.key.name and "deletionTimestamp" not in other["metadata"]
+            for _, other in sorted(manifests.items())
+            if other["metadata"]["name"] != key.name and "deletionTimestamp" not in other["metadata"]
         )
 
     def _sibling(self, key: Key, group: Manifest) -> Sibling:
