@@ -12,7 +12,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -71,13 +71,17 @@ def main() -> int:
     parser.add_argument("--spread", type=float, default=0.0, metavar="SECONDS", help="engines take up to this to start")
     parser.add_argument("--rate", type=float, default=50.0, metavar="N", help="pods that change a second, afterwards")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="keep logs and the API server's record here")
+    parser.add_argument("--strict", action="store_true", help="end with 1 if a gate is missed (GATES, LINEAR)")
     arguments = parser.parse_args()
     results = []
     for size in arguments.size or ["20x5"]:
         groups, replicas = map(int, size.split("x"))
         results.append(measure(groups, replicas, arguments))
         Console(width=100).print(table(results))
-    return 0
+    missed = [text for result in results for text in misses(result, results[0])] if arguments.strict else []
+    for text in missed:
+        Console(width=120, markup=False).print(f"gate missed: {text}")
+    return 1 if missed else 0
 
 
 def measure(groups: int, replicas: int, arguments: argparse.Namespace) -> Result:
@@ -196,6 +200,42 @@ ROWS: dict[str, Callable[[Result], str]] = {
     "  API server  ": lambda it: change(it.changes.api_server, it.rest.api_server, it),
     "  writes  ": lambda it: str(it.changes.calls.writes),
 }
+
+
+GATES: dict[str, tuple[Callable[[Result], float], float]] = {
+    "creation, a group: reads": (lambda it: it.creation.calls.reads / it.groups, 11),
+    "creation, a group: writes": (lambda it: it.creation.calls.writes / it.groups, 37),
+    "creation, CPU: operator / API server": (lambda it: it.creation.operator / it.creation.api_server, 0.8),
+    "rest: writes": (lambda it: it.rest.calls.writes, 0),
+    # copies of objects that may not be watched are read again every ten minutes
+    "rest, a group: reads": (lambda it: it.rest.calls.reads / it.groups, 0.5),
+    "a pod changes: writes": (lambda it: it.changes.calls.writes, 0),
+    "a pod changes, CPU: operator / API server": (lambda it: it.changes.operator / it.changes.api_server, 0.5),
+}
+"""Figure → how it is computed, and the most that it may be. Counts and ratios of one run hold on a busy machine."""
+
+LINEAR: dict[str, tuple[Callable[[Result], float], float]] = {
+    "creation, CPU of the operator for a group": (lambda it: it.creation.operator / it.groups, 1.4),
+    "rest, CPU of the operator for a group": (lambda it: it.rest.operator / it.rest.seconds / it.groups, 1.4),
+    "memory of the operator for a group": (lambda it: it.memory[1] / it.groups, 1.0),
+}
+"""Figure → how it is computed, and the most that it may be beside that of the first size."""
+
+
+def misses(result: Result, first: Result) -> Iterator[str]:
+    """Yield the gates that a size misses.
+
+    Args:
+        result: the size.
+        first: the smallest one, with which the linear figures are compared.
+    """
+    size = f"{result.groups} x {result.replicas}"
+    for label, (figure, most) in GATES.items():
+        if figure(result) > most:
+            yield f"{size}: {label} is {figure(result):.2f}, and at most {most} is expected"
+    for label, (figure, most) in LINEAR.items():
+        if figure(result) > most * figure(first):
+            yield f"{size}: {label} is {figure(result) / figure(first):.2f} times that of the first size ({most})"
 
 
 def at(values: list[float], share: float) -> float:
