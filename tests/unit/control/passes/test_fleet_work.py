@@ -78,16 +78,21 @@ def test_a_fleet_at_rest_asks_the_api_server_for_nothing(fleet_of):
 
 
 @pytest.mark.heavy
-def test_a_replica_that_becomes_warm_is_routed_before_all_other_work(fleet_of):
-    fleet = fleet_of(50)
+@pytest.mark.parametrize("groups", SIZES)
+def test_replicas_that_become_warm_are_routed_before_all_other_work(fleet_of, groups):
+    fleet = fleet_of(groups)
     fleet.run(30)
-    for number in range(50):
+    for number in range(groups):
         fleet.queue.add(Key(SPACE, f"g{number:03}"))
-    key = Key(SPACE, "g040")
-    (job, *_) = fleet.warmups.wanted[key].values()
-    fleet.warm(key, job)
-    assert fleet.run(most=1) == [key]
-    assert job.pod in fleet.routed(key)
+    fleet.run(most=3)
+    warm = {}
+    for number in (groups - 1, 7, groups // 2):  # the last one is at the end of the queue
+        key = Key(SPACE, f"g{number:03}")
+        (job, *_) = fleet.warmups.wanted[key].values()
+        fleet.warm(key, job)
+        warm[key] = job.pod
+    assert set(fleet.run(most=3)) == set(warm)
+    assert all(pod in fleet.routed(key) for key, pod in warm.items())
 
 
 @pytest.mark.heavy
