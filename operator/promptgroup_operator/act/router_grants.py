@@ -26,7 +26,7 @@ class RoleWriter(Protocol):
 
 @dataclass(slots=True)
 class _Grants:
-    """What is known of the routes and Roles of a namespace, with a lock, since requests are sent while it is held."""
+    """The Secrets that a namespace's routes name and its Roles grant, with a lock that is held during requests."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     named: dict[Key, frozenset[str]] = field(default_factory=dict)

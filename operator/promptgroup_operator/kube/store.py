@@ -138,7 +138,7 @@ class Store:
     def _drop(self, name: ObjectName) -> Key:
         item = self._objects.pop(name)
         key = group_of(self._kind, item)
-        assert key is not None  # noqa: S101 - what has none is not kept
+        assert key is not None  # noqa: S101 - objects without a group are not stored
         for place in places(self._kind, key, item):
             members = self._index[place]
             del members[name]
