@@ -60,9 +60,11 @@ class Neighbours:
             for other in stored.list_at(place)
         }
         siblings = (
-            self._sibling(Key(namespace, name), other)
-            for name, other in manifests.items()
-            if name != group.key.name and self._model(other) == model and "deletionTimestamp" not in other["metadata"]
+            self._sibling(key, other)
+            for key, other in ((Key(namespace, name), other) for name, other in manifests.items())
+            # most groups of many that were created together: their passes have read other prompts
+            if self._prompts.get(key, fingerprint) == fingerprint or _is_observed(other)
+            if key != group.key and self._model(other) == model and "deletionTimestamp" not in other["metadata"]
         )
         return tuple(other for other in siblings if not other.observed or other.fingerprint == fingerprint)
 
@@ -87,9 +89,8 @@ class Neighbours:
         )
 
     def _sibling(self, key: Key, group: Manifest) -> Sibling:
-        status, read = group.get("status", {}), self._prompts.get(key)
-        observed = status.get("observedGeneration", -1) >= 0
-        reported = Fingerprint(status.get("fingerprint", ""))
+        read, observed = self._prompts.get(key), _is_observed(group)
+        reported = Fingerprint(group.get("status", {}).get("fingerprint", ""))
         return Sibling(
             name=key.name,
             created=group["metadata"]["creationTimestamp"],
@@ -104,3 +105,8 @@ class Neighbours:
             return str(model)
         serving = self._stores["PromptGroup"].get(group["metadata"]["namespace"], name)
         return str(serving["spec"].get("model", "")) if serving is not None else ""
+
+
+def _is_observed(group: Manifest) -> bool:
+    """Return True if a pass has written the status of a PromptGroup."""
+    return int(group.get("status", {}).get("observedGeneration", -1)) >= 0
