@@ -45,7 +45,8 @@ class Neighbours:
 
     def guest_routes(self, host: Key) -> list[Manifest]:
         """Return the PromptRoutes of a group's guests."""
-        routes = (self._stores["PromptRoute"].get(guest.namespace, guest.name) for guest in self.guests(host))
+        guests, routes_by_name = self._stores["PromptGroup"].list_at(lookup.guests(host)), self._stores["PromptRoute"]
+        routes = (routes_by_name.get(host.namespace, guest["metadata"]["name"]) for guest in guests)
         return [route for route in routes if route is not None]
 
     def siblings(self, group: GroupObject, fingerprint: Fingerprint) -> tuple[Sibling, ...]:
