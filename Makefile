@@ -235,7 +235,7 @@ bench-prefix: setup ## Prefixes that no group declares, beside sglang-router, vl
 	@PYTHONPATH=tests $(RUN) python -m bench.prefix $(ARGS)
 
 .PHONY: bench-operator
-bench-operator: setup ## The operator with many groups on hollow engines (ARGS="--size 200x5 --rest 600")
+bench-operator: setup ## The operator with many groups on hollow engines (ARGS="--size 200x5 --rest 600", "--strict")
 	$(RUN) python tests/bench/operator_scale.py $(ARGS)
 
 .PHONY: audit

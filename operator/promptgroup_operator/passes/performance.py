@@ -1,4 +1,4 @@
-"""Perform a plan: its effects in order, of which none waits for one that fails."""
+"""Perform the effects of a plan in order; a failed effect does not prevent the others."""
 
 import base64
 import logging
@@ -33,7 +33,7 @@ class Performer:
 
     Args:
         writer: writes to the cluster.
-        reader: says whether the API server is away, and what is granted to routers.
+        reader: reports if the API server is unavailable, and the Roles of routers.
         outcomes: of warm-ups; those that are late are written here.
         warmups: runs those that a plan wants.
         refreshes: runs those that a plan wants.
@@ -66,7 +66,7 @@ class Performer:
         """Group → why the API server refused its InferencePool."""
 
     def forget(self, key: Key, now: datetime) -> None:
-        """Drop a group that is gone."""
+        """Delete the state of a group that does not exist any more."""
         self._warmups.want(key, (), now)
         self._grants.forget(key)
         self._failed_writes.forget(key)
@@ -98,7 +98,7 @@ class Performer:
         changes = {change.uid: change for change in todo.conditions}
         self._close_gates(space, todo, changes, writes, now)
         if not self._apply_objects(world, todo, writes):
-            # what is refused may be so for days: the replicas that come and go meanwhile are looked after as ever
+            # a refusal may last for days: replicas that start and end meanwhile are reconciled as usual
             todo = plan.with_failed_writes(world, writes.problem() or UNWRITTEN, now)
             self._close_gates(space, todo, changes, writes, now)
             self._apply_objects(world, todo, writes, all_of_them=True)
@@ -173,10 +173,10 @@ class Performer:
             return
         self.pool_refusals.pop(key, None)
         self.pool_refusals |= {key: refused} if refused is not None else {}
-        self._queue.add(key)  # whose condition says it
+        self._queue.add(key)  # its condition reports it
 
     def _create_peers_key(self, namespace: str) -> None:
-        """Create the key by which the namespace's routers know each other; traffic flows without it."""
+        """Create the key with which the namespace's routers authenticate each other; traffic flows without it."""
         try:
             self._writer.create(desired.peers_secret(namespace, secrets.token_bytes(desired.PEERS_KEY_BYTES)))
         except ClusterError as error:
@@ -192,7 +192,7 @@ class Performer:
             try:
                 self._writer.emit_event(world.group, event, now)
             except ClusterError as error:
-                # The status says the same, and a namespace that is being deleted takes no more events.
+                # The status has the same message, and a namespace that is being deleted accepts no Events.
                 logger.info("%s/%s: event %s: %s", key.namespace, key.name, event.reason, error)
 
 

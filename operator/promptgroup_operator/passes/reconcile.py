@@ -1,4 +1,4 @@
-"""One pass for one group: observe, decide, act. Passes are level-triggered: each reads the world, never a change."""
+"""One pass for one group: observe, decide, act. Passes are level-triggered: each reads the state, never a change."""
 
 import logging
 from dataclasses import replace
@@ -75,7 +75,7 @@ class Reconciler:
             part.close()
 
     def summaries(self) -> dict[Key, PassSummary]:
-        """Return what the latest pass over each group found."""
+        """Return the summary of the latest pass over each group."""
         return self._summaries.copy()
 
     def run(self, key: Key, now: datetime) -> timedelta | None:

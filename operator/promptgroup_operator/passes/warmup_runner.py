@@ -54,7 +54,7 @@ class WarmupRunner:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def want(self, key: Key, jobs: Sequence[Warmup], now: datetime) -> None:
-        """Replace the warm-ups that a group needs, as its pass at `now` found, and begin those whose turn it is."""
+        """Replace the warm-ups that a group needs according to its pass at `now`, and begin those that are next."""
         with self._lock:
             self._queue.want(key, jobs, now)
             self._begin(now)

@@ -149,8 +149,7 @@ def budget(group: GroupObject, fingerprint: Fingerprint) -> dict[str, Any]:
 def _pod_template(
     group: GroupObject, fingerprint: Fingerprint, selector: dict[str, str], live: Manifest | None
 ) -> dict[str, Any]:
-    template = _engine_template(group)
-    settings = _digest(group, template)
+    template, settings = _engine_template(group), _settings(group)
     annotations = {names.ANNOTATION_FINGERPRINT: fingerprint, names.ANNOTATION_SETTINGS: settings}
     kept_seconds = (
         drain_hook.kept_seconds(live["spec"]["template"], CONTAINER) if live and settings_of(live) == settings else None
@@ -178,7 +177,7 @@ def engine_settings(group: GroupObject) -> str:
     change the treatment of a pod on its node. Empty when the template cannot be merged.
     """
     try:
-        return _digest(group, _engine_template(group))
+        return _settings(group)
     except ValueError:
         return ""
 
@@ -236,17 +235,34 @@ def _engine_container(template: Mapping[str, Any]) -> Mapping[str, Any]:
             return {}
 
 
-def _digest(group: GroupObject, template: dict[str, Any]) -> str:
-    whole = [group.spec.engine.type, group.spec.model, template]
-    return hashlib.sha256(json.dumps(whole, sort_keys=True, separators=(",", ":")).encode()).hexdigest()[:16]
+def _settings(group: GroupObject) -> str:
+    """Return the digest of the group's engine settings.
+
+    Raises:
+        ValueError: the user's template cannot be merged.
+    """
+    if "settings" not in group.derived:
+        whole = [group.spec.engine.type, group.spec.model, _engine_template(group)]
+        text = json.dumps(whole, sort_keys=True, separators=(",", ":"))
+        group.derived["settings"] = hashlib.sha256(text.encode()).hexdigest()[:16]
+    return str(group.derived["settings"])
 
 
 def _engine_template(group: GroupObject) -> dict[str, Any]:
     """Return the pod template without the parts of a revision: the same for all groups with the same engines.
 
+    A pass uses it several times. It must not be changed.
+
     Raises:
         ValueError: the user's template cannot be merged.
     """
+    if "template" not in group.derived:
+        group.derived["template"] = _merged_template(group)
+    template: dict[str, Any] = group.derived["template"]
+    return template
+
+
+def _merged_template(group: GroupObject) -> dict[str, Any]:
     engine = group.spec.engine
     speech = DIALECTS[engine.type]
     scheme = {"scheme": "HTTPS"} if engine.tls is not None else {}  # kubelets do not verify the certificate

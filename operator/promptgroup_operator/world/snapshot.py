@@ -49,6 +49,8 @@ class GroupObject:
     """The status as last written."""
     replaces: str = ""
     """Name of the group that this one takes over from, from its annotation `promptgroup.dev/replaces`; or empty."""
+    derived: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """Results that follow from the group alone, computed once for this object; `dataclasses.replace` begins anew."""
 
 
 @dataclass(frozen=True, slots=True)
