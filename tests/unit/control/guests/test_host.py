@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from promptgroup_contract.table import Sharing, SlotState
+from promptgroup_contract.table import Sharing, Sleep, SlotState
 from promptgroup_operator.guests import host
 from support import builders
 from support.guestmodel import guest_spec
@@ -63,3 +63,10 @@ def test_what_a_guest_has_from_its_host():
 
 def test_the_model_of_a_host_that_is_gone_is_the_one_served_before():
     assert host.served(guest_spec(), None, 0, "llama").model == "llama"
+
+
+def test_a_host_without_replicas_is_a_problem_unless_requests_wait_for_one():
+    told = [host.replicas("pool", [], {}, sleep=sleep).problem for sleep in (None, Sleep(), Sleep(300))]
+    assert [problem.reason if problem is not None else "" for problem in told] == [
+        "HostWithoutReplicas", "HostWithoutReplicas", "",
+    ]  # fmt: skip

@@ -16,6 +16,7 @@ from promptgroup_operator.world.pod_ranks import argument_ranks, container_ranks
         (("--data-parallel-size=8", "--data-parallel-rank=1"), 1),
         (("--data-parallel-size=8", "-dpe"), 1),
         (("--data-parallel-size=many",), 1),
+        (("--dp-size=4", "--dp-size=many"), 1),
         (("--data-parallel-size-local=2",), 1),
         (("--data-parallel-size=8", "-dpl", "2"), 8),
         (("--data-parallel-size=8", "--data-parallel-size-local=2", "--data-parallel-hybrid-lb"), 2),

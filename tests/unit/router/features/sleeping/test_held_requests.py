@@ -71,6 +71,17 @@ def test_a_request_waits_until_its_time_is_over():
     assert list(held) == ["b"]
 
 
+def test_one_that_leaves_while_others_are_given_up_is_not_given_up_itself():
+    held = HeldRequests()
+    hold(held, "a", until=10.0)
+    other = hold(held, "b", until=10.0)
+    given_up = []
+    for item in held.expire(10.0):
+        given_up.append(item)
+        held.withdraw(other)
+    assert given_up == ["a"]
+
+
 def test_a_group_has_room_for_so_many_requests_and_no_more():
     held = HeldRequests()
     for number in range(MOST_HELD):
@@ -85,11 +96,12 @@ def test_a_group_has_room_for_so_many_requests_and_no_more():
 @pytest.mark.parametrize(("caller", "most"), [("", MOST_BYTES), ("team", MOST_BYTES // CALLER_SHARE)])
 def test_bytes_are_bounded_for_a_group_and_for_a_caller(caller, most):
     held = HeldRequests()
-    ticket = hold(held, "a", caller=caller, size=most)
+    hold(held, "stays", caller=caller, size=1)
+    ticket = hold(held, "a", caller=caller, size=most - 1)
     with pytest.raises(FullError):
         hold(held, "b", caller=caller, size=1)
     held.withdraw(ticket)
-    hold(held, "b", caller=caller, size=most)
+    hold(held, "b", caller=caller, size=most - 1)
 
 
 def test_a_caller_leaves_room_for_others():
