@@ -137,7 +137,9 @@ def pod_of(raw: Manifest, port: int) -> Pod:
         uid=metadata["uid"],
         fingerprint=Fingerprint(annotations.get(names.ANNOTATION_FINGERPRINT, "")),
         created=metadata["creationTimestamp"],
-        deleting="deletionTimestamp" in metadata or status.get("phase") in ("Failed", "Succeeded"),
+        deleting="deletionTimestamp" in metadata
+        or status.get("phase") in ("Failed", "Succeeded")
+        or conditions.get("DisruptionTarget", {}).get("status") == "True",
         address=f"{f'[{ip}]' if ':' in ip else ip}:{_port(raw, port)}" if ip else "",
         containers_ready=containers.get("status") == "True",
         containers_ready_since=parse_time(containers.get("lastTransitionTime")),

@@ -57,7 +57,10 @@ _METADATA = ("name", "namespace", "uid", "resourceVersion", "generation", "creat
 _OWNER = ("apiVersion", "kind", "name", "uid", "controller", "blockOwnerDeletion")
 _CONDITION = ("type", "status", "reason", "message", "lastTransitionTime")
 _POD_CONDITIONS = frozenset(
-    ("ContainersReady", "PodReadyToStartContainers", "PodScheduled", "Ready", names.CONDITION_PREFIX_WARM)
+    (
+        *("ContainersReady", "PodReadyToStartContainers", "PodScheduled", "Ready"),
+        *("DisruptionTarget", names.CONDITION_PREFIX_WARM),
+    )
 )
 
 

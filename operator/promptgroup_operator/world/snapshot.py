@@ -175,6 +175,8 @@ class Pod:
     fingerprint: Fingerprint
     created: str
     deleting: bool
+    """True if it terminates, has ended, or is about to be terminated (its condition DisruptionTarget is True): a node
+    that shuts down ends its pods before anybody deletes them."""
     address: str
     """host:port of the engine; empty while the pod has no address."""
     containers_ready: bool
