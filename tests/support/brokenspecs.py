@@ -33,6 +33,18 @@ BROKEN: dict[str, tuple[dict[str, Any], str]] = {
         "spec.placement: placement.minReplicas is above",
     ),
     "a placement without a host": ({"placement": {"replicas": 2}}, "spec.placement: placement says where"),
+    "weights from nowhere": (
+        {"engine": {"image": "engine", "weights": {}}},
+        "spec.engine.weights: engine.weights needs exactly one of image",
+    ),
+    "weights from two volumes": (
+        {"engine": {"image": "engine", "weights": {"image": "weights", "claimName": "weights"}}},
+        "spec.engine.weights: engine.weights needs exactly one of image",
+    ),
+    "weights of a claim that is pulled": (
+        {"engine": {"image": "engine", "weights": {"claimName": "weights", "pullPolicy": "Always"}}},
+        "spec.engine.weights.pullPolicy: engine.weights.pullPolicy is about images",
+    ),
     "an alias that is the model": (
         {"model": "llama", "modelAliases": ["gpt", "llama"]},
         "spec.modelAliases: modelAliases has spec.model",

@@ -47,6 +47,7 @@ def _prompt_group() -> dict[str, Any]:
         _column("Replicas", ".status.replicas", "integer"),
         _column("Hit rate", ".status.hitRate"),
         _column("Age", ".metadata.creationTimestamp", "date"),
+        _column("Starting", ".status.starting", priority=1),
         _column("Model", ".spec.model", priority=1),
         _column("Host", ".spec.engineFrom.promptGroup", priority=1),
         _column("GPU hits", ".status.cache.gpuHitRate", priority=1),

@@ -36,6 +36,8 @@ from promptgroup_operator.api.gateway import FailureMode, GatewaySpec
 from promptgroup_operator.api.limits import LimitsSpec
 from promptgroup_operator.api.model import ApiModel, Duration, KeyRef, ObjectName, Printed, rule, rule_of_change, rules
 from promptgroup_operator.api.responses import ResponseCacheMode, ResponsesSpec
+from promptgroup_operator.api.starts import SHOWN, StartingReplica, StartStatus
+from promptgroup_operator.api.weights import WeightsSpec
 from promptgroup_operator.base import durations, nesting
 
 MAX_NAME = 50
@@ -290,6 +292,8 @@ class EngineSpec(ApiModel):
     """Resources of the engine container."""
     tls: EngineTlsSpec | None = None
     """TLS towards the engines. Without it they are reached by plain HTTP."""
+    weights: WeightsSpec | None = None
+    """Volume with the model's weights. Without it the engine downloads the model."""
     template: FreeForm = {}
     """Pod template, merged over the operator's as `kubectl patch --type=strategic` would; the container is `engine`.
 
@@ -947,6 +951,12 @@ class PromptGroupStatus(ApiModel):
     less than 5 percentage points is written with the next other change."""
     cache: CacheStatus | None = None
     """The KV tiers of a group that has more than the GPU's memory."""
+    starting: str | None = None
+    """Replicas that start, by phase, as in `1 Pulling, 2 Loading`; absent while none does."""
+    starting_replicas: Annotated[list[StartingReplica], Field(max_length=SHOWN)] | None = None
+    """Replicas that start, the least advanced first: at most 8 of them."""
+    start: StartStatus | None = None
+    """Durations of the latest starts; absent before the first, and for a guest."""
     selector: str | None = None
     """Label selector of the pods, for the scale subresource."""
     revisions: list[RevisionStatus] | None = None

@@ -11,7 +11,7 @@ from promptgroup_contract.encoding import encode_group
 from promptgroup_contract.fingerprint import Fingerprint, short
 from promptgroup_contract.table import Prompt, PromptRef
 from promptgroup_operator.base import durations
-from promptgroup_operator.engines import drain_hook, engine_tls, tiers
+from promptgroup_operator.engines import drain_hook, engine_tls, tiers, weights
 from promptgroup_operator.engines.dialects import dialect, pod_parts, ranks
 from promptgroup_operator.engines.dialects.registry import DIALECTS
 from promptgroup_operator.plan import diff
@@ -276,7 +276,17 @@ def _merged_template(group: GroupObject) -> dict[str, Any]:
         "name": CONTAINER,
         "image": engine.image,
         "args": dialect.arguments(
-            speech, group.spec.model, engine.port, (*keyed, *secured, *ranked, *parts.args, *engine.args)
+            speech,
+            weights.model_path(engine, group.spec.model),
+            engine.port,
+            (
+                *weights.model_args(speech, engine, group.spec.model),
+                *keyed,
+                *secured,
+                *ranked,
+                *parts.args,
+                *engine.args,
+            ),
         ),
         "env": [
             # The user has no home directory and no passwd entry; engines need both, for compile caches and the name.
@@ -325,7 +335,8 @@ def _merged_template(group: GroupObject) -> dict[str, Any]:
     }
     secure = engine_tls.pod_parts(engine, CONTAINER)
     tiered = _tiered(speech, container, parts, engine.template)
-    product = (_told(speech, parts), _credential(group, speech), secure, tiered)
+    loaded = weights.pod_parts(engine, CONTAINER)
+    product = (_told(speech, parts), _credential(group, speech), secure, tiered, loaded)
     for part in (*product, dict(engine.template)):
         base = merge(base, part)
     return base
@@ -434,6 +445,12 @@ def ranks_problem(group: GroupObject) -> Problem | None:
     """Return the problem of the engines' data-parallel ranks, for a template that can be merged; None without one."""
     problem = ranks.ranks_problem(group.spec.engine, _engine_container(_engine_template(group)))
     return Problem("InvalidRanks", problem) if problem else None
+
+
+def weights_problem(group: GroupObject) -> Problem | None:
+    """Return the problem of the engine's weights, for a template that can be merged; None without one."""
+    problem = weights.problem(group.spec.engine, _engine_container(_engine_template(group)))
+    return Problem("InvalidWeights", problem) if problem else None
 
 
 def cache_problem(group: GroupObject) -> Problem | None:

@@ -42,6 +42,7 @@ from promptgroup_operator.sizing.recommend import SizingDecision
 from promptgroup_operator.sizing.tier_use import tier_use
 from promptgroup_operator.sleep import decision as sleep
 from promptgroup_operator.sleep import route_sleep
+from promptgroup_operator.starts import start_times
 from promptgroup_operator.warmth import refresh, warmup
 from promptgroup_operator.world.effects import ConditionChange, Deletion, Event, PodUpdate
 from promptgroup_operator.world.snapshot import Manifest, Pod, Problem, PromptText, RevisionState, World
@@ -292,6 +293,7 @@ def _size(world: World, target: Fingerprint, before: int | None, now: datetime) 
         load=world.load,
         releasing=sum(revision.alive > 0 for revision in world.revisions) > 1,
         others=world.pool,
+        start=start_times.expected(world.group.status.get("start", {})),
     )
     size = recommend.replicas(world.group.spec, seen, world.sizing, now)
     if world.host is not None:

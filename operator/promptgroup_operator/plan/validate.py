@@ -6,6 +6,7 @@ no older group claims the same prefix                  Conflict
 the names of its objects are unused or its own         NameTaken
 its pod template can be merged                         InvalidTemplate
 its engine's data-parallel ranks can be determined     InvalidRanks
+its weights are where its engine loads them            InvalidWeights
 its KV tiers can work                                  InvalidCache
 its engine can isolate callers                         IsolationNotSupported
 """
@@ -32,7 +33,12 @@ def validate(world: World) -> PromptText | Problem:
 
 
 def _engine_problem(group: GroupObject) -> Problem | None:
-    return desired.template_problem(group) or desired.ranks_problem(group) or desired.cache_problem(group)
+    return (
+        desired.template_problem(group)
+        or desired.ranks_problem(group)
+        or desired.weights_problem(group)
+        or desired.cache_problem(group)
+    )
 
 
 def taken_aliases(world: World) -> dict[str, str]:

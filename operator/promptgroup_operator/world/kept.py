@@ -56,7 +56,12 @@ _MANAGED_BY = "app.kubernetes.io/managed-by"
 _METADATA = ("name", "namespace", "uid", "resourceVersion", "generation", "creationTimestamp", "deletionTimestamp")
 _OWNER = ("apiVersion", "kind", "name", "uid", "controller", "blockOwnerDeletion")
 _CONDITION = ("type", "status", "reason", "message", "lastTransitionTime")
-_POD_CONDITIONS = frozenset(("ContainersReady", "PodScheduled", "Ready", names.CONDITION_PREFIX_WARM))
+_POD_CONDITIONS = frozenset(
+    (
+        *("ContainersReady", "PodReadyToStartContainers", "PodScheduled", "Ready"),
+        *("DisruptionTarget", names.CONDITION_PREFIX_WARM),
+    )
+)
 
 
 def kept(manifest: Manifest, kind: str) -> Manifest:
@@ -162,7 +167,7 @@ def _containers(result: Iterable[Mapping[str, Any]] | None) -> list[dict[str, An
         state, name, last = item.get("state") or {}, item.get("name"), (item.get("lastState") or {}).get("terminated")
         if name == CONTAINER or (("waiting" in state or last) and len(document) < ITEMS):
             now = {
-                kind: _picked(state[kind] or {}, ("reason", "message"))
+                kind: _picked(state[kind] or {}, ("reason", "message", "startedAt"))
                 for kind in ("running", "waiting")
                 if kind in state
             }

@@ -11,6 +11,7 @@ from promptgroup_operator.api.gateway import FailureMode
 from promptgroup_operator.api.prompt_group import PromptGroupSpec
 from promptgroup_operator.world.engine_facts import UNKNOWN, Measured
 from promptgroup_operator.world.load import GroupLoad, PoolMember
+from promptgroup_operator.world.pod_start import UNOBSERVED, PodStart
 from promptgroup_operator.world.samples import NO_CALLS, Calls, Histogram, SlotUse, Traffic
 from promptgroup_operator.world.sizing_history import NEW, History
 
@@ -176,6 +177,8 @@ class Pod:
     fingerprint: Fingerprint
     created: str
     deleting: bool
+    """True if it terminates, has ended, or is about to be terminated (its condition DisruptionTarget is True): a node
+    that shuts down ends its pods before anybody deletes them."""
     address: str
     """host:port of the engine; empty while the pod has no address."""
     containers_ready: bool
@@ -213,6 +216,8 @@ class Pod:
     """State of the prefix in the engine that runs; None before its first reading."""
     ready_since: datetime | None = None
     """Time since which the kubelet reports the pod as Ready; None while it is not."""
+    start: PodStart = UNOBSERVED
+    """The times of its start."""
     settling: bool = False
     """True if the pod is warm but not offered yet, since gateways may not know it. Decided by a pass, not observed."""
 

@@ -29,6 +29,8 @@ class Dialect:
 
     They begin with the program if the image has no entrypoint for it (`docker run IMAGE PROGRAM ...`).
     """
+    served_name: str
+    """Argument, with the placeholder `{model}`, that sets the name under which a model from a path is served."""
     health: str
     """Path that returns 200 once the engine can serve."""
     metrics: MetricNames

@@ -141,6 +141,7 @@ SGLANG = Dialect(
         *("python3", "-m", "sglang.launch_server"),
         *("--model-path={model}", f"--host={ADDRESS}", "--port={port}", "--enable-cache-report", "--enable-metrics"),
     ),
+    served_name="--served-model-name={model}",
     health="/health",
     metrics=METRICS,
     batch_flag="--chunked-prefill-size",

@@ -70,6 +70,7 @@ TENSORRT_LLM = Dialect(
         *("trtllm-serve", "{model}", f"--host={ADDRESS}", "--port={port}"),
         f"--extra_llm_api_options={CONFIG_FILE}",
     ),
+    served_name="--served_model_name={model}",
     health="/health",
     metrics=METRICS,
     batch_flag="--max-num-tokens",

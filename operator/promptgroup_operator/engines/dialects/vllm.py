@@ -232,6 +232,7 @@ VLLM = Dialect(
     # cached_tokens is in usage only when asked for; the proof of warmth needs it
     # and at SIGTERM it aborts what runs, unless it is told to wait: what came after the drain hook's last look
     args=("{model}", "--port={port}", "--enable-prompt-tokens-details", "--shutdown-timeout=25"),
+    served_name="--served-model-name={model}",
     health="/health",
     metrics=METRICS,
     batch_flag="--max-num-batched-tokens",

@@ -147,6 +147,19 @@ def test_replicas_of_an_old_revision_are_told_apart_from_those_that_were_sized()
     assert f"Sizing: {said}" in " ".join(text.split())
 
 
+def test_replicas_that_start_are_told_with_their_phase():
+    took = {"pending": 1, "scheduled": 0, "pulling": 12, "loading": 40, "warming": 2}
+    group = promptgroup("support")
+    group["status"]["start"] = {"seconds": 55, "latestSeconds": [55], "phaseSeconds": took}
+    found = group_status(group, None, [engine("p1", COLD)])
+    text = table([found], namespaces=False)
+    assert "Starting:     p1: Warming" in text
+    assert "Starts:       55 s; the latest: pending 1 s, scheduled 0 s, pulling 12 s, loading 40 s, warming 2 s" in text
+    (shown,) = json.loads(document([found]))["groups"]
+    assert shown["starting"] == [{"pod": "p1", "phase": "Warming", "seconds": None}]
+    assert shown["start"]["seconds"] == 55
+
+
 def test_several_groups_have_a_line_each_with_what_comes_first():
     other = group_status(promptgroup("sales", THRASHING, hitRate=None), None, ())
     lines = table([one(), other], namespaces=True).splitlines()

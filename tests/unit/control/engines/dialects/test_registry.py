@@ -22,6 +22,7 @@ NAMED_BY = {"api", "engines/dialects/registry.py"}
 
 FOURTH = Dialect(
     args=("serve", "{model}", "--listen={port}"),
+    served_name="--name={model}",
     health="/alive",
     metrics=MetricNames(
         path="/counters",
