@@ -48,6 +48,7 @@ def _prompt_group() -> dict[str, Any]:
         _column("Hit rate", ".status.hitRate"),
         _column("Age", ".metadata.creationTimestamp", "date"),
         _column("Model", ".spec.model", priority=1),
+        _column("Adapter", ".spec.adapter.name", priority=1),
         _column("Host", ".spec.engineFrom.promptGroup", priority=1),
         _column("GPU hits", ".status.cache.gpuHitRate", priority=1),
         _column("Tier hits", ".status.cache.tierHitRate", priority=1),

@@ -17,7 +17,6 @@ from promptgroup_router.rings.index import (
     Candidates,
     ClaimConflict,
     GroupEntry,
-    Member,
     ModelEntry,
     RevisionEntry,
     RoutingIndex,
@@ -129,9 +128,11 @@ def _claim_steps(
     claims: _Claimed = {}
     for group in groups:
         for revision in group.revisions:
-            key = revision.group.namespace, revision.revision.fingerprint
+            key = revision.group.namespace, revision.revision.declared
             if key in claims:
-                conflicts.append(ClaimConflict(group.label, claims[key].entry.label, revision.revision.fingerprint))
+                # revisions of one group have one prompt, where they differ in their adapter
+                if claims[key].entry.label != group.label:
+                    conflicts.append(ClaimConflict(group.label, claims[key].entry.label, key[1]))
             elif revision.revision.system_bytes or revision.revision.tools or revision.revision.messages:
                 before = known.declared.get(key)
                 claims[key] = before if before is not None and before.entry is revision else _claim(revision)
@@ -144,7 +145,7 @@ def _claim(entry: RevisionEntry) -> Claim[RevisionEntry]:
     return Claim(
         entry=entry,
         namespace=entry.group.namespace,
-        fingerprint=entry.revision.fingerprint,
+        fingerprint=entry.revision.declared,
         system_bytes=entry.revision.system_bytes,
         system=prompt.system if prompt is not None else None,
         tools=prompt.canonical_tools if prompt is not None else "",
@@ -185,10 +186,9 @@ def _pool_steps(label: str, groups: Sequence[GroupEntry], had: TenantEntry | Non
 def _model_candidates(
     label: str, groups: Sequence[GroupEntry], access: Access | None, candidates: Candidates | None
 ) -> Generator[None, None, Candidates]:
-    lending: list[Member] = []
+    lending: list[RevisionEntry] = []
     # without lending replicas, the others serve such requests, too
-    others: list[Member] = []
-    draining: list[Member] = []
+    others: list[RevisionEntry] = []
     rules: list[CallerRules] = []
     sleepers: list[GroupEntry] = []
     resumes: list[int] = []
@@ -202,10 +202,12 @@ def _model_candidates(
             if group.group.sleep is not None:
                 sleepers.append(group)
             for revision in group.revisions:
-                (lending if revision.revision.lends else others).extend(revision.candidates.ready)
+                (lending if revision.revision.lends else others).append(revision)
                 unranked |= revision.candidates.unranked
-                draining += revision.candidates.draining
         yield
+    serving = [item for item in lending if item.candidates.ready] or [item for item in others if item.candidates.ready]
+    # of an adapter's revisions, only those with the same weights answer alike
+    served = next((item.revision.served_model for item in (*serving, *lending, *others)), "")
     # of several, the oldest group that requests can wake
     asleep = next((item for item in sleepers if item.group.sleep and item.group.sleep.wake_timeout), None)
     asleep = asleep or next(iter(sleepers), None)
@@ -214,10 +216,20 @@ def _model_candidates(
         policy=Policy.EXPECTED_TTFT,
         load_factor_percent=LOAD_FACTOR_PERCENT,
         ring=NO_SLOTS,
-        ready=tuple(lending or others),
+        ready=tuple(
+            member for item in serving if item.revision.served_model == served for member in item.candidates.ready
+        ),
+        served_model=served,
         unranked=unranked,
         max_resumes=min(resumes, default=0),
-        draining=tuple(draining),
+        draining=tuple(
+            member
+            for group in groups
+            if group.group.sharing is Sharing.POOL
+            for item in group.revisions
+            if item.revision.served_model == served
+            for member in item.candidates.draining
+        ),
         rules=_unmatched_rules(rules),
         access=access,
         sleep=asleep.group.sleep if asleep is not None else None,

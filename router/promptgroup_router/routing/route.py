@@ -195,8 +195,14 @@ def _cached_route(
             caller = identify(claim.group.access, claim.group.namespace)
             salted, of = claim.candidates.rules.salted, claim.group.namespace
             domain = cache_domain(salted, salts, caller, of, request, cached=cached)
+            messages = claim.revision.messages
+            header, declared = claim.group.session_header, claim.revision.system_bytes
+            session = _session(
+                request, headers, claim.label, header, declared, messages=messages, caller=caller, domain=domain
+            )
+            claim = _with_adapter(view, claim, locations, session, request, now=now, domain=domain)
             unasked = metered and _is_unasked(claim.candidates, request)
-            model = claim.group.model
+            model = claim.candidates.served_model or claim.group.model
             rewrite = Rewrite(
                 claim.group.callers.allowed,
                 domain,
@@ -207,17 +213,12 @@ def _cached_route(
                 metered=unasked,
                 keeps=claim.candidates.responses is not None,
             )
-            messages = claim.revision.messages
-            header, declared = claim.group.session_header, claim.revision.system_bytes
-            session = _session(
-                request, headers, claim.label, header, declared, messages=messages, caller=caller, domain=domain
-            )
             inside = (
                 claim.revision.system_bytes
                 + size_of(request.tools)
                 + (first_bytes(request, messages) if messages else 0)
             )
-            rate = tokens.per_byte(model)
+            rate = tokens.per_byte(claim.group.model)
             return _to(
                 MatchedBy.CONTENT,
                 claim,
@@ -243,7 +244,7 @@ def _cached_route(
                 rules.salted,
                 cached=cached,
                 preamble=prompt,
-                model=group.group.model,
+                model=revision.candidates.served_model or group.group.model,
                 metered=metered and _is_unasked(revision.candidates, request),
                 keeps=revision.candidates.responses is not None,
             )
@@ -462,7 +463,8 @@ def _unmatched(
     salted = candidates.rules.salted
     domain = cache_domain(salted, salts, caller, tenant_entry.namespace, request, cached=cached)
     unasked = metered and _is_unasked(candidates, request)
-    model = "" if request.model == tenant_entry.model else tenant_entry.model
+    model = candidates.served_model or tenant_entry.model
+    model = "" if request.model == model else model
     rewrite = Rewrite(candidates.rules.allowed, domain, salted, cached=cached, model=model, metered=unasked)
     session = _session(
         request, headers, tenant_entry.candidates.id, HEADER_SESSION, LEADING_BYTES, caller=caller, domain=domain
@@ -630,6 +632,31 @@ def _choose_revision(
         if revision.revision.fingerprint == chosen:
             return revision, prompt
     raise AssertionError("one of the weights was chosen")
+
+
+def _with_adapter(
+    view: RoutingIndex,
+    claim: RevisionEntry,
+    locations: SessionLocations,
+    session: RequestSession,
+    request: ParsedRequest,
+    *,
+    now: float,
+    domain: CacheDomain,
+) -> RevisionEntry:
+    """Return the revision of a request that brings its prompt.
+
+    Of several with the same prompt and other LoRA adapters it is the one that the session has, or gets by weight.
+    """
+    if not claim.revision.text_fingerprint:
+        return claim
+    group = view.names[claim.label]
+    alike = tuple(item for item in group.revisions if item.revision.declared == claim.revision.declared)
+    if len(alike) == 1:
+        return claim
+    if not any(item.revision.weight and item.candidates.members for item in alike):
+        return next((item for item in alike if item.candidates.members), claim)
+    return _choose_revision(replace(group, revisions=alike), locations, session, request, now=now, domain=domain)[0]
 
 
 def revision_by_weight(key: SessionKey, weights: Mapping[Fingerprint, int]) -> Fingerprint:

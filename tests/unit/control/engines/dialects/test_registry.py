@@ -42,6 +42,7 @@ FOURTH = Dialect(
     rank_flag="--copies",
     unranked=frozenset(("text",)),
     ranked_since=(2, 0),
+    adapters=None,
     image="example/fourth",
     tiers_since=(2, 0),
     tiers=lambda spec: PodParts(args=(f"--spill={spec.cache.offload.memory if spec.cache.offload else 'pool'}",)),
