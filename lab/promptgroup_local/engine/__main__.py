@@ -8,7 +8,7 @@ import sys
 
 import uvloop
 
-from promptgroup_local.engine.adapters import AdapterRefusedError
+from promptgroup_local.engine.adapters.loaded import AdapterRefusedError
 from promptgroup_local.engine.flags import FlagError, Flags, Knobs, knobs, parse
 from promptgroup_local.engine.server import serving
 

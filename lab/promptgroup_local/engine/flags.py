@@ -15,7 +15,7 @@ from typing import Any
 
 import yaml
 
-from promptgroup_local.engine.adapters import parse_module
+from promptgroup_local.engine.adapters.loaded import parse_module
 from promptgroup_local.engine.scheduler import Cost, Limits
 
 DEFAULT_BLOCKS = 25_000

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 import orjson
 
 from promptgroup_local.engine import chat
-from promptgroup_local.engine.adapters import LoadedAdapter
+from promptgroup_local.engine.adapters.loaded import LoadedAdapter
 from promptgroup_local.engine.answer import Finish
 from promptgroup_local.engine.flags import Speech
 

@@ -12,7 +12,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from promptgroup_contract.names import HEADER_RANK, HEADER_WARMUP
 from promptgroup_local.engine import protocol, tls
-from promptgroup_local.engine.adapters import AdapterRefusedError, LoadedAdapters
+from promptgroup_local.engine.adapters.loaded import AdapterRefusedError, LoadedAdapters
 from promptgroup_local.engine.agent_apis import AgentApis
 from promptgroup_local.engine.core import Ranks, Token
 from promptgroup_local.engine.flags import Flags, Knobs, Speech

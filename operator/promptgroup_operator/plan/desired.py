@@ -428,9 +428,9 @@ def _adapters(spec: PromptGroupSpec, speech: dialect.Dialect) -> dict[str, Any]:
 
 def adapters_problem(group: GroupObject) -> Problem | None:
     """Return the problem of the engines' adapters, for a template that can be merged; None without one."""
-    ranks = pod_ranks(_engine_container(_engine_template(group)))
+    rank_count = pod_ranks(_engine_container(_engine_template(group)))
     supported = DIALECTS[group.spec.engine.type].adapters is not None
-    problem = problems.own_problem(group.spec, ranks, supported=supported)
+    problem = problems.own_problem(group.spec, rank_count, supported=supported)
     return Problem("InvalidAdapters", problem) if problem else None
 
 

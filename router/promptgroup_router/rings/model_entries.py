@@ -17,6 +17,7 @@ from promptgroup_router.rings.index import (
     Candidates,
     ClaimConflict,
     GroupEntry,
+    Member,
     ModelEntry,
     RevisionEntry,
     RoutingIndex,
@@ -186,9 +187,11 @@ def _pool_steps(label: str, groups: Sequence[GroupEntry], had: TenantEntry | Non
 def _model_candidates(
     label: str, groups: Sequence[GroupEntry], access: Access | None, candidates: Candidates | None
 ) -> Generator[None, None, Candidates]:
-    lending: list[RevisionEntry] = []
+    # by the name under which engines serve an adapter: of its revisions, only those with the same weights answer alike
+    lending: dict[str, list[Member]] = {}
     # without lending replicas, the others serve such requests, too
-    others: list[RevisionEntry] = []
+    others: dict[str, list[Member]] = {}
+    draining: dict[str, list[Member]] = {}
     rules: list[CallerRules] = []
     sleepers: list[GroupEntry] = []
     resumes: list[int] = []
@@ -202,12 +205,13 @@ def _model_candidates(
             if group.group.sleep is not None:
                 sleepers.append(group)
             for revision in group.revisions:
-                (lending if revision.revision.lends else others).append(revision)
-                unranked |= revision.candidates.unranked
+                own, served = revision.candidates, revision.revision.served_model
+                (lending if revision.revision.lends else others).setdefault(served, []).extend(own.ready)
+                draining.setdefault(served, []).extend(own.draining)
+                unranked |= own.unranked
         yield
-    serving = [item for item in lending if item.candidates.ready] or [item for item in others if item.candidates.ready]
-    # of an adapter's revisions, only those with the same weights answer alike
-    served = next((item.revision.served_model for item in (*serving, *lending, *others)), "")
+    by_name = (*lending.items(), *others.items())
+    served = next((name for name, members in by_name if members), by_name[0][0] if by_name else "")
     # of several, the oldest group that requests can wake
     asleep = next((item for item in sleepers if item.group.sleep and item.group.sleep.wake_timeout), None)
     asleep = asleep or next(iter(sleepers), None)
@@ -216,20 +220,11 @@ def _model_candidates(
         policy=Policy.EXPECTED_TTFT,
         load_factor_percent=LOAD_FACTOR_PERCENT,
         ring=NO_SLOTS,
-        ready=tuple(
-            member for item in serving if item.revision.served_model == served for member in item.candidates.ready
-        ),
+        ready=tuple(lending.get(served) or others.get(served) or ()),
         served_model=served,
         unranked=unranked,
         max_resumes=min(resumes, default=0),
-        draining=tuple(
-            member
-            for group in groups
-            if group.group.sharing is Sharing.POOL
-            for item in group.revisions
-            if item.revision.served_model == served
-            for member in item.candidates.draining
-        ),
+        draining=tuple(draining.get(served, ())),
         rules=_unmatched_rules(rules),
         access=access,
         sleep=asleep.group.sleep if asleep is not None else None,

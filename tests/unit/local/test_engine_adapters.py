@@ -5,7 +5,7 @@ import functools
 import aiohttp
 import pytest
 
-from promptgroup_local.engine.adapters import AdapterRefusedError, LoadedAdapters, parse_module
+from promptgroup_local.engine.adapters.loaded import AdapterRefusedError, LoadedAdapters, parse_module
 from promptgroup_local.engine.flags import Knobs, parse
 from promptgroup_local.engine.server import serving
 
