@@ -72,12 +72,11 @@ def ask(url: str, model: str, system: str, session: str = "", **fields: Any) -> 
     answer = urllib3.request("POST", f"{url}{CHAT}", json=body, headers=headers, timeout=300, retries=False)
     assert answer.status == 200, answer.data
     whole = answer.json()
-    by = answer.headers.get(names.HEADER_SERVED_BY, "///")
+    served_by = answer.headers.get(names.HEADER_SERVED_BY, "")
+    revision = served_by.split("/")[2] if served_by.count("/") == 3 else ""
     usage = whole["usage"]
     cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0
-    return Said(
-        by.split("/")[2], whole["model"], usage["prompt_tokens"], cached, whole["choices"][0]["message"]["content"]
-    )
+    return Said(revision, whole["model"], usage["prompt_tokens"], cached, whole["choices"][0]["message"]["content"])
 
 
 @dataclass(frozen=True, slots=True)
