@@ -137,10 +137,9 @@ def _brief(statement: Statement) -> str:
 
 def _one(group: GroupStatus) -> Iterator[str]:
     aliases = f", also {', '.join(group.aliases)}" if group.aliases else ""
-    yield from fact(
-        "Group",
-        f"{group.key.namespace}/{group.key.name} (model {group.model}{aliases}){_hosted(group)}{_served(group)}",
-    )
+    adapter = f", adapter {group.adapter}" if group.adapter else ""
+    names = f"model {group.model}{adapter}{aliases}"
+    yield from fact("Group", f"{group.key.namespace}/{group.key.name} ({names}){_hosted(group)}{_served(group)}")
     held = [statement for statement in group.said if statement.holds]
     if not held:
         yield from fact("Ready" if group.ready else "Not ready", "yes" if group.ready else "the reason is not known")
@@ -217,6 +216,7 @@ def _group(group: GroupStatus) -> dict[str, Any]:
         "name": group.key.name,
         "model": group.model,
         "modelAliases": list(group.aliases),
+        "adapter": group.adapter or None,
         "engineFrom": group.host or None,
         "ready": group.ready,
         "revision": group.revision or None,

@@ -88,6 +88,8 @@ class GroupStatus:
     model: str
     aliases: tuple[str, ...]
     """Other names of the model."""
+    adapter: str
+    """Name of the LoRA adapter that it serves in the place of the model; empty without one."""
     host: str
     """The PromptGroup whose replicas serve it; empty for one with an engine of its own."""
     ready: bool
@@ -164,6 +166,7 @@ def group_status(
         key=Key(metadata["namespace"], metadata["name"]),
         model=spec.get("model", "") or (route["spec"]["model"] if route is not None else ""),  # a guest may name none
         aliases=tuple(spec.get("modelAliases", ())),
+        adapter=spec.get("adapter", {}).get("name", ""),
         host=spec.get("engineFrom", {}).get("promptGroup", ""),
         ready=seen and conditions.get("Ready", {}).get("status") == "True",
         revision=status.get("revision", ""),

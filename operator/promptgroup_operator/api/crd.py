@@ -49,6 +49,7 @@ def _prompt_group() -> dict[str, Any]:
         _column("Age", ".metadata.creationTimestamp", "date"),
         _column("Starting", ".status.starting", priority=1),
         _column("Model", ".spec.model", priority=1),
+        _column("Adapter", ".spec.adapter.name", priority=1),
         _column("Host", ".spec.engineFrom.promptGroup", priority=1),
         _column("GPU hits", ".status.cache.gpuHitRate", priority=1),
         _column("Tier hits", ".status.cache.tierHitRate", priority=1),

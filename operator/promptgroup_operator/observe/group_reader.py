@@ -108,6 +108,7 @@ class GroupReader:
             guest_keys=tuple(self.neighbours.guests(key)),
             prompts=room.by_group,
             guests_routed=frozenset().union(*map(prompt_route.sends_to, guests)),
+            adapters=frozenset().union(*map(prompt_route.served_adapters, [*guests, *filter(None, [route])])),
         )
 
     def _observe_guest(self, group: GroupObject, name: str) -> ClusterState:
@@ -122,7 +123,8 @@ class GroupReader:
         listed = prompt_route.states(hosts_route) if spec is not None else {}
         sleep, gateway = prompt_route.sleep_of(hosts_route), spec.gateway if spec is not None else None
         host = guest_host.replicas(name, pods, listed, problem, sleep=sleep, gateway=gateway)
-        model = route.get("spec", {}).get("model", "") if route is not None else ""
+        routed = route.get("spec", {}) if route is not None else {}
+        model = routed.get("baseModel") or routed.get("model", "")
         group = replace(group, spec=guest_host.served(group.spec, spec, len(host.pods), model))
         standing, holding = prompt_route.standing(route), guest_revisions.holders(route)
         revisions = []

@@ -150,6 +150,7 @@ class Observer:
             host=state.host,
             prompts=state.prompts,
             guests_routed=state.guests_routed,
+            adapters=state.adapters,
             calls=self._router_history.calls((key, *state.guest_keys), now),
         )
 

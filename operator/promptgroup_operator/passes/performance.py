@@ -13,6 +13,7 @@ from promptgroup_operator.act.pass_writes import FailedWrite, FailedWrites, Pass
 from promptgroup_operator.act.router_grants import RouterGrants
 from promptgroup_operator.base.errors import ClusterError
 from promptgroup_operator.observe.group_reader import GroupReader
+from promptgroup_operator.passes.adapter_unloader import AdapterUnloader
 from promptgroup_operator.passes.outcomes import Outcomes
 from promptgroup_operator.passes.refresh_runner import RefreshRunner
 from promptgroup_operator.passes.warmup_runner import WarmupRunner
@@ -37,6 +38,7 @@ class Performer:
         outcomes: of warm-ups; those that are late are written here.
         warmups: runs those that a plan wants.
         refreshes: runs those that a plan wants.
+        unloader: unloads adapters that no revision has.
         queue: of passes.
     """
 
@@ -48,6 +50,7 @@ class Performer:
         *,
         warmups: WarmupRunner,
         refreshes: RefreshRunner,
+        unloader: AdapterUnloader,
         queue: WorkQueue,
     ) -> None:
         self._writer = writer
@@ -55,6 +58,7 @@ class Performer:
         self._outcomes = outcomes
         self._warmups = warmups
         self._refreshes = refreshes
+        self._unloader = unloader
         self._queue = queue
         self._grants = RouterGrants(
             lambda key, name: unwatched.get(key, router_secrets.KIND, name, seconds=0),
@@ -113,6 +117,7 @@ class Performer:
         pending = self._outcomes.write_late(world, writes, now)
         self._warmups.want(key, [job for job in todo.warmups if job.container_id not in pending], now)
         self._refreshes.start(key, todo.refreshes)
+        self._unloader.check(world, now)
         for deletion in todo.deletions:  # after all that serving needs: a policy may refuse one for ever
             subject = f"{deletion.kind} {deletion.name}"
             writes.attempt(subject, deletion, partial(self._writer.delete, space, deletion))

@@ -10,7 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 
 from promptgroup_contract.table import rank_numbers
-from promptgroup_operator.base.errors import EngineError
+from promptgroup_operator.base.errors import AdapterError, EngineError
+from promptgroup_operator.engines.adapter_requests import load_for
 from promptgroup_operator.engines.dialects.registry import DIALECTS
 from promptgroup_operator.engines.group_engines import GroupEngines
 from promptgroup_operator.passes.warmup_queue import WarmupQueue
@@ -82,6 +83,7 @@ class WarmupRunner:
         ranks = 0
         try:
             engine = self._engines.of(key, job.container_id)
+            load_for(job, engine)
             for rank in rank_numbers(job.ranks):
                 evidence = engine.prove(job.address, dialect, job.model, job.prompt, rank)
                 self._spend(job.container_id, evidence.spent)
@@ -89,6 +91,8 @@ class WarmupRunner:
                 outcomes.append(_judge(job, evidence))
                 if not outcomes[-1].warm:
                     break
+        except AdapterError as error:
+            return Outcome(WarmReason.NO_ADAPTER, str(error))
         except EngineError as error:
             if error.untrusted:
                 return Outcome(WarmReason.UNTRUSTED, f"the engine's certificate is not trusted: {error}")

@@ -10,6 +10,8 @@ from promptgroup_contract import names, table
 from promptgroup_contract.encoding import encode_group
 from promptgroup_contract.fingerprint import Fingerprint, short
 from promptgroup_contract.table import Prompt, PromptRef
+from promptgroup_operator.adapters import identity, problems
+from promptgroup_operator.api.prompt_group import PromptGroupSpec
 from promptgroup_operator.base import durations
 from promptgroup_operator.engines import drain_hook, engine_tls, tiers, weights
 from promptgroup_operator.engines.dialects import dialect, pod_parts, ranks
@@ -67,7 +69,7 @@ def _metadata(group: GroupObject, object_name: str, **extra: Any) -> dict[str, A
 
 def prompt_object(group: GroupObject, fingerprint: Fingerprint, prompt: Prompt, kind: str) -> dict[str, Any]:
     """Build the immutable object that stores a revision's text independently of its source."""
-    optional = {table.TOOLS_KEY: prompt.tools, table.MESSAGES_KEY: prompt.messages}
+    optional = {table.TOOLS_KEY: prompt.tools, table.MESSAGES_KEY: prompt.messages, table.ADAPTER_KEY: prompt.adapter}
     data = {table.SYSTEM_KEY: prompt.system} | {key: value for key, value in optional.items() if value}
     if kind == "Secret":
         data = {key: base64.b64encode(value.encode()).decode() for key, value in data.items()}
@@ -272,6 +274,7 @@ def _merged_template(group: GroupObject) -> dict[str, Any]:
     secured = speech.tls_args if engine.tls is not None and engine.tls.secret_name is not None else ()
     ranked = ranks.rank_args(speech, engine)
     parts = tiers.parts(group.spec)
+    adapted = _adapter_args(group.spec, speech)
     container: dict[str, Any] = {
         "name": CONTAINER,
         "image": engine.image,
@@ -285,6 +288,7 @@ def _merged_template(group: GroupObject) -> dict[str, Any]:
                 *secured,
                 *ranked,
                 *parts.args,
+                *adapted,
                 *engine.args,
             ),
         ),
@@ -335,8 +339,8 @@ def _merged_template(group: GroupObject) -> dict[str, Any]:
     }
     secure = engine_tls.pod_parts(engine, CONTAINER)
     tiered = _tiered(speech, container, parts, engine.template)
-    loaded = weights.pod_parts(engine, CONTAINER)
-    product = (_told(speech, parts), _credential(group, speech), secure, tiered, loaded)
+    loaded, adapted_parts = weights.pod_parts(engine, CONTAINER), _adapters(group.spec, speech)
+    product = (_told(speech, parts), _credential(group, speech), secure, tiered, loaded, adapted_parts)
     for part in (*product, dict(engine.template)):
         base = merge(base, part)
     return base
@@ -429,6 +433,33 @@ def _told(speech: dialect.Dialect, parts: pod_parts.PodParts) -> dict[str, Any]:
         result["spec"]["volumes"] = [{"name": "config", "downwardAPI": {"items": [item]}}]
         container["volumeMounts"] = [{"name": "config", "mountPath": folder}]
     return result
+
+
+def _adapter_args(spec: PromptGroupSpec, speech: dialect.Dialect) -> tuple[str, ...]:
+    adapter = identity.of_spec(spec.adapter) if spec.adapter is not None else None
+    return speech.adapters.args(spec.engine.adapters, adapter) if speech.adapters is not None else ()
+
+
+def _adapters(spec: PromptGroupSpec, speech: dialect.Dialect) -> dict[str, Any]:
+    """Return the parts of a pod for engines that load adapters while they run: variables, and their volume."""
+    room = spec.engine.adapters
+    if room is None or speech.adapters is None:
+        return {}
+    env = [{"name": name, "value": value} for name, value in speech.adapters.run_time.items()]
+    container: dict[str, Any] = {"name": CONTAINER, "env": env}
+    if room.claim_name is None:
+        return {"spec": {"containers": [container]}}
+    container["volumeMounts"] = [{"name": "adapters", "mountPath": identity.MOUNT, "readOnly": True}]
+    volume = {"name": "adapters", "persistentVolumeClaim": {"claimName": room.claim_name, "readOnly": True}}
+    return {"spec": {"containers": [container], "volumes": [volume]}}
+
+
+def adapters_problem(group: GroupObject) -> Problem | None:
+    """Return the problem of the engines' adapters, for a template that can be merged; None without one."""
+    rank_count = container_ranks(_engine_container(_engine_template(group)))
+    supported = DIALECTS[group.spec.engine.type].adapters is not None
+    problem = problems.own_problem(group.spec, rank_count, supported=supported)
+    return Problem("InvalidAdapters", problem) if problem else None
 
 
 def template_problem(group: GroupObject) -> Problem | None:

@@ -446,6 +446,8 @@ class World:
     """Group → tokens of its prompts on one replica, for a host that has guests and for these guests; else empty."""
     guests_routed: frozenset[str] = frozenset()
     """Pods of the group that are routable in the PromptRoutes of its guests."""
+    adapters: frozenset[str] = frozenset()
+    """Names under which the group's engines serve the adapters of its own revisions and of its guests'."""
     unread: Problem | None = None
     """Report of the objects that could not be read: the pass uses their last state, or treats them as absent."""
     calls: Calls = NO_CALLS

@@ -120,6 +120,8 @@ class Candidates:
     """Most times that one answer is resumed on another member."""
     unranked: frozenset[str] = frozenset()
     """APIs for which engines with data-parallel ranks choose the rank themselves; empty if no engine has ranks."""
+    served_model: str = ""
+    """Name under which the engines serve the LoRA adapter; empty without one, where they serve the group's model."""
     draining: tuple[Member, ...] = ()
     """Draining members: they get only requests that continue a response which they store."""
     rules: CallerRules = NO_RULES

@@ -149,7 +149,17 @@ def route(
     match match_group(view, request, _named(headers, _GROUP), _named(headers, _NAMESPACE)):
         case ByContent(claim=claim):
             result = _by_content(
-                claim, request, headers, points, tokens, identify=identify, cached=cached, rewrites=rewrites
+                view,
+                claim,
+                request,
+                headers,
+                points,
+                tokens=tokens,
+                locations=locations,
+                now=now,
+                identify=identify,
+                cached=cached,
+                rewrites=rewrites,
             )
         case ByName(group=group):
             result = _by_name(
@@ -178,29 +188,23 @@ def route(
 
 
 def _by_content(
+    view: RoutingIndex,
     revision: RevisionEntry,
     request: ParsedRequest,
     headers: dict[bytes, bytes],
     points: RoutingPoints,
-    tokens: Tokens,
     *,
+    tokens: Tokens,
+    locations: SessionLocations,
+    now: float,
     identify: Identify,
     cached: bool,
     rewrites: bool,
 ) -> Route:
     """Return the route of a request that contains the prompt of a revision."""
-    group, of_group = revision.group, points.of(revision.candidates.id)
+    group = revision.group
     caller = identify(group.access, group.namespace)
-    domain = _domain(of_group, caller, group.namespace, request, cached=cached)
-    model = group.model
-    rewrite = Rewrite(
-        group.callers.allowed,
-        of_group.stripped,
-        domain,
-        ordered=True,
-        model="" if request.model == model else model,
-        changes=_changes(of_group, request, domain, cached=cached, rewrites=rewrites),
-    )
+    domain = _domain(points.of(revision.candidates.id), caller, group.namespace, request, cached=cached)
     messages, declared = revision.revision.messages, revision.revision.system_bytes
     session = _session(
         request,
@@ -213,6 +217,16 @@ def _by_content(
         caller=caller,
         domain=domain,
     )
+    revision = _with_adapter(view, revision, points, locations, session, request=request, now=now, domain=domain)
+    of_revision, model = points.of(revision.candidates.id), revision.candidates.served_model or group.model
+    rewrite = Rewrite(
+        group.callers.allowed,
+        of_revision.stripped,
+        domain,
+        ordered=True,
+        model="" if request.model == model else model,
+        changes=_changes(of_revision, request, domain, cached=cached, rewrites=rewrites),
+    )
     inside = declared + size_of(request.tools) + (first_bytes(request, messages) if messages else 0)
     return _to(
         MatchedBy.CONTENT,
@@ -222,7 +236,7 @@ def _by_content(
         rewrite=rewrite,
         inside=inside,
         messages=messages,
-        rate=tokens.per_byte(model),
+        rate=tokens.per_byte(group.model),
         caller=caller,
         domain=domain,
     )
@@ -259,7 +273,7 @@ def _by_name(
         of_revision.stripped,
         domain,
         preamble=prompt,
-        model=group.group.model,
+        model=revision.candidates.served_model or group.group.model,
         changes=_changes(of_revision, request, domain, cached=cached, rewrites=rewrites),
     )
     inside = size_of(request.tools)
@@ -480,11 +494,12 @@ def _unmatched(
     caller, candidates = _admitted(tenant_entry, identify)
     of_pool, rate = points.of(candidates.id), tokens.per_byte(tenant_entry.model)
     domain = _domain(of_pool, caller, tenant_entry.namespace, request, cached=cached)
+    model = candidates.served_model or tenant_entry.model
     rewrite = Rewrite(
         candidates.rules.allowed,
         of_pool.stripped,
         domain,
-        model="" if request.model == tenant_entry.model else tenant_entry.model,
+        model="" if request.model == model else model,
         changes=_changes(of_pool, request, domain, cached=cached, rewrites=rewrites),
     )
     session = _session(
@@ -653,6 +668,33 @@ def _choose_revision(
         if revision.revision.fingerprint == chosen:
             return revision, prompt
     raise AssertionError("one of the weights was chosen")
+
+
+def _with_adapter(
+    view: RoutingIndex,
+    claim: RevisionEntry,
+    points: RoutingPoints,
+    locations: SessionLocations,
+    session: RequestSession,
+    *,
+    request: ParsedRequest,
+    now: float,
+    domain: CacheDomain,
+) -> RevisionEntry:
+    """Return the revision of a request that brings its prompt.
+
+    Of several with the same prompt and other LoRA adapters it is the one that the session has, or gets by weight.
+    """
+    if not claim.revision.text_fingerprint:
+        return claim
+    group = view.names[claim.label]
+    alike = tuple(item for item in group.revisions if item.revision.declared == claim.revision.declared)
+    if len(alike) == 1:
+        return claim
+    if not any(item.revision.weight and item.candidates.members for item in alike):
+        return next((item for item in alike if item.candidates.members), claim)
+    group = replace(group, revisions=alike)
+    return _choose_revision(group, points, locations, session, request, now=now, domain=domain)[0]
 
 
 def revision_by_weight(key: SessionKey, weights: Mapping[Fingerprint, int]) -> Fingerprint:

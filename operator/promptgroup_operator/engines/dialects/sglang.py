@@ -166,6 +166,7 @@ SGLANG = Dialect(
     rank_flag="--dp-size",
     unranked=frozenset(),
     ranked_since=(0, 5),
+    adapters=None,
     image="lmsysorg/sglang",
     tiers_since=(0, 5),
     tiers=_tiers,

@@ -83,6 +83,7 @@ TENSORRT_LLM = Dialect(
     rank_flag="",
     unranked=frozenset(),
     ranked_since=(0, 0),
+    adapters=None,
     image="tensorrt-llm/release",
     tiers_since=(1, 0),
     tiers=_tiers,

@@ -13,10 +13,12 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from promptgroup_operator.adapters.identity import Adapter
+from promptgroup_operator.api.adapter import EngineAdaptersSpec
 from promptgroup_operator.api.cache import OffloadSpec, PoolSpec, PoolType
 from promptgroup_operator.api.prompt_group import EngineSpec, PromptGroupSpec
 from promptgroup_operator.base import sizes
-from promptgroup_operator.engines.dialects.dialect import TLS_ARGS, Dialect
+from promptgroup_operator.engines.dialects.dialect import TLS_ARGS, AdapterForm, Dialect
 from promptgroup_operator.engines.dialects.flags import decimal, first_match, flag_of, values_of
 from promptgroup_operator.engines.dialects.metric_names import MetricNames
 from promptgroup_operator.engines.dialects.pod_parts import (
@@ -169,6 +171,19 @@ def _tiers_problem(spec: PromptGroupSpec) -> str:
     return ""
 
 
+def _adapter_args(room: EngineAdaptersSpec | None, adapter: Adapter | None) -> tuple[str, ...]:
+    if room is None and adapter is None:
+        return ()
+    space = room if room is not None else EngineAdaptersSpec(max_active=1, max_in_memory=1)
+    sizes_of = (
+        ("max-loras", space.max_active),
+        ("max-cpu-loras", space.max_in_memory),
+        ("max-lora-rank", space.max_rank),
+    )
+    module = (f"--lora-modules={adapter.served}={adapter.path}",) if adapter is not None else ()
+    return ("--enable-lora", *(f"--{flag}={size}" for flag, size in sizes_of), *module)
+
+
 def _manual_setting(engine: EngineSpec) -> str:
     return first_match(engine.args, _SETS_UP)
 
@@ -254,6 +269,12 @@ VLLM = Dialect(
     rank_flag="--data-parallel-size",
     unranked=frozenset(("responses",)),  # seen with 0.32; the source of 0.33 reads the header field there, too
     ranked_since=(0, 33),
+    adapters=AdapterForm(
+        args=_adapter_args,
+        run_time={"VLLM_ALLOW_RUNTIME_LORA_UPDATING": "True"},
+        load="/v1/load_lora_adapter",
+        unload="/v1/unload_lora_adapter",
+    ),
     image="vllm/vllm-openai",
     tiers_since=(0, 22),
     tiers=_tiers,

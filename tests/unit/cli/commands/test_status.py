@@ -112,6 +112,14 @@ def test_one_group_has_all_that_is_known():
     assert all(len(line) <= WIDTH for line in lines)
 
 
+def test_the_adapter_of_a_group_is_told():
+    group = promptgroup("support")
+    group["spec"]["adapter"] = {"name": "tone", "source": {"folder": "tone/v1"}}
+    found = group_status(group, None, ())
+    assert table([found], namespaces=False).startswith("Group:        chat/support (model llama, adapter tone)\n")
+    assert json.loads(document([found]))["groups"][0]["adapter"] == "tone"
+
+
 def test_the_aliases_of_a_model_are_told():
     group = promptgroup("support")
     group["spec"]["modelAliases"] = ["gpt-4o", "l8"]

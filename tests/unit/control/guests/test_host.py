@@ -26,6 +26,17 @@ def test_a_host_that_cannot_serve_is_told_with_the_field_and_the_way_out(guest, 
     assert way_out in found.message
 
 
+def test_a_host_that_loads_no_adapters_is_told_with_its_field():
+    adapter = {"name": "tone", "source": {"huggingFace": "example/tone"}}
+    found = host.problem("pool", guest_spec(adapter=adapter), builders.spec())
+    assert found.reason == "HostLoadsNoAdapters"
+    assert "spec.engine.adapters" in found.message
+    room = builders.spec(engine={"adapters": {}})
+    assert host.problem("pool", guest_spec(adapter=adapter), room) is None
+    # requests for an adapter with an undeclared prompt have nowhere else to go
+    assert host.served(guest_spec(adapter=adapter), room, 1, "").routing.sharing is Sharing.POOL
+
+
 def test_a_host_that_is_being_deleted():
     assert host.problem("pool", guest_spec(), builders.spec(), deleting=True).reason == "HostNotFound"
 

@@ -21,3 +21,17 @@ def test_a_second_namespace_gets_claims_of_its_own():
     view = at_once(index_steps(table(mine, theirs), build_index(table(mine))))
     assert view.models["llama"].tenants["other"].claims.match("", "B") is not None
     assert view.models["llama"].tenants["chat"].claims.match("", "B") is None
+
+
+def test_revisions_of_one_group_with_one_prompt_are_no_conflict():
+    plain = revision("B")
+    two = [
+        replace(plain, fingerprint=number * 32, text_fingerprint=plain.fingerprint, served_model=f"tone-{number}")
+        for number in "12"
+    ]
+    view = build_index(table(group("a", *two, model="tone", base_model="llama")))
+    assert view.conflicts == ()
+    assert view.models["tone"].claims.match("", "B").revision is two[0]
+    other = group("b", replace(two[0], fingerprint="3" * 32), model="tone", base_model="llama", created="2027")
+    (conflict,) = build_index(table(view.table.groups[0], other)).conflicts
+    assert (conflict.group, conflict.keeper, conflict.fingerprint) == ("chat/b", "chat/a", plain.fingerprint)

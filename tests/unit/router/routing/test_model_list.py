@@ -26,6 +26,13 @@ def test_models_and_groups_are_listed_by_the_names_that_work():
     ]
 
 
+def test_an_adapter_is_listed_with_the_model_that_it_is_made_for():
+    index = build_index(table(group("support", model="tone", base_model="llama")))
+    names = [(each["id"], each["root"], each["parent"]) for each in json.loads(model_list(index))["data"]]
+    assert names == [("tone", "tone", "llama"), ("support", "tone", "tone")]
+    assert json.loads(model_card(index, b"/v1/models/tone"))["parent"] == "llama"
+
+
 def test_a_model_whose_name_an_older_group_keeps_is_not_listed():
     late = group("x", revision("z"), namespace="x", model="a", created="2027-01-01T00:00:00Z")
     index = build_index(table(group("a"), late))
