@@ -139,6 +139,10 @@ class CountedFleet:
         slots = (slot for revision in route["spec"]["revisions"] for slot in revision.get("slots", []))
         return {slot["pod"] for slot in slots if slot["state"] == "Ready"}
 
+    def weights(self, name: str) -> list[int]:
+        """The shares of the new sessions that a group's revisions get, the least first."""
+        return sorted(item["weight"] for item in self.objects["PromptRoute", name]["spec"]["revisions"])
+
     # --- the API server --------------------------------------------------------------------------------------
 
     def put(self, found: dict[str, Any]) -> dict[str, Any]:

@@ -84,8 +84,12 @@ def steps(adoption: Adoption, file: str, namespace: str, result: Sequence[str]) 
         gone = (f"{at} scale deployment {old} --replicas=0", f"{at} delete deployment {old}")
         yield Step("Remove the Deployment once its engines have no more requests.", gone)
     within = f" -n {namespace}" if namespace else ""
-    discover = f"kubectl promptgroup discover{within} --host {name} --all --write guests.yaml"
-    yield Step("Find the prompts that are worth a guest.", (discover,))
+    discover = f"kubectl promptgroup discover{within} --host {name} --sample requests.jsonl --all --write guests.yaml"
+    text = (
+        "Find the prompts that are worth a guest, once clients use the routers. requests.jsonl is your own log of "
+        "their requests, a JSON body on each line; routers that run with --keep-samples need none"
+    )
+    yield Step(f"{text}.", (discover,))
 
 
 def _gpus(adoption: Adoption) -> int:

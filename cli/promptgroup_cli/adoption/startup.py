@@ -30,6 +30,8 @@ _BY_COMMAND = {
     ("sglang", "serve"): EngineType.SGLANG,
 }
 """Words of a command line that start an engine, behind which its arguments begin."""
+_SERVES = re.compile(r"(^|/)vllm-openai($|[:@])")
+"""Matches images whose entrypoint is `vllm serve`."""
 _BY_IMAGE = (("vllm", EngineType.VLLM), ("sglang", EngineType.SGLANG))
 DEFAULT_PORTS = {EngineType.VLLM: 8000, EngineType.SGLANG: 30000}
 MODEL_FLAGS = {EngineType.VLLM: ("--model",), EngineType.SGLANG: ("--model-path", "--model")}
@@ -77,7 +79,8 @@ def read(container: Mapping[str, Any]) -> Startup:
     Raises:
         AdoptionError: it starts something else, or more than that.
     """
-    command, engine, rest = _engine(_words(container), str(container.get("image") or ""))
+    image = str(container.get("image") or "")
+    command, engine, rest = _engine(_words(container), image, entrypoint=not container.get("command"))
     positional, flags = parse(rest)
     weights = last(flags, *MODEL_FLAGS[engine]) or (positional[0] if positional else "")
     if not weights:
@@ -146,8 +149,15 @@ def _list(value: object) -> list[str]:
     return [str(word) for word in value if isinstance(word, str | int | float)] if isinstance(value, list) else []
 
 
-def _engine(words: Sequence[str], image: str) -> tuple[tuple[str, ...], EngineType, Sequence[str]]:
-    """Return the words that start the engine, the engine, and its arguments."""
+def _engine(words: Sequence[str], image: str, *, entrypoint: bool) -> tuple[tuple[str, ...], EngineType, Sequence[str]]:
+    """Return the words that start the engine, the engine, and its arguments.
+
+    Args:
+        words: command and arguments of the container.
+        image: its image.
+        entrypoint: True if the container starts the image's entrypoint: that of vLLM's own image is `vllm serve`, whose
+            first argument may be the model.
+    """
     plain = [word.rpartition("/")[2] for word in words]
     for start, engine in _BY_COMMAND.items():
         for index in range(min(len(plain), 8)):
@@ -158,7 +168,8 @@ def _engine(words: Sequence[str], image: str) -> tuple[tuple[str, ...], EngineTy
             "KServe's huggingfaceserver serves its API below /openai, where routers do not look: write a group with "
             "vLLM's own image and the same model"
         )
-    if not words or words[0].startswith("-"):
+    serves = entrypoint and _SERVES.search(image) is not None
+    if not words or words[0].startswith("-") or serves:
         for word, engine in _BY_IMAGE:
             if word in image.rpartition("/")[2] or word in image:
                 return (), engine, words

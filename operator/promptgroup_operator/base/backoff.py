@@ -1,4 +1,4 @@
-"""Decides when what has failed is tried again."""
+"""Decides when a failed operation is tried again."""
 
 import random
 from datetime import timedelta
@@ -20,11 +20,11 @@ def backoff(failures: int) -> timedelta:
 
 
 def retry_seconds(error: ClusterError, tries: int, took: float) -> float:
-    """Return the seconds until an object is read or written again that could not be, so many times in a row.
+    """Return the seconds until the next try to read or write an object, after so many failures in a row.
 
     Args:
-        error: the API server's answer to the last try; what it says of the time counts.
+        error: the API server's answer to the last try; its Retry-After is a lower bound.
         tries: 1 or more.
-        took: seconds of the last try. One that takes all of its time must not take all of the passes' time.
+        took: duration of the last try in seconds: tries that time out must not take all of the passes' time.
     """
     return max(error.retry_after or 0.0, backoff(tries).total_seconds(), 2 * took)

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 SLOW_SECONDS = 1.0
 """A job that takes longer is slow: a page is read in some milliseconds, and so is what a pass reads."""
 MOST_SLOW = 1000
-"""Most slow namespaces that are remembered."""
+"""Maximum number of slow namespaces that are recorded."""
 
 T = TypeVar("T")
 R = TypeVar("R")

@@ -3,11 +3,11 @@
 from datetime import UTC, datetime
 
 FIRST, LAST = datetime(2000, 1, 1, tzinfo=UTC), datetime(2200, 1, 1, tzinfo=UTC)
-"""The times that are believed: to each of them, and from it, any duration of the API can be counted."""
+"""The range of accepted times: any duration of the API can be added to them and subtracted from them."""
 
 
 def parse_time(text: str | None) -> datetime | None:
-    """Parse a time as Kubernetes writes it; None where there is none, or none from FIRST to LAST that can be read."""
+    """Parse a time as Kubernetes writes it; None without a time, or if it is malformed or not from FIRST to LAST."""
     if not text:
         return None
     try:

@@ -1,8 +1,8 @@
 """Decides on how many of its host's replicas a guest's prompt is kept warm, where its placement has bounds.
 
 A prompt with a share s of the work of n replicas keeps s n of them busy. It gets HEADROOM times as many, so that it is
-at most half of their work and its sessions can move to others. The number falls only when the lower one would suffice
-for SLACK times the work, so that small variations cause no change. Does no I/O and reads no clock.
+at most half of their work and its sessions can move to other replicas. The number falls only when the lower one would
+suffice for SLACK times the work, so that small variations cause no change. Does no I/O and reads no clock.
 """
 
 import math
@@ -65,8 +65,8 @@ def placed(group: GroupObject, host: Host, revisions: Iterable[RevisionState], s
     if placement is None or not placement.has_bounds:
         return group
     standing = max((revision.replicas for revision in revisions if revision.weight > 0), default=None)
-    timings = copies(placement, len(host.pods), standing, share)
-    return replace(group, spec=group.spec.model_copy(update={"replicas": timings}))
+    count = copies(placement, len(host.pods), standing, share)
+    return replace(group, spec=group.spec.model_copy(update={"replicas": count}))
 
 
 def _rounded_up(value: float) -> int:

@@ -1,7 +1,7 @@
 """Decides which group serves a guest, and why it cannot.
 
-A guest names its host in `spec.engineFrom.promptGroup`: a group of the same namespace with an engine of its own. What
-decides on the guest then reads the host's model, engine and caches in the guest's spec.
+A guest names its host in `spec.engineFrom.promptGroup`: a group of the same namespace with an engine of its own.
+`served` copies the host's model, engine and caches into the guest's spec, where the other modules read them.
 
 Does no I/O and reads no clock.
 """
@@ -18,7 +18,7 @@ from promptgroup_operator.world.snapshot import Host, Pod, Problem
 FIELD = "spec.engineFrom.promptGroup"
 
 ROOM = 1000
-"""Replicas that all revisions of a guest together may have above those wanted: none of them takes a GPU."""
+"""Surge of a guest's release, in replicas: a revision of a guest takes no GPU."""
 
 
 def problem(
@@ -70,14 +70,14 @@ def replicas(
     sleep: Sleep | None = None,
     gateway: GatewaySpec | None = None,
 ) -> Host:
-    """Return the host with its replicas: those on which prompts of guests may be kept warm, and those that leave.
+    """Return the host with its replicas: those on which prompts of guests may be kept warm, and those being removed.
 
     Args:
         name: the host's name.
         pods: its pods, of all of its revisions.
-        listed: pod → state of its slot in the host's PromptRoute. One that drains there is about to go.
+        listed: pod → state of its slot in the host's PromptRoute. A pod whose slot drains is about to be removed.
         problem: the reason why it can serve no guest.
-        sleep: how its requests are treated while it has no replica; None where it always has some.
+        sleep: treatment of its requests while it has no replica; None for a host that always has one.
         gateway: the gateway that its replicas are behind.
     """
     stay: list[Pod] = []
@@ -92,15 +92,15 @@ def replicas(
 
 
 def served(guest: PromptGroupSpec, host: PromptGroupSpec | None, replicas: int, model: str) -> PromptGroupSpec:
-    """Return the guest's spec with what it has from its host.
+    """Return the guest's spec with the fields that it inherits from its host.
 
-    Its replicas take no overflow and lend nothing: they are the host's already.
+    The guest neither lends nor borrows replicas, since all of them are the host's.
 
     Args:
         guest: the guest's spec as it is stored.
-        host: the host's spec; None if there is none that could serve it.
-        replicas: those of the host that may serve it.
-        model: the model that it served before, for a host that is gone.
+        host: the host's spec; None if no group can serve the guest.
+        replicas: replicas of the host that may serve the guest.
+        model: the model that the guest served before, for a host that no longer exists.
     """
     placement = guest.placement
     requested = (placement.replicas or placement.max_replicas) if placement is not None else None

@@ -1,9 +1,9 @@
 """Decides which of a host's replicas keep a revision of a guest warm.
 
-A replica that holds a slot of the revision stays, so that nothing moves when the host grows. The others are taken by
-rendezvous hashing over the names of pods, seeded with the guest (Thaler and Ravishankar 1998): guests spread over the
-host, and the revisions of one guest share replicas. One whose engine does not answer gives way to one that does, and
-new prompts avoid a replica whose cache is full of others.
+A replica that holds a slot of the revision stays, so that no prompt moves when the host grows. Further replicas are
+chosen by rendezvous hashing over the names of pods, seeded with the guest (Thaler and Ravishankar 1998): guests spread
+over the host, and the revisions of one guest share replicas. A replica whose engine answers is preferred to one whose
+engine does not, and new prompts avoid a replica whose cache is full of other prompts.
 
 Does no I/O and reads no clock.
 """
@@ -16,7 +16,7 @@ from promptgroup_operator.world.snapshot import Pod
 
 
 def placed(pods: Iterable[Pod], desired: int, guest: str, holding: Collection[str]) -> list[Pod]:
-    """Return the pods that keep a revision warm, at most `wanted`, in the order in which they were taken.
+    """Return the pods that keep a revision warm, at most `desired`, in the order of preference.
 
     Args:
         pods: the host's pods that may serve.

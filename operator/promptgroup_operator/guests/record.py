@@ -1,10 +1,10 @@
-"""Encodes and decodes what is remembered of a guest, in its PromptRoute.
+"""Encodes and decodes the records of a guest, which are stored in its PromptRoute.
 
-The revisions of other groups are remembered on their Deployments, and their proofs on pods. A guest has neither, and
-the pods of its host may serve hundreds of guests. So both stand in the guest's PromptRoute: it is written anyway when a
-slot or a weight changes, it is watched, and it is deleted with the guest.
+The revisions of other groups are recorded on their Deployments, and their proofs on pods. A guest has neither, and the
+pods of its host may serve hundreds of guests. So both are stored in the guest's PromptRoute: it is written anyway when
+a slot or a weight changes, it is watched, and it is deleted with the guest.
 
-Whatever cannot be read, somebody else wrote: it is as good as not there. Does no I/O and reads no clock.
+An entry that cannot be decoded was written by another program, and is ignored. Does no I/O and reads no clock.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -20,11 +20,11 @@ from promptgroup_operator.world.engine_facts import MAX_NUMBER, UNKNOWN, Measure
 from promptgroup_operator.world.snapshot import ContainerId, Manifest, Pod, PodCondition
 
 MOST_REPLICAS = 2000
-"""Most replicas that a revision is taken to have: twice what a host may have."""
+"""Maximum number of replicas of a revision, and of its proofs: twice the maximum of a host."""
 MOST_REVISIONS = 200
-"""Most revisions that are read: twice the longest history."""
+"""Maximum number of revisions that are decoded: twice the longest history."""
 MOST_MESSAGE = 512
-"""Most characters that are kept of a proof's message."""
+"""Maximum number of characters of a proof's message that are stored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,13 +39,13 @@ class Proof:
 
 @dataclass(frozen=True, slots=True)
 class RecordedRevision:
-    """A revision of a guest, as its PromptRoute remembers it."""
+    """A revision of a guest, as its PromptRoute records it."""
 
     fingerprint: Fingerprint
     created: str
     """RFC 3339."""
     replicas: int
-    """Replicas of the host that shall keep it warm."""
+    """Number of the host's replicas that keep it warm."""
     prompt_kind: str
     """Kind of the object that holds its prompt."""
     records: Mapping[str, str] = field(default_factory=dict)
@@ -94,7 +94,7 @@ def proofs_of(pods: Iterable[Pod]) -> dict[str, Proof]:
 
 
 def decode(route: Manifest | None) -> list[RecordedRevision]:
-    """Decode what a PromptRoute remembers of a guest; nothing if it is none, or there is no route."""
+    """Decode the records of a guest in its PromptRoute; empty for another group, or without a route."""
     spec = route.get("spec") if route is not None else None
     guest = spec.get("guest") if isinstance(spec, Mapping) else None
     listed = guest.get("revisions") if isinstance(guest, Mapping) else None
@@ -107,22 +107,22 @@ def decode(route: Manifest | None) -> list[RecordedRevision]:
 
 
 def _decode(raw: object) -> RecordedRevision | None:
-    """Decode a revision. Of one whose proofs cannot all be read the others stand."""
+    """Decode a revision; None if it is invalid. Invalid proofs are left out."""
     if not isinstance(raw, Mapping):
         return None
     try:
-        model_validate = GuestRevision.model_validate({**raw, "warm": None}, strict=True)
+        revision = GuestRevision.model_validate({**raw, "warm": None}, strict=True)
     except ValidationError:
         return None
-    if parse_time(model_validate.created) is None:
+    if parse_time(revision.created) is None:
         return None
     warm = raw.get("warm")
     return RecordedRevision(
-        fingerprint=model_validate.fingerprint,
-        created=model_validate.created,
-        replicas=min(model_validate.replicas, MOST_REPLICAS),
-        prompt_kind=model_validate.prompt_kind,
-        records=model_validate.records or {},
+        fingerprint=revision.fingerprint,
+        created=revision.created,
+        replicas=min(revision.replicas, MOST_REPLICAS),
+        prompt_kind=revision.prompt_kind,
+        records=revision.records or {},
         proofs=dict(_decode_proofs(warm[:MOST_REPLICAS])) if isinstance(warm, list) else {},
     )
 
@@ -130,17 +130,17 @@ def _decode(raw: object) -> RecordedRevision | None:
 def _decode_proofs(listed: Iterable[object]) -> Iterator[tuple[str, Proof]]:
     for raw in listed:
         try:
-            model_validate = GuestProof.model_validate(raw, strict=True)
+            proof = GuestProof.model_validate(raw, strict=True)
         except ValidationError:
             continue
-        if model_validate.pod and model_validate.container and model_validate.reason:
-            since = parse_time(model_validate.since) if model_validate.since is not None else None
-            condition = PodCondition("True", model_validate.reason, model_validate.message[:MOST_MESSAGE], since)
+        if proof.pod and proof.container and proof.reason:
+            since = parse_time(proof.since) if proof.since is not None else None
+            condition = PodCondition("True", proof.reason, proof.message[:MOST_MESSAGE], since)
             measured = Measured(
-                prefill_rate=_number(model_validate.prefill_tokens_per_second),
-                prefix_tokens=_number(model_validate.prefix_tokens),
+                prefill_rate=_number(proof.prefill_tokens_per_second),
+                prefix_tokens=_number(proof.prefix_tokens),
             )
-            yield model_validate.pod, Proof(ContainerId(model_validate.container), condition, measured)
+            yield proof.pod, Proof(ContainerId(proof.container), condition, measured)
 
 
 def _number(value: int) -> int:

@@ -1,7 +1,7 @@
 """Builds the revisions of a guest from the records in its PromptRoute and the pods of its host.
 
 A pod of the host becomes a replica of each revision that is placed on it, with the slot and the proof of that revision.
-The guest's own passes mark no pod, so that a view has neither a drain nor an InferencePool.
+A pass over the guest writes to no pod, so a view has neither a drain nor an InferencePool.
 
 Does no I/O and reads no clock.
 """
@@ -26,7 +26,7 @@ from promptgroup_operator.world.snapshot import (
 )
 
 Outcomes = Mapping[tuple[ContainerId, Fingerprint], Proof]
-"""Container and revision → result of a warm-up or refresh of this process, which may not be in the route yet."""
+"""Container and revision → result of a warm-up or refresh by this process, which may not be in the route yet."""
 
 
 def revision(
@@ -47,7 +47,7 @@ def revision(
         prompt_from: the object that holds its prompt.
         prompt: the prompt; None if that object does not exist.
         serving: its host. A replica that terminates or drains is included as long as the revision holds a slot there,
-            since no other replica may be warm yet (`with_outcomes`).
+            since possibly no other replica is warm yet (`with_outcomes`).
         standing: its weight and slots in the PromptRoute.
         holding: pod → its slot there, for slots that do not drain.
     """

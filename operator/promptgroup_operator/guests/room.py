@@ -1,7 +1,7 @@
 """Decides if the prompts that are kept warm on a replica leave enough of the KV cache for sessions.
 
-By the routes of a host and of its guests, each revision takes its tokens on every replica on which it is warm. Engines
-share common prefixes, so the sum is an upper bound. Does no I/O and reads no clock.
+The tokens of each revision count on every replica on which it is warm, by the PromptRoutes of a host and of its guests.
+Engines share common prefixes, so the sum is an upper bound. Does no I/O and reads no clock.
 """
 
 from collections import Counter
@@ -51,7 +51,7 @@ def fullest(pods: Iterable[Pod]) -> Pod | None:
     return max(known, key=lambda pod: (pod.crowd / pod.measured.kv_tokens, pod.name), default=None)
 
 
-def told(pod: Pod, by_group: Mapping[str, int]) -> str:
+def describe(pod: Pod, by_group: Mapping[str, int]) -> str:
     """Describe the share of a replica's cache that prompts take, for a message."""
     share = round(100 * pod.crowd / pod.measured.kv_tokens)
     first = sorted(by_group.items(), key=lambda item: (-item[1], item[0]))[:NAMED]

@@ -272,7 +272,7 @@ def _room(world: World) -> list[Condition]:
     fullest = room.fullest(_replicas(world))
     if fullest is None:
         return []
-    message = room.told(fullest, world.prompts)
+    message = room.describe(fullest, world.prompts)
     if not room.is_full(fullest):
         return [Condition("PromptsFit", True, "PromptsFit", message)]
     out = "keep guests on fewer replicas (spec.placement.replicas), add replicas, or give engines more KV memory"
@@ -282,7 +282,7 @@ def _room(world: World) -> list[Condition]:
 def prompts_take(world: World) -> str:
     """Describe the memory that prompts take on the fullest replica; empty for a group that shares no replicas."""
     fullest = room.fullest(_replicas(world)) if world.prompts else None
-    return room.told(fullest, world.prompts) if fullest is not None else ""
+    return room.describe(fullest, world.prompts) if fullest is not None else ""
 
 
 def _replicas(world: World) -> Sequence[Pod]:

@@ -1,7 +1,7 @@
-"""Decides what the proofs and refreshes of data-parallel ranks say of their replica: it is as warm as the coldest rank.
+"""Combines the proofs and refreshes of data-parallel ranks: a replica is as warm as its coldest rank.
 
-Each rank has a KV cache of its own, and an engine that is not told a rank takes any. So a replica is proven once every
-rank is, by requests that name it; and only where the engine has the ranks that its arguments tell of.
+Each rank has a KV cache of its own, and an engine chooses the rank of a request that names none. So a replica is proven
+once every rank is proven by requests that name it, and only if the engine has the ranks that its arguments specify.
 """
 
 from collections.abc import Sequence
@@ -18,11 +18,11 @@ NOT_REACHED = (
 
 
 def differ(result: int, ranks: int) -> Outcome | None:
-    """Return the outcome for an engine whose metrics tell other ranks apart than it should have; None if they fit.
+    """Return the outcome for an engine whose metrics list other ranks than its arguments; None if they agree.
 
     Args:
-        result: ranks that its metrics tell apart; 0 where they name none.
-        ranks: those that the pod's arguments give it.
+        result: number of ranks in its metrics; 0 if they name none.
+        ranks: number of ranks by the pod's arguments.
     """
     if result in (0, ranks):
         return None
@@ -34,7 +34,7 @@ def differ(result: int, ranks: int) -> Outcome | None:
 
 
 def of_all_ranks(outcomes: Sequence[Outcome]) -> Outcome:
-    """Return the outcome of a replica from those of its ranks, in their order; after one that is not warm none follows.
+    """Return the outcome of a replica from those of its ranks, in their order, up to the first that is not warm.
 
     The measurements are those that hold for each rank.
     """
@@ -52,7 +52,7 @@ def of_all_ranks(outcomes: Sequence[Outcome]) -> Outcome:
 
 
 def refreshed(whole: Reading, answers: Sequence[RefreshAnswer]) -> RefreshAnswer:
-    """Return the answer of a replica from those of its ranks: that of the rank which had least in cache.
+    """Return the answer of a replica from those of its ranks: that of the rank with the fewest cached tokens.
 
     Args:
         whole: the counters of all ranks together, before the first refresh.

@@ -1,6 +1,6 @@
 """Decides which replicas to warm, and if an answer proves warmth.
 
-The proof sends two requests that share nothing but the Tier-1 prefix, so that tokens found in cache by the second can
+The proof sends two requests that share nothing but the Tier-1 prefix, so that cached tokens of the second request can
 only be the prefix:
 
     warm-up   tools + system + user "a"     computes the prefix and leaves it in cache
@@ -8,7 +8,7 @@ only be the prefix:
 
 `shared` is the number of tokens that both requests begin with, by the engine's own tokenizer, `step` the granularity at
 which its cache can hit (vLLM: `cache_hit_alignment_tokens`, else the block size). A prefix shorter than one step
-cannot be cached at all: there is nothing to prove, and the message says so.
+cannot be cached at all: nothing is proven then, and the message says so.
 """
 
 from collections import Counter
@@ -26,25 +26,25 @@ from promptgroup_operator.world.snapshot import NO_CONTAINER, Pod
 from promptgroup_operator.world.warming import WARM, Evidence, Outcome, WarmReason, Warmup
 
 PROBE_TAIL = 64
-"""Tokens that a probe may have behind the prefix when the engine cannot tokenize for us: user text and template."""
+"""Tokens that a probe may have after the prefix if the engine has no tokenizer API: user text and template."""
 
 
 SELF_MENDING = frozenset({WarmReason.STARTING, WarmReason.WARMING, WarmReason.RESTARTED})
-"""Reasons of a cold replica that time alone changes: not a fault."""
+"""Reasons of a cold replica that becomes warm by itself: they are no fault."""
 
 
 FINAL = frozenset({WarmReason.CACHING_OFF, WarmReason.NOT_REPORTED, WarmReason.REFUSED, WarmReason.RANKS_DIFFER})
-"""Causes that waiting does not mend: `Proceed` applies at once."""
+"""Causes that waiting does not remove: `Proceed` applies at once."""
 
 
 def judge_evidence(
     evidence: Evidence, off: str, *, any_tier: bool = False, uncached: bool = False, bare: bool = False
 ) -> Outcome:
-    """Judge if the evidence proves that the prefix is in cache, and what else it says of the engine.
+    """Judge if the evidence proves that the prefix is in cache, and return it with the measurements of the engine.
 
-    `off` is what turns the engine's prefix caching off. `cached` leaves out what a KV tier brought to the probe, unless
-    `any_tier` says that it counts. `uncached` says that the group asks for engines without prefix caching, `bare` that
-    it declares no prompt.
+    `off` is the argument that disables the engine's prefix caching. `cached` excludes tokens that a KV tier copied for
+    the probe, unless `any_tier` is set. `uncached` says that the group asks for engines without prefix caching, `bare`
+    that it declares no prompt.
 
     caching  cached_tokens  cached >= needed      outcome
     (bare: any)                                   NoPromptDeclared
@@ -109,7 +109,7 @@ def judge_evidence(
 
 
 def _brought(evidence: Evidence, *, any_tier: bool) -> str:
-    """Return what a proof says of KV tiers: where the prefix was found, and in what time it was copied."""
+    """Return the part of the message about KV tiers: the tier that had the prefix, and the time of its copy."""
     if evidence.tiered:
         return f", {evidence.tiered} of them in a KV tier" if any_tier else f" and {evidence.tiered} in a KV tier"
     if not evidence.copied:
@@ -176,7 +176,7 @@ def settle(outcome: Outcome, job: Warmup, now: datetime) -> Outcome:
 
 
 def stale_condition(pod: Pod) -> Outcome | None:
-    """Return what the pod's condition must be changed to before anything else, or None when it may stand.
+    """Return the condition that must be written to the pod before anything else; None if the present one is valid.
 
     condition   warmed for     then
     True        this one       stands

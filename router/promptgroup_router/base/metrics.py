@@ -28,7 +28,7 @@ PAGE_LINES = 2000
 
 
 class Page:
-    """A page of the exposition, whose lines are joined as they come."""
+    """A page of the exposition, whose lines are joined in blocks as they are added."""
 
     def __init__(self) -> None:
         self._blocks: list[str] = []
@@ -54,7 +54,7 @@ class Counter:
         self._help = help_text
         self._labels = labels
         self._kind = kind
-        # a counter begins at 0; of a gauge 0 is a statement, so it is told once somebody has measured it
+        # a counter begins at 0; a gauge of 0 is a measurement, so it is exposed only after one
         told_from_the_start = kind == "counter" and not labels
         self._series: dict[tuple[str, ...], Series] = {(): Series(told=1)} if told_from_the_start else {}
 
@@ -75,7 +75,7 @@ class Counter:
         self.series(labels).add(amount)
 
     def keep_steps(self, labels: tuple[str, ...], desired: Container[tuple[str, ...]]) -> Generator[None, None, None]:
-        """Drop the series whose first labels are these, and whose values of them are not wanted."""
+        """Drop the series that have these as their first labels with values that are not desired."""
         if self._labels[: len(labels)] == labels:
             for result in list(self._series):
                 if result[: len(labels)] not in desired:
@@ -105,13 +105,13 @@ class Counter:
         page.add(form.heading(self.name, self._help, self._kind))
         result = yield from self._told()
         result.reverse()
-        while result:  # each is let go at once: together they take some milliseconds
+        while result:  # series are freed one by one: freeing all together takes some milliseconds
             labels, series = result.pop()
             page.add((f"{self.name}{_braces(self._labels, labels)} {number(series.value)}",))
             yield
 
     def _told(self) -> Generator[None, None, list[tuple[tuple[str, ...], Series]]]:
-        """Return the series that are told, by labels, in the order in which something was first added to them."""
+        """Return the exposed series by labels, in the order in which they were first used."""
         result = [(labels, series) for labels, series in list(self._series.items()) if series.told]
         yield
         return (yield from sorted_steps(result, lambda item: item[1].told))
@@ -149,7 +149,7 @@ class LatencyHistogram:
         self.series(labels).record(value)
 
     def keep_steps(self, labels: tuple[str, ...], desired: Container[tuple[str, ...]]) -> Generator[None, None, None]:
-        """Drop the series whose first labels are these, and whose values of them are not wanted."""
+        """Drop the series that have these as their first labels with values that are not desired."""
         if self._labels[: len(labels)] == labels:
             for result in list(self._series):
                 if result[: len(labels)] not in desired:
@@ -176,7 +176,7 @@ class LatencyHistogram:
             yield
 
     def _told(self) -> Generator[None, None, list[tuple[tuple[str, ...], Observations]]]:
-        """Return the series that are told, by labels, in the order in which something was first added to them."""
+        """Return the exposed series by labels, in the order in which they were first used."""
         result = [(labels, series) for labels, series in list(self._series.items()) if series.told]
         yield
         return (yield from sorted_steps(result, lambda item: item[1].told))

@@ -161,6 +161,9 @@ _Pools = tuple[tuple[Access | None, Candidates], ...]
 def _pool_steps(label: str, groups: Sequence[GroupEntry], had: TenantEntry | None) -> Generator[None, None, _Pools]:
     """Return, for each access, the replicas for requests that match no declared prefix; unchanged ones are reused.
 
+    An access whose groups all keep their replicas to themselves comes last: it offers none, and a caller whom another
+    access admits as well is to be served.
+
     Args:
         label: label of the first pool.
         groups: the groups of the model in a namespace, the oldest first.
@@ -168,16 +171,19 @@ def _pool_steps(label: str, groups: Sequence[GroupEntry], had: TenantEntry | Non
     """
     by_access: dict[Access | None, list[GroupEntry]] = {}
     admitting: list[GroupEntry] = []
+    sharing: set[Access | None] = set()
     last: Access | None = None
     for group in groups:
         access = group.group.access
         if access is not last or not by_access:
             last, admitting = access, by_access.setdefault(access, [])
         admitting.append(group)
+        if group.group.sharing is Sharing.POOL:
+            sharing.add(access)
         yield
     candidateses = {candidates.id: candidates for _, candidates in had.by_access} if had is not None else {}
     pools: list[tuple[Access | None, Candidates]] = []
-    for number, (access, theirs) in enumerate(by_access.items()):
+    for number, (access, theirs) in enumerate(sorted(by_access.items(), key=lambda item: item[0] not in sharing)):
         name = f"{label}#{number}" if number else label
         candidates = yield from _model_candidates(name, theirs, access, candidateses.get(name))
         pools.append((access, candidates))
@@ -193,6 +199,7 @@ def _model_candidates(
     others: dict[str, list[Member]] = {}
     draining: dict[str, list[Member]] = {}
     rules: list[CallerRules] = []
+    owner: CallerRules | None = None
     sleepers: list[GroupEntry] = []
     resumes: list[int] = []
     unranked: frozenset[str] = frozenset()
@@ -201,6 +208,7 @@ def _model_candidates(
         if not rules or callers is not rules[-1]:
             rules.append(callers)
         if group.group.sharing is Sharing.POOL:
+            owner = owner if owner is not None else callers
             resumes.append(group.group.max_resumes)
             if group.group.sleep is not None:
                 sleepers.append(group)
@@ -225,7 +233,7 @@ def _model_candidates(
         unranked=unranked,
         max_resumes=min(resumes, default=0),
         draining=tuple(draining.get(served, ())),
-        rules=_unmatched_rules(rules),
+        rules=_unmatched_rules(rules, owner if owner is not None else rules[0]),
         access=access,
         sleep=asleep.group.sleep if asleep is not None else None,
         sleeper=asleep.label if asleep is not None else "",
@@ -233,19 +241,22 @@ def _model_candidates(
     return candidates if candidates == made else made
 
 
-def _unmatched_rules(groups: Sequence[CallerRules]) -> CallerRules:
+def _unmatched_rules(groups: Sequence[CallerRules], owner: CallerRules) -> CallerRules:
     """Return the rules for requests that match no declared prompt, from those of the groups whose engines serve them.
 
     If one group isolates its callers, or hides cached tokens from them, the strict rule applies: the same engines cache
     their other prompts. If the engines accept a salt on different APIs, such requests are served only on the APIs that
     all of them have in common. No engine field and no further header is passed on: no group is responsible for their
-    clients. The limits are those of the first group, the oldest.
+    clients.
+
+    Args:
+        groups: the rules of all groups whose engines serve such requests.
+        owner: the rules whose limits apply: those of the oldest group that shares its replicas.
     """
-    first = groups[0]
     isolating = [group.salted for group in groups if group.salted is not None]
     return CallerRules(
         salted=frozenset.intersection(*isolating) if isolating else None,
         cached_tokens=strictest(groups),
-        default=first.default,
-        named=first.named,
+        default=owner.default,
+        named=owner.named,
     )

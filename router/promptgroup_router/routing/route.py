@@ -631,7 +631,8 @@ def _choose_revision(
 ) -> tuple[RevisionEntry, Preamble]:
     """Return the revision of a session and its prompt; `session.pinned` is set if the session began with it.
 
-    A session that is new to the group gets a revision by weight, decided by its key.
+    A session that is new to the group gets a revision by weight, decided by its key. A running session leaves a
+    revision that has lost all of its replicas: on replicas that others lend, its prompt would be cold.
     """
     ready = [item for item in group.revisions if item.candidates.members]
     if not ready and group.group.sleep is not None:
@@ -639,6 +640,8 @@ def _choose_revision(
     serving = [
         (revision_entry, revision_entry.preamble) for revision_entry in ready if revision_entry.preamble is not None
     ]
+    choices = [item for item in serving if item[0].revision.weight]
+    warm = [item for item in choices if item[0].candidates.ready]
     if request.kind is ApiKind.RESPONSES:
         holding = points.continuation.revision(group, request)  # also one that drains, and takes nothing else
         if holding is not None and holding.preamble is not None:
@@ -648,10 +651,11 @@ def _choose_revision(
     if session.named or request.history or request.kind is ApiKind.TEXT:
         place = locations.get_by_origin(session.key, session.first, now)
         for revision, prompt in serving:
-            if place is not None and domain.prefix(revision.prefix) == place.prefix:
+            stays = not warm or revision.candidates.ready
+            if place is not None and stays and domain.prefix(revision.prefix) == place.prefix:
                 session.pinned = True
                 return revision, prompt
-    choices = [(revision_entry, prompt) for revision_entry, prompt in serving if revision_entry.revision.weight]
+    choices = warm or choices
     if not choices and any(revision_entry.revision.weight for revision_entry in ready):
         raise ApiError(
             503,

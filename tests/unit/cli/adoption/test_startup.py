@@ -18,6 +18,8 @@ def container(*words, image="example/image:1", args=()):
         (container("/opt/venv/bin/vllm", "serve", args=["a/b"]), VLLM, "a/b", 8000),
         (container("python3", "-m", "vllm.entrypoints.openai.api_server", args=["--model=a/b"]), VLLM, "a/b", 8000),
         (container(args=["--model", "a/b"], image="vllm/vllm-openai:v1"), VLLM, "a/b", 8000),
+        (container(args=["a/b", "--port=9000"], image="vllm/vllm-openai:v1"), VLLM, "a/b", 9000),
+        (container("text-generation-launcher", args=["a/b"], image="vllm/vllm-openai:v1"), None, "", 0),
         (container(args=["a/b"], image="quay.io/vllm:v1"), None, "", 0),
         (container("bash", "-lc", args=["exec vllm serve a/b --port 9000"]), VLLM, "a/b", 9000),
         (container("sh", "-c", "vllm serve a/b \\\n  --port=9000"), VLLM, "a/b", 9000),

@@ -33,7 +33,7 @@ def test_the_fullest_replica_is_told_with_the_largest_prompts():
     pods = [crowded(builders.pod("p0"), 100), crowded(builders.pod("p1"), 600)]
     assert room.fullest(pods).name == "p1"
     assert room.fullest([builders.pod()]) is None
-    message = room.told(pods[1], {"a": 100, "b": 300, "c": 150, "d": 50})
+    message = room.describe(pods[1], {"a": 100, "b": 300, "c": 150, "d": 50})
     assert "the prompts of 4 groups take 600 of the 1,000 tokens of KV cache of pod p1 (60 %)" in message
     assert message.endswith("b (300), c (150), a (100)")
 

@@ -200,3 +200,25 @@ def test_two_hundred_guests_on_eight_replicas_ask_for_nothing_at_rest(monkeypatc
         assert set(fleet.passes.values()) <= {2, 3}
         assert len(fleet.passes) == guests + 1
         assert fleet.calls == {}
+
+
+@pytest.mark.heavy
+def test_a_prompt_of_a_guest_is_released_five_seconds_after_its_apply_beside_the_time_of_its_warm_ups(monkeypatch):
+    guests, replicas, name = 20, 4, "guest-001"
+    with closing(CountedFleet(monkeypatch)) as fleet:
+        fleet.create_guests(guests, replicas)
+        fleet.run(30)
+        fleet.warm_all()
+        fleet.run(30)
+        fleet.warm_all()
+        fleet.run(90)
+        applied = fleet.objects["PromptGroup", name]
+        spec = {**applied["spec"], "prompt": {"system": "You are another one."}}
+        began = fleet.now
+        fleet.put({**applied, "spec": spec, "metadata": {**applied["metadata"], "generation": 2}})
+        while (weights := fleet.weights(name)) != [0, 100]:
+            assert fleet.now - began < 5, weights
+            fleet.run(1)
+            fleet.warm_all()
+        assert len(fleet.routed(Key(SPACE, name))) == replicas
+        assert sum(kind in ("Pod", "Deployment") for kind, _ in fleet.objects) == replicas + 1

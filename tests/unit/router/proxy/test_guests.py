@@ -1,13 +1,21 @@
 """Groups whose slots are on the same engine, as a host and its guests are: what each has of its own stays its own."""
 
 import contextlib
+import itertools
+import time
 
 import orjson
 import pytest
+from promptgroup_router.policy.balancer import Balancer
 
 from promptgroup_contract.access import ANYBODY
 from promptgroup_contract.caller_rules import CallerLimits, CallerRules
 from promptgroup_contract.table import Engine
+from promptgroup_router.apis.request import ApiKind, parse
+from promptgroup_router.apis.tokens import Tokens
+from promptgroup_router.policy.health import Health
+from promptgroup_router.rings.building import build_index
+from promptgroup_router.routing.route import route
 from support.answered import CACHING
 from support.fakeengine import Call, engines, until
 from support.keys import BY_KEY, KEY_A, write_keys
@@ -99,3 +107,40 @@ def test_a_client_that_names_a_group_gets_its_prompt(tmp_path, name):
             assert sent["messages"][0]["content"] == (HOST if name == "pool" else GUEST)
 
     run(check())
+
+
+class Placing:
+    """A router that places a thousand requests by name, each of another group in turn."""
+
+    def __init__(self, known):
+        self.view, self.balancer, self.tokens = build_index(known), Balancer(Health()), Tokens()
+        self.balancer.install(self.view, 0.0)
+        names = itertools.cycle(item.name for item in known.groups)
+        bodies = [orjson.dumps(chat(f"Hello {number}", system="", model=next(names))) for number in range(1000)]
+        self.requests = [parse(ApiKind.CHAT, body) for body in bodies]
+
+    def seconds(self, now):
+        """CPU time that it takes."""
+        began = time.thread_time()
+        for request in self.requests:
+            locations = self.balancer.locations
+            placed = route(self.view, request, {}, locations=locations, tokens=self.tokens, now=now)
+            pick = self.balancer.pick(placed.candidates, placed.demand, now)
+            assert pick is not None
+            self.balancer.release(pick, now)
+        return time.thread_time() - began
+
+
+@pytest.mark.heavy
+def test_a_request_of_one_of_two_hundred_guests_costs_no_more_than_of_one_of_as_many_groups():
+    def fleet(address):
+        slots = [tuple(slot(index, address=address(number, index)) for index in range(8)) for number in range(200)]
+        prompts = [revision(f"You are number {number}.", slots=slots[number]) for number in range(200)]
+        return Placing(table(*(group(f"g{number}", prompt) for number, prompt in enumerate(prompts))))
+
+    guests = fleet(lambda _, index: f"10.0.0.{index}:8000")
+    owners = fleet(lambda number, index: f"10.0.{number}.{index}:8000")
+    # by turns: what else runs on the machine only adds to the time of either
+    spent = [(guests.seconds(now), owners.seconds(now)) for now in range(12)]
+    shared, own = (min(column) for column in zip(*spent, strict=True))
+    assert shared < 1.5 * own, f"{shared / own:.2f} times"

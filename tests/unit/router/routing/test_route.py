@@ -337,6 +337,30 @@ def test_a_session_leaves_a_revision_that_has_no_replica_left():
     assert arm(view, "s", locations, 10.0) == NEW.fingerprint
 
 
+ENGINE = Engine(settings="the same")
+
+
+@pytest.mark.parametrize("weight", [0, 75])
+def test_sessions_leave_a_revision_whose_replicas_drain_rather_than_be_cold_on_those_of_another(weight):
+    draining = tuple(slot(index, SlotState.DRAINING) for index in range(2))
+    retiring = replace(OLD, weight=weight, slots=draining, engine=ENGINE)
+    view = build_index(table(group("support", retiring, replace(NEW, engine=ENGINE))))
+    assert view.names["support"].revisions[0].candidates.lent, "the new revision lends its replicas"
+    locations = placed(view, ask(model="support"), retiring, {b"x-session-id": b"s"})
+    assert arm(view, "s", locations, 10.0) == NEW.fingerprint
+    assert {arm(view, f"session-{number}") for number in range(50)} == {NEW.fingerprint}
+    by_content = routed(view, ask(("system", "old"), ("user", "Hi")))
+    assert by_content.candidates.lent, "clients that send the old prompt are served all the same"
+
+
+def test_a_revision_that_borrows_serves_sessions_by_name_where_no_other_has_a_weight():
+    lost = replace(NEW, slots=(slot(0, SlotState.ABSENT),), engine=ENGINE)
+    view = build_index(table(group("support", replace(OLD, weight=0, engine=ENGINE), lost)))
+    locations = placed(view, ask(model="support"), lost, {b"x-session-id": b"s"})
+    assert arm(view, "s", locations, 10.0) == NEW.fingerprint
+    assert arm(view, "new") == NEW.fingerprint
+
+
 def test_a_session_stays_on_its_arm_when_its_key_becomes_another():
     for number in range(50):
         first = routed(CANARY, ask(("user", f"Hi {number}"), model="support"))
