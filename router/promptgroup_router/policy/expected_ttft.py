@@ -2,12 +2,14 @@
 
 The cost of a replica, in seconds:
 
-    wait + step · (1 + (wait + prefill) · rate / step_tokens) + (1 + PRICE) · prefill
+    wait + step · (1 + (wait + prefill) · rate / step_tokens) + (1 + PRICE) · prefill + crowding
 
 `wait` is the prefill that was sent to the replica and is not known to be computed. `prefill` is that of this request,
 given its expected cache hits there. `step` is the time of one engine step with the current load; its term counts the
 steps until the first token, and distinguishes idle replicas from busy ones if all else is equal. PRICE stands for the
 requests that will queue behind this one: work that a cache saves is saved for all of them.
+
+`crowding` is 0 unless the steps of a replica take clearly longer than those of the others: see CROWDED.
 
 If requests queue on all replicas, PRICE grows with their number: see FEW.
 
@@ -54,6 +56,13 @@ FEW = 2
 """Requests without a first token that a busy replica usually has. Each further one that all replicas have adds 1 to the
 weight of prefill, because all of them wait for it. Otherwise waits of seconds would differ by more than the cost of a
 prefix, requests would leave their caches, and recomputed prompts would increase the overload."""
+CROWDED = 1.25
+"""Multiple of the mean step of all replicas beyond which a replica is crowded by decoding requests. Answers take longer
+there, so that even more requests are in flight; in the end its KV cache is full of running requests, and others wait
+for theirs to end. No backlog of prefill shows that in advance. Below this multiple differences are chance."""
+DECODE = 0.2
+"""Weight of the seconds by which an answer takes longer on a crowded replica. Values from 0.1 to 0.3 give similar
+results."""
 _NO_COSTS = EngineCosts()
 
 
@@ -71,6 +80,8 @@ class ReplicaCost:
     """Prefill of the uncached tokens; of a cold Tier 1 only the share that this request is charged."""
     step: float
     """All steps until the first token."""
+    crowding: float
+    """Cost of the longer decoding on a replica that has more of it than the others."""
     margin: float
     """Advantage of the replica that has the session."""
     total: float
@@ -115,6 +126,15 @@ def _weight(replicas: Mapping[MemberId, ReplicaLoad], anchor: Member, allowed: S
             return _WEIGHT
         least = min(least, replicas[member.id].queue)
     return _WEIGHT + max(0, least - FEW)
+
+
+def _usual_step(replicas: Mapping[MemberId, ReplicaLoad], allowed: Sequence[Member]) -> float:
+    """Return the seconds of a step beyond which a replica is crowded."""
+    compared = allowed if len(allowed) <= SCANNED else allowed[:SCANNED]
+    total = 0.0
+    for member in compared:
+        total += replicas[member.id].step
+    return CROWDED * total / len(compared)
 
 
 def has_been(place: Placement | None, id_: MemberId) -> bool:
@@ -163,13 +183,15 @@ class ExpectedTtft:
         anchor, before = _anchor(candidates, demand, allowed, place)
         own, share = _need(demand)
         weight = _weight(replicas, anchor, allowed)
+        usual = _usual_step(replicas, allowed)
         best, least = None, _INFINITE
         for member in (anchor, before):
             if member is None:
                 continue
             replica = replicas[member.id]
             if self._fits(replica, demand, own, share, now, been=has_been(place, member.id)):
-                cost = self._cost(demand, member, replica, place, now, weight=weight, stays=member is anchor).total
+                stays = member is anchor
+                cost = self._cost(demand, member, replica, place, now, weight=weight, usual=usual, stays=stays).total
                 if cost < least:
                     best, least = member, cost
         costs = replicas[anchor.id].costs
@@ -187,15 +209,19 @@ class ExpectedTtft:
             for member in rest:
                 replica = replicas[member.id]
                 if self._fits(replica, demand, own, share, now):
-                    cost = self._cost(demand, member, replica, place, now, weight=weight, stays=False).total
+                    cost = self._cost(
+                        demand, member, replica, place, now, weight=weight, usual=usual, stays=False
+                    ).total
                     if cost < least:
                         best, least = member, cost
             return best
-        return self._cheapest(demand, rest, replicas, now, own=own, share=share, weight=weight, best=best, least=least)
+        return self._cheapest(
+            demand, rest, replicas, now, own=own, share=share, weight=weight, usual=usual, best=best, least=least
+        )
 
     def _cheapest(
         self, demand: Demand, rest: Sequence[Member], replicas: Mapping[MemberId, ReplicaLoad], now: float, *,
-        own: float, share: float, weight: float, best: Member | None, least: float,
+        own: float, share: float, weight: float, usual: float, best: Member | None, least: float,
     ) -> Member | None:  # fmt: skip
         """Return the cheapest of `rest`, which hold no session state, or `best` if none costs less than `least`."""
         prefix, marks, costs = demand.prefix, demand.marks, _NO_COSTS
@@ -221,7 +247,10 @@ class ExpectedTtft:
             answers = replica.answers
             if answers and answers[0].due < now:
                 wait += replica.late(now)
-            cost = wait + replica.step * (1 + (wait + prefill) * steps) + weight * prefill
+            step = replica.step
+            cost = wait + step * (1 + (wait + prefill) * steps) + weight * prefill
+            if step > usual:
+                cost += DECODE * costs.answer * (step - usual)
             if cost < least:
                 best, least = member, cost
         return best
@@ -239,9 +268,19 @@ class ExpectedTtft:
         anchor, _ = _anchor(candidates, demand, allowed, place)
         own, share = _need(demand)
         weight = _weight(replicas, anchor, allowed)
+        usual = _usual_step(replicas, allowed)
         return {
             member.id: (
-                self._cost(demand, member, replicas[member.id], place, now, weight=weight, stays=member is anchor),
+                self._cost(
+                    demand,
+                    member,
+                    replicas[member.id],
+                    place,
+                    now,
+                    weight=weight,
+                    usual=usual,
+                    stays=member is anchor,
+                ),
                 self._fits(replicas[member.id], demand, own, share, now, been=has_been(place, member.id)),
             )
             for member in allowed
@@ -249,7 +288,7 @@ class ExpectedTtft:
 
     def _cost(
         self, demand: Demand, member: Member, replica: ReplicaLoad, place: Placement | None, now: float, *,
-        weight: float, stays: bool,
+        weight: float, usual: float, stays: bool,
     ) -> ReplicaCost:  # fmt: skip
         """Return the cost of any member.
 
@@ -267,10 +306,12 @@ class ExpectedTtft:
         if copied:
             wait = max(wait, costs.copy(copied))
         step = replica.step * (1 + (wait + prefill) * costs.rate / costs.step_tokens)
+        crowding = DECODE * costs.answer * max(0.0, replica.step - usual)
         margin = 0.0
         if stays:
             margin = MARGIN if place is None or place.seen > replica.inherited else INHERITED_MARGIN
-        return ReplicaCost(cached, copied, wait, prefill, step, margin, wait + step + weight * prefill - margin)
+        total = wait + step + weight * prefill + crowding - margin
+        return ReplicaCost(cached, copied, wait, prefill, step, crowding, margin, total)
 
     @staticmethod
     def _fits(

@@ -163,6 +163,20 @@ def test_decoding_counts_when_nothing_else_does():
     assert case.choose() is not case.order[0]
 
 
+@pytest.mark.parametrize(("running", "answer", "stays"), [(100, 1000, False), (100, 50, True), (30, 1000, True)])
+def test_requests_leave_a_cache_where_many_long_answers_are_decoded_and_not_for_a_few_more(running, answer, stays):
+    case = Case()
+    for member in case.candidates.members:
+        for _ in range(running if member is case.order[0] else 25):
+            case.books(member).progress(case.books(member).send(0.0, 4000, 0.0, streamed=True), 0.0)
+    costs = case.books(case.order[0]).costs
+    costs.in_use.capacity = 0  # a cold prefix has its whole price
+    for _ in range(200):
+        costs.observe_answer(answer)
+    case.books(case.order[0]).touch(11, 2000)
+    assert (case.choose() is case.order[0]) == stays
+
+
 def test_a_session_without_a_record_is_believed_at_home_as_far_as_that_came_true():
     case = Case()
     home = case.order[0]
