@@ -287,8 +287,8 @@ def _case(state: RouterState, result: Route, now: float) -> _Case:
     )
 
 
-def _rank(candidate: _Candidate) -> tuple[bool, bool, float]:
-    return candidate.ejected, candidate.room is False, candidate.cost.total if candidate.cost is not None else 0.0
+def _rank(candidate: _Candidate) -> tuple[bool, float]:
+    return candidate.ejected, candidate.cost.total if candidate.cost is not None else 0.0
 
 
 def _key(result: Route) -> int:

@@ -45,7 +45,8 @@ class EngineCosts:
 
     __slots__ = (
         "_answers", "_copied", "_first_rate", "_held", "_scale", "_seen", "answer", "attention_length", "cache_tokens",
-        "context", "copy_rate", "delay", "in_use", "kv_tokens", "least_copy", "overhead", "rate", "sequence", "step_tokens",
+        "context", "copy_rate", "delay", "in_use", "kv_tokens", "least_copy", "overhead", "rate", "sequence",
+        "step_tokens",
     )  # fmt: skip
 
     def __init__(self, kv_tokens: int = 0, prefill_rate: float = 0, step_tokens: int = 0) -> None:

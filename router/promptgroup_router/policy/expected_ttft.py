@@ -85,6 +85,7 @@ class ReplicaCost:
     margin: float
     """Advantage of the replica that has the session."""
     total: float
+    """The sum that is compared; of a replica without capacity, with what the request evicts there."""
 
 
 def _anchor(
@@ -137,6 +138,11 @@ def _usual_step(replicas: Mapping[MemberId, ReplicaLoad], allowed: Sequence[Memb
     return CROWDED * total / len(compared)
 
 
+def _eviction(costs: EngineCosts, own: float, weight: float) -> float:
+    """Return the cost of a request on a full replica: the prefill of the tokens of others that its own ones evict."""
+    return weight * costs.prefill(0, own)
+
+
 def has_been(place: Placement | None, id_: MemberId) -> bool:
     """Return True if a session with this record was served by a member last, or before its last move."""
     return place is not None and id_ in (place.member, place.before)
@@ -178,22 +184,30 @@ class ExpectedTtft:
         now: float,
         turn: int,
     ) -> Member | None:
-        """Return the cheapest member that has capacity for the session, or None if it must wait."""
+        """Return the cheapest member, or None if no member has capacity for the session, so that it must wait.
+
+        A member without capacity is chosen if another one has capacity, but costs more even than what the request
+        evicts. Otherwise the only replica with capacity would get all requests, however long its queue is.
+        """
         place = self._locations.get_by_origin(demand.record, demand.origin, now)
         anchor, before = _anchor(candidates, demand, allowed, place)
         own, share = _need(demand)
         weight = _weight(replicas, anchor, allowed)
         usual = _usual_step(replicas, allowed)
-        best, least = None, _INFINITE
+        best = full = None
+        least = least_full = _INFINITE
         for member in (anchor, before):
             if member is None:
                 continue
-            replica = replicas[member.id]
+            replica, stays = replicas[member.id], member is anchor
+            cost = self._cost(demand, member, replica, place, now, weight=weight, usual=usual, stays=stays).total
             if self._fits(replica, demand, own, share, now, been=has_been(place, member.id)):
-                stays = member is anchor
-                cost = self._cost(demand, member, replica, place, now, weight=weight, usual=usual, stays=stays).total
                 if cost < least:
                     best, least = member, cost
+            else:
+                cost += _eviction(replica.costs, own, weight)
+                if cost < least_full:
+                    full, least_full = member, cost
         costs = replicas[anchor.id].costs
         copied = costs.copied(demand.tier1, held(demand, place)) if costs.copy_rate else 0.0
         most = max(demand.tier1, demand.lengths[-1]) if demand.marks else demand.tier1
@@ -206,24 +220,24 @@ class ExpectedTtft:
             allowed = _candidate_sample(candidates, _home_key(demand), allowed, turn)
         rest = [member for member in allowed if member is not anchor and member is not before]
         if copied:
-            for member in rest:
-                replica = replicas[member.id]
-                if self._fits(replica, demand, own, share, now):
-                    cost = self._cost(
-                        demand, member, replica, place, now, weight=weight, usual=usual, stays=False
-                    ).total
-                    if cost < least:
-                        best, least = member, cost
-            return best
+            return self._cheapest_copying(
+                demand, rest, replicas, place, now, own=own, share=share, weight=weight, usual=usual,
+                best=best, least=least, full=full, least_full=least_full,
+            )  # fmt: skip
         return self._cheapest(
-            demand, rest, replicas, now, own=own, share=share, weight=weight, usual=usual, best=best, least=least
-        )
+            demand, rest, replicas, now, own=own, share=share, weight=weight, usual=usual,
+            best=best, least=least, full=full, least_full=least_full,
+        )  # fmt: skip
 
     def _cheapest(
         self, demand: Demand, rest: Sequence[Member], replicas: Mapping[MemberId, ReplicaLoad], now: float, *,
-        own: float, share: float, weight: float, usual: float, best: Member | None, least: float,
+        own: float, share: float, weight: float, usual: float,
+        best: Member | None, least: float, full: Member | None, least_full: float,
     ) -> Member | None:  # fmt: skip
-        """Return the cheapest of `rest`, which hold no session state, or `best` if none costs less than `least`."""
+        """Return the cheapest of `rest`, which hold no session state, `best` and `full`.
+
+        `best` has capacity and costs `least`; `full` has none, and costs `least_full` with what the request evicts.
+        """
         prefix, marks, costs = demand.prefix, demand.marks, _NO_COSTS
         for member in rest:
             replica = replicas[member.id]
@@ -233,8 +247,8 @@ class ExpectedTtft:
                 cold = warm + costs.in_use.cold_share(prefix) * (costs.prefill(0, demand.prompt) - warm)
                 steps = costs.rate / costs.step_tokens
                 tight = share * costs.cache_tokens - own
-            if replica.live.tokens + replica.peer_unplaced > tight and not self._fits(replica, demand, own, share, now):
-                continue
+            fits = replica.live.tokens + replica.peer_unplaced <= tight
+            fits = fits or self._fits(replica, demand, own, share, now)
             prefixes = replica.prefixes
             prefill = warm if prefix in prefixes else cold
             shared = prefixes.longest(marks) if marks else 0
@@ -251,9 +265,31 @@ class ExpectedTtft:
             cost = wait + step * (1 + (wait + prefill) * steps) + weight * prefill
             if step > usual:
                 cost += DECODE * costs.answer * (step - usual)
-            if cost < least:
+            if fits:
+                if cost < least:
+                    best, least = member, cost
+            elif cost < least_full:
+                cost += _eviction(costs, own, weight)
+                if cost < least_full:
+                    full, least_full = member, cost
+        return full if best is not None and least_full < least else best
+
+    def _cheapest_copying(
+        self, demand: Demand, rest: Sequence[Member], replicas: Mapping[MemberId, ReplicaLoad],
+        place: Placement | None, now: float, *, own: float, share: float, weight: float, usual: float,
+        best: Member | None, least: float, full: Member | None, least_full: float,
+    ) -> Member | None:  # fmt: skip
+        """Return the same as `_cheapest` where replicas may copy the session from a KV tier."""
+        for member in rest:
+            replica = replicas[member.id]
+            cost = self._cost(demand, member, replica, place, now, weight=weight, usual=usual, stays=False).total
+            if not self._fits(replica, demand, own, share, now):
+                cost += _eviction(replica.costs, own, weight)
+                if cost < least_full:
+                    full, least_full = member, cost
+            elif cost < least:
                 best, least = member, cost
-        return best
+        return full if best is not None and least_full < least else best
 
     def costs_by_member(
         self,
@@ -269,22 +305,16 @@ class ExpectedTtft:
         own, share = _need(demand)
         weight = _weight(replicas, anchor, allowed)
         usual = _usual_step(replicas, allowed)
-        return {
-            member.id: (
-                self._cost(
-                    demand,
-                    member,
-                    replicas[member.id],
-                    place,
-                    now,
-                    weight=weight,
-                    usual=usual,
-                    stays=member is anchor,
-                ),
-                self._fits(replicas[member.id], demand, own, share, now, been=has_been(place, member.id)),
-            )
-            for member in allowed
-        }
+        result: dict[MemberId, tuple[ReplicaCost, bool]] = {}
+        for member in allowed:
+            replica = replicas[member.id]
+            stays = member is anchor
+            cost = self._cost(demand, member, replica, place, now, weight=weight, usual=usual, stays=stays)
+            fits = self._fits(replica, demand, own, share, now, been=has_been(place, member.id))
+            if not fits:
+                cost.total += _eviction(replica.costs, own, weight)
+            result[member.id] = cost, fits
+        return result
 
     def _cost(
         self, demand: Demand, member: Member, replica: ReplicaLoad, place: Placement | None, now: float, *,

@@ -209,6 +209,19 @@ def test_a_full_replica_is_passed_by_and_when_all_are_full_there_is_none():
     assert case.choose() is None
 
 
+@pytest.mark.parametrize(("backlog", "prompt", "leaves"), [(20.0, 400, True), (0.5, 3000, False)])
+def test_the_only_replica_with_capacity_does_not_get_everything(backlog, prompt, leaves):
+    case = Case(slots=2, kv=10_000)
+    free, full = case.order
+    case.books(full).costs.set_capacity(10_000)
+    for session in range(4):
+        case.books(full).live.enter(session, 11, 0, 2400, returned=True)
+    case.books(free).send(backlog, 1000, 0.0, streamed=True)
+    assert case.choose(Demand(session=7, prefix=13, prompt=prompt)) is (full if leaves else free)
+    case.books(free).live.enter(90, 11, 0, 9600, returned=True)
+    assert case.choose(Demand(session=7, prefix=13, prompt=prompt)) is None, "where all are full, it waits"
+
+
 def test_a_session_that_runs_there_is_let_in_whatever_the_others_hold():
     case = Case(slots=1, kv=10_000)
     case.books(case.order[0]).live.enter(100, 12, 0, 9900)
