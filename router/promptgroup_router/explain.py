@@ -26,7 +26,7 @@ The document is JSON:
 | `why`        | the same in words                                                                                  |
 
 A cost has cachedTokens, copiedTokens (from a KV tier that all replicas share) and, in seconds, wait, prefill, step,
-margin and total. It and the room are null for a replica that is ejected, and where the policy weighs neither.
+crowding, margin and total. It and the room are null for a replica that is ejected, and where the policy weighs neither.
 """
 
 from collections.abc import Iterator
@@ -294,8 +294,8 @@ def _case(state: RouterState, result: Route, now: float) -> _Case:
     )
 
 
-def _rank(candidate: _Candidate) -> tuple[bool, bool, float]:
-    return candidate.ejected, candidate.room is False, candidate.cost.total if candidate.cost is not None else 0.0
+def _rank(candidate: _Candidate) -> tuple[bool, float]:
+    return candidate.ejected, candidate.cost.total if candidate.cost is not None else 0.0
 
 
 def _key(result: Route) -> int:
@@ -341,7 +341,8 @@ def _shown(candidate: _Candidate, *, lent: bool) -> dict[str, Any]:
     member, estimate = candidate.member, candidate.cost
     cost = None
     if estimate is not None:
-        seconds = {name: round(getattr(estimate, name), 6) for name in ("wait", "prefill", "step", "margin", "total")}
+        names = ("wait", "prefill", "step", "crowding", "margin", "total")
+        seconds = {name: round(getattr(estimate, name), 6) for name in names}
         cost = {"cachedTokens": round(estimate.cached), "copiedTokens": round(estimate.copied)} | seconds
     return {
         "replica": member.label,

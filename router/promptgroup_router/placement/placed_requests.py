@@ -113,6 +113,7 @@ class PlacedRequests:
         prompt, answer, cached = demand.prompt, 0, pick.cached
         if usage is not None:
             prompt, answer = usage.prompt_tokens, usage.completion_tokens
+            replica.costs.observe_answer(answer)
             if usage.cached_tokens is not None:
                 cached = float(usage.cached_tokens)
                 self._learn(pick, prompt, usage.cached_tokens)
