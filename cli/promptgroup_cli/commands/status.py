@@ -138,8 +138,8 @@ def _brief(statement: Statement) -> str:
 def _one(group: GroupStatus) -> Iterator[str]:
     aliases = f", also {', '.join(group.aliases)}" if group.aliases else ""
     adapter = f", adapter {group.adapter}" if group.adapter else ""
-    names = f"model {group.model}{adapter}{aliases}"
-    yield from fact("Group", f"{group.key.namespace}/{group.key.name} ({names}){_hosted(group)}{_served(group)}")
+    served = f"model {group.model}{adapter}{aliases}"
+    yield from fact("Group", f"{group.key.namespace}/{group.key.name} ({served}){_hosted(group)}{_served(group)}")
     held = [statement for statement in group.said if statement.holds]
     if not held:
         yield from fact("Ready" if group.ready else "Not ready", "yes" if group.ready else "the reason is not known")

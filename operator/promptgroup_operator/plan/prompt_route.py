@@ -86,6 +86,8 @@ def route(
                     revision.pods, held[revision.fingerprint], plan[revision.fingerprint], _ranks(deployment, revision)
                 ),
                 tokens=numbers.prefix_tokens or (before or {}).get("tokens", 0),
+                text_fingerprint=adapted.text_fingerprint,
+                served_model=adapted.served_model,
                 engine=table.Engine(
                     # During a change of the engine nothing is lent: some replicas still run the other engine.
                     settings=settings,
@@ -98,8 +100,6 @@ def route(
                     else frozenset(),
                 ),
                 prompt_from=revision.prompt_from,
-                text_fingerprint=adapted.text_fingerprint,
-                served_model=adapted.served_model,
                 lends=plan[revision.fingerprint].phase is RevisionPhase.SERVING,
             )
         )
