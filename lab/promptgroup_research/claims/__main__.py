@@ -170,8 +170,8 @@ def throughputs() -> Sheet:
     shares = (0.0, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9)
     rows = []
     for prompt, answer in shapes:
-        found = [throughput(prompt, common, answer) for common in shares]
-        cells = (f"{rate:.1f} ({rate / found[0]:.2f})" for rate in found)
+        rates = [throughput(prompt, common, answer) for common in shares]
+        cells = (f"{rate:.1f} ({rate / rates[0]:.2f})" for rate in rates)
         rows.append((f"prompts of {prompt:,} tokens, answers of {answer}", *cells))
     columns = ("requests/s (times that of nothing in common)", *(f"{share:.0%}" for share in shares))
     return Sheet("Throughput of one engine by the share of the prompt that all requests have in common",
