@@ -1,4 +1,4 @@
-"""What is to be done with one request after an event, as the decisions return it."""
+"""The actions for one request after an event, as the decisions return them."""
 
 import enum
 from dataclasses import dataclass

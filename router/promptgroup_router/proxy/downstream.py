@@ -255,7 +255,7 @@ class ClientListener:
 
 
 class ClientSender:
-    """Who sends the requests of a connection."""
+    """The sender of the requests of a connection."""
 
     __slots__ = ("_headers", "_key", "_transport")
 
@@ -307,7 +307,7 @@ class ClientConnection(asyncio.Protocol):
         self.intake: RequestIntake
         """The requests that it has sent."""
         self.sender: ClientSender
-        """Who sends them."""
+        """The sender of these requests."""
         self._phase = ClientPhase.OPEN
         self._request: HttpRequest | None = None
         self._active: ActiveRequest | None = None
