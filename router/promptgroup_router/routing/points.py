@@ -509,7 +509,7 @@ class RoutingPoints:
 
 
 class ProcessFeatures(RouterFeature):
-    """What the core asks of all features of a process together; without any, all callers are anonymous."""
+    """All features of a process together, as the core uses them; without any, all callers are anonymous."""
 
     def __init__(self) -> None:
         self.tracer: RequestTracer | None = None
