@@ -64,7 +64,7 @@ class Routing(RoutingPoints):
 
 
 class Features(ProcessFeatures):
-    """What the requests of a process share of its features."""
+    """All features of a process, as far as its requests share them."""
 
     def __init__(
         self,

@@ -27,7 +27,7 @@ from promptgroup_router.http11.reader import HttpRequest
 from promptgroup_router.proxy.client_body import AnswerTaker
 from promptgroup_router.proxy.downstream import ActiveRequest, ClientConnection
 from promptgroup_router.proxy.key_waits import KeyWaits
-from promptgroup_router.proxy.large_request import BodyReader, LargeRequest
+from promptgroup_router.proxy.large_request import LargeBodyReader, LargeRequest
 from promptgroup_router.proxy.relay import NO_NOTES, Relay
 from promptgroup_router.proxy.request_ids import RequestIds
 from promptgroup_router.proxy.response import id_fields
@@ -90,7 +90,7 @@ class ApiHandler:
         self,
         state: RouterState,
         connections: EngineConnections,
-        reader: BodyReader,
+        reader: LargeBodyReader,
         clock: Callable[[], float],
         timeout: float,
         *,

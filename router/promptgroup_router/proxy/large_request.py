@@ -23,7 +23,7 @@ TURN_SECONDS = 30.0
 """Time to wait for the process: the bodies before this one are read first."""
 
 
-class BodyReader(Protocol):
+class LargeBodyReader(Protocol):
     """Reads large bodies elsewhere, one after the other."""
 
     def turn(self) -> AbstractAsyncContextManager[None]:
@@ -107,7 +107,7 @@ class LargeRequest:
     def __init__(
         self,
         steps: Steps,
-        reader: BodyReader,
+        reader: LargeBodyReader,
         endpoint: Endpoint,
         *,
         client: ClientConnection,

@@ -509,7 +509,7 @@ class RoutingPoints:
 
 
 class ProcessFeatures(RouterFeature):
-    """What the core asks of all features of a process together; without any, all callers are anonymous."""
+    """All features of a process together, as the core uses them; without any, all callers are anonymous."""
 
     def __init__(self) -> None:
         self.tracer: RequestTracer | None = None
@@ -521,9 +521,9 @@ class ProcessFeatures(RouterFeature):
 
     def compose_steps(self, view: RoutingIndex) -> Generator[None, None, dict[str, GroupPoints]]:
         """Return the points of the groups of a table, in steps of a group: `routing.groups` once it is installed."""
-        del view
+        for _ in view.groups:
+            yield
         return {}
-        yield
 
     def access(self, own: Access | None) -> Access:
         """Return the effective access rules of a group: its own, or else the default."""
