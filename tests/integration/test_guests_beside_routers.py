@@ -1,13 +1,15 @@
-"""Ten prompts on two real vLLM engines: guests of one host beside the routers of others and round robin.
+"""Ten prompts on two engines: guests of one host beside the routers of others and round robin.
 
-Skipped where VLLM names no folder with venv/ and tiny/. The other routers take part where `make bench-peers` or `make
-bench-prefix` has installed them into .cache/peers.
+Once on stand-ins, and on real vLLM where VLLM names a folder with venv/ and tiny/. The other routers take part where
+`make bench-peers` or `make bench-prefix` has installed them into .cache/peers.
 """
 
 import contextlib
 import itertools
 import logging
+import os
 import random
+import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -35,8 +37,6 @@ from promptgroup_router.feed.table_file import write
 from support.rankedturns import words
 from support.realengines import SERVED, marks, running
 from support.tables import group, revision, slot, table
-
-pytestmark = marks(VLLM)
 
 logger = logging.getLogger(__name__)
 
@@ -127,18 +127,20 @@ def warm(turns: Sequence[Turn]) -> int:
     return sum(turn.prompt - turn.cached < 4 * BLOCK and turn.status == 200 for turn in turns)
 
 
+def answers(url: str) -> bool:
+    """Return True if a router or an engine answers a chat."""
+    with contextlib.suppress(urllib3.exceptions.HTTPError):
+        return send(url, SERVED, [{"role": "user", "content": "Hi"}]).status == 200
+    return False
+
+
 @contextlib.contextmanager
 def serving(url: str, command: Sequence[str], folder: Path) -> Iterator[str]:
     """The URL of a router's process, once it serves."""
     running = process.start(command, folder / "router.log")
 
-    def up() -> bool | None:
-        with contextlib.suppress(urllib3.exceptions.HTTPError):
-            return True if send(url, SERVED, [{"role": "user", "content": "Hi"}]).status == 200 else None
-        return None
-
     try:
-        wait_for(up, f"{command[0]} to serve", seconds=120)
+        wait_for(lambda: answers(url) or None, f"{command[0]} to serve", seconds=120)
         yield url
     finally:
         process.stop(running)
@@ -187,21 +189,42 @@ def prove(engines: Sequence[str]) -> None:
     client.close()
 
 
-@pytest.fixture
-def engines(tmp_path: Path) -> Iterator[list[str]]:
+@pytest.fixture(params=[pytest.param("standin", marks=pytest.mark.slow), pytest.param("vllm", marks=marks(VLLM))])
+def engines(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[list[str]]:
     """The URLs of two engines, which start at once."""
+    start = running(VLLM, tmp_path / "vllm-0"), running(VLLM, tmp_path / "vllm-1")
+    if request.param == "standin":
+        start = standin(tmp_path / "standin-0"), standin(tmp_path / "standin-1")
     with contextlib.ExitStack() as stack, ThreadPoolExecutor(2) as pool:
-        contexts = [running(VLLM, tmp_path / f"engine-{number}") for number in range(2)]
-        started = list(pool.map(stack.enter_context, contexts))
+        started = list(pool.map(stack.enter_context, start))
         yield [f"http://{address}" for address, _ in started]
+
+
+@contextlib.contextmanager
+def standin(log: Path) -> Iterator[tuple[str, int]]:
+    """The address of a stand-in engine and its process."""
+    (port,) = free_ports(1)
+    flags = ("--host=127.0.0.1", f"--port={port}", f"--block-size={BLOCK}", "--enable-prompt-tokens-details")
+    environment = os.environ | {"VLLM_SERVER_DEV_MODE": "1", "STANDIN_STARTUP_SECONDS": "0"}
+    command = [sys.executable, "-m", "promptgroup_local.engine", SERVED, *flags]
+    with log.open("wb") as out, subprocess.Popen(command, env=environment, stdout=out, stderr=out) as engine:
+        try:
+            wait_for(lambda: answers(f"http://127.0.0.1:{port}") or None, "the engine to serve")
+            yield f"127.0.0.1:{port}", engine.pid
+        finally:
+            engine.terminate()
 
 
 def test_guests_find_as_much_in_cache_as_with_the_best_router_and_each_first_request_is_warm(
     engines: list[str], tmp_path: Path
 ) -> None:
-    others = []
+    began = time.monotonic()
+    prove(engines)
+    logger.info("%d prompts were proven on %d engines in %.1f s", len(NAMES), len(engines), time.monotonic() - began)
+    with guests_of_one_host(engines, tmp_path) as url:
+        ours = contest_of("guests of one host", [url], engines)
     emptied(engines)
-    others.append(contest_of("round robin", engines, engines))
+    others = [contest_of("round robin", engines, engines)]
     for name in PINNED:
         if not (routers.ROOT / ".cache" / "peers" / f"{name}-{PINNED[name]}" / "bin" / name).exists():
             logger.info("%s is not installed", name)
@@ -209,12 +232,6 @@ def test_guests_find_as_much_in_cache_as_with_the_best_router_and_each_first_req
         with peer(name, "cache_aware", engines, tmp_path) as url:
             emptied(engines)
             others.append(contest_of(f"{name} cache_aware", [url], engines))
-    emptied(engines)
-    began = time.monotonic()
-    prove(engines)
-    logger.info("%d prompts were proven on %d engines in %.1f s", len(NAMES), len(engines), time.monotonic() - began)
-    with guests_of_one_host(engines, tmp_path) as url:
-        ours = contest_of("guests of one host", [url], engines)
     assert {turn.status for turn in ours.turns + ours.first} == {200}
     assert warm(ours.first) == len(ours.first)
     assert ours.rates[0] >= max(other.rates[0] for other in others)
