@@ -9,7 +9,8 @@ given its expected cache hits there. `step` is the time of one engine step with 
 steps until the first token, and distinguishes idle replicas from busy ones if all else is equal. PRICE stands for the
 requests that will queue behind this one: work that a cache saves is saved for all of them.
 
-`crowding` is 0 unless the steps of a replica take clearly longer than those of the others: see CROWDED.
+`crowding` is 0 unless the steps of a replica take clearly longer than those of the others: see CROWDED. It counts for
+the first request of a session only: a session that has begun does not leave its cache for it.
 
 If requests queue on all replicas, PRICE grows with their number: see FEW.
 
@@ -60,6 +61,8 @@ CROWDED = 1.25
 """Multiple of the mean step of all replicas beyond which a replica is crowded by decoding requests. Answers take longer
 there, so that even more requests are in flight; in the end its KV cache is full of running requests, and others wait
 for theirs to end. No backlog of prefill shows that in advance. Below this multiple differences are chance."""
+LASTING = 30.0
+"""Seconds of an answer from which on its crowding counts in full. Where answers are short, a crowd is soon gone."""
 DECODE = 0.2
 """Weight of the seconds by which an answer takes longer on a crowded replica. Values from 0.1 to 0.3 give similar
 results."""
@@ -138,6 +141,13 @@ def _usual_step(replicas: Mapping[MemberId, ReplicaLoad], allowed: Sequence[Memb
     return CROWDED * total / len(compared)
 
 
+def _crowding(costs: EngineCosts, step: float, usual: float) -> float:
+    """Return the cost of a replica's decoding: of the time by which an answer takes longer than it usually does."""
+    if step <= usual:
+        return 0.0
+    return DECODE * costs.answer * (step - usual) * min(1.0, costs.answer * step / LASTING)
+
+
 def _eviction(costs: EngineCosts, own: float, weight: float) -> float:
     """Return the cost of a request on a full replica: the prefill of the tokens of others that its own ones evict."""
     return weight * costs.prefill(0, own)
@@ -193,7 +203,7 @@ class ExpectedTtft:
         anchor, before = _anchor(candidates, demand, allowed, place)
         own, share = _need(demand)
         weight = _weight(replicas, anchor, allowed)
-        usual = _usual_step(replicas, allowed)
+        usual = _INFINITE if demand.history else _usual_step(replicas, allowed)
         best = full = None
         least = least_full = _INFINITE
         for member in (anchor, before):
@@ -264,7 +274,7 @@ class ExpectedTtft:
             step = replica.step
             cost = wait + step * (1 + (wait + prefill) * steps) + weight * prefill
             if step > usual:
-                cost += DECODE * costs.answer * (step - usual)
+                cost += _crowding(costs, step, usual)
             if fits:
                 if cost < least:
                     best, least = member, cost
@@ -304,7 +314,7 @@ class ExpectedTtft:
         anchor, _ = _anchor(candidates, demand, allowed, place)
         own, share = _need(demand)
         weight = _weight(replicas, anchor, allowed)
-        usual = _usual_step(replicas, allowed)
+        usual = _INFINITE if demand.history else _usual_step(replicas, allowed)
         result: dict[MemberId, tuple[ReplicaCost, bool]] = {}
         for member in allowed:
             replica = replicas[member.id]
@@ -336,7 +346,7 @@ class ExpectedTtft:
         if copied:
             wait = max(wait, costs.copy(copied))
         step = replica.step * (1 + (wait + prefill) * costs.rate / costs.step_tokens)
-        crowding = DECODE * costs.answer * max(0.0, replica.step - usual)
+        crowding = _crowding(costs, replica.step, usual)
         margin = 0.0
         if stays:
             margin = MARGIN if place is None or place.seen > replica.inherited else INHERITED_MARGIN

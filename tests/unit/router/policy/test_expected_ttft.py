@@ -175,6 +175,8 @@ def test_requests_leave_a_cache_where_many_long_answers_are_decoded_and_not_for_
         costs.observe_answer(answer)
     case.books(case.order[0]).touch(11, 2000)
     assert (case.choose() is case.order[0]) == stays
+    case.record(case.order[0])
+    assert case.choose(NEXT) is case.order[0], "a session that has begun does not leave its cache for it"
 
 
 def test_a_session_without_a_record_is_believed_at_home_as_far_as_that_came_true():
