@@ -1,4 +1,4 @@
-"""Where engines have the model's weights from, in the spec of a PromptGroup."""
+"""The source of an engine's weights, in the spec of a PromptGroup."""
 
 import enum
 from typing import Annotated
@@ -12,7 +12,7 @@ _INSIDE = r"^[A-Za-z0-9_][A-Za-z0-9._-]*(/[A-Za-z0-9_][A-Za-z0-9._-]*)*$"
 
 
 class PullPolicy(enum.StrEnum):
-    """When an image is pulled, in the words of Kubernetes."""
+    """The rule by which nodes pull an image, in the words of Kubernetes."""
 
     ALWAYS = "Always"
     IF_NOT_PRESENT = "IfNotPresent"
@@ -43,7 +43,7 @@ class WeightsSpec(ApiModel):
     """Image or OCI artifact that holds the files of the model, mounted as an image volume (Kubernetes 1.35, containerd
     2.1 or CRI-O). A node pulls it once for all replicas; name it by its digest or by a tag that does not move."""
     pull_policy: PullPolicy | None = None
-    """When the image is pulled. Default: Always for the tag latest, IfNotPresent for any other."""
+    """Rule by which nodes pull the image. Default: Always for the tag latest, IfNotPresent for any other."""
     claim_name: ObjectName | None = None
     """PersistentVolumeClaim that holds the files. Replicas on several nodes need ReadOnlyMany or ReadWriteMany."""
     path: Annotated[str, Field(max_length=512, pattern=_INSIDE)] | None = None
