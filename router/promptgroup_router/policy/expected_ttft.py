@@ -64,7 +64,7 @@ for theirs to end. No backlog of prefill shows that in advance. Below this multi
 LASTING = 30.0
 """Seconds of an answer from which on its crowding counts in full. Where answers are short, a crowd is soon gone."""
 DECODE = 0.2
-"""Weight of the seconds by which an answer takes longer on a crowded replica. Values from 0.1 to 0.3 give similar
+"""Weight of the seconds by which an answer takes longer on a crowded replica. Values of 0.1 and 0.2 give similar
 results."""
 _NO_COSTS = EngineCosts()
 
