@@ -158,6 +158,7 @@ class ServerConnection:
     def lost(self) -> None:
         """End all streams: the connection is closed, or cannot be used."""
         self.closed, self.more = True, False
+        self._reader.drop()
         self.streams.drop_all()
 
     def tick(self) -> bool:

@@ -37,6 +37,7 @@ HELD = {
         "engine.resources",
         "engine.template",
         "engine.adapters",
+        "engine.weights",
     ),
 }
 """Fields that hold behind a gateway, too."""
