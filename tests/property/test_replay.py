@@ -19,6 +19,7 @@ from promptgroup_router.http11.http1 import Framing
 from promptgroup_router.http11.reader import RequestReader
 from promptgroup_router.proxy.api_handler import ApiHandler
 from promptgroup_router.proxy.body_budget import BodyBudget
+from promptgroup_router.proxy.downstream import ClientSender
 from support.grpcclient import endpoints_of, header_map
 from support.heads import answer_head
 from support.tables import group, revision, slot, table
@@ -57,6 +58,7 @@ class RouterSide:
     def __init__(self, clock: Clock) -> None:
         self.state = router_state()
         self.state.install(TABLE, "file", clock.now)
+        self.sender = ClientSender(None)
         self._handler = ApiHandler(self.state, self, None, clock, 600.0)  # no body is large enough for a reader
         self._address = ""
         self._refused = 0
@@ -82,7 +84,9 @@ class RouterSide:
         reader = RequestReader(2**24)
         reader.feed(post(body, *(f"{name}: {value}" for name, value in fields.items())))
         self._address, self._refused = "", 0
-        relay = self._handler(self, reader.next())
+        request = reader.next()
+        self.sender.begin(request)
+        relay = self._handler(self, request)
         if self._address:
             self._open[number] = relay, self._listener
         return self._address or f"refused {self._refused}"

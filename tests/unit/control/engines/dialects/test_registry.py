@@ -103,7 +103,7 @@ def test_its_metrics_are_read_by_their_names():
 
 
 def test_a_part_that_is_missing_is_an_error():
-    with pytest.raises(TypeError, match="missing 17 required keyword-only arguments"):
+    with pytest.raises(TypeError, match="missing 18 required keyword-only arguments"):
         Dialect(args=("serve",))
 
 
