@@ -47,6 +47,7 @@ def test_a_tier_1_prefix_that_a_peer_has_computed_is_found_there():
     assert [id_ for id_, replica in two.members.replicas.items() if 77 in replica.prefixes] == [first.member.id]
 
 
+@pytest.mark.interpreted
 def test_a_system_prompt_with_marks_is_cached_at_a_peer_s_replica_as_long_as_its_marks_are():
     candidates, one, two = pair(slots=1)
     exchange(one, two, 0.0)
