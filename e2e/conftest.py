@@ -20,7 +20,7 @@ from harness.made import made as make
 from promptgroup_local.kubectl import Kubectl
 
 NEEDED = ("docker", "kind", "kubectl", "git")
-LONGEST = ("gateway", "endless_load", "release", "drain", "warm_before_ready", "replacement", "tenants")
+LONGEST = ("sizing", "gateway", "endless_load", "release", "drain", "warm_before_ready", "replacement", "tenants")
 """Files that take minutes, longest first: they begin before others, so that none runs on when the rest has ended."""
 
 ON_REQUEST = "test_hard_day.py"

@@ -32,8 +32,9 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGE, CONTRACT = "promptgroup_router", "promptgroup_contract"
 SOURCES = {PACKAGE: ROOT / "router" / PACKAGE, CONTRACT: ROOT / "contract" / CONTRACT}
 FOLDERS = (
-    "access", "apis", "base", "callers", "decision", "documents", "features", "features/resumed_stream", "http11",
-    "peers", "policy", "prefixes", "proxy", "rings", "routing", "sleeping", "tracing", "undeclared",
+    "access", "apis", "base", "callers", "decision", "documents", "features", "features/isolation",
+    "features/resumed_stream", "features/sleeping", "features/stored_responses", "features/tracing", "http11", "peers",
+    "placement", "policy", "prefixes", "proxy", "rings", "routing", "undeclared",
 )  # fmt: skip
 """The folders that a request passes through. The others start the process and follow the table."""
 INTERPRETED = frozenset(

@@ -23,18 +23,16 @@ PACKAGES = {
 _ROUTER = "promptgroup_router."
 FEATURES = tuple(
     _ROUTER + name
-    for name in (
-        "access", "callers", "features", "flights", "reading", "response_cache", "semantic", "tracing", "undeclared",
-        "routing.holder", "routing.near_miss", "routing.prompt_digest", "routing.response_id", "routing.secret_prompt",
-        "features.stored_response",
-    )
-)  # fmt: skip
-"""The features of the router, by package or module."""
-CORE = (*(_ROUTER + name for name in ("routing", "decision", "proxy", "policy", "rings", "prefixes", "http11")),
-        "promptgroup_picker.extproc")  # fmt: skip
+    for name in ("access", "callers", "features", "flights", "reading", "response_cache", "semantic", "undeclared")
+)
+"""The features of the router, by package. Values that requests of all groups have (a caller, a part of the cache, the
+trace in a header) belong to the core, and are in packages that are not listed."""
+CORE = (*(_ROUTER + name for name in ("routing", "decision", "proxy", "placement", "policy", "rings", "prefixes",
+                                      "http11")), "promptgroup_picker.extproc")  # fmt: skip
 """The packages that every request passes."""
-WIRING = (_ROUTER + "decision.arrival",)
-"""The module that knows which features there are."""
+WIRING = (_ROUTER + "decision.arrival", _ROUTER + "decision.composition")
+"""The modules that may name features: `arrival` adds those of one request, `composition` makes what requests share of
+them, and the points of each group."""
 
 
 @dataclass(frozen=True, slots=True)

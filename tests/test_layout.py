@@ -38,8 +38,11 @@ UNTESTED_ALONE = {
 VALUES = {
     "semantic",
     "table",
+    "decision/actions",
     "flights/answer_store",
+    "api/starts",
     "world/effects",
+    "world/pod_start",
     "world/sizing_history",
     "world/warming",
     "observe/cluster_state",

@@ -6,6 +6,7 @@ It names the Secrets that hold keys, and never holds a key itself.
 import enum
 from dataclasses import dataclass, field
 from ipaddress import ip_network
+from typing import NamedTuple
 
 from promptgroup_contract.wire import (
     FLAG,
@@ -83,3 +84,20 @@ NEEDED: dict[AccessType, tuple[str, ...]] = {
 
 ANYBODY = Access()
 """The access of a group that asks nobody who they are."""
+
+
+MAX_NAME = 128
+"""Most characters of a caller's name."""
+
+
+class Caller(NamedTuple):
+    """The sender of a request, identified by the access rules of its group."""
+
+    name: str
+    """A name of 1 to MAX_NAME printable ASCII characters, the same on each request; empty for an anonymous caller.
+    Within a namespace one name is one caller, by whatever credential it was identified. Unlike the credential it is not
+    secret."""
+
+
+ANONYMOUS = Caller("")
+"""The caller of every request to a group that does not authenticate its callers."""

@@ -3,7 +3,7 @@
 A fingerprint covers nothing else: not the model, not the chat template, not the conversation of a client.
 `tests/golden/fingerprints.json` holds test vectors for other implementations.
 
-    fingerprint = hex(SHA-256(tools ‖ 0x00 ‖ system [‖ 0xFF ‖ messages]))[:32]
+    fingerprint = hex(SHA-256(tools ‖ 0x00 ‖ system [‖ 0xFF ‖ messages] [‖ 0xFE ‖ adapter]))[:32]
 
 `system` is the text in UTF-8, byte for byte. `tools` is the canonical form of the tool list, or nothing when there are
 none: JSON without blanks, object keys sorted by code point, array order kept, whole numbers below 10^21 without a
@@ -16,6 +16,9 @@ to catch another team's requests.
 
 `messages` are the declared messages in canonical form, as the module `messages` writes it. A prefix without messages
 has no 0xFF either. That byte occurs in no text in UTF-8, so no system text can end like messages.
+
+`adapter` is the identity of a LoRA adapter, in the form that the operator writes: engines keep the KV of an adapter
+apart, so that a prefix with another adapter is another prefix. 0xFE occurs in no text in UTF-8 either.
 """
 
 import hashlib
@@ -76,14 +79,25 @@ def fingerprint(system: str, tools: Sequence[object] | None = None) -> Fingerpri
     return hash_prefix(canonical_tools(tools), system.encode())
 
 
-def hash_prefix(tools: str, system: bytes, messages: str = "") -> Fingerprint:
-    """Return the fingerprint of tools in canonical form, the bytes of a system text, and messages in canonical form."""
-    (result,) = hashes_with_messages(tools, system, (messages,))
-    return result
+def hash_prefix(tools: str, system: bytes, messages: str = "", adapter: str = "") -> Fingerprint:
+    """Return the fingerprint of tools in canonical form, the bytes of a system text, and messages in canonical form.
+
+    `adapter` is the identity of a LoRA adapter; empty without one.
+    """
+    (digest,) = _digests(tools, system, (messages,))
+    if adapter:
+        digest.update(b"\xfe")
+        digest.update(adapter.encode())
+    return Fingerprint(digest.hexdigest()[:FINGERPRINT_LENGTH])
 
 
 def hashes_with_messages(tools: str, system: bytes, starts: Iterable[str]) -> Iterator[Fingerprint]:
     """Yield the fingerprint with each of several lists of messages in canonical form, hashing the rest once."""
+    for digest in _digests(tools, system, starts):
+        yield Fingerprint(digest.hexdigest()[:FINGERPRINT_LENGTH])
+
+
+def _digests(tools: str, system: bytes, starts: Iterable[str]) -> "Iterator[hashlib._Hash]":
     digest = hashlib.sha256(tools.encode())
     digest.update(b"\0")
     digest.update(system)
@@ -92,7 +106,7 @@ def hashes_with_messages(tools: str, system: bytes, starts: Iterable[str]) -> It
         if messages:
             whole.update(b"\xff")
             whole.update(messages.encode())
-        yield Fingerprint(whole.hexdigest()[:FINGERPRINT_LENGTH])
+        yield whole
 
 
 def short(full: Fingerprint) -> ShortFingerprint:

@@ -184,6 +184,8 @@ TURN_OTHER: Final = "other"
 """Values of `turn`: first if the request begins a session; later if it comes back to the process that served its last
 turn; other where nobody may compare it: a lent replica or another one than before had it, or its time is that of a
 queue or of several tries."""
+UNMATCHED: Final = "-"
+"""Value of `group` for requests that match none."""
 OUTCOME_OK: Final = "ok"
 OUTCOME_FAILED: Final = "failed"
 """Values of `outcome`. A request failed if no replica answered, one answered 5xx, or one cut its answer short."""

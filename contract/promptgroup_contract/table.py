@@ -43,6 +43,8 @@ TOOLS_KEY = "tools"
 """Key of the tools in canonical form in a prompt ConfigMap or Secret; absent without tools."""
 MESSAGES_KEY = "messages"
 """Key of the messages in canonical form; absent without messages."""
+ADAPTER_KEY = "adapter"
+"""Key of the identity of the LoRA adapter; absent without one."""
 
 
 MAX_ALIASES = 16
@@ -59,6 +61,10 @@ MOST_SLOT = (1 << 32) - 1
 
 MOST_RANKS = 256
 """Most data-parallel ranks of one engine: the largest deployments of mixture-of-experts models have as many."""
+
+
+NO_FINGERPRINT = Fingerprint("")
+"""The fingerprint of no text."""
 
 
 class TableError(ValueError):
@@ -108,20 +114,29 @@ class SlotState(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """A Tier-1 prefix: system text, and tools and messages in canonical form (`""` for none)."""
+    """A Tier-1 prefix: system text, and tools and messages in canonical form (`""` for none).
+
+    A revision with a LoRA adapter has the adapter's identity beside them, which is no text that an engine gets.
+    """
 
     system: str = field(metadata=wire(SYSTEM_KEY, Hidden(), absent=""))
     tools: str = field(default="", metadata=wire(TOOLS_KEY, Hidden(), always=True))
     messages: str = field(default="", metadata=wire(MESSAGES_KEY, Hidden()))
+    adapter: str = field(default="", metadata=wire(ADAPTER_KEY, Hidden()))
 
     @property
     def size(self) -> int:
-        """Bytes of all three in UTF-8."""
+        """Bytes of the three texts in UTF-8."""
         return sum(len(part.encode()) for part in (self.system, self.tools, self.messages))
 
     @property
     def fingerprint(self) -> Fingerprint:
-        """The fingerprint of all three."""
+        """The fingerprint of the three texts and the adapter."""
+        return hash_prefix(self.tools, self.system.encode(), self.messages, self.adapter)
+
+    @property
+    def text_fingerprint(self) -> Fingerprint:
+        """The fingerprint of the three texts, by which a request is matched that brings them."""
         return hash_prefix(self.tools, self.system.encode(), self.messages)
 
     def check(self) -> None:
@@ -210,12 +225,27 @@ class Revision:
     tokens: int = field(default=0, metadata=wire("tokens", COUNT))
     """Length of the prefix in tokens, as an engine counted it; 0 while unknown."""
     engine: Engine = field(default=Engine(), metadata=wire("engine", Object(Engine)))
+    text_fingerprint: Fingerprint = field(default=NO_FINGERPRINT, metadata=wire("textFingerprint", TEXT))
+    """Fingerprint of the prompt's text alone, where a LoRA adapter is part of `fingerprint`; absent without one."""
+    served_model: str = field(default="", metadata=wire("servedModel", TEXT))
+    """Name under which its engines serve the LoRA adapter of this revision; absent without one, where they serve the
+    group's model."""
     lends: bool = field(default=True, metadata=wire("lends", FLAG))
     """True if its replicas may take requests of other revisions. Only the revision that serves lends: a canary would be
     judged by work that is not its own, and a superseded revision could not retire."""
     prompt_from: PromptRef | None = field(default=None, metadata=wire("promptFrom", Object(PromptRef)))
     prompt: Prompt | None = field(default=None, metadata=wire("prompt", Object(Prompt), inline_only=True))
     """The text, once it is known. Requests by name need it, matching by content does not."""
+
+    @property
+    def is_secret(self) -> bool:
+        """True if the prompt comes from a Secret."""
+        return self.prompt_from is not None and self.prompt_from.kind == "Secret"
+
+    @property
+    def declared(self) -> Fingerprint:
+        """The fingerprint of the prompt that requests of the revision begin with."""
+        return self.text_fingerprint or self.fingerprint
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,6 +352,8 @@ class Group:
         default=(), metadata=wire("aliases", Objects(ModelAlias, "name"), maxItems=MAX_ALIASES)
     )
     """Other names of the model in this namespace."""
+    base_model: str = field(default="", metadata=wire("baseModel", TEXT))
+    """The model that its engines run, where `model` is the name of a LoRA adapter for it; absent without one."""
     sleep: Sleep | None = field(default=None, metadata=wire("sleep", Object(Sleep)))
     """The treatment of requests while the group has no replica on purpose; absent for a group that always has some."""
 

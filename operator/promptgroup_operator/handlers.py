@@ -53,25 +53,25 @@ LIST_SECONDS = 60.0
 """Longest time for a page of a list, the API server's own limit."""
 
 IDLE_SECONDS = 1.0
-"""Time for which Kopf keeps the task and the last event of an object: longer saves CPU, and takes memory at a start."""
+"""Time for which Kopf keeps the task and the last event of an object: more saves CPU, and needs memory at a start."""
 STOP_SECONDS = 8.0
-"""Longest wait for Kopf to stop what this process does, once it is told to end."""
+"""Maximum time for Kopf to stop this process's work after a signal to end."""
 END_SECONDS = 2.0
 """Longest wait for Kopf once everything else of the process has ended."""
 SWITCH_SECONDS = 0.001
-"""Longest time that a thread holds the interpreter while others wait: Kopf's loop hands an event on in several turns,
-and each of them waits for the passes that run at the time."""
+"""Maximum time that a thread holds the interpreter while others wait: Kopf's loop processes an event in several steps,
+and each step waits for the running passes."""
 
 CYCLES = 10_000
-"""Objects that are made between two looks of the garbage collector for cycles. An event is some hundred, nearly all of
-which go without it: at Python's 700 it takes a seventh of the CPU of an event."""
+"""Allocations between two runs of the garbage collector for cycles. An event makes some hundred objects, nearly all
+of which need no collection of cycles: with Python's 700 the collector takes a seventh of the CPU of an event."""
 
 STUCK = timedelta(minutes=5)
 """A pass that runs longer is reported as stuck: each of its requests has a limit of seconds."""
 
 
 SEEN_BY_GUESTS = frozenset({"PromptGroup", "PromptRoute", "Pod"})
-"""Kinds of a host's objects that a pass over a guest sees."""
+"""Kinds of a host's objects that a pass over a guest reads."""
 
 
 class Operator:
@@ -87,9 +87,9 @@ class Operator:
         client = KubeClient(api, self.metrics.api_requests)
         self._engines = GroupEngines()
         self.stopping = asyncio.Event()
-        """Set once the process is told to end."""
+        """Set by a signal to end the process."""
         self.stopped = asyncio.Event()
-        """Set once the process writes no more, and another may lead."""
+        """Set when the process writes no more, so that another may lead."""
         self.queue = WorkQueue(workers=settings.workers)
         client.on_return = self.queue.retry_failed
         self.term = Term(until=float("-inf") if settings.lease else float("inf"))
@@ -126,7 +126,7 @@ class Operator:
         ]
 
     def _changed(self, kind: str, key: Key) -> None:
-        """Queue a group of which an object changed, and its guests if they see that object, too."""
+        """Queue a group of which an object changed, and its guests if their passes read that object, too."""
         self.queue.add(key)
         if kind in SEEN_BY_GUESTS:
             for guest in self.stores["PromptGroup"].list_at(lookup.guests(key)):
@@ -161,7 +161,7 @@ class Operator:
         if not self.resync.wait_until_filled():
             return
         while (key := self.queue.take()) is not None:
-            if self.term.wait():  # a standby keeps its queue filled, so that it starts with every group when it leads
+            if self.term.wait():  # a standby keeps its queue filled, so that as a leader it starts with every group
                 self._pass(key)
 
     def _pass(self, key: Key) -> None:
@@ -215,7 +215,7 @@ def build(settings: Settings) -> tuple[kopf.OperatorRegistry, Operator]:
         return operator.session.login()
 
     def is_news(event: kopf.RawEvent, resource: kopf.Resource, **_: Any) -> bool:
-        # nearly half of all events are this process's own writes, whose answers the stores have
+        # nearly half of all events are this process's own writes, whose responses are stored
         return event["type"] == "DELETED" or not operator.stores[str(resource.kind)].knows(event["object"])
 
     @kopf.on.event("promptgroup.dev", "promptgroups", registry=registry, when=is_news)
@@ -270,7 +270,7 @@ def configure(settings: kopf.OperatorSettings) -> None:
     settings.queueing.idle_timeout = IDLE_SECONDS
     settings.posting.enabled = False  # Events are counted and written by `act.group_writer`
     settings.scanning.disabled = True  # needs the right to list CRDs and namespaces
-    # what a changed field would be recognised by: no handler asks, and each event would be copied for it
+    # needed to detect changed fields: no handler uses it, and each event would be copied for it
     settings.persistence.diffbase_storage = NoDiffBase()
 
 
@@ -298,7 +298,7 @@ async def run(settings: Settings) -> None:
     registry, operator = build(settings)
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
     sys.setswitchinterval(SWITCH_SECONDS)
-    gc.freeze()  # what was made until here lives as long as the process
+    gc.freeze()  # all objects so far live as long as the process
     gc.set_threshold(CYCLES)
     async with metrics_server.serving(operator.metrics.registry, settings.host, settings.metrics_port):
         await _watch(registry, operator, settings, host)
@@ -307,14 +307,14 @@ async def run(settings: Settings) -> None:
 async def _watch(registry: kopf.OperatorRegistry, operator: Operator, settings: Settings, host: str) -> None:
     """Run Kopf to its end.
 
-    Kopf ends when it is told to, for an error in a watch other than 410, and for answers that no retry mends. A watch
-    that misses its cancellation keeps it waiting for ever then. Nothing holds this process once it has released
-    the Lease, so that another leads. The kubelet restarts it, and it begins anew with lists.
+    Kopf ends on a signal, for an error in a watch other than 410, and for responses that it does not retry. A watch
+    that misses its cancellation then blocks it for ever. This process ends nevertheless once it has released the Lease,
+    so that another leads. The kubelet restarts it, and it lists again.
     """
 
     @kopf.on.startup(registry=registry)
     async def signals(**_: Any) -> None:
-        for number in (signal.SIGTERM, signal.SIGINT):  # Kopf has its own by now, which does not tell that it was told
+        for number in (signal.SIGTERM, signal.SIGINT):  # replaces the handlers of Kopf, which do not report the signal
             asyncio.get_running_loop().add_signal_handler(number, operator.stopping.set)
 
     failure = _Failure()
@@ -323,7 +323,7 @@ async def _watch(registry: kopf.OperatorRegistry, operator: Operator, settings: 
     watching = asyncio.ensure_future(
         kopf.operator(
             registry=registry,
-            # the name of a peer; there are none, but without it Kopf asks for the user's name, which images lack
+            # the name of a peer; there are none, but without it Kopf reads the user's name, which images lack
             identity=socket.gethostname(),  # type: ignore[arg-type]
             standalone=True,
             clusterwide=not settings.namespaces,

@@ -2,8 +2,8 @@
 
 from google.protobuf.message import DecodeError
 
-from promptgroup_picker.http2.connection import Stream
 from promptgroup_picker.http2.grpc_messages import GrpcError, GrpcStatus
+from promptgroup_picker.http2.stream import Stream
 from promptgroup_picker.stubs.ext_proc_pb2 import HealthCheckRequest, HealthCheckResponse
 from promptgroup_router.routing.state import RouterState
 

@@ -10,12 +10,13 @@ from typing import Any
 
 from promptgroup_picker import tls
 from promptgroup_picker.extproc.conformance import ConformanceCall, Pool
+from promptgroup_picker.extproc.gateway_call import PickerState
 from promptgroup_picker.extproc.large_bodies import LargeBodies
 from promptgroup_picker.extproc.messages import MAX_BESIDE
-from promptgroup_picker.extproc.processing import PickerState, Processing
+from promptgroup_picker.extproc.processing import Processing
 from promptgroup_picker.health import CHECK, HealthCheck
-from promptgroup_picker.http2.connection import Call, Stream
 from promptgroup_picker.http2.listener import MAX_HELD, GrpcListener
+from promptgroup_picker.http2.stream import Call, Stream
 from promptgroup_picker.pool import PoolFeed
 from promptgroup_picker.settings import PickerSettings
 from promptgroup_router.base import build

@@ -16,6 +16,7 @@ from promptgroup_router.admin_guard import AdminGuard
 from promptgroup_router.base.errors import ApiError
 from promptgroup_router.base.exposition import TextFormat, accepted
 from promptgroup_router.base.steps import in_slices
+from promptgroup_router.decision.composition import features_of
 from promptgroup_router.explain import explain, parse_explain_request
 from promptgroup_router.http11.reader import HttpRequest
 from promptgroup_router.proxy.downstream import ActiveRequest, ClientConnection
@@ -47,7 +48,7 @@ def check_request(guard: AdminGuard, client: ClientConnection, request: HttpRequ
         ApiError: 403, see `AdminGuard`; 404, there is no such path; 405, it does not allow the method.
     """
     path, method = request.head.path, request.head.method
-    guard.check(request, client.peer_address(), changes=path == PURGE_PATH)
+    guard.check(request, client.sender.peer_address(), changes=path == PURGE_PATH)
     if path not in PATHS:
         listed = ", ".join(item.decode() for item in PATHS)
         raise ApiError(404, f"there is nothing at this path: use one of {listed}", code="not_found")
@@ -55,6 +56,10 @@ def check_request(guard: AdminGuard, client: ClientConnection, request: HttpRequ
     if method not in allowed:
         name = allowed[0].decode()
         raise ApiError(405, f"this path only allows {name}: use it", code="method_not_allowed", allow=name)
+
+
+def _refuse(client: ClientConnection, error: ApiError) -> None:
+    client.answer(error.status, error.headers(), error.body())
 
 
 def table_steps(state: RouterState, now: float) -> Generator[None, None, bytes]:
@@ -81,7 +86,7 @@ def table_steps(state: RouterState, now: float) -> Generator[None, None, bytes]:
         yield
     pieces.append(b',\n  "replicas": {')
     comma = b"\n    "
-    for id_, replica in list(state.balancer.replicas.items()):
+    for id_, replica in list(state.balancer.members.replicas.items()):
         known = {
             "inFlight": replica.in_flight,
             "inFlightOfPeers": replica.peer_in_flight,
@@ -136,10 +141,10 @@ class PendingAnswer:
         try:
             await answering
         except ApiError as error:
-            self._client.refuse(error)
+            _refuse(self._client, error)
         except Exception:
             log.exception("the admin port could not answer")
-            self._client.refuse(ApiError(503, "the answer cannot be made: retry", code="overloaded"))
+            _refuse(self._client, ApiError(503, "the answer cannot be made: retry", code="overloaded"))
 
 
 def no_samples() -> ApiError:
@@ -180,7 +185,7 @@ class Admin:
         try:
             check_request(self._guard, client, request)
         except ApiError as error:
-            client.refuse(error)
+            _refuse(client, error)
             return None
         match request.head.path:
             case b"/healthz":
@@ -197,7 +202,7 @@ class Admin:
             case b"/responses/samples":
                 kept_answers = self._kept_answers
                 if kept_answers is None or kept_answers.samples is None:
-                    client.refuse(no_samples())
+                    _refuse(client, no_samples())
                 else:
                     client.answer(200, [(b"content-type", JSON_LINES)], kept_answers.samples())
             case b"/responses/purge":
@@ -214,7 +219,7 @@ class Admin:
         try:
             answer = explain(self._state, parse_explain_request(question), self._clock())
         except ApiError as error:
-            client.refuse(error)
+            _refuse(client, error)
             return
         client.answer(200, [(b"content-type", JSON)], answer)
 
@@ -229,7 +234,8 @@ class Admin:
 
     def _unmatched(self) -> bytes:
         now, rates = self._clock(), self._state.index.prefill_rates()
+        unmatched = features_of(self._state).unmatched
         return orjson.dumps(
-            document(self._state.unmatched, now, rates) | self._state.shared_prefixes.document(now, rates),
+            document(unmatched.prefixes, now, rates) | unmatched.shared_prefixes.document(now, rates),
             option=orjson.OPT_INDENT_2,
         )

@@ -17,6 +17,7 @@ from promptgroup_router.admin_guard import AdminGuard
 from promptgroup_router.base import build
 from promptgroup_router.base.core_settings import BUFFER_BYTES, ApiServerAddress, CoreSettings
 from promptgroup_router.base.exposition import PROMETHEUS, TextFormat
+from promptgroup_router.decision.composition import features_of, router_state
 from promptgroup_router.feed.file_feed import FileFeed
 from promptgroup_router.feed.issuer_feed import IssuerFeed
 from promptgroup_router.feed.key_copy import KeyCopy
@@ -69,7 +70,7 @@ class RoutingCore:
         self.clock = clock = time.monotonic
         authenticator = Authenticator(Keyring(os.urandom(SALT_BYTES)), settings.access)
         self._spans = span_export(os.environ, service)
-        self.state = RouterState(
+        self.state = router_state(
             authenticator,
             settings.keep_samples,
             frozenset(path.encode() for path in settings.pass_paths),
@@ -101,7 +102,7 @@ class RoutingCore:
         self._tasks: list[asyncio.Task[None]] = []
         self._feed: FileFeed | KubernetesFeed | None = None
         self._peering: GossipTransport | None = None
-        self.on_secret: list[Callable[[bytes], None]] = [self.state.salts.rekey]
+        self.on_secret: list[Callable[[bytes], None]] = [features_of(self.state).salts.rekey]
         """Called with what routers share, once it is read and whenever it changes."""
         self.admin_port = 0
 
@@ -147,11 +148,11 @@ class RoutingCore:
             self._peering = GossipTransport(
                 settings,
                 settings.peer_key_file,
-                self.state.balancer,
+                self.state.balancer.peers,
                 self.state.metrics,
                 self.clock,
                 on_key=self._rekey,
-                limiter=self.state.limiter,
+                limiter=features_of(self.state).limiter,
             )
             parts.append(self._peering.run())
         if self._feed is not None:
@@ -220,8 +221,9 @@ def _key_copy(settings: CoreSettings, state: RouterState) -> KeyCopy | None:
     copy = settings.cache_file
     if copy is None:
         return None
-    keys = KeyCopy(copy.with_name(f"{copy.name}.keys"), state.authenticator, state.authorities, settings.peer_key_file)
-    state.authenticator.on_keys.append(keys.save)
+    authenticator = features_of(state).authenticator
+    keys = KeyCopy(copy.with_name(f"{copy.name}.keys"), authenticator, state.authorities, settings.peer_key_file)
+    authenticator.on_keys.append(keys.save)
     return keys
 
 

@@ -26,7 +26,7 @@ The document is JSON:
 | `why`        | the same in words                                                                                  |
 
 A cost has cachedTokens, copiedTokens (from a KV tier that all replicas share) and, in seconds, wait, prefill, step,
-margin and total. It and the room are null for a replica that is ejected, and where the policy weighs neither.
+crowding, margin and total. It and the room are null for a replica that is ejected, and where the policy weighs neither.
 """
 
 from collections.abc import Iterator
@@ -35,15 +35,18 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from promptgroup_contract.access import Access, AccessType
+from promptgroup_contract.access import Access, AccessType, Caller
+from promptgroup_contract.names import UNMATCHED
 from promptgroup_contract.table import Policy, RoutingTable, SlotState
 from promptgroup_router.access.authenticator import NoSender
-from promptgroup_router.access.caller import Caller
 from promptgroup_router.apis import structure
 from promptgroup_router.apis.endpoints import ENDPOINTS, Endpoint
 from promptgroup_router.apis.request import CHAT_PATH, ParsedRequest
 from promptgroup_router.apis.session_key import NO_SESSION
 from promptgroup_router.base.errors import ApiError, shown
+from promptgroup_router.decision.composition import features_of, router_state
+from promptgroup_router.features.near_miss import UnmatchedPrompt
+from promptgroup_router.features.sleeping import waking
 from promptgroup_router.http11.http1 import MAX_HEAD
 from promptgroup_router.policy.expected_ttft import ReplicaCost
 from promptgroup_router.policy.policies import load_cap
@@ -53,12 +56,9 @@ from promptgroup_router.rings.index import GroupEntry, Member, RevisionEntry, pl
 from promptgroup_router.rings.ring import ring_of
 from promptgroup_router.routing.admission_queue import NEW_SECONDS, WAIT_SECONDS
 from promptgroup_router.routing.match import MatchedBy
-from promptgroup_router.routing.near_miss import UnmatchedPrompt
 from promptgroup_router.routing.points import feature_of
 from promptgroup_router.routing.route import Identify, Route, check_in, identify_nobody, refuse_empty, route
 from promptgroup_router.routing.state import RouterState
-from promptgroup_router.sleeping import waking
-from promptgroup_router.undeclared.unmatched import UNMATCHED
 
 NO_PREFIX = PrefixKey(0)
 """A prefix that no replica holds."""
@@ -112,7 +112,7 @@ def explain_with_table(table: RoutingTable, question: ExplainRequest) -> bytes:
     A table has no keys, so callers cannot be identified: in a group that requires it, the session's key may differ from
     that of a running router.
     """
-    state = RouterState()
+    state = router_state()
     state.install(table, "file", 0.0)
     return _explained(state, question, 0.0, identify_nobody)
 
@@ -132,7 +132,7 @@ def explain(state: RouterState, question: ExplainRequest, now: float) -> bytes:
         structure.check(question.body, structure.LARGE_VALUES, structure.LARGE_OBJECTS)
     except ApiError as error:
         raise ApiError(400, f"{error}; or explain it by a table file", code=error.code) from None
-    authenticator = state.authenticator
+    authenticator = features_of(state).authenticator
 
     def identify(own: Access | None, namespace: str) -> Caller:
         access = authenticator.access(own)
@@ -174,10 +174,17 @@ def _routed(
     The sender chooses the names of sessions and callers here, and could otherwise read the record of any session.
     """
     route_by = partial(
-        route, state.index, request, headers, tokens=state.tokens, now=now, identify=identify, salts=state.salts
+        route,
+        state.index,
+        request,
+        headers,
+        tokens=state.tokens,
+        now=now,
+        identify=identify,
+        points=state.features.routing,
     )
     result = route_by(locations=SessionLocations())
-    if state.authenticator.access(result.candidates.access).type is AccessType.ANONYMOUS:
+    if state.features.access(result.candidates.access).type is AccessType.ANONYMOUS:
         return route_by(locations=state.balancer.locations)
     demand = result.demand
     demand.unseen, demand.origin, demand.marks, demand.lengths = True, NO_SESSION, (), ()
@@ -194,7 +201,7 @@ def _whose(state: RouterState, result: Route) -> tuple[GroupEntry | None, Revisi
 
 
 def _caller(state: RouterState, result: Route) -> dict[str, str | None] | None:
-    if state.authenticator.access(result.candidates.access).type is AccessType.ANONYMOUS:
+    if state.features.access(result.candidates.access).type is AccessType.ANONYMOUS:
         return None
     return {"name": result.caller.name or None}
 
@@ -275,7 +282,7 @@ def _case(state: RouterState, result: Route, now: float) -> _Case:
     ranked = []
     for member in candidates.members if costs else candidates.ready or candidates.members:
         cost, room = costs.get(member.id, (None, None))
-        requests = balancer.replicas[member.id].load
+        requests = balancer.members.replicas[member.id].load
         ranked.append(_Candidate(member, requests, member.id not in open_to, cost, room))
     return _Case(
         found=result,
@@ -287,8 +294,8 @@ def _case(state: RouterState, result: Route, now: float) -> _Case:
     )
 
 
-def _rank(candidate: _Candidate) -> tuple[bool, bool, float]:
-    return candidate.ejected, candidate.room is False, candidate.cost.total if candidate.cost is not None else 0.0
+def _rank(candidate: _Candidate) -> tuple[bool, float]:
+    return candidate.ejected, candidate.cost.total if candidate.cost is not None else 0.0
 
 
 def _key(result: Route) -> int:
@@ -334,7 +341,8 @@ def _shown(candidate: _Candidate, *, lent: bool) -> dict[str, Any]:
     member, estimate = candidate.member, candidate.cost
     cost = None
     if estimate is not None:
-        seconds = {name: round(getattr(estimate, name), 6) for name in ("wait", "prefill", "step", "margin", "total")}
+        names = ("wait", "prefill", "step", "crowding", "margin", "total")
+        seconds = {name: round(getattr(estimate, name), 6) for name in names}
         cost = {"cachedTokens": round(estimate.cached), "copiedTokens": round(estimate.copied)} | seconds
     return {
         "replica": member.label,

@@ -16,6 +16,7 @@ from promptgroup_router.base.logs import fields
 from promptgroup_router.base.metrics import Metrics
 from promptgroup_router.base.settings import Settings
 from promptgroup_router.core import BACKLOG, RoutingCore
+from promptgroup_router.decision.composition import features_of
 from promptgroup_router.feed.certificate_feed import CertificateError, CertificateFeed, CertificateFiles
 from promptgroup_router.feed.slot_address import Network
 from promptgroup_router.flights import peer_port
@@ -64,6 +65,7 @@ class Router:
             kept_answers=KeptAnswers(self._purge, self._samples if settings.keep_samples else None),
         )
         state, clock = core.state, core.clock
+        features = features_of(state)
         self._reader = BodyReader()
         self._connections = EngineConnections(clock, settings.connect_timeout, state.authorities)
         self._peer_port = PeerPort(settings.host)
@@ -74,7 +76,7 @@ class Router:
         self._similar = SimilarAnswers(
             self._embedder,
             state.metrics,
-            state.authenticator.keyring.credential,
+            features.authenticator.keyring.credential,
             clock,
             sample_bytes=settings.keep_samples,
         )
@@ -85,14 +87,14 @@ class Router:
             Memory(settings.responses_memory_bytes),
             state.metrics,
             self._peer_connections,
-            state.limiter,
+            features.limiter,
             clock=clock,
             wall=time.time,  # noqa: TID251 - the clock that machines share
             home=self._home_of,
             lives=self._lives,
             store=self._store,
             similar=self._similar,
-            tracer=state.tracer,
+            tracer=features.tracer,
             purge_file=_purge_file_of(settings),
         )
         handlers = (

@@ -16,9 +16,9 @@ from typing import Protocol
 
 from promptgroup_contract.otel import NOT_INSTALLED, spans_wanted
 from promptgroup_router.base.logs import fields
-from promptgroup_router.tracing.sampling import Sampling, sampling
-from promptgroup_router.tracing.trace_context import TraceContext
-from promptgroup_router.tracing.tracer import EndedSpan, Tracer
+from promptgroup_router.features.tracing.sampling import Sampling, sampling
+from promptgroup_router.features.tracing.tracer import EndedSpan, Tracer
+from promptgroup_router.http11.trace_context import TraceContext
 
 log = logging.getLogger("promptgroup.router")
 

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from promptgroup_contract import table
 from promptgroup_router.apis.usage import Usage
-from promptgroup_router.policy.balancer import Balancer
+from promptgroup_router.placement.balancer import Balancer
 from promptgroup_router.policy.demand import Demand
 from promptgroup_router.policy.health import Health
 from promptgroup_router.rings.building import build_index
@@ -46,12 +46,12 @@ def measure(policy: table.Policy, replicas: int, requests: int) -> tuple[float, 
         picks = [balancer.pick(candidates, demand, now) for demand in batched]
         picked = time.process_time_ns()
         for pick in picks:
-            balancer.first_token(pick, now + 0.1)
+            balancer.placed.first_token(pick, now + 0.1)
         for pick in picks:
-            balancer.end(pick, Usage(3000, 2690, 150), now + 0.2)
+            balancer.placed.end(pick, Usage(3000, 2690, 150), now + 0.2)
         picking += picked - began
         settling += time.process_time_ns() - picked
-        balancer.export(now)
+        balancer.peers.export(now)
     count = max(2, requests // batch) * batch * 1000
     return picking / count, (picking + settling) / count
 

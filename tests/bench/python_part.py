@@ -28,12 +28,12 @@ from promptgroup_contract.encoding import decode_table
 from promptgroup_contract.fingerprint import fingerprint
 from promptgroup_router.access.keyring import SecretRef
 from promptgroup_router.base import build
+from promptgroup_router.decision.composition import router_state
 from promptgroup_router.proxy.api_handler import ApiHandler
 from promptgroup_router.proxy.body_budget import BodyBudget
 from promptgroup_router.proxy.downstream import ClientConnection, ClientListener
 from promptgroup_router.proxy.upstream import EngineConnections
 from promptgroup_router.reading.body_reader import BodyReader
-from promptgroup_router.routing.state import RouterState
 
 BATCH = 8
 """Requests that are timed together."""
@@ -113,12 +113,12 @@ class Bench:
         self.loop = loop
         self.busy: list = []
         """Engine connections that have a request."""
-        self.state = RouterState()
+        self.state = router_state()
         began = time.perf_counter()
         # the caller of a session: that of its connection, or one of its own as where a gateway has the connections
         callers = [each % given.clients if given.keys == "own" else each for each in range(given.sessions)]
         keys = {f"caller-{each}": key(each).encode() for each in callers}
-        self.state.authenticator.keyring.learn_keys(SecretRef("bench", "keys"), keys)
+        self.state.features.authenticator.keyring.learn_keys(SecretRef("bench", "keys"), keys)
         known = table(given.groups, given.slots, CLOSED if given.keys else {})
         self.state.install(decode_table(known), "bench", clock())
         self.install_seconds = time.perf_counter() - began

@@ -32,16 +32,16 @@ from promptgroup_router.base import build
 from promptgroup_router.base.exposition import PROMETHEUS
 from promptgroup_router.base.metrics import Metrics
 from promptgroup_router.base.steps import SLICE_SECONDS
+from promptgroup_router.decision.composition import router_state
 from promptgroup_router.explain import explain, parse_explain_request
 from promptgroup_router.feed.publish import Publisher
 from promptgroup_router.feed.table_file import encode_steps, parse_steps
 from promptgroup_router.peers.protocol import GossipProtocol
-from promptgroup_router.policy.balancer import Balancer
+from promptgroup_router.placement.balancer import Balancer
 from promptgroup_router.policy.gossip import LoadReport, PlacementReport
 from promptgroup_router.policy.health import Health
 from promptgroup_router.rings.building import build_index
 from promptgroup_router.rings.ids import MemberHash
-from promptgroup_router.routing.state import RouterState
 
 TICKS = 100
 """Ticks of routers that tell each other, behind the first second."""
@@ -94,7 +94,7 @@ class Changes:
         self.content = json.dumps({"format": 1, "version": "v0", "groups": listed[:-1]}).encode()
         self.table = decode_table(json.loads(self.content))
         self.more = decode_table({"format": 1, "version": "more", "groups": listed[-1:]}).groups
-        self.state = RouterState()
+        self.state = router_state()
         self.publisher = Publisher(self.state, time.monotonic, None)
         self.version = 0
 
@@ -184,8 +184,8 @@ def gossip(counts: list[int]) -> Table:
         balancer = Balancer(Health())
         served = decode_table({"format": 1, "version": "v", "groups": [group(0, REPLICAS)]})
         balancer.install(build_index(served), now)
-        members = list(balancer.replicas.values())
-        routers = [GossipProtocol(balancer, Metrics(), 1)]
+        members = list(balancer.members.replicas.values())
+        routers = [GossipProtocol(balancer.peers, Metrics(), 1)]
         routers += [
             GossipProtocol(Teller([each.key for each in members]), Metrics(), 2 + at) for at in range(count - 1)
         ]

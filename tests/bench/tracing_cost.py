@@ -27,9 +27,9 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from bench.python_part import Bench, python
 from promptgroup_router.base import build
+from promptgroup_router.features.tracing.sampling import Sampling
+from promptgroup_router.features.tracing.tracer import Tracer
 from promptgroup_router.span_export import SpanExport, span_export
-from promptgroup_router.tracing.sampling import Sampling
-from promptgroup_router.tracing.tracer import Tracer
 
 ROUND = 100
 """Requests of a round: short, so that some are undisturbed."""
@@ -63,7 +63,7 @@ def collect(listening: socket.socket) -> None:
 
 def cpu(bench: Bench, tracer: Tracer | None) -> float:
     """Return the CPU of one request, in microseconds."""
-    bench.state.tracer = tracer
+    bench.state.features.tracer = tracer
     began = time.process_time_ns()
     for _ in range(ROUND):
         bench.whole()
@@ -89,7 +89,7 @@ async def measure(given: argparse.Namespace) -> None:
     await bench.warm_up()
     export = span_export(os.environ, "bench")
     if given.instructions:
-        bench.state.tracer = export.tracer if export is not None else None
+        bench.state.features.tracer = export.tracer if export is not None else None
         for _ in range(given.instructions):
             bench.whole()
         return

@@ -20,6 +20,7 @@ from promptgroup_router.apis.usage import Tail
 from promptgroup_router.base import build
 from promptgroup_router.callers.unasked_usage import NO_CHOICES, UsageEvents
 from promptgroup_router.decision.event_guard import EventGuard
+from promptgroup_router.features.answer_usage import USAGE_REQUEST
 from promptgroup_router.proxy.client_body import ClientBody
 from promptgroup_router.proxy.response import RelayedHead
 from promptgroup_router.routing.route import Rewrite, written
@@ -89,7 +90,6 @@ def _stream(events: int, *, asked: bool) -> Callable[[], object]:
             chunked=True,
             rewriter=UsageEvents() if asked else None,
             guard=EventGuard(chunked=True, marks=marks),
-            usage_told=None,
             in_place=asked,
         )
         for part in parts:
@@ -102,7 +102,7 @@ def _stream(events: int, *, asked: bool) -> Callable[[], object]:
 
 def _body(kilobytes: int, *, asked: bool) -> Callable[[], object]:
     text = {"model": "llama", "messages": [{"role": "user", "content": "x" * 1024 * kilobytes}], "stream": True}
-    ask, rewrite = parse(ApiKind.CHAT, orjson.dumps(text)), Rewrite(metered=asked)
+    ask, rewrite = parse(ApiKind.CHAT, orjson.dumps(text)), Rewrite(changes=(USAGE_REQUEST,) if asked else ())
     return lambda: written(ask, rewrite)
 
 

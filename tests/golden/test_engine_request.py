@@ -12,7 +12,7 @@ import pytest
 
 from promptgroup_contract.caller_rules import CallerRules
 from promptgroup_picker.stubs.ext_proc_pb2 import ProcessingRequest
-from promptgroup_router.routing.state import RouterState
+from promptgroup_router.decision.composition import router_state
 from support.engineheaders import FROM_ENGINES, JUDGED
 from support.fakeengine import Call, engines
 from support.grpcclient import OneRequest, header_map
@@ -71,7 +71,7 @@ def test_a_request_through_a_router(tmp_path, case):
 
 @pytest.mark.parametrize("case", CASES)
 def test_a_request_behind_a_picker(case):
-    state = RouterState()
+    state = router_state()
     state.install(served(CASES[case]), "file", 0.0)
     request, body = OneRequest(state), json.dumps(BODY).encode()
     sent = {":method": "POST", ":path": "/v1/chat/completions", ":authority": "gateway", **FIELDS}

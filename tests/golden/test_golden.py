@@ -5,7 +5,7 @@
     before      fields of the spec that were otherwise at the last pass, a second ago; `before: none` is a first pass.
                 Objects, route and status stand as that pass wanted them
     values      kind/name → data of the objects that the prompt refers to
-    revisions   those that have a Deployment: prompt, replicas, weight, superseded, pods;
+    revisions   those that have a Deployment: prompt, adapter (as in the spec), replicas, weight, superseded, pods;
                 step: [index, seconds since its weight stood or null] of one that is being released;
                 warm_image: the image of its warm pods, where its Deployment's never became warm;
                 use: slot → [sessions, tokens, requests] as routers say, nothing for what they do not
@@ -35,6 +35,8 @@ import yaml
 from promptgroup_contract.fingerprint import fingerprint, short
 from promptgroup_contract.names import ANNOTATION_APPLIED
 from promptgroup_contract.table import Prompt, PromptRef
+from promptgroup_operator.adapters.identity import encode, of_spec
+from promptgroup_operator.api.adapter import AdapterSpec
 from promptgroup_operator.api.prompt_group import parse_spec
 from promptgroup_operator.plan import desired, plan, prompt_route, references
 from promptgroup_operator.world.engine_facts import Measured
@@ -189,7 +191,16 @@ def read_revision(given, now, settings):
         return replace(made, prompt=None)
     if given.get("kept") == "Secret":
         return replace(made, prompt_from=PromptRef("Secret", made.deployment))
+    if "adapter" in given:
+        return with_adapter(made, Prompt(system, adapter=encode(of_spec(AdapterSpec.model_validate(given["adapter"])))))
     return replace(made, prompt=Prompt(system))
+
+
+def with_adapter(made, prompt):
+    name = f"support-{short(prompt.fingerprint)}"
+    pods = tuple(replace(each, fingerprint=prompt.fingerprint) for each in made.pods)
+    found = replace(made, fingerprint=prompt.fingerprint, deployment=name, prompt=prompt, pods=pods)
+    return replace(found, prompt_from=PromptRef("ConfigMap", name))
 
 
 def read_pod(given, now, settings):

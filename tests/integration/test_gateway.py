@@ -110,7 +110,7 @@ def test_usage_of_whole_and_streamed_answers_closes_the_books(tmp_path):
             text = picker.core.exposition()
             assert 'promptgroup_router_prompt_tokens_total{group="chat/support"} 160' in text
             assert 'promptgroup_router_cached_tokens_total{group="chat/support"} 120' in text
-            assert not picker.core.state.balancer.loads
+            assert not picker.core.state.balancer.placed.loads
             assert not picker._calls.open
             assert picker.core.bodies.used == 0
 
@@ -218,7 +218,7 @@ def test_a_replica_that_is_gone_is_passed_over_and_ejected(tmp_path):
                     assert answer.status == 200
                     assert answer.served_by.endswith("/0")
                 assert "promptgroup_router_ejections_total 1" in picker.core.exposition()
-                assert not picker.core.state.balancer.loads
+                assert not picker.core.state.balancer.placed.loads
 
     run(check())
 
@@ -234,8 +234,8 @@ def test_a_client_that_leaves_frees_its_replica(tmp_path):
             async with connected(envoy.strict) as client:
                 client.send(post(chat(stream=True)))
                 await client.reader.read(100)
-                assert picker.core.state.balancer.loads
-            await until(lambda: not picker.core.state.balancer.loads, "the load to be released")
+                assert picker.core.state.balancer.placed.loads
+            await until(lambda: not picker.core.state.balancer.placed.loads, "the load to be released")
             assert sum(heard(found)) == 1
             assert 'answers_cut_total{group="chat/support",by="client"} 1' in picker.core.exposition()
 
@@ -286,7 +286,7 @@ def test_a_gateway_that_shows_no_answers_still_keeps_sessions(tmp_path):
                 assert (await ask(envoy.unseen, post(chat(), session(3)))).status == 200
             assert sorted(heard(found)) == [0, 4]
             await until(lambda: not picker._calls.open, "the calls to end")
-            assert not picker.core.state.balancer.loads
+            assert not picker.core.state.balancer.placed.loads
 
     run(check())
 
@@ -300,7 +300,7 @@ def test_many_at_once(tmp_path):
             assert [each.status for each in answers] == [200] * 200
             assert sum(heard(found)) == 200
             await until(lambda: not picker._calls.open, "the calls to end")
-            assert not picker.core.state.balancer.loads
+            assert not picker.core.state.balancer.placed.loads
 
     run(check())
 
@@ -334,7 +334,7 @@ def test_replicas_come_and_go_under_load(tmp_path):
                     await dies.aclose()
                     await clients.served(100)
                 assert set(clients.statuses) == {200}
-                assert not picker.core.state.balancer.loads
+                assert not picker.core.state.balancer.placed.loads
                 assert "promptgroup_router_ejections_total 0" not in picker.core.exposition()
 
     run(check())
@@ -414,7 +414,7 @@ def test_an_engine_gets_the_key_that_it_asks_for_and_none_of_the_clients(tmp_pat
                 picking(tmp_path, served) as picker,
                 gateway(tmp_path, [picker.port], [found[0].address]) as envoy,
             ):
-                picker.core.state.authenticator.keyring.credential = lambda *_: b"secret"
+                picker.core.state.features.authenticator.keyring.credential = lambda *_: b"secret"
                 for port in (envoy.strict, envoy.held):
                     assert (await ask(port, post(chat(), "Authorization: Bearer mine"))).status == 200
                 assert [each.head.fields[b"authorization"] for each in found[0].requests] == [b"Bearer secret"] * 2

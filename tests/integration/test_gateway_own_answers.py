@@ -98,7 +98,7 @@ def test_a_request_that_the_gateway_gives_up_leaves_the_queue_and_harms_no_other
             assert set(picker._gateways.connections) == before
             assert len(found[0].requests) == 1
             assert not picker._calls.open
-            assert not state.balancer.loads
+            assert not state.balancer.placed.loads
             assert picker.core.bodies.used == 0
 
     run(check())

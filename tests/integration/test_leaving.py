@@ -66,6 +66,24 @@ def delete(kube: Kubectl, pod: str) -> None:
     kube.delete("pod", pod, wait=False)
 
 
+def announce(kube: Kubectl, pod: str) -> None:
+    """A node that shuts down: its kubelet marks the pod, which is deleted later, if ever."""
+    condition = {"type": "DisruptionTarget", "status": "True", "reason": "TerminationByKubelet", "message": "shut down"}
+    patch = json.dumps({"status": {"conditions": [condition | {"lastTransitionTime": "2026-01-01T00:00:00Z"}]}})
+    kube.run("patch", "pod", pod, "--subresource=status", "--type=strategic", "-p", patch)
+    name = kube.get("pod", pod)["metadata"]["labels"]["promptgroup.dev/group"]
+    wait_for(lambda: True if pod not in sent_to(kube, name) else None, "routers to send no more to the pod")
+    assert "deletionTimestamp" not in kube.get("pod", pod)["metadata"]
+    delete(kube, pod)
+
+
+def sent_to(kube: Kubectl, name: str) -> set[str]:
+    """Pods that the PromptRoute tells routers to send to."""
+    route = kube.get("promptroute", name) or {}
+    slots = [slot for revision in route["spec"]["revisions"] for slot in revision["slots"]]
+    return {slot["pod"] for slot in slots if slot["state"] == "Ready"}
+
+
 def change_engine(kube: Kubectl, pod: str) -> None:
     name = kube.get("pod", pod)["metadata"]["labels"]["promptgroup.dev/group"]
     kube.apply(long_answers(name, args=("--max-num-seqs=64",)))
@@ -77,7 +95,7 @@ def long_answers(name: str, **more: object) -> dict:
     return made
 
 
-@pytest.mark.parametrize("leave", [evict, delete, change_engine])
+@pytest.mark.parametrize("leave", [evict, delete, announce, change_engine])
 def test_a_long_stream_ends_before_its_pod_does(
     kube: Kubectl, operator: None, leave: Callable[[Kubectl, str], None]
 ) -> None:

@@ -7,12 +7,11 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invaria
 
 from promptgroup_contract.table import Engine, Policy
 from promptgroup_router.apis.usage import Usage
-from promptgroup_router.policy.balancer import Balancer
+from promptgroup_router.placement.balancer import Balancer
 from promptgroup_router.policy.demand import Demand
 from promptgroup_router.policy.health import Health
 from promptgroup_router.policy.policies import LEAST_CAP, load_cap
 from promptgroup_router.rings.building import build_index
-from promptgroup_router.routing.holder import only
 from support.examples import examples
 from support.tables import group, revision, slot, table
 
@@ -26,14 +25,14 @@ def test_whatever_a_client_makes_of_its_history_and_however_late_datagrams_are_t
     one, two = Balancer(Health()), Balancer(Health())
     for each in (one, two):
         each.install(view, 0.0)
-        each.export(0.0)
+        each.peers.export(0.0)
     for messages, member in turns:
         demand = Demand(7, 11, prompt=3000, tier1=2000, history=2500, turn=messages)
-        pick = one.pick(only(candidates, candidates.ready[member]), demand, 1.0)
-        one.first_token(pick, 1.0)
-        one.end(pick, None, 1.0)
-    for report in data.draw(st.permutations(one.export(1.0)[0])):
-        two.merge(1, [report], [], 1.0)
+        pick = one.pick(candidates.only(candidates.ready[member]), demand, 1.0)
+        one.placed.first_token(pick, 1.0)
+        one.placed.end(pick, None, 1.0)
+    for report in data.draw(st.permutations(one.peers.export(1.0)[0])):
+        two.peers.merge(1, [report], [], 1.0)
     assert two.locations.get(7).member == one.locations.get(7).member == pick.member.id
 
 
@@ -54,7 +53,7 @@ def test_routers_that_hear_of_each_other_count_the_same_sessions_on_each_replica
     routers = [Balancer(Health()) for _ in range(3)]
     for router in routers:
         router.install(view, 0.0)
-        router.export(0.0)
+        router.peers.export(0.0)
     running, now = {}, 0.0
     for session, shares, arrives_at, action in steps:
         now += 0.01
@@ -65,18 +64,20 @@ def test_routers_that_hear_of_each_other_count_the_same_sessions_on_each_replica
         elif session in running and action != "pick":
             number, pick = running[session]
             if action == "token":
-                routers[number].first_token(pick, now)
+                routers[number].placed.first_token(pick, now)
             else:
                 del running[session]
-                routers[number].end(pick, None, now) if action == "end" else routers[number].release(pick, now)
+                routers[number].placed.end(pick, None, now) if action == "end" else routers[number].placed.release(
+                    pick, now
+                )
         for sender, router in enumerate(routers):
-            prefixes, (placements, loads) = router.export_prefixes(), router.export(now)
+            prefixes, (placements, loads) = router.peers.export_prefixes(), router.peers.export(now)
             for other in routers:
                 if other is not router:
-                    other.merge_prefixes(prefixes)
-                    other.merge(sender, placements, loads, now)
-        for id_ in routers[0].replicas:
-            tokens = [router.replicas[id_].admitted for router in routers]
+                    other.peers.merge_prefixes(prefixes)
+                    other.peers.merge(sender, placements, loads, now)
+        for id_ in routers[0].members.replicas:
+            tokens = [router.members.replicas[id_].admitted for router in routers]
             assert max(tokens) - min(tokens) <= 1, (now, tokens)
 
 
@@ -111,7 +112,7 @@ class Books(RuleBasedStateMachine):
         key = session * 0x9E3779B97F4A7C15 % 2**64
         well = [each for each in self.candidates.ready if self.health.available(each.id, each.incarnation, self.now)]
         well = well or self.candidates.ready
-        loads = [self.balancer.loads.get(each.id, 0) for each in well]
+        loads = [self.balancer.placed.loads.get(each.id, 0) for each in well]
         demand = Demand(
             key, session % 3, prompt, tier1=prompt // 2, history=prompt * 2 // 3 if turn > 1 else 0, turn=turn,
             streamed=streamed,
@@ -119,13 +120,13 @@ class Books(RuleBasedStateMachine):
         pick = self.balancer.pick(self.candidates, demand, self.now)
         if pick is None:
             assert self.policy is Policy.EXPECTED_TTFT
-            assert all(len(self.balancer.replicas[each.id].live) for each in well)
+            assert all(len(self.balancer.members.replicas[each.id].live) for each in well)
             return None
         assert pick.member in well
         assert 0 <= pick.cached <= prompt
         if self.policy is Policy.BOUNDED_LOAD:
             cap = load_cap(loads, FACTOR)
-            assert self.balancer.loads[pick.member.id] <= max(LEAST_CAP, cap)
+            assert self.balancer.placed.loads[pick.member.id] <= max(LEAST_CAP, cap)
             assert pick.member is next(
                 each for each in self.candidates.order(key) if each in well and loads[well.index(each)] < cap
             )
@@ -135,7 +136,7 @@ class Books(RuleBasedStateMachine):
     @rule(pick=running)
     def first_token(self, pick):
         if pick is not None:
-            self.balancer.first_token(pick, self.now)
+            self.balancer.placed.first_token(pick, self.now)
 
     @rule(pick=consumes(running), cached=st.integers(0, 20_000), twice=st.booleans(), fails=st.booleans())
     def end(self, pick, cached, twice, fails):
@@ -143,10 +144,10 @@ class Books(RuleBasedStateMachine):
             return
         for _ in range(2 if twice else 1):
             if fails:
-                self.balancer.release(pick, self.now)
+                self.balancer.placed.release(pick, self.now)
             else:
                 prompt = pick.demand.prompt
-                self.balancer.end(pick, Usage(prompt, min(cached, prompt), 10), self.now)
+                self.balancer.placed.end(pick, Usage(prompt, min(cached, prompt), 10), self.now)
         self.open.remove(pick)
 
     @rule(slot=st.integers(0, 3))
@@ -171,9 +172,9 @@ class Books(RuleBasedStateMachine):
 
     @invariant()
     def books_are_those_of_the_open_requests(self):
-        for id_, replica in self.balancer.replicas.items():
+        for id_, replica in self.balancer.members.replicas.items():
             mine = [pick for pick in self.open if pick.replica is replica]
-            assert replica.in_flight == len(mine) == self.balancer.loads.get(id_, 0)
+            assert replica.in_flight == len(mine) == self.balancer.placed.loads.get(id_, 0)
             assert replica.context == pytest.approx(sum(pick.demand.prompt for pick in mine))
             assert replica.wait(self.now) >= 0
             assert replica.wait(self.now + 1e6) == 0

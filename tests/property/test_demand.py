@@ -8,7 +8,7 @@ from promptgroup_router.apis.request import ApiKind, parse
 from promptgroup_router.apis.tokens import LEAST, MOST, Tokens
 from promptgroup_router.policy.session_locations import SessionLocations
 from promptgroup_router.rings.building import build_index
-from promptgroup_router.routing.route import route
+from support.routes import route
 from support.tables import SYSTEM, group, revision, table
 
 TOOLS = '[{"name":"find","parameters":{}}]'

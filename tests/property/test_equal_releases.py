@@ -26,13 +26,14 @@ from promptgroup_router.apis.session_key import RequestSession, SessionKey
 from promptgroup_router.apis.usage import Usage
 from promptgroup_router.base.metrics import Metrics
 from promptgroup_router.decision.record import RequestRecord
-from promptgroup_router.policy.balancer import Balancer
+from promptgroup_router.placement.balancer import Balancer
 from promptgroup_router.policy.demand import Demand
 from promptgroup_router.policy.health import Health
 from promptgroup_router.rings.building import build_index
 from promptgroup_router.rings.ids import PrefixKey
 from promptgroup_router.routing.match import MatchedBy
 from promptgroup_router.routing.moves import Moves
+from promptgroup_router.routing.points import ProcessFeatures
 from promptgroup_router.routing.route import Rewrite, Route
 from support.builders import NOW, goal, pod
 from support.builders import revision as operated
@@ -77,7 +78,10 @@ class Simulation:
         self.balancer = Balancer(Health())
         self.metrics = Metrics()
         self.state = SimpleNamespace(
-            metrics=self.metrics, tokens=SimpleNamespace(learn=lambda *_: None), moves=Moves(), tracer=None
+            metrics=self.metrics,
+            tokens=SimpleNamespace(learn=lambda *_: None),
+            moves=Moves(),
+            features=ProcessFeatures(),
         )
         self.free, self.cache, self.prefixes = {}, {}, {}
         self.events = []
@@ -201,11 +205,11 @@ class Simulation:
         heapq.heappush(self.events, (end, next(self.count), self.ended, (pick, record, usage, arguments)))
 
     def began(self, pick, record):
-        self.balancer.first_token(pick, self.now)
+        self.balancer.placed.first_token(pick, self.now)
         record.answer_began(200, self.now)
 
     def ended(self, pick, record, usage, arguments):
-        self.balancer.end(pick, usage, self.now)
+        self.balancer.placed.end(pick, usage, self.now)
         record.served(usage, self.now)
         session, number, history = arguments
         if number < 8 and self.draw.random() < 0.8:

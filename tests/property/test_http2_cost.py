@@ -8,13 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from promptgroup_picker.extproc.processing import PickerState, Processing
+from promptgroup_picker.extproc.gateway_call import PickerState
+from promptgroup_picker.extproc.processing import Processing
 from promptgroup_picker.health import HealthCheck
 from promptgroup_picker.http2 import budget
 from promptgroup_picker.http2.frames import ErrorCode, FrameReader, FrameType
 from promptgroup_picker.http2.listener import GrpcListener
+from promptgroup_router.decision.composition import router_state
 from promptgroup_router.proxy.body_budget import BodyBudget
-from promptgroup_router.routing.state import RouterState
 from support.grpcclient import PROCESS
 from support.http2floods import CHECK, FLOODS, Peer, flood, honest
 from support.wire import chat, table_of
@@ -31,7 +32,7 @@ class Port:
 
     def __init__(self) -> None:
         self.now = 100.0
-        state = RouterState()
+        state = router_state()
         state.install(table_of("10.0.0.1:8000", "10.0.0.2:8000"), "file", 0.0)
         picker = PickerState(state, BodyBudget(2**26), lambda: self.now)
         self.listener = GrpcListener(

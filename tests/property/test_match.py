@@ -13,13 +13,13 @@ from promptgroup_contract.table import ModelAlias
 from promptgroup_router.apis.request import ApiKind, parse
 from promptgroup_router.apis.tokens import Tokens
 from promptgroup_router.base.errors import ApiError
+from promptgroup_router.features.near_miss import UnmatchedPrompt
 from promptgroup_router.policy.session_locations import SessionLocations
 from promptgroup_router.rings.building import build_index
 from promptgroup_router.rings.claims import LONGEST, Claim, Claims, common_length
 from promptgroup_router.routing.match import ByContent, NoMatch, match_group
-from promptgroup_router.routing.near_miss import UnmatchedPrompt
 from promptgroup_router.routing.points import feature_of
-from promptgroup_router.routing.route import route
+from support.routes import route
 from support.tables import group, revision, table
 
 # few letters, so that texts are prefixes of each other; of one, two and four bytes

@@ -11,13 +11,15 @@ from dataclasses import dataclass, field
 import pytest
 
 from promptgroup_contract.table import Policy
-from promptgroup_picker.extproc.processing import PickerState, Processing
+from promptgroup_picker.extproc.gateway_call import PickerState
+from promptgroup_picker.extproc.processing import Processing
 from promptgroup_picker.stubs.ext_proc_pb2 import ProcessingRequest, ProcessingResponse
+from promptgroup_router.decision.composition import router_state
 from promptgroup_router.http11.http1 import Framing
 from promptgroup_router.http11.reader import RequestReader
 from promptgroup_router.proxy.api_handler import ApiHandler
 from promptgroup_router.proxy.body_budget import BodyBudget
-from promptgroup_router.routing.state import RouterState
+from promptgroup_router.proxy.downstream import ClientSender
 from support.grpcclient import endpoints_of, header_map
 from support.heads import answer_head
 from support.tables import group, revision, slot, table
@@ -54,8 +56,9 @@ class RouterSide:
     keeps_alive = has_ended = between_chunks = True
 
     def __init__(self, clock: Clock) -> None:
-        self.state = RouterState()
+        self.state = router_state()
         self.state.install(TABLE, "file", clock.now)
+        self.sender = ClientSender(None)
         self._handler = ApiHandler(self.state, self, None, clock, 600.0)  # no body is large enough for a reader
         self._address = ""
         self._refused = 0
@@ -81,7 +84,9 @@ class RouterSide:
         reader = RequestReader(2**24)
         reader.feed(post(body, *(f"{name}: {value}" for name, value in fields.items())))
         self._address, self._refused = "", 0
-        relay = self._handler(self, reader.next())
+        request = reader.next()
+        self.sender.begin(request)
+        relay = self._handler(self, request)
         if self._address:
             self._open[number] = relay, self._listener
         return self._address or f"refused {self._refused}"
@@ -117,7 +122,7 @@ class PickerSide:
     """The picker, whose gateway is this object."""
 
     def __init__(self, clock: Clock) -> None:
-        self.state = RouterState()
+        self.state = router_state()
         self.state.install(TABLE, "file", clock.now)
         self._picker = PickerState(self.state, BodyBudget(2**26), clock, endpoints=1)
         self._open: dict[int, Processing] = {}
@@ -203,9 +208,9 @@ def test_router_and_picker_send_the_same_requests_to_the_same_replicas(seed):
                 side.leave(one)
             del running[one]
     assert len(places) > 8
-    assert router.state.balancer.loads == picker.state.balancer.loads
+    assert router.state.balancer.placed.loads == picker.state.balancer.placed.loads
     for state in (router.state, picker.state):
-        assert sum(state.balancer.loads.values()) == len(running)
+        assert sum(state.balancer.placed.loads.values()) == len(running)
     pages = [
         state.exposition(clock.now, 0).replace('requests_total{group="-"', "") for state in (router.state, picker.state)
     ]

@@ -7,11 +7,11 @@ from hypothesis import strategies as st
 from promptgroup_local.engine.tokenizer import NewText, Special, tokenize
 from promptgroup_router.apis.usage import Tail
 from promptgroup_router.base.errors import Failure
-from promptgroup_router.callers.whole_events import WholeEvents
 from promptgroup_router.decision.arrival import arrive
+from promptgroup_router.decision.composition import router_state
 from promptgroup_router.features.resumed_stream.feature import ResumedStream
+from promptgroup_router.http11.whole_events import WholeEvents
 from promptgroup_router.routing.points import Answering, RequestEnd, feature_of
-from promptgroup_router.routing.state import RouterState
 from support.tables import group, table
 from support.tokenstream import DONE, data_of, event, text_of
 from support.wire import chat
@@ -55,7 +55,7 @@ def wire(document, prompt, tokens, together, *, is_chat):
 
 
 def feature():
-    state = RouterState()
+    state = router_state()
     state.install(table(group(max_resumes=1)), "file", 0.0)
     body = orjson.dumps(chat(stream=True, temperature=0, max_tokens=LIMIT))
     route = arrive(state, method=b"POST", path=CHAT, headers={}, body=body, now=0.0)

@@ -26,8 +26,8 @@ from promptgroup_contract.table import (
     TimeLimits,
 )
 from promptgroup_router.base.steps import at_once
+from promptgroup_router.decision.composition import router_state
 from promptgroup_router.feed.slot_address import check_steps
-from promptgroup_router.routing.state import RouterState
 from support.tables import group as support_group
 from support.tables import revision as support_revision
 
@@ -144,7 +144,7 @@ def test_a_route_is_refused_or_served_whatever_stands_in_it(group, data):
         at_once(check_steps(found, ()))
     except TableError:
         return
-    state = RouterState()
+    state = router_state()
     state.install(RoutingTable((found,)), "kubernetes", 0.0)
     assert state.loaded
     assert decode_table(orjson.loads(orjson.dumps(encode_table(state.index.table)))) == state.index.table
@@ -162,7 +162,7 @@ def test_a_large_number_is_refused_or_served(field, number):
         with pytest.raises(TableError, match=f"{field} is {number}, expected a whole number of at most"):
             decode_group("a", "b", encoded)
         return
-    state = RouterState()
+    state = router_state()
     state.install(RoutingTable((decode_group("a", "b", encoded),)), "kubernetes", 0.0)
     assert state.exposition(1.0, 0)
 

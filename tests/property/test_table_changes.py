@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from promptgroup_contract.access import ANYBODY
 from promptgroup_contract.table import Engine, ModelAlias, RoutingTable, Sharing, SlotState
 from promptgroup_router.base.steps import at_once
-from promptgroup_router.policy.balancer import Balancer
+from promptgroup_router.decision.composition import router_state
+from promptgroup_router.placement.balancer import Balancer
 from promptgroup_router.policy.health import Health
 from promptgroup_router.rings.building import build_index, index_steps, replaced_steps, unchanged_steps
-from promptgroup_router.routing.state import RouterState
 from support.keys import BY_KEY
 from support.tables import group, revision, slot
 
@@ -97,13 +97,13 @@ def test_an_index_made_from_the_one_before_is_that_of_the_table_alone(listed):
 
 @given(listed=st.lists(tables, min_size=1, max_size=4))
 def test_whoever_may_be_sent_to_has_a_record(listed):
-    state, plain = RouterState(), Balancer(Health())
+    state, plain = router_state(), Balancer(Health())
     for now, each in enumerate(listed):
         kept = state.index
         state.install(at_once(unchanged_steps(each, state.index.table)), "file", float(now))
         plain.install(state.index, float(now))
-        balancer = state.balancer
-        assert balancer.replicas.keys() == plain.replicas.keys() == {*state.index.ready, *state.index.draining}
+        recorded = state.balancer.members.replicas.keys()
+        assert recorded == plain.members.replicas.keys() == {*state.index.ready, *state.index.draining}
         for entry in kept.groups:
             for had in entry.revisions:
                 if not had.candidates.validity.ended:

@@ -33,6 +33,53 @@ BROKEN: dict[str, tuple[dict[str, Any], str]] = {
         "spec.placement: placement.minReplicas is above",
     ),
     "a placement without a host": ({"placement": {"replicas": 2}}, "spec.placement: placement says where"),
+    "weights from nowhere": (
+        {"engine": {"image": "engine", "weights": {}}},
+        "spec.engine.weights: engine.weights needs exactly one of image",
+    ),
+    "weights from two volumes": (
+        {"engine": {"image": "engine", "weights": {"image": "weights", "claimName": "weights"}}},
+        "spec.engine.weights: engine.weights needs exactly one of image",
+    ),
+    "weights of a claim that is pulled": (
+        {"engine": {"image": "engine", "weights": {"claimName": "weights", "pullPolicy": "Always"}}},
+        "spec.engine.weights.pullPolicy: engine.weights.pullPolicy is about images",
+    ),
+    "an adapter of two sources": (
+        {
+            "engine": {"image": "x", "adapters": {"claimName": "a"}},
+            "adapter": {"name": "tone", "source": {"folder": "a", "huggingFace": "a/b"}},
+        },
+        "spec.adapter.source: adapter.source needs exactly one",
+    ),
+    "an adapter without a volume": (
+        {"adapter": {"name": "tone", "source": {"folder": "a"}}},
+        "spec.adapter: adapter.source.folder is on a volume, and the engine has none",
+    ),
+    "an adapter of an engine that has none": (
+        {"engine": {"image": "x", "type": "SGLang"}, "adapter": {"name": "tone", "source": {"huggingFace": "a/b"}}},
+        "spec.adapter: adapter is set, and adapters are served by engines of type vLLM only",
+    ),
+    "room for adapters in an engine that has none": (
+        {"engine": {"image": "x", "type": "SGLang", "adapters": {}}},
+        "spec.engine.adapters: engine.adapters is set, and adapters are loaded by engines of type vLLM only",
+    ),
+    "less memory than active adapters": (
+        {"engine": {"image": "x", "adapters": {"maxActive": 8, "maxInMemory": 4}}},
+        "spec.engine.adapters.maxInMemory: engine.adapters.maxInMemory is less than maxActive",
+    ),
+    "an adapter that is the model": (
+        {"model": "llama", "adapter": {"name": "llama", "source": {"huggingFace": "a/b"}}},
+        "spec.adapter.name: adapter.name is also spec.model",
+    ),
+    "an adapter that is an alias": (
+        {"modelAliases": ["tone"], "adapter": {"name": "tone", "source": {"huggingFace": "a/b"}}},
+        "spec.adapter.name: adapter.name is also spec.model",
+    ),
+    "an adapter that is the group": (
+        {"adapter": {"name": "support", "source": {"huggingFace": "a/b"}}},
+        "spec.adapter.name equals metadata.name",
+    ),
     "an alias that is the model": (
         {"model": "llama", "modelAliases": ["gpt", "llama"]},
         "spec.modelAliases: modelAliases has spec.model",

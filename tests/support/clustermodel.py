@@ -21,10 +21,10 @@ from typing import Any
 
 from promptgroup_contract import names
 from promptgroup_contract.encoding import decode_group
-from promptgroup_contract.fingerprint import fingerprint, short
+from promptgroup_contract.fingerprint import short
 from promptgroup_contract.table import Group, Prompt, PromptRef, SlotState
 from promptgroup_operator.api.prompt_group import parse_spec
-from promptgroup_operator.plan import draining, prompt, prompt_route
+from promptgroup_operator.plan import draining, prompt_route, references
 from promptgroup_operator.plan.plan import Plan, decide, route_unwritten, unwritten
 from promptgroup_operator.rollout import annotations as records
 from promptgroup_operator.rollout import release, rollout
@@ -257,7 +257,7 @@ class Model:
         group = GroupObject(KEY, "uid-support", self.generation, "2026-01-01T00:00:00Z", spec, dict(self.status))
         return World(
             group=group,
-            prompt=prompt.resolve(spec.prompt, self.values),
+            prompt=references.declared(spec, self.values),
             revisions=tuple(
                 self._revision(each, standing) for (kind, _), each in sorted(self.live.items()) if kind == "Deployment"
             ),
@@ -279,7 +279,7 @@ class Model:
         standing = prompt_route.standing(self.live.get(("PromptRoute", KEY.name)))
         deployments = [each for (kind, _), each in sorted(self.live.items()) if kind == "Deployment"]
         found = [each["metadata"]["annotations"][names.ANNOTATION_FINGERPRINT] for each in deployments]
-        wanted = prompt.resolve(parse_spec(self.spec).prompt, self.values)
+        wanted = references.declared(parse_spec(self.spec), self.values)
         target = wanted.fingerprint if not isinstance(wanted, Problem) else ""
         others = [each for each in found if each != target]
         if share is None:
@@ -311,7 +311,7 @@ class Model:
             replicas=deployment["spec"]["replicas"],
             superseded_at=records.superseded_at(annotations),
             prompt_from=source,
-            prompt=Prompt(data["system"], data.get("tools", "")) if data else None,
+            prompt=Prompt(data["system"], data.get("tools", ""), adapter=data.get("adapter", "")) if data else None,
             pods=tuple(self._seen(pod) for pod in self.pods if pod.fingerprint == full),
             weight=weight,
             slots=slots,
@@ -777,6 +777,6 @@ def target_of(model: Model, world: World | None = None) -> str:
     """Fingerprint of the prompt that the spec asks for."""
     if world is not None:
         return world.prompt.fingerprint if not isinstance(world.prompt, Problem) else ""
-    found = prompt.resolve(parse_spec(model.spec).prompt, model.values)
+    found = references.declared(parse_spec(model.spec), model.values)
     assert not isinstance(found, Problem)
-    return fingerprint(found.prompt.system)
+    return found.fingerprint

@@ -182,7 +182,9 @@ class CountedFleet:
                 raise ClusterError("not found", status=404)
             return known
         assert body is not None
-        merged = _merge(known or {}, {**body, "kind": _KINDS[plural]} if not status else dict(body))
+        # server-side apply removes what its manager owns and does not name any more
+        owned = {**(known or {}), "status": {}} if status and plural == "promptgroups" else known or {}
+        merged = _merge(owned, {**body, "kind": _KINDS[plural]} if not status else dict(body))
         stored = self.put({**merged, "kind": _KINDS[plural]})
         if plural == "deployments":
             self._run_pods(stored)

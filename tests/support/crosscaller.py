@@ -14,13 +14,13 @@ from pathlib import Path
 
 import uvloop
 
+from promptgroup_contract.access import Caller
 from promptgroup_contract.caller_rules import CallerRules
 from promptgroup_contract.table import RoutingTable
 from promptgroup_local.engine.flags import Knobs
 from promptgroup_local.engine.scheduler import Cost
 from promptgroup_operator.engines.dialects.dialect import Dialect
 from promptgroup_operator.engines.dialects.vllm import VLLM
-from promptgroup_router.access.caller import Caller
 from promptgroup_router.server import Router
 from support.fakeengine import until
 from support.keys import BY_KEY, KEY_A, KEY_B, write_keys
@@ -77,7 +77,7 @@ class World:
 
     @property
     def salt_of_a(self) -> str:
-        return self.router.state.salts.of("chat", Caller("team-a")).salt
+        return self.router.state.features.salts.of("chat", Caller("team-a")).salt
 
 
 @contextlib.asynccontextmanager

@@ -1,4 +1,4 @@
-"""The external metrics API with one number, as an adapter of a metrics system serves it to HorizontalPodAutoscaler.
+"""The external metrics API with numbers of a test, as an adapter of metrics serves it to HorizontalPodAutoscaler.
 
 The API server reaches it through an APIService. That names a Service of type ExternalName, which is the one kind that
 needs no data plane.
@@ -7,7 +7,7 @@ needs no data plane.
 import json
 import ssl
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -23,9 +23,12 @@ METRIC = "requests"
 
 
 class Number:
-    """What the metric says, until it is told another."""
+    """What every metric says, until another value is set: a number, or a function of the metric's name.
 
-    def __init__(self, value: int) -> None:
+    The function returns None for a metric without series.
+    """
+
+    def __init__(self, value: int | Callable[[str], int | None]) -> None:
         self.value = value
 
     def answer(self, path: str) -> dict[str, Any]:
@@ -39,8 +42,10 @@ class Number:
                 "groupVersion": f"{GROUP}/{VERSION}",
                 "resources": [resource | kind],
             }
+        name = path.partition("?")[0].rpartition("/")[2]
+        value = self.value(name) if callable(self.value) else self.value
         item = {
-            "metricName": path.partition("?")[0].rpartition("/")[2],
+            "metricName": name,
             "metricLabels": {},
             "timestamp": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
         }
@@ -48,12 +53,12 @@ class Number:
             "kind": "ExternalMetricValueList",
             "apiVersion": f"{GROUP}/{VERSION}",
             "metadata": {},
-            "items": [item | {"value": str(self.value)}],
+            "items": [item | {"value": str(value)}] if value is not None else [],
         }
 
 
 @contextmanager
-def external_metric(kube: Kubectl, folder: Path, value: int) -> Iterator[Number]:
+def external_metric(kube: Kubectl, folder: Path, value: int | Callable[[str], int | None]) -> Iterator[Number]:
     """A metric that the cluster's autoscaler can read; the API is gone with the context."""
     number = Number(value)
 

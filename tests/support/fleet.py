@@ -79,7 +79,8 @@ class Fleet:
         )
 
     def request(self, method: str, path: str, body: Any = None) -> dict[str, Any]:
-        answer = self._http.request(method, self.cluster.plane.server + path, json=body, timeout=30)
+        headers = {"Content-Type": "application/merge-patch+json"} if method == "PATCH" else None
+        answer = self._http.request(method, self.cluster.plane.server + path, json=body, headers=headers, timeout=30)
         assert answer.status < 300, (method, path, answer.data[:500])
         return json.loads(answer.data)
 
@@ -102,6 +103,18 @@ class Fleet:
             made = [group(f"fleet-{number}", replicas, spread * number / groups) for number in range(groups)]
             path = f"{GROUPS}/namespaces/{namespace}/promptgroups"
             list(threads.map(lambda each: self.request("POST", path, each), made))
+
+    def change_pods(self, namespace: str, rate: float) -> None:
+        """Change an annotation of each pod, so many a second, as somebody else may."""
+        names = [
+            pod["metadata"]["name"] for pod in self.request("GET", f"/api/v1/namespaces/{namespace}/pods")["items"]
+        ]
+        patch = {"metadata": {"annotations": {"example.com/changed": str(time.monotonic())}}}
+        start = time.monotonic()
+        for number, name in enumerate(names):
+            time.sleep(max(0.0, start + number / rate - time.monotonic()))
+            self.request("PATCH", f"/api/v1/namespaces/{namespace}/pods/{name}", patch)
+        time.sleep(1)  # the last events, and their passes
 
     def settled(self, namespace: str, groups: int) -> bool:
         """Whether all groups are warm and nothing is under way."""
@@ -228,9 +241,9 @@ def _answers(process: subprocess.Popen[bytes], port: int) -> bool | None:
     return True
 
 
-def cpu_seconds(pid: int) -> float:
-    """CPU time that a process took so far (proc_pid_stat(5), fields 14 and 15)."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+def cpu_seconds(folder: Path) -> float:
+    """CPU time that a process or a thread took so far, given its folder in /proc (proc_pid_stat(5), fields 14, 15)."""
+    fields = (folder / "stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / TICKS
 
 

@@ -4,11 +4,13 @@ from collections.abc import Mapping
 
 from hpack import Decoder, Encoder
 
-from promptgroup_picker.extproc.processing import PickerState, Processing
+from promptgroup_picker.extproc.gateway_call import PickerState
+from promptgroup_picker.extproc.processing import Processing
 from promptgroup_picker.http2 import frames
-from promptgroup_picker.http2.connection import Call, ServerConnection, Stream
+from promptgroup_picker.http2.connection import ServerConnection
 from promptgroup_picker.http2.frames import FrameReader, FrameType
 from promptgroup_picker.http2.grpc_messages import MessageReader, framed
+from promptgroup_picker.http2.stream import Call, Stream
 from promptgroup_picker.stubs.ext_proc_pb2 import ProcessingRequest, ProcessingResponse
 from promptgroup_router.proxy.body_budget import BodyBudget
 from promptgroup_router.routing.state import RouterState
@@ -92,6 +94,33 @@ class Client:
             if each.stream == number and each.type == FrameType.DATA:
                 found += reader.feed(each.payload)
         return found
+
+
+CALLS = 200
+
+
+def kinds(found):
+    return [FrameType(each.type).name for each in found]
+
+
+def waiting(size=100):
+    """A client with many calls whose answers wait for the connection's window."""
+    client = Client()
+    client.send(*(client.head(1 + 2 * number) for number in range(CALLS)))
+    client.server._sender._window = 0
+    for call in client.calls:
+        call.stream.send(b"x" * size)
+    client.hear()
+    return client
+
+
+def echoing(window):
+    """A client with one call that gives back what it gets; `window` is what the client lets it send."""
+    client = Client()
+    client.send(frames.settings({frames.SETTINGS_INITIAL_WINDOW_SIZE: window}), client.head(1))
+    (call,) = client.calls
+    call.message = call.stream.send
+    return client
 
 
 def header_map(message: ProcessingRequest, part: str, values: Mapping[str, str], *, end: bool) -> ProcessingRequest:

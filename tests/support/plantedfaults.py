@@ -62,7 +62,7 @@ FAULTS = {
     "a request that was left stays counted": Fault("decision.life", "self._exchange.abandoned(now)", "pass"),
     "the body of a request that was left is never given back": Fault(
         "proxy.downstream",
-        "        self._release_body()\n        if active is not None:",
+        "        self.intake.release_body()\n        if active is not None:",
         "        if active is not None:",
     ),
     "an engine that closes early ends the answer": Fault(

@@ -28,22 +28,22 @@ from dataclasses import dataclass, field
 import h11
 
 from promptgroup_router.apis.session_key import SessionKey
+from promptgroup_router.decision.composition import router_state
+from promptgroup_router.features.stored_responses.response_id import RANDOM_BYTES, response_id
 from promptgroup_router.proxy.api_handler import ApiHandler
 from promptgroup_router.proxy.body_budget import BodyBudget
 from promptgroup_router.proxy.downstream import (
     IDLE_SECONDS,
     LINGER_SECONDS,
-    PIPELINED_BYTES,
     READ_SECONDS,
     STALL_SECONDS,
     ClientConnection,
     ClientListener,
 )
 from promptgroup_router.proxy.relay import Relay
+from promptgroup_router.proxy.request_intake import PIPELINED_BYTES
 from promptgroup_router.proxy.upstream import UNREAD_BYTES, EngineConnection, EngineConnections
 from promptgroup_router.reading.body_reader import BodyReader
-from promptgroup_router.routing.response_id import RANDOM_BYTES, response_id
-from promptgroup_router.routing.state import RouterState
 from support.memorynet import SMALL, Buffers, MemoryTransport
 from support.steploop import StepLoop
 from support.wire import chat, get, post, table_of
@@ -328,7 +328,7 @@ class Machine:
         self._options = options
         self._buffers = SMALL if self.random.random() < 0.9 else Buffers()
         asyncio._set_running_loop(self.loop)
-        self.state = RouterState()
+        self.state = router_state()
         self.state.install(table_of(*ENGINES), "file", 0.0)
         self.pool = EngineConnections(self.loop.time, 2.0)
         handler = ApiHandler(self.state, self.pool, BodyReader(), self.loop.time, TIMEOUT)
@@ -651,7 +651,7 @@ class Machine:
             if not transport.paused:
                 transport.written_while_paused = 0
             assert len(transport.out) <= buffers.high + buffers.one_read + 4096
-            assert client.connection._reader.buffered <= PIPELINED_BYTES + buffers.one_read
+            assert client.connection.intake.buffered <= PIPELINED_BYTES + buffers.one_read
         assert 0 <= self.budget.used <= self.budget.limit
         for connection in (each for idle in self.pool._idle.values() for each in idle):
             assert not connection._transport.closed, "a pooled connection is closed"
@@ -729,7 +729,7 @@ class Machine:
             self.check()
         for client in self.clients:
             self._settle(client)
-        assert not any(self.state.balancer.loads.values()), "a load was not released"
+        assert not any(self.state.balancer.placed.loads.values()), "a load was not released"
         assert self.budget.used == 0, "bytes of a body were not given back"
         self.close()
 

@@ -5,6 +5,7 @@ import contextlib
 import json
 import os
 import sys
+from pathlib import Path
 
 from support.fakeengine import until
 from support.wire import ask, get
@@ -30,6 +31,11 @@ class Process:
 
     async def ready(self) -> int:
         return (await ask(self.admin_port, get("/readyz"))).status
+
+
+def has(copy: Path, text: str) -> bool:
+    """Whether the file that a router's thread writes is there with this text: only then may the router be killed."""
+    return copy.exists() and text in copy.read_text()
 
 
 @contextlib.asynccontextmanager

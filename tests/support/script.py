@@ -13,7 +13,8 @@ import textwrap
 from typing import Any
 
 from promptgroup_router.base.errors import Failure
-from promptgroup_router.decision.exchange import Action, Exchange, Refuse, Send
+from promptgroup_router.decision.actions import Action, Refuse, Send
+from promptgroup_router.decision.exchange import Exchange
 
 
 def play(exchange: Exchange, script: str, now: float = 100.0) -> None:

@@ -39,7 +39,7 @@ class Served:
 
     def in_flight(self) -> int:
         """Requests that the router has sent and that have not ended."""
-        return sum(self.router.state.balancer.loads.values())
+        return sum(self.router.state.balancer.placed.loads.values())
 
 
 @contextlib.asynccontextmanager

@@ -62,7 +62,7 @@ def _stays(flag: EngineFlag) -> FieldDecision:
 
 def _note(name: str) -> str:
     if name in _ADAPTERS:
-        return "routers serve no adapters: a request that names one is for no group"
+        return "routers serve an adapter by a group with spec.adapter: replace the flags by spec.engine.adapters"
     if name in _TIERS:
         return "spec.cache describes the usual KV tiers; conditions tell more of those"
     return ""

@@ -19,7 +19,7 @@ from promptgroup_contract.fingerprint import short
 from promptgroup_contract.names import HIT_RATE_SECONDS
 
 if TYPE_CHECKING:
-    from promptgroup_cli.reach.group_status import GroupStatus, RevisionRow, SlotRow, Statement
+    from promptgroup_cli.reach.group_status import GroupStatus, RevisionRow, SlotRow, StartRow, Statement
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -137,10 +137,9 @@ def _brief(statement: Statement) -> str:
 
 def _one(group: GroupStatus) -> Iterator[str]:
     aliases = f", also {', '.join(group.aliases)}" if group.aliases else ""
-    yield from fact(
-        "Group",
-        f"{group.key.namespace}/{group.key.name} (model {group.model}{aliases}){_hosted(group)}{_served(group)}",
-    )
+    adapter = f", adapter {group.adapter}" if group.adapter else ""
+    served = f"model {group.model}{adapter}{aliases}"
+    yield from fact("Group", f"{group.key.namespace}/{group.key.name} ({served}){_hosted(group)}{_served(group)}")
     held = [statement for statement in group.said if statement.holds]
     if not held:
         yield from fact("Ready" if group.ready else "Not ready", "yes" if group.ready else "the reason is not known")
@@ -158,6 +157,10 @@ def _one(group: GroupStatus) -> Iterator[str]:
             for revision_row in left
         )
         yield from fact("Sizing", f"{count}{limits}; {group.sizing.message} ({group.sizing.reason}){more}")
+    yield from facts("Starting", map(_starting, group.starting))
+    if group.start:
+        phases = ", ".join(f"{phase} {seconds} s" for phase, seconds in group.start["phaseSeconds"].items())
+        yield from fact("Starts", f"{group.start['seconds']} s; the latest: {phases}")
     yield from fact("Hit rate", status_hit_rate(share_of(group.hit_rate)))
     if group.revisions:
         yield ""
@@ -168,6 +171,10 @@ def _one(group: GroupStatus) -> Iterator[str]:
         yield ""
         heads = ("REVISION", "SLOT", "POD", "STATE", "PREFIX WARM", "REASON")
         yield from columns([heads, *(_slot(revision, slot) for revision, slot in slots)])
+
+
+def _starting(row: StartRow) -> str:
+    return f"{row.pod}: {row.phase}" + (f" for {row.seconds} s" if row.seconds is not None else "")
 
 
 def _hosted(group: GroupStatus) -> str:
@@ -209,6 +216,7 @@ def _group(group: GroupStatus) -> dict[str, Any]:
         "name": group.key.name,
         "model": group.model,
         "modelAliases": list(group.aliases),
+        "adapter": group.adapter or None,
         "engineFrom": group.host or None,
         "ready": group.ready,
         "revision": group.revision or None,
@@ -217,6 +225,8 @@ def _group(group: GroupStatus) -> dict[str, Any]:
         "hitRate": share_of(group.hit_rate),
         "hitRateSeconds": HIT_RATE_SECONDS,
         "sizing": {"min": sizing.least, "max": sizing.most, "reason": sizing.reason, "message": sizing.message},
+        "starting": [{"pod": row.pod, "phase": row.phase, "seconds": row.seconds} for row in group.starting],
+        "start": dict(group.start) or None,
         "waitsFor": [_said(statement) for statement in group.said if statement.holds],
         "notes": [_said(statement) for statement in group.said if not statement.holds],
         "revisions": [

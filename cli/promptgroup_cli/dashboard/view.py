@@ -19,12 +19,12 @@ from promptgroup_cli.reach.hit_rates import share_of
 from promptgroup_cli.reach.top_rates import ReplicaRate, TopRates, by_slot
 from promptgroup_contract import names
 from promptgroup_contract.fingerprint import Fingerprint, ShortFingerprint, short
-from promptgroup_contract.names import HIT_RATE_SECONDS
+from promptgroup_contract.names import HIT_RATE_SECONDS, UNMATCHED
 from promptgroup_operator.base.timestamps import rfc3339
 from promptgroup_operator.plan.status import RELEASING
 from promptgroup_operator.warmth.warmup import SELF_MENDING
 from promptgroup_operator.world.snapshot import Key, Manifest
-from promptgroup_router.undeclared.unmatched import LISTED, UNMATCHED
+from promptgroup_router.undeclared.unmatched import LISTED
 
 MOST_TEXT = 2000
 """Most characters of a text."""

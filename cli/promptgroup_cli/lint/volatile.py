@@ -1,6 +1,6 @@
 """Text that differs on the next request: dates, times, ids, counters.
 
-A token is recognized by its format (`promptgroup_router.undeclared.volatile`). Only a log shows that it really
+A token is recognized by its format (`promptgroup_router.prefixes.volatile`). Only a log shows that it really
 differs (`variants`): then it is an error; where many requests agree on it, a note. Dates without a time are notes by
 themselves: most of them are part of a rule (`valid until 2027-01-31`), unless a word in front says that this is today.
 """
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from promptgroup_cli.lint.finding import Rule, Severity
-from promptgroup_router.undeclared.volatile import TOKEN, rule_of
+from promptgroup_router.prefixes.volatile import TOKEN, rule_of
 
 _VOIDS = "everything behind it is computed again when it changes"
 _MOVE = "move it behind the static text: to the end of the prompt, or into the last user message"

@@ -14,12 +14,12 @@ from promptgroup_cli.reach.files import shown
 from promptgroup_cli.reach.inputs import InputFormat, InputText
 from promptgroup_router.apis.request import SYSTEM_ROLES, ParsedRequest, text_of
 from promptgroup_router.base.core_settings import MAX_SAMPLE_BYTES
+from promptgroup_router.prefixes.leading import leading_of
 from promptgroup_router.prefixes.prompt_marks import marks_of
+from promptgroup_router.prefixes.volatile import on_top
 from promptgroup_router.rings.claims import common_length
 from promptgroup_router.undeclared import shared_prefixes
-from promptgroup_router.undeclared.leading import leading_of
 from promptgroup_router.undeclared.unmatched import BYTES, CAPACITY, Document, decode_sample, merge
-from promptgroup_router.undeclared.volatile import on_top
 
 MOST_NUMBER = 1e15
 """A figure above it is none."""

@@ -12,6 +12,7 @@ from promptgroup_operator.guests import record
 from promptgroup_operator.guests.record import Proof
 from promptgroup_operator.observe.decode import pod_of
 from promptgroup_operator.plan.status import why_cold
+from promptgroup_operator.starts.phase import all_starting
 from promptgroup_operator.world.snapshot import Key, Manifest, Pod
 
 
@@ -70,6 +71,16 @@ class SizingRow:
 
 
 @dataclass(frozen=True, slots=True)
+class StartRow:
+    """A replica that starts."""
+
+    pod: str
+    phase: str
+    seconds: int | None
+    """Seconds since the phase began; None where it is unknown."""
+
+
+@dataclass(frozen=True, slots=True)
 class GroupStatus:
     """The status of a group."""
 
@@ -77,6 +88,8 @@ class GroupStatus:
     model: str
     aliases: tuple[str, ...]
     """Other names of the model."""
+    adapter: str
+    """Name of the LoRA adapter that it serves in the place of the model; empty without one."""
     host: str
     """The PromptGroup whose replicas serve it; empty for one with an engine of its own."""
     ready: bool
@@ -90,6 +103,10 @@ class GroupStatus:
     hit_rate: str
     """Hit rate, as in 93%; empty when it is unknown."""
     sizing: SizingRow
+    starting: tuple[StartRow, ...]
+    """Replicas that start, the least advanced first."""
+    start: Mapping[str, Any]
+    """Durations of the latest starts, as the status has them; empty where none is recorded."""
     said: tuple[Statement, ...]
     """Conditions that keep it from being Ready, causes before effects; then the notes."""
     revisions: tuple[RevisionRow, ...]
@@ -144,10 +161,12 @@ def group_status(
     conditions = {condition["type"]: condition for condition in status.get("conditions", [])}
     seen = status.get("observedGeneration") == metadata["generation"]
     sizing, active = spec.get("sizing"), conditions.get("ScalingActive", {})
+    decoded = [pod_of(pod, names.PORT_ENGINE) for pod in pods]
     return GroupStatus(
         key=Key(metadata["namespace"], metadata["name"]),
         model=spec.get("model", "") or (route["spec"]["model"] if route is not None else ""),  # a guest may name none
         aliases=tuple(spec.get("modelAliases", ())),
+        adapter=spec.get("adapter", {}).get("name", ""),
         host=spec.get("engineFrom", {}).get("promptGroup", ""),
         ready=seen and conditions.get("Ready", {}).get("status") == "True",
         revision=status.get("revision", ""),
@@ -160,12 +179,20 @@ def group_status(
             reason=active.get("reason", ""),
             message=active.get("message", ""),
         ),
+        starting=tuple(_starting(decoded, now)),
+        start=status.get("start", {}),
         said=(
             *_unseen(metadata, status, kubectl, now),
             *(_said(conditions, sized=bool(sizing)) if status.get("observedGeneration", -1) >= 0 else ()),
         ),
-        revisions=tuple(_revisions(status, route, [pod_of(pod, names.PORT_ENGINE) for pod in pods])),
+        revisions=tuple(_revisions(status, route, decoded)),
     )
+
+
+def _starting(pods: Sequence[Pod], now: datetime | None) -> Iterator[StartRow]:
+    for item in all_starting(pods):
+        seconds = max(0, int((now - item.since).total_seconds())) if now and item.since else None
+        yield StartRow(item.pod, item.phase.value, seconds)
 
 
 SILENT = timedelta(minutes=1)

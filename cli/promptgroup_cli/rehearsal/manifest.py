@@ -96,7 +96,7 @@ def read_group(content: str, namespace: str, now: datetime, old: PromptGroupSpec
         spec = host.served(spec, None, HOST_REPLICAS, spec.model)
     group = GroupObject(key, f"uid-of-{key.name}", 1, timestamps.rfc3339(now), spec, {})
     values = _values(objects, references.references(spec), namespace, key.namespace)
-    text = prompt.resolve(spec.prompt, values) if spec.has_prompt else prompt.NOTHING
+    text = references.declared(spec, values)
     problem = text if isinstance(text, Problem) else desired.template_problem(group)
     if problem is not None:
         raise ManifestRefused(_said(problem))

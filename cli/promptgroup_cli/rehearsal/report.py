@@ -18,6 +18,7 @@ from promptgroup_cli.rehearsal.simulated_guest import SimulatedGuest
 from promptgroup_cli.rehearsal.timeline import Chapter
 from promptgroup_contract.fingerprint import Fingerprint, short
 from promptgroup_contract.names import ANNOTATION_APPLIED
+from promptgroup_operator.adapters.identity import of_spec
 from promptgroup_operator.sizing.prompt_drift import BYTES_A_TOKEN
 from promptgroup_operator.world.snapshot import Manifest, World
 
@@ -37,6 +38,7 @@ def heading(old: Wanted | None, new: Wanted, pace: SimulatedPace) -> Iterator[st
         if item is not None:
             yield f"{word:{TIME}}{_wanted(item)}"
             yield f"{'':{TIME}}{_prompt(item)}"
+            yield from (f"{'':{TIME}}{text}" for text in _adapter(item))
     warm, idle = clock(pace.warm_after), clock(IDLE_AFTER)
     if new.group.spec.engine_from is not None:
         host = new.group.spec.engine_from.prompt_group
@@ -128,6 +130,15 @@ def _prompt(wanted: Wanted) -> str:
     return (
         f"prompt {short(wanted.text.fingerprint)}, {len(wanted.text.prompt.system.encode())} bytes: {_source(wanted)}"
     )
+
+
+def _adapter(wanted: Wanted) -> Iterator[str]:
+    """Yield the LoRA adapter, and the name under which engines serve it."""
+    spec = wanted.group.spec.adapter
+    if spec is not None:
+        source = spec.source
+        at = f"folder {source.folder}" if source.folder is not None else f"repository {source.hugging_face}"
+        yield f"adapter {spec.name} from {at}, which engines serve as {of_spec(spec).served}"
 
 
 def _source(wanted: Wanted) -> str:

@@ -194,7 +194,7 @@ class SimulatedCluster:
         old = [pod for pod in alive if pod.settings != settings]
         room = replicas + (rolling["maxSurge"] if old else 0) - len(alive)
         for _ in range(min(room, replicas - len(new))):
-            self._create(deployment["metadata"]["name"], fingerprint, settings, desired.ranks_of(deployment))
+            self._create(deployment["metadata"]["name"], fingerprint, settings, desired.deployment_ranks(deployment))
         spare = sum(pod.is_warm for pod in alive) - replicas + rolling["maxUnavailable"]
         for pod in sorted(old, key=_rank):
             if not pod.is_warm or spare > 0:

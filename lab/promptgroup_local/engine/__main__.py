@@ -8,6 +8,7 @@ import sys
 
 import uvloop
 
+from promptgroup_local.engine.adapters.loaded import AdapterRefusedError
 from promptgroup_local.engine.flags import FlagError, Flags, Knobs, knobs, parse
 from promptgroup_local.engine.server import serving
 
@@ -23,6 +24,9 @@ def main() -> int:
         print(f"warning: no effect on the stand-in engine: {' '.join(flags.unknown)}", file=sys.stderr)
     try:
         uvloop.run(_serve(flags, settings))
+    except AdapterRefusedError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
     except OSError as error:
         print(f"error: --host {flags.host} --port {flags.port}: {error}", file=sys.stderr)
         return 1
@@ -41,7 +45,8 @@ async def _serve(flags: Flags, settings: Knobs) -> None:
             return
     died = asyncio.Event()
     dev_mode = os.environ.get("VLLM_SERVER_DEV_MODE") == "1"
-    async with serving(flags, settings, dev_mode=dev_mode, died=died) as url:
+    loads = os.environ.get("VLLM_ALLOW_RUNTIME_LORA_UPDATING", "").strip().lower() in ("1", "true")
+    async with serving(flags, settings, dev_mode=dev_mode, died=died, loads_adapters=loads) as url:
         print(f"stand-in engine for {flags.model} serves on {url}", file=sys.stderr)
         await asyncio.wait(
             [asyncio.ensure_future(stop.wait()), asyncio.ensure_future(died.wait())], return_when="FIRST_COMPLETED"

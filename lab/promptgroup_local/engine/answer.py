@@ -44,7 +44,9 @@ class Answer:
     finish: Finish
 
 
-def answer(prompt: Sequence[int], max_tokens: int, *, ignore_eos: bool = False, scripts: bool = False) -> Answer:
+def answer(
+    prompt: Sequence[int], max_tokens: int, *, ignore_eos: bool = False, scripts: bool = False, weights: str = ""
+) -> Answer:
     """The one answer to a prompt, cut at `max_tokens`.
 
     Args:
@@ -52,14 +54,15 @@ def answer(prompt: Sequence[int], max_tokens: int, *, ignore_eos: bool = False, 
         max_tokens: most tokens of the answer.
         ignore_eos: whether the answer fills them all.
         scripts: whether it has words of several scripts.
+        weights: what computes it beside the model: each adapter has answers of its own.
     """
     started = _begun(prompt)
     if started:
         requested, value = prompt[: len(prompt) - started], tuple(prompt[len(prompt) - started :])
-        whole = _answer(requested, started + max_tokens, ignore_eos=ignore_eos, scripts=scripts)
+        whole = _answer(requested, started + max_tokens, ignore_eos=ignore_eos, scripts=scripts, weights=weights)
         if whole.tokens[:started] == value and len(whole.tokens) > started:
             return Answer(whole.tokens[started:], whole.finish)
-    return _answer(prompt, max_tokens, ignore_eos=ignore_eos, scripts=scripts)
+    return _answer(prompt, max_tokens, ignore_eos=ignore_eos, scripts=scripts, weights=weights)
 
 
 def _begun(prompt: Sequence[int]) -> int:
@@ -70,8 +73,8 @@ def _begun(prompt: Sequence[int]) -> int:
     return 0
 
 
-def _answer(prompt: Sequence[int], max_tokens: int, *, ignore_eos: bool, scripts: bool) -> Answer:
-    seed = xxhash.xxh3_64_intdigest(struct.pack(f"<{len(prompt)}Q", *prompt))
+def _answer(prompt: Sequence[int], max_tokens: int, *, ignore_eos: bool, scripts: bool, weights: str) -> Answer:
+    seed = xxhash.xxh3_64_intdigest(struct.pack(f"<{len(prompt)}Q", *prompt) + weights.encode())
     natural = 1 + seed % _LONGEST_NATURAL
     count = max_tokens if ignore_eos else min(natural, max_tokens)
     vocabulary = _SCRIPTS if scripts else _WORDS

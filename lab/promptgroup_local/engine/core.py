@@ -62,10 +62,12 @@ class Engine:
 
     def __init__(self, flags: Flags, knobs: Knobs, rank: int = 0) -> None:
         self._cache = KVCache(flags.blocks, flags.block_size, caching=flags.prefix_caching, behind=flags.tier_blocks)
-        self._scheduler = Scheduler(self._cache, knobs.cost, flags.limits)
+        self._scheduler = Scheduler(self._cache, knobs.cost, flags.limits, flags.max_adapters)
         self._scale = knobs.time_scale
         self._scripts = knobs.scripts
         self._tickets: dict[Request, _Ticket] = {}
+        self._computed_by: dict[bytes, str] = {}
+        """Key of the first block of an adapter's prefix → the weights that computed it."""
         self._evicted = 0
         """Tokens whose eviction is counted."""
         self._work = asyncio.Event()
@@ -103,12 +105,17 @@ class Engine:
 
         Close the iterator (`contextlib.aclosing`), else the abort waits for the garbage collector.
         """
-        prompt = completion.prompt
-        request = Request(
-            TokenSequence(list(prompt.tokens), completion.salt),
-            answer(prompt.tokens, completion.max_tokens, ignore_eos=completion.ignore_eos, scripts=self._scripts),
-            time.monotonic(),
+        prompt, adapter = completion.prompt, completion.adapter
+        sequence = TokenSequence(list(prompt.tokens), completion.salt, adapter.cache_key if adapter is not None else "")
+        weights = self._weights(sequence, adapter.weights) if adapter is not None else ""
+        value = answer(
+            prompt.tokens,
+            completion.max_tokens,
+            ignore_eos=completion.ignore_eos,
+            scripts=self._scripts,
+            weights=weights,
         )
+        request = Request(sequence, value, time.monotonic(), adapter.name if adapter is not None else "")
         ticket = _Ticket(source, prompt.tier1, completion.stream)
         self._tickets[request] = ticket
         self._scheduler.add(request)
@@ -123,6 +130,16 @@ class Engine:
             if self._tickets.pop(request, None) is not None:
                 self._scheduler.abort(request)
                 self.metrics.aborted()
+
+    def _weights(self, sequence: TokenSequence, weights: str) -> str:
+        """Return what computes an adapter's answer: its weights, and those that computed the cached beginning."""
+        key = self._cache.first_key(sequence)
+        if key and self._cache.begins_with(sequence):
+            before = self._computed_by.setdefault(key, weights)
+            return weights if before == weights else f"{before} {weights}"
+        if key:
+            self._computed_by[key] = weights
+        return weights
 
     async def run(self) -> None:
         """Step while there is work, sleep while there is none; ends by cancellation."""

@@ -15,6 +15,7 @@ from typing import Any
 
 import yaml
 
+from promptgroup_local.engine.adapters.loaded import parse_module
 from promptgroup_local.engine.scheduler import Cost, Limits
 
 DEFAULT_BLOCKS = 25_000
@@ -91,6 +92,10 @@ class Flags:
     """True if the files are read again when they change."""
     ranks: int = 1
     """Data-parallel ranks, each with a KV cache of its own."""
+    adapters: tuple[tuple[str, str], ...] = ()
+    """Name and path of the LoRA adapters that are loaded at the start."""
+    max_adapters: int = 0
+    """LoRA adapters that run at the same time; 0 without any."""
     shutdown_timeout: float = 0.0
     """Seconds that running requests have after SIGTERM, in vLLM, before they are aborted."""
     unknown: tuple[str, ...] = ()
@@ -141,6 +146,8 @@ def parse(argv: Sequence[str]) -> Flags:
         tier_blocks=_tier_blocks(args),
         tier_source="external_unspecified" if _connector(args) in _POOLS else "host",
         ranks=args.ranks,
+        adapters=tuple(args.lora_modules),
+        max_adapters=args.max_loras if args.enable_lora else 0,
         shutdown_timeout=args.shutdown_timeout,
         unknown=unknown,
     )
@@ -270,6 +277,9 @@ def _common(*, host: str, port: int, block_size: int) -> argparse.ArgumentParser
         ssl_keyfile=None,
         enable_ssl_refresh=False,
         ranks=1,
+        enable_lora=False,
+        lora_modules=[],
+        max_loras=1,
         shutdown_timeout=0.0,
     )
     return parser
@@ -300,6 +310,10 @@ def _vllm() -> argparse.ArgumentParser:
     parser.add_argument("--shutdown-timeout", type=float)
     parser.add_argument("--data-parallel-size", "-dp", dest="ranks", type=_count)
     parser.add_argument("--kv-transfer-config", type=_object)
+    parser.add_argument("--enable-lora", action=switch)
+    parser.add_argument("--lora-modules", type=parse_module, nargs="+", metavar="NAME=PATH")
+    for name in ("--max-loras", "--max-cpu-loras", "--max-lora-rank"):
+        parser.add_argument(name, type=_count)
     return parser
 
 

@@ -3,8 +3,8 @@
 Follows vLLM's block pool:
 
 - A block is cached once all its tokens are scheduled for computation. Its key hashes the parent's key and its own
-  tokens, so that a key identifies the whole prefix. The first parent is the hash of the salt: equal tokens under
-  different salts never share a block.
+  tokens, so that a key identifies the whole prefix. The first parent is the hash of the salt and of name and path of
+  the LoRA adapter: equal tokens under different salts or adapters never share a block.
 - A hit covers whole blocks and never the last token of the prompt, which must be computed to get logits.
 - A running request pins its blocks. A released block keeps its content until it is reused. The last blocks of a
   request are evicted before its first ones, since a prefix is usable without its continuation but not the reverse.
@@ -35,6 +35,8 @@ class TokenSequence:
 
     tokens: list[int]
     salt: str = ""
+    adapter: str = ""
+    """The name and the path of the LoRA adapter; empty without one."""
     blocks: list[Block] = field(default_factory=list)
     keys: list[bytes] = field(default_factory=list)
     """Keys of the leading full blocks, as far as they have been computed."""
@@ -96,6 +98,14 @@ class KVCache:
         sequence.blocks = hits + [self._take() for _ in range(desired)]
         sequence.copied = copied * self.block_size
         return result
+
+    def first_key(self, sequence: TokenSequence) -> bytes:
+        """Return the key of the first block of a sequence; empty for one that fills none."""
+        return self._key(sequence, 0) if len(sequence.tokens) > self.block_size else b""
+
+    def begins_with(self, sequence: TokenSequence) -> bool:
+        """Return True if the first block of a sequence is cached."""
+        return bool(self._lookup(sequence))
 
     def grow(self, sequence: TokenSequence, computed: int) -> bool:
         """Allocate blocks for the first `computed` tokens; False, with nothing changed, when too few are free."""
@@ -186,7 +196,7 @@ class KVCache:
         keys = sequence.keys
         size = self.block_size
         while len(keys) <= index:
-            parent = keys[-1] if keys else xxhash.xxh3_128_digest(sequence.salt.encode())
+            parent = keys[-1] if keys else xxhash.xxh3_128_digest((sequence.salt + sequence.adapter).encode())
             start = len(keys) * size
             keys.append(xxhash.xxh3_128_digest(parent + self._packer.pack(*sequence.tokens[start : start + size])))
         return keys[index]

@@ -4,11 +4,12 @@ Fields that affect only the sampling of tokens (temperature, top_p, n, stop, ...
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import orjson
 
 from promptgroup_local.engine import chat
+from promptgroup_local.engine.adapters.loaded import LoadedAdapter
 from promptgroup_local.engine.answer import Finish
 from promptgroup_local.engine.flags import Speech
 
@@ -54,6 +55,8 @@ class Completion:
     """The tool that the answer must call; empty if it is text."""
     token_ids: bool = False
     """True if the answer has the ids of all tokens, as vLLM's does."""
+    adapter: LoadedAdapter | None = None
+    """The LoRA adapter that the request names as its model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +68,8 @@ class Model:
     default_max_tokens: int
     speech: Speech = Speech.VLLM
     """SGLang serves its model under any requested name, and accepts any text as a salt."""
+    adapters: Mapping[str, LoadedAdapter] = field(default_factory=dict)
+    """Name → LoRA adapter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +178,7 @@ def _completion(body: Json, model: Model, name: str, prompt: chat.Prompt, limit:
         include_usage=options is not None and _flag(options, "include_usage", default=False),
         ignore_eos=_flag(body, "ignore_eos", default=False),
         token_ids=model.speech is Speech.VLLM and _flag(body, "return_token_ids", default=False),
+        adapter=model.adapters.get(name),
     )
 
 
@@ -192,7 +198,7 @@ def _model_name(body: Json, model: Model) -> str:
         return model.names[0]
     if not isinstance(name, str):
         raise ApiError(400, f"model is a {type(name).__name__}, expected a string", "model")
-    if name not in model.names and model.speech is not Speech.SGLANG:
+    if name not in model.names and name not in model.adapters and model.speech is not Speech.SGLANG:
         raise ApiError(404, f"The model `{name}` does not exist.", "model")
     return name
 

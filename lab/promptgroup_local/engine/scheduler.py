@@ -70,6 +70,8 @@ class Request:
     sequence: TokenSequence
     answer: Answer
     arrived: float
+    adapter: str = ""
+    """Name of the LoRA adapter; empty without one."""
     prompt_tokens: int = field(init=False)
     state: State = State.WAITING
     computed: int = 0
@@ -102,7 +104,9 @@ class Step:
 class Scheduler:
     """Two calls a step: `schedule`, then, `seconds` later, `complete`."""
 
-    def __init__(self, cache: KVCache, cost: Cost, limits: Limits) -> None:
+    def __init__(self, cache: KVCache, cost: Cost, limits: Limits, max_adapters: int = 0) -> None:
+        self._max_adapters = max_adapters
+        """LoRA adapters whose requests run at the same time; requests for others wait."""
         self._cache = cache
         self._cost = cost
         self._limits = limits
@@ -169,12 +173,12 @@ class Scheduler:
 
     def _admit(self, batch: "_Batch", now: float) -> list[Request]:
         admitted: list[Request] = []
-        while self.waiting and batch.budget and len(self.running) < self._limits.requests:
-            request = self.waiting[0]
-            admit = self._cache.admit(request.sequence, batch.budget)
-            if admit is None:
+        while batch.budget and len(self.running) < self._limits.requests:
+            request = next(filter(self._has_room_for_adapter, self.waiting), None)
+            admit = self._cache.admit(request.sequence, batch.budget) if request is not None else None
+            if request is None or admit is None:
                 break
-            self.waiting.popleft()
+            self.waiting.remove(request)
             self.running.append(request)
             request.state = State.RUNNING
             request.computed = admit
@@ -184,6 +188,13 @@ class Scheduler:
                 admitted.append(request)
             self._compute(request, min(len(request.sequence.tokens) - admit, batch.budget), batch)
         return admitted
+
+    def _has_room_for_adapter(self, request: Request) -> bool:
+        """Return True unless the request needs one adapter more than may run."""
+        if not request.adapter:
+            return True
+        running = {item.adapter for item in self.running if item.adapter}
+        return request.adapter in running or len(running) < self._max_adapters
 
     def _compute(self, request: Request, count: int, batch: "_Batch") -> None:
         start = request.computed

@@ -12,6 +12,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from promptgroup_contract.names import HEADER_RANK, HEADER_WARMUP
 from promptgroup_local.engine import protocol, tls
+from promptgroup_local.engine.adapters.loaded import AdapterRefusedError, LoadedAdapters
 from promptgroup_local.engine.agent_apis import AgentApis
 from promptgroup_local.engine.core import Ranks, Token
 from promptgroup_local.engine.flags import Flags, Knobs, Speech
@@ -34,7 +35,12 @@ _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 def application(
-    flags: Flags, knobs: Knobs, *, dev_mode: bool = False, died: asyncio.Event | None = None
+    flags: Flags,
+    knobs: Knobs,
+    *,
+    dev_mode: bool = False,
+    died: asyncio.Event | None = None,
+    loads_adapters: bool = False,
 ) -> web.Application:
     """The engine as an aiohttp application.
 
@@ -43,6 +49,10 @@ def application(
         knobs: the stand-in's own settings.
         dev_mode: whether it has the endpoints of vLLM with VLLM_SERVER_DEV_MODE=1, and a way to let a rank die.
         died: set when the process would end because a rank has died.
+        loads_adapters: whether it has the endpoints of vLLM with VLLM_ALLOW_RUNTIME_LORA_UPDATING=True.
+
+    Raises:
+        AdapterRefusedError: an adapter of the command line cannot be loaded.
     """
     server = _Server(flags, knobs, died or asyncio.Event())
     app = web.Application(client_max_size=MAX_BODY, middlewares=[server.counted, server.errors])
@@ -64,6 +74,13 @@ def application(
         app.add_routes([web.get("/version", server.version)])
     if flags.speech is not Speech.TENSORRT_LLM:
         app.add_routes(agents.messages_routes())
+    if loads_adapters and flags.max_adapters:
+        app.add_routes(
+            [
+                web.post("/v1/load_lora_adapter", server.load_adapter),
+                web.post("/v1/unload_lora_adapter", server.unload_adapter),
+            ]
+        )
     match flags.speech:
         case Speech.VLLM:
             app.add_routes(
@@ -97,7 +114,12 @@ def application(
 
 @contextlib.asynccontextmanager
 async def serving(
-    flags: Flags, knobs: Knobs, *, dev_mode: bool = False, died: asyncio.Event | None = None
+    flags: Flags,
+    knobs: Knobs,
+    *,
+    dev_mode: bool = False,
+    died: asyncio.Event | None = None,
+    loads_adapters: bool = False,
 ) -> AsyncIterator[str]:
     """Serve on the host and port of the flags (0 for a free one) while the context lasts; gives the base URL.
 
@@ -109,7 +131,7 @@ async def serving(
     """
     # A handler that is cancelled when its client leaves frees the request's blocks.
     runner = web.AppRunner(
-        application(flags, knobs, dev_mode=dev_mode, died=died),
+        application(flags, knobs, dev_mode=dev_mode, died=died, loads_adapters=loads_adapters),
         access_log=None,
         handler_cancellation=True,
         shutdown_timeout=DRAIN_SECONDS + flags.shutdown_timeout,
@@ -130,7 +152,10 @@ class _Server:
         self._engine = Ranks(flags, knobs)
         self._died = died
         self._dying = DYING_SECONDS * knobs.time_scale
-        self._model = protocol.Model(flags.served_names, flags.max_model_len, knobs.max_tokens, flags.speech)
+        self._adapters = LoadedAdapters(flags.adapters)
+        self._model = protocol.Model(
+            flags.served_names, flags.max_model_len, knobs.max_tokens, flags.speech, self._adapters.by_name
+        )
         self._error_rate = knobs.error_rate
         self._errors_due = 0.0
         self._started = _unix_time()
@@ -187,7 +212,26 @@ class _Server:
         owner = "sglang" if self._flags.speech is Speech.SGLANG else "vllm"
         card = {"object": "model", "owned_by": owner, "root": self._flags.model, "parent": None}
         limits = {"created": self._started, "max_model_len": self._flags.max_model_len}
-        return _json({"object": "list", "data": [{"id": name, **card, **limits} for name in self._model.names]})
+        data = [{"id": name, **card, **limits} for name in self._model.names]
+        of_adapter = {**card, "parent": self._model.names[0], **limits, "max_model_len": None}
+        data += [{**of_adapter, "id": item.name, "root": item.path} for item in self._adapters.by_name.values()]
+        return _json({"object": "list", "data": data})
+
+    async def load_adapter(self, request: web.Request) -> web.Response:
+        body = await _body(request)
+        try:
+            self._adapters.load(body.get("lora_name"), body.get("lora_path"), inplace=body.get("load_inplace") is True)
+        except AdapterRefusedError as error:
+            raise ApiError(error.status, str(error)) from error
+        return web.Response(text=f"Success: LoRA adapter '{body['lora_name']}' added successfully.")
+
+    async def unload_adapter(self, request: web.Request) -> web.Response:
+        body = await _body(request)
+        try:
+            self._adapters.unload(body.get("lora_name"))
+        except AdapterRefusedError as error:
+            raise ApiError(error.status, str(error)) from error
+        return web.Response(text=f"Success: LoRA adapter '{body['lora_name']}' removed successfully.")
 
     async def tokenize(self, request: web.Request) -> web.Response:
         tokens = protocol.tokenization(await _body(request), self._model)

@@ -89,7 +89,7 @@ def use(router: Ours, slots: Sequence[int], now: float) -> dict[int, SlotUse]:
     slot_uses: dict[int, SlotUse] = {}
     for balancer in router.balancers:
         balancer.sessions.totals(now)
-        for id_, replica in balancer.replicas.items():
+        for id_, replica in balancer.members.replicas.items():
             slot = int(id_.rpartition("/")[2])
             sessions, tokens = balancer.sessions.of_process((id_, replica.incarnation))
             slot_uses[slot] = slot_uses.get(slot, SlotUse()) + SlotUse(sessions, tokens, replica.in_flight)

@@ -11,7 +11,8 @@ from promptgroup_research.simulator.turns import Session, Turn
 from promptgroup_research.simulator.world import HELD, World
 from promptgroup_router.apis.session_key import SessionKey
 from promptgroup_router.apis.usage import Usage
-from promptgroup_router.policy.balancer import Balancer, Pick
+from promptgroup_router.placement.balancer import Balancer
+from promptgroup_router.placement.pick import Pick
 from promptgroup_router.policy.demand import Demand
 from promptgroup_router.policy.health import Health
 from promptgroup_router.prefixes.prompt_marks import NEAR, step_at
@@ -87,7 +88,7 @@ class Ours:
         for balancer in self.balancers:
             balancer.install(view, now)
             if not self._admission:
-                for replica in balancer.replicas.values():
+                for replica in balancer.members.replicas.values():
                     replica.costs.cache_tokens = math.inf
 
     def _groups(self, engine: Engine) -> tuple[Group, ...]:
@@ -177,27 +178,27 @@ class Ours:
     def first_token(self, turn: Turn, now: float) -> None:
         """The first token was passed on."""
         index, pick = _kept(turn)
-        self.balancers[index].first_token(pick, now)
+        self.balancers[index].placed.first_token(pick, now)
 
     def ended(self, turn: Turn, now: float) -> None:
         """The answer is complete; report its `usage`."""
         index, pick = _kept(turn)
-        self.balancers[index].end(pick, Usage(turn.prompt, turn.cached, turn.output), now)
+        self.balancers[index].placed.end(pick, Usage(turn.prompt, turn.cached, turn.output), now)
         self._release(index, now)
 
     def lost(self, turn: Turn, now: float) -> None:
         """The engine died."""
         index, pick = _kept(turn)
-        self.balancers[index].release(pick, now)
+        self.balancers[index].placed.release(pick, now)
 
     def _exchange(self, now: float) -> None:
         for sender, balancer in enumerate(self.balancers):
-            notes, loads = balancer.export(now)
-            prefixes = balancer.export_prefixes()
+            notes, loads = balancer.peers.export(now)
+            prefixes = balancer.peers.export_prefixes()
             for other in self.balancers:
                 if other is not balancer and not (self._loss and self._draw.random() < self._loss):
-                    other.merge_prefixes(prefixes)
-                    other.merge(sender, notes, loads, now)
+                    other.peers.merge_prefixes(prefixes)
+                    other.peers.merge(sender, notes, loads, now)
 
 
 BYTES = 4

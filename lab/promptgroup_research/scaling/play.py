@@ -97,7 +97,7 @@ def play(scene: Scene, make: Maker, seed: int) -> Course:
 
 
 def _live(router: Ours) -> Live:
-    replicas = router.balancers[0].replicas.values()
+    replicas = router.balancers[0].members.replicas.values()
     return Live(
         sum(len(replica.live) for replica in replicas),
         sum(replica.live.tokens for replica in replicas),

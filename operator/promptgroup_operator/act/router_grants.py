@@ -3,6 +3,7 @@
 import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from time import monotonic
 from typing import Protocol
 
@@ -21,6 +22,19 @@ class RoleWriter(Protocol):
 
     def apply(self, manifest: Manifest, seen: Manifest | None) -> None:
         """Apply an object."""
+
+
+@dataclass(slots=True)
+class _Grants:
+    """The Secrets that a namespace's routes name and its Roles grant, with a lock that is held during requests."""
+
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    named: dict[Key, frozenset[str]] = field(default_factory=dict)
+    """Group → Secrets that its routes name."""
+    granted: frozenset[str] | None = None
+    """Secrets that the Roles granted when they were checked; None before that."""
+    checked: float = 0.0
+    """Monotonic seconds of the check."""
 
 
 class RouterGrants:
@@ -49,9 +63,7 @@ class RouterGrants:
         self._routes = routes
         self._writer = writer
         self._clock = clock
-        self._named: dict[Key, frozenset[str]] = {}
-        self._checked: dict[str, tuple[frozenset[str], float]] = {}
-        """Namespace → what its Roles were seen to grant, and when."""
+        self._namespaces: dict[str, _Grants] = {}
         self._lock = threading.Lock()
 
     def put(self, key: Key, routes: Iterable[Manifest]) -> None:
@@ -60,26 +72,29 @@ class RouterGrants:
         Raises:
             ClusterError: the API server did not answer, or another process wrote the Role; the pass is retried.
         """
-        with self._lock:
+        grants = self._of(key.namespace)
+        with grants.lock:
             named = router_secrets.named(routes)
-            same, self._named[key] = self._named.get(key) == named, named
-            if not same or not self._is_fresh(key.namespace):
-                self._fill(key)
+            same, grants.named[key] = grants.named.get(key) == named, named
+            if not same or not self._is_fresh(grants):
+                self._fill(key, grants)
 
     def forget(self, key: Key) -> None:
         """Take back what only a group that is gone has named."""
-        with self._lock:
-            if self._named.pop(key, None):
-                self._fill(key)
+        grants = self._of(key.namespace)
+        with grants.lock:
+            if grants.named.pop(key, None):
+                self._fill(key, grants)
 
-    def _fill(self, key: Key) -> None:
+    def _of(self, namespace: str) -> _Grants:
+        with self._lock:
+            return self._namespaces.setdefault(namespace, _Grants())
+
+    def _fill(self, key: Key, grants: _Grants) -> None:
         namespace = key.namespace
-        others = (route for known, route in self._routes(namespace).items() if known not in self._named)
-        desired = router_secrets.named(others).union(
-            *(names for known, names in self._named.items() if known.namespace == namespace)
-        )
-        seen, _ = self._checked.get(namespace, (None, 0.0))
-        if seen == desired and self._is_fresh(namespace):
+        others = (route for other, route in self._routes(namespace).items() if other not in grants.named)
+        desired = router_secrets.named(others).union(*grants.named.values())
+        if grants.granted == desired and self._is_fresh(grants):
             return
         result = False
         try:
@@ -92,13 +107,12 @@ class RouterGrants:
             logger.warning("%s: routers cannot be given the Secrets that routes name: %s", namespace, error)
             result = True
         if result or not desired:
-            self._checked[namespace] = desired, self._clock()
+            grants.granted, grants.checked = desired, self._clock()
 
-    def _is_fresh(self, namespace: str) -> bool:
-        """Return True if the Roles of a namespace need no look before its routes name other Secrets."""
-        seen, at = self._checked.get(namespace, (None, 0.0))
+    def _is_fresh(self, grants: _Grants) -> bool:
+        """Return True if the Roles of a namespace need no check before its routes name other Secrets."""
         # Roles that were installed anew are empty, which is right where no Secret is named
-        return seen is not None and (not seen or self._clock() - at < RECHECK_SECONDS)
+        return grants.granted is not None and (not grants.granted or self._clock() - grants.checked < RECHECK_SECONDS)
 
     def _write(self, key: Key, name: str, desired: frozenset[str]) -> bool:
         """Write a Role if it differs. Return True if it exists; without it, no router or picker is to read Secrets."""

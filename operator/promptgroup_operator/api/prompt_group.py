@@ -31,11 +31,14 @@ from promptgroup_contract.fingerprint import Fingerprint
 from promptgroup_contract.names import HEADER_SESSION
 from promptgroup_contract.table import MAX_ALIASES, MAX_MESSAGES, MOST_RANKS, OwnInstructions, Policy, Sharing
 from promptgroup_operator.api.access import AccessSpec, asks_callers
+from promptgroup_operator.api.adapter import AdapterSpec, EngineAdaptersSpec
 from promptgroup_operator.api.cache import CacheSpec, CacheStatus, PoolType, PrefixCaching
 from promptgroup_operator.api.gateway import FailureMode, GatewaySpec
 from promptgroup_operator.api.limits import LimitsSpec
 from promptgroup_operator.api.model import ApiModel, Duration, KeyRef, ObjectName, Printed, rule, rule_of_change, rules
 from promptgroup_operator.api.responses import ResponseCacheMode, ResponsesSpec
+from promptgroup_operator.api.starts import SHOWN, StartingReplica, StartStatus
+from promptgroup_operator.api.weights import WeightsSpec
 from promptgroup_operator.base import durations, nesting
 
 MAX_NAME = 50
@@ -257,6 +260,12 @@ class EngineSpec(ApiModel):
             holds=lambda engine: engine.type is not EngineType.TENSORRT_LLM or (engine.data_parallel_size or 1) == 1,
         ),
         rule(
+            "self.type == 'vLLM' || !has(self.adapters)",
+            "engine.adapters is set, and adapters are loaded by engines of type vLLM only: remove it",
+            ".adapters",
+            holds=lambda engine: engine.type is EngineType.VLLM or engine.adapters is None,
+        ),
+        rule(
             "!(self.type == 'TensorRTLLM' && has(self.tls) && has(self.tls.secretName))",
             "engine.tls.secretName is set, and TensorRT-LLM serves no TLS by itself: remove it, and have something "
             "else in the pod serve TLS on engine.port",
@@ -290,6 +299,10 @@ class EngineSpec(ApiModel):
     """Resources of the engine container."""
     tls: EngineTlsSpec | None = None
     """TLS towards the engines. Without it they are reached by plain HTTP."""
+    weights: WeightsSpec | None = None
+    """Volume with the model's weights. Without it the engine downloads the model."""
+    adapters: EngineAdaptersSpec | None = None
+    """Room for LoRA adapters. Without it the engines load the group's own adapter at most, and none of guests."""
     template: FreeForm = {}
     """Pod template, merged over the operator's as `kubectl patch --type=strategic` would; the container is `engine`.
 
@@ -782,6 +795,32 @@ class PromptGroupSpec(ApiModel):
             holds=lambda spec: len({spec.model, *spec.model_aliases}) == 1 + len(spec.model_aliases),
         ),
         rule(
+            "!(has(self.adapter) && has(self.engine) && self.engine.type != 'vLLM')",
+            "adapter is set, and adapters are served by engines of type vLLM only: remove it",
+            ".adapter",
+            holds=lambda spec: spec.adapter is None or spec.is_guest or spec.engine.type is EngineType.VLLM,
+        ),
+        rule(
+            "!(has(self.adapter) && has(self.adapter.source.folder) && has(self.engine)) || "
+            "(has(self.engine.adapters) && has(self.engine.adapters.claimName))",
+            "adapter.source.folder is on a volume, and the engine has none: name its PersistentVolumeClaim in "
+            "engine.adapters.claimName",
+            ".adapter",
+            holds=lambda spec: (
+                spec.adapter is None
+                or spec.adapter.source.folder is None
+                or spec.is_guest
+                or (spec.engine.adapters is not None and spec.engine.adapters.claim_name is not None)
+            ),
+        ),
+        rule(
+            "!has(self.adapter) || ((!has(self.model) || self.adapter.name != self.model) && "
+            "(!has(self.modelAliases) || self.modelAliases.all(a, a != self.adapter.name)))",
+            "adapter.name is also spec.model or one of modelAliases: a request that names it could not tell them apart",
+            ".adapter.name",
+            holds=lambda spec: spec.adapter is None or spec.adapter.name not in {spec.model, *spec.model_aliases},
+        ),
+        rule(
             "has(self.engine) != has(self.engineFrom)",
             "name exactly one of engine (replicas of the group's own) and engineFrom (another PromptGroup's replicas)",
             holds=lambda spec: ("engine" in spec.model_fields_set) != spec.is_guest,
@@ -820,6 +859,14 @@ class PromptGroupSpec(ApiModel):
             keeps=lambda spec, old: spec.model == old.model,
         ),
         rule_of_change(
+            "has(self.adapter) == has(oldSelf.adapter) && "
+            "(!has(self.adapter) || self.adapter.name == oldSelf.adapter.name)",
+            "spec.adapter can be neither added nor removed, and its name cannot be changed, clients name it: create a "
+            "group of another name, or delete this one first",
+            ".adapter",
+            keeps=lambda spec, old: (spec.adapter and spec.adapter.name) == (old.adapter and old.adapter.name),
+        ),
+        rule_of_change(
             "has(self.engineFrom) == has(oldSelf.engineFrom) && "
             "(!has(self.engineFrom) || self.engineFrom.promptGroup == oldSelf.engineFrom.promptGroup)",
             "engine and engineFrom cannot be exchanged, and engineFrom cannot name another group: create a group of "
@@ -839,6 +886,9 @@ class PromptGroupSpec(ApiModel):
     prompt: Annotated[PromptSpec, Field(json_schema_extra=UNSET)] = NO_PROMPT
     """The Tier-1 prefix. A group without one keeps nothing warm: it serves requests that no group declares, and
     PromptGroups whose engineFrom names it."""
+    adapter: AdapterSpec | None = None
+    """A LoRA adapter of the model, which the group serves in the place of the model itself. It is part of the prefix: a
+    new one is released as a new prompt is."""
     engine: Annotated[EngineSpec, Field(json_schema_extra=UNSET)] = NO_ENGINE
     """The engine and its pods."""
     engine_from: EngineSource | None = None
@@ -947,6 +997,12 @@ class PromptGroupStatus(ApiModel):
     less than 5 percentage points is written with the next other change."""
     cache: CacheStatus | None = None
     """The KV tiers of a group that has more than the GPU's memory."""
+    starting: str | None = None
+    """Replicas that start, by phase, as in `1 Pulling, 2 Loading`; absent while none does."""
+    starting_replicas: Annotated[list[StartingReplica], Field(max_length=SHOWN)] | None = None
+    """Replicas that start, the least advanced first: at most 8 of them."""
+    start: StartStatus | None = None
+    """Durations of the latest starts; absent before the first, and for a guest."""
     selector: str | None = None
     """Label selector of the pods, for the scale subresource."""
     revisions: list[RevisionStatus] | None = None
@@ -987,6 +1043,12 @@ class PromptGroup(ApiModel):
             "spec.modelAliases has metadata.name: a request that names it could not tell the model from the group",
             ".spec.modelAliases",
             holds=lambda root: root.name not in root.spec.model_aliases,
+        ),
+        rule(
+            "!has(self.spec.adapter) || self.spec.adapter.name != self.metadata.name",
+            "spec.adapter.name equals metadata.name: a request that names it could not tell the adapter from the group",
+            ".spec.adapter.name",
+            holds=lambda root: root.spec.adapter is None or root.spec.adapter.name != root.name,
         ),
     )
 

@@ -89,3 +89,7 @@ class EngineError(Exception):
         """HTTP status; None if there was no answer."""
         self.untrusted = untrusted
         """True if its certificate could not be verified: nothing was sent."""
+
+
+class AdapterError(EngineError):
+    """An engine does not have an adapter, and refused to load it."""

@@ -98,6 +98,22 @@ class EngineClient:
         page = self._request("GET", address, path, None, seconds=ASK_SECONDS, limit=limit)
         return page.decode("latin-1")  # decodes any bytes; the parsed parts of a page are ASCII
 
+    def ask(self, address: str, path: str, limit: int) -> dict[str, Any]:
+        """Return the JSON object that an engine answers to GET, in at most `limit` bytes.
+
+        Raises:
+            EngineError: there was no response in time, a longer one, or it is no JSON object.
+        """
+        return self._json("GET", address, path, None, seconds=ASK_SECONDS, limit=limit)
+
+    def send(self, address: str, path: str, body: Mapping[str, Any], seconds: float) -> None:
+        """Send a JSON object by POST, for which the engine has `seconds`; what it answers beside 200 is not read.
+
+        Raises:
+            EngineError: the engine rejected the request or could not be reached.
+        """
+        self._request("POST", address, path, body, seconds=seconds, limit=MAX_CHAT)
+
     def prove(self, address: str, dialect: Dialect, model: str, prompt: Prompt, rank: int | None = None) -> Evidence:
         """Send the Tier-1 prefix, then probe for it, and return the engine's data about the two requests.
 

@@ -1,1 +1,1 @@
-"""Decides what gateways are told of a group, and reads what they say. Does no I/O and reads no clock."""
+"""Decides the objects that gateways read of a group, and reads their status. Does no I/O and reads no clock."""

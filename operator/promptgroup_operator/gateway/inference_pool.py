@@ -1,4 +1,4 @@
-"""Decides which InferencePool a group's replicas are in and what the group's own one says, and reads what came of it.
+"""Decides which InferencePool has a group's replicas and the spec of the group's own pool, and reads its status.
 
 An InferencePool (Gateway API Inference Extension, `inference.networking.k8s.io/v1`) names pods by labels, and a picker
 by its Service. Pods bear the label while they hold a slot and do not drain: gateways never see a replica that nobody
@@ -15,7 +15,7 @@ from promptgroup_operator.api.gateway import FailureMode
 from promptgroup_operator.world.snapshot import GroupObject, Manifest, SeenPools
 
 ABSENT = frozenset({"NoCRD", "NotAllowed"})
-"""Reasons for which no InferencePool can be seen, and so none is written."""
+"""Reasons for which no InferencePool can be read, so that none is written."""
 MAX_TEXT = 200
 """Most characters of what a gateway's controller wrote that a condition repeats."""
 MAX_PARENTS = 32
@@ -34,7 +34,7 @@ class GatewayVerdict:
 
 @dataclass(frozen=True, slots=True)
 class PoolDecision:
-    """The InferencePool of a group: who is in it, what it says, and what came of it."""
+    """The InferencePool of a group: its members, its spec, and the condition from its status."""
 
     member_of: str
     """The InferencePool that its replicas are in; empty for none."""
@@ -45,7 +45,7 @@ class PoolDecision:
 
 
 def name(group: GroupObject) -> str:
-    """Return the name of the InferencePool that the group asks for; empty if it asks for none."""
+    """Return the name of the InferencePool that the group's spec names; empty if it names none."""
     gateway = group.spec.gateway
     return "" if gateway is None else gateway.inference_pool or group.key.name
 
@@ -80,7 +80,7 @@ def _spec(group: GroupObject, pool: str) -> dict[str, Any]:
 
 
 def _objection(group: GroupObject, pool: str, seen: SeenPools, *, taken: bool) -> GatewayVerdict | None:
-    """Return why no gateway can use the pool for this group, as far as it is known here."""
+    """Return why no gateway can use the pool for this group, as far as its spec shows."""
     if seen.problem is not None:
         return GatewayVerdict(False, seen.problem.reason, seen.problem.message)
     if taken and pool == group.key.name:
@@ -107,7 +107,7 @@ def _objection(group: GroupObject, pool: str, seen: SeenPools, *, taken: bool) -
 
 
 def _from_parents(pool: str, live: Manifest) -> GatewayVerdict:
-    """Return what gateways made of a pool. Their controllers write its status: nothing in it is taken on trust."""
+    """Return the verdict of gateways on a pool. Their controllers write its status, which is validated in full."""
     generation = _mapping(live.get("metadata")).get("generation")
     accepted, pending, refused = [], [], []
     for gateway, conditions in _parents(live):

@@ -19,7 +19,7 @@ def decide(spec: PromptGroupSpec, host: Host | None = None) -> GatewayVerdict | 
 
     Args:
         spec: of the group.
-        host: the group whose replicas serve it, of a guest: gateways reach those as the host says.
+        host: the host of a guest, whose spec decides how gateways reach the replicas.
     """
     if spec.gateway is None and (host is None or host.gateway is None):
         return None
@@ -31,14 +31,14 @@ def decide(spec: PromptGroupSpec, host: Host | None = None) -> GatewayVerdict | 
 
 
 def _of_guests(spec: PromptGroupSpec, host: Host | None) -> Iterator[tuple[str, str]]:
-    """Yield what of a guest holds only while a picker answers: its host may have gateways go on without one."""
+    """Yield the fields of a guest that need a picker: its host may let gateways continue without one."""
     if host is not None and host.gateway is FailureMode.FAIL_OPEN and asks_callers(spec.access):
         text = f"while no picker answers, as spec.gateway.failureMode of {host.name} is FailOpen: set FailClose there"
         yield "spec.access", text
 
 
 def _without_effect(spec: PromptGroupSpec) -> Iterator[tuple[str, str]]:
-    """Yield each field that is set and has no effect, and the way out."""
+    """Yield each field that is set and has no effect, with its remedy."""
     if spec.responses.cache is not ResponseCacheMode.OFF:
         yield "spec.responses", "send requests that are to be answered from the cache to the routers' Service"
     if spec.routing.first_token_timeout is not None:

@@ -1,4 +1,4 @@
-"""Decides which warm replicas get no requests yet, since gateways may not know them.
+"""Decides which warm replicas get no requests yet, since gateways may not have received them.
 
 A gateway receives a pod's address from EndpointSlices, some time after the kubelet has reported it as Ready; the
 routing table changes at once. If a picker names a replica that its gateway does not know, the gateway selects any
@@ -13,8 +13,8 @@ from datetime import datetime, timedelta
 from promptgroup_operator.world.snapshot import Pod, RevisionState
 
 SETTLING = timedelta(seconds=3)
-"""Age of Ready from which gateways know of a pod. Its time has whole seconds, so that it is two seconds at least: for
-EndpointSlices, the gateway's control plane or its DNS lookups each second, and their way to the proxies."""
+"""Age of Ready after which gateways have received a pod. Its time has whole seconds, so that it is at least two
+seconds: for EndpointSlices, for the gateway's control plane or its DNS lookups, and for the update of proxies."""
 
 
 def mark(

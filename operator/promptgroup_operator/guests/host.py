@@ -9,8 +9,10 @@ Does no I/O and reads no clock.
 from collections.abc import Iterable, Mapping
 
 from promptgroup_contract.table import Sharing, Sleep, SlotState
+from promptgroup_operator.adapters.problems import guest_problem
 from promptgroup_operator.api.gateway import GatewaySpec
 from promptgroup_operator.api.prompt_group import PromptGroupSpec
+from promptgroup_operator.engines.dialects.registry import DIALECTS
 from promptgroup_operator.world.snapshot import Host, Pod, Problem
 
 FIELD = "spec.engineFrom.promptGroup"
@@ -45,6 +47,9 @@ def problem(
     if host.caches_nothing:
         text = f"PromptGroup {name} ({FIELD}) has spec.cache.prefixCaching Disabled, so that it keeps no prompt warm"
         return Problem("HostCachesNothing", f"{text}: remove that, or name another group")
+    supported = DIALECTS[host.engine.type].adapters is not None
+    if adapters := guest_problem(name, guest, host.engine, supported=supported):
+        return Problem("HostLoadsNoAdapters", adapters)
     return None
 
 
@@ -103,7 +108,10 @@ def served(guest: PromptGroupSpec, host: PromptGroupSpec | None, replicas: int, 
         "model": guest.model or (host.model if host is not None else model),
         "replicas": replicas if requested is None else min(requested, replicas),
         "rollout": guest.rollout.model_copy(update={"max_surge": ROOM}),
-        "routing": guest.routing.model_copy(update={"sharing": Sharing.DEDICATED}),
+        # requests for an adapter that begin with no declared prompt have no other replicas
+        "routing": guest.routing
+        if guest.adapter is not None
+        else guest.routing.model_copy(update={"sharing": Sharing.DEDICATED}),
     }
     if host is not None:
         filled |= {"engine": host.engine, "cache": host.cache}

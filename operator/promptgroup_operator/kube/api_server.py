@@ -1,9 +1,9 @@
-"""Requests to the API server. Of all modules this one knows the Kubernetes client library, and Kopf's session.
+"""Requests to the API server. Only this module and `kube/session.py` use the Kubernetes client library.
 
 The library finds the cluster and its credentials (kubeconfig, exec plugins, proxies, the service account's token), and
-`DynamicClient` sends every request, with a time-out and once: the caller knows whether it still matters. Answers are
-parsed by `json` alone, since the library's `ResourceInstance` takes five times as long again. Every failure becomes
-ClusterError here and nowhere else.
+`DynamicClient` sends every request, with a time-out and without retries: the caller decides if the request is still
+needed. Responses are parsed by `json` alone, since the library's `ResourceInstance` takes five times as long again.
+Every failure becomes ClusterError here and nowhere else.
 """
 
 import contextlib
@@ -109,7 +109,7 @@ def connect(settings: Settings, file: str = "", context: str = "") -> client.Api
         out = "mount its token, or set KUBECONFIG to a kubeconfig" if in_pod else mend
         raise ClusterError(f"no cluster: {subject} cannot be used: {_why(error)}: {out}") from error
     api = client.ApiClient(configuration)
-    # clusters' own authorities need not have all extensions that Python 3.13 asks for
+    # certificates of clusters' own authorities may lack extensions that Python 3.13 requires
     deadline.keep(api.rest_client.pool_manager)
     return api
 
@@ -213,10 +213,10 @@ def list_objects(
 ) -> tuple[list[Any], str]:
     """List a collection in pages of PAGE objects (limit and continue), so that no answer grows with the cluster.
 
-    What `keep` returns of an object is kept of it before the next page is read.
+    Only the result of `keep` is stored for each object, so that one page at most is in memory.
 
     Returns:
-        The objects, or what is kept of them, and the resourceVersion of the list.
+        The results of `keep`, by default the objects, and the resourceVersion of the list.
 
     Raises:
         ClusterError: there was no answer, a refusal, or an answer that is not a list of objects.
@@ -228,7 +228,7 @@ def list_objects(
         try:
             items.extend(keep(item) for item in answer["items"] or ())
             version, following = answer["metadata"]["resourceVersion"], answer["metadata"].get("continue")
-        except (KeyError, TypeError, ValueError, AttributeError) as error:  # something answered for the API server
+        except (KeyError, TypeError, ValueError, AttributeError) as error:  # the response of a proxy
             raise ClusterError(f"GET {path}: the answer is not a list of objects") from error
         if not following:
             return items, version
@@ -241,7 +241,7 @@ def cluster_errors(subject: str) -> Iterator[None]:
     try:
         yield
     except client.ApiException as error:
-        if not error.status:  # how the library tells what went wrong with TLS
+        if not error.status:  # the library reports TLS errors in this way
             raise ClusterError(f"{subject}: {unreachable.reason(urllib3.exceptions.SSLError())}") from error
         message, after = _message(error.body), (error.headers or {}).get("Retry-After", "")
         raise ClusterError(
@@ -258,4 +258,4 @@ def _message(body: Any) -> str:
     try:
         return str(json.loads(body).get("message", ""))[:300]
     except (ValueError, TypeError, AttributeError, RecursionError):
-        return ""  # not written by the API server: a proxy's page
+        return ""  # the page of a proxy, not of the API server

@@ -44,7 +44,7 @@ class LeaseRecord:
 def is_free(me: str, record: LeaseRecord | None, seconds: float) -> bool:
     """Return True if a process may write the lease, of which this record was seen so many seconds ago first.
 
-    It may where nobody holds the lease, where it does so itself, and where another one has not renewed it in time.
+    It may if the lease has no holder, if the process is the holder, or if the holder has not renewed it in time.
     """
     return record is None or record.holder in ("", me) or seconds >= record.seconds
 
@@ -59,7 +59,7 @@ def renewed_record(me: str, before: LeaseRecord | None, wall: datetime) -> Lease
 
 
 def released_record(before: LeaseRecord, wall: datetime) -> LeaseRecord:
-    """Return the record of a lease that nobody holds; a standby takes it when it next reads it."""
+    """Return the record of a lease without a holder; a standby acquires it at its next read."""
     times = {"acquireTime": _micro(wall), "renewTime": _micro(wall)}
     return LeaseRecord({**before.spec, "holderIdentity": "", "leaseDurationSeconds": 1, **times}, before.version)
 

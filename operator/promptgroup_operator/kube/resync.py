@@ -1,11 +1,11 @@
-"""List what is watched, now and then: every group gets a pass, missed deletions are mended, and silent watches found.
+"""List watched kinds periodically: every group gets a pass, missed deletions are applied, silent watches are detected.
 
-Kopf tells no handler that it has begun anew with a list, as it does after 410, nor which objects the list did not bring
-again. So each of Kopf's lists is followed by one here, of metadata only: what it does not show is gone.
+Kopf informs no handler that it has listed again, as it does after 410, nor which objects are missing from the list. So
+each list of Kopf is followed by one of this module, with metadata only: an object that it lacks has been deleted.
 
-A watch may also go silent with its connection open, and look alive for ever. An object whose version differs from what
-the watch delivered is noted; if the watch delivers nothing about it until the next list, it has missed it. One list
-alone proves nothing, since an event may be on its way.
+A watch may also become silent while its connection stays open. An object whose version differs from the delivered one
+is recorded; if the watch delivers no event of it before the next list, the watch has missed it. One list alone is no
+proof, since an event may still arrive.
 """
 
 import contextlib
@@ -27,10 +27,10 @@ logger = logging.getLogger(__name__)
 JITTER = 0.2
 """Share of the interval by which lists are spread, so that several operators do not list at the same time."""
 RETRY_SECONDS = 5.0
-"""Pause after a list that failed: what it would have shown to be gone must not stay for an interval."""
+"""Pause after a list that failed, so that deleted objects do not stay in the store for a whole interval."""
 
 POLL_SECONDS = 0.02
-"""Time between two looks at a store that fills."""
+"""Time between two checks of a store that fills."""
 
 METADATA_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 """The server leaves out spec and status (KEP-2334)."""
@@ -41,7 +41,7 @@ class Resync:
 
     Args:
         client: client of the API server.
-        changed: called with each group, which gets a pass.
+        changed: called with each group, to queue a pass.
         stores: kind → store that its watch fills.
         namespaces: namespaces that are served; all of them if it is empty.
         seconds: time between two lists.
@@ -73,7 +73,7 @@ class Resync:
         self._thread = threading.Thread(target=self._run, name="resync", daemon=True)
 
     def start(self) -> None:
-        """Start to list. The first list comes after an interval, since watches begin with lists of their own."""
+        """Start to list. The first list is one interval later, since watches begin with lists of their own."""
         self._thread.start()
 
     def stop(self) -> None:
@@ -87,7 +87,7 @@ class Resync:
         self._relisted.put((kind, namespace))
 
     def wait_until_filled(self) -> bool:
-        """Wait until the stores have all that was there at the start; return False if it is stopped before."""
+        """Wait until the stores have all objects that existed at the start; return False if it is stopped before."""
         self._filled.wait()
         return not self._stopped
 
@@ -113,7 +113,7 @@ class Resync:
                 due = min(due, time.monotonic() + RETRY_SECONDS)
 
     def _after_list(self, kind: str, namespace: str) -> None:
-        """Drop what a list of Kopf's did not bring again; wait until all that the first brought was handled."""
+        """Delete the objects that a list of Kopf lacks; wait until all objects of the first list were handled."""
         listed = self._list(kind, namespace)
         while (kind, namespace) in self._unfilled and not self._stopped:
             if self._stores[kind].has(listed):
@@ -144,7 +144,7 @@ class Resync:
             logger.error("watches deliver no events: %s", ", ".join(self.silent))
 
     def _list(self, kind: str, namespace: str) -> dict[ObjectName, Listed]:
-        """Return the objects of a kind in a namespace, or in all, and drop from the store what is gone.
+        """Return the objects of a kind in a namespace, or in all, and delete all others from the store.
 
         Raises:
             ClusterError: the API server did not answer or refused.

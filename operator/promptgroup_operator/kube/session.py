@@ -1,9 +1,9 @@
 """The connection over which Kopf lists and watches: server, certificates and tokens are the Kubernetes client's.
 
-Kopf retries what it takes for passing, and ends the operator for every other answer. An API server that has just been
-started gives some of those as well: it does not know the token yet, or not the kind. They are made passing here. The
-same place counts requests, holds back watches that the server ends at once, which Kopf would begin anew without a
-pause, and tells of lists that begin anew, since Kopf tells no handler which objects such a list did not bring again.
+Kopf retries errors that it considers temporary, and ends the operator for every other response. An API server that has
+just started sends some of the latter: it does not accept the token yet, or does not serve the kind yet. This module
+converts them into temporary errors. It also counts requests, delays a watch that the server ends at once, which Kopf
+would restart without a pause, and reports each list, since no handler of Kopf learns which objects a list omitted.
 """
 
 import asyncio
@@ -23,15 +23,15 @@ from promptgroup_operator.base import nesting
 from promptgroup_operator.telemetry.metrics import NO_ANSWER, WATCH
 
 LAST_PAUSE = 3.0
-"""Longest time in seconds between two tries of Kopf's: nobody waits long for a server that is back."""
+"""Maximum time in seconds between two attempts of Kopf, so that it reconnects soon after an outage."""
 PAUSES = (0.2, 0.4, 0.8, 1.6)
 """Seconds before the first tries after a failure."""
 WATCH_SECONDS_APART = 1.0
-"""Least time between two beginnings of one watch. Nothing is lost meanwhile, since a watch continues from a version."""
+"""Minimum time between two starts of one watch. No event is lost, since a watch continues from a resourceVersion."""
 
 
 class Pauses:
-    """Seconds between the tries of a request of Kopf's, without an end: an outage does not end the operator."""
+    """Seconds between the attempts of a request of Kopf, without a limit: an outage does not end the operator."""
 
     def __iter__(self) -> Iterator[float]:
         """Yield the next pause, for ever."""
@@ -45,7 +45,7 @@ class KopfSession:
 
     Args:
         api: connection of the Kubernetes client, whose configuration is used.
-        kinds: path of a collection on the server → kind, for all that is watched.
+        kinds: path of a collection on the server → kind, for all watched kinds.
         count: called with the verb and the status of each request, or NO_ANSWER.
         relisted: called with a kind and a namespace, empty for all, when a list of them has been read.
     """
@@ -82,17 +82,17 @@ class KopfSession:
         return kopf.AiohttpSession(aiohttp_session=session, server=config.host)
 
     async def _send(self, request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
-        """Send one request of Kopf's.
+        """Send one request of Kopf.
 
         Raises:
-            aiohttp.ClientConnectionError: Kopf tries again after a pause.
-            aiohttp.ClientPayloadError: Kopf begins anew with a list.
+            aiohttp.ClientConnectionError: Kopf retries after a pause.
+            aiohttp.ClientPayloadError: Kopf lists again from the start.
         """
         path, watches = request.url.path.removeprefix(self._base), "watch" in request.url.query
         kind, namespace = self._collection(path)
         if watches:
             await self._wait_for_turn(path)
-        await asyncio.to_thread(self._authorize, request, path)  # a plugin may be run for the token
+        await asyncio.to_thread(self._authorize, request, path)  # may run a plugin that returns the token
         verb = WATCH if watches else request.method
         try:
             response = await handler(request)
@@ -111,7 +111,7 @@ class KopfSession:
             await self._check_discovery(path, response)
             if kind and "continue" not in request.url.query:
                 self._relisted(kind, namespace)
-        if kind == "PromptGroup":  # nothing else that is watched has free-form fields of its own
+        if kind == "PromptGroup":  # no other watched kind has free-form fields
             response.content = cast("aiohttp.StreamReader", _ShallowContent(response.content))
         return response
 
@@ -122,7 +122,7 @@ class KopfSession:
         await asyncio.sleep(turn - now)
 
     def _authorize(self, request: aiohttp.ClientRequest, path: str) -> None:
-        """Add the token as it is now: the kubelet replaces it within the hour."""
+        """Add the current token: the kubelet replaces it within the hour."""
         headers: dict[str, str] = {}
         self._api.update_params_for_auth(headers, [], ["BearerToken"], path, request.method, None)
         request.headers.update(headers)
@@ -130,10 +130,10 @@ class KopfSession:
             request.server_hostname = self._configuration.tls_server_name
 
     async def _check_discovery(self, path: str, response: aiohttp.ClientResponse) -> None:
-        """Let Kopf ask again until the server shows all that is watched: Kopf looks once, and never watches the rest.
+        """Make Kopf retry until the server serves all watched kinds: Kopf discovers once, and never watches the others.
 
         Raises:
-            aiohttp.ClientConnectionError: something is missing.
+            aiohttp.ClientConnectionError: a kind is missing.
         """
         if path == "/apis":
             desired = {watched.split("/")[2] for watched in self._kinds if watched.startswith("/apis/")}
@@ -153,16 +153,16 @@ class KopfSession:
 
 
 class _ShallowContent:
-    """The body of an answer, without what nests too deeply in free-form fields of PromptGroups.
+    """The body of a response, without values that nest too deeply in free-form fields of PromptGroups.
 
-    Anybody who may create one could end the operator by it: Kopf's parser raises for it, and Kopf ends for that.
+    Without this, any user who may create a PromptGroup could end the operator: Kopf's parser raises, and Kopf ends.
     """
 
     def __init__(self, content: aiohttp.StreamReader) -> None:
         self._content = content
 
     def __getattr__(self, name: str) -> Any:
-        """Return what else aiohttp asks the body for."""
+        """Return any other attribute of the body that aiohttp uses."""
         return getattr(self._content, name)
 
     async def read(self) -> bytes:

@@ -5,6 +5,9 @@ are stored as well. Within a resource, resourceVersions are whole numbers that o
 version of an object is stored, and no event or late response from before its deletion restores it. An object that loses
 the label is deleted for a watch, and may be added again with the same uid.
 
+Most changes of a cluster's objects are of fields that no pass reads: a probe's time, the counts of a
+PodDisruptionBudget, another client's annotation. Such a version is stored, and its group gets no pass.
+
 The cached fields of an object and its index keys are defined elsewhere (`world.kept`, `world.lookup`).
 """
 
@@ -31,7 +34,8 @@ class Store:
 
     Args:
         kind: kind of the objects.
-        changed: called with the group of each object that is changed or deleted.
+        changed: called with the group of each object of which a stored field other than its version changes, and of
+            each that is deleted.
     """
 
     def __init__(self, kind: str, changed: Callable[[Key], None]) -> None:
@@ -106,19 +110,20 @@ class Store:
             )
 
     def _put(self, fresh: Manifest) -> set[Key]:
-        """Store the object unless the store has this or a newer version, and return the groups that this changes."""
+        """Store the object unless it is stored in this or a newer version; return the groups that must have a pass."""
         name, key, version = _name(fresh), group_of(self._kind, fresh), _version(fresh)
         item = self._objects.get(name)
         newest = self._deleted.get(fresh["metadata"]["uid"], -1) if item is None else _version(item)
         if version <= newest:
             return set()
+        differs = item is None or not _is_same(item, fresh)
         touched = {self._drop(name)} if item is not None else set()
         if key is None:
             return touched  # its label was removed
         self._objects[name] = fresh
         for place in places(self._kind, key, fresh):
             self._index.setdefault(place, {})[name] = fresh
-        return touched | {key}
+        return touched | {key} if differs else set()
 
     def _delete(self, name: ObjectName, uid: str, version: int) -> set[Key]:
         item = self._objects.get(name)
@@ -133,7 +138,7 @@ class Store:
     def _drop(self, name: ObjectName) -> Key:
         item = self._objects.pop(name)
         key = group_of(self._kind, item)
-        assert key is not None  # noqa: S101 - what has none is not kept
+        assert key is not None  # noqa: S101 - objects without a group are not stored
         for place in places(self._kind, key, item):
             members = self._index[place]
             del members[name]
@@ -149,6 +154,14 @@ class Store:
 def _name(manifest: Manifest) -> ObjectName:
     metadata = manifest["metadata"]
     return metadata["namespace"], metadata["name"]
+
+
+def _is_same(left: Manifest, right: Manifest) -> bool:
+    """Return True if two versions of an object differ in nothing but the version."""
+    return {**right, "metadata": None} == {**left, "metadata": None} and right["metadata"] == {
+        **left["metadata"],
+        "resourceVersion": right["metadata"]["resourceVersion"],
+    }
 
 
 def _version(manifest: Manifest) -> int:

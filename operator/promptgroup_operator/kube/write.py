@@ -16,22 +16,22 @@ from promptgroup_operator.world.snapshot import Key, Manifest
 FIELD_MANAGER = "promptgroup-operator"
 """The one field manager of everything that the operator writes."""
 CONFLICTS = 3
-"""Times that an object is applied anew at once: what changes more often than that is left to the next pass."""
+"""Maximum number of immediate retries of a conflicting apply; after that the next pass applies the object."""
 
 _APPLY = "application/apply-patch+yaml"
 _STRATEGIC = "application/strategic-merge-patch+json"
 _GONE = (HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT)
-"""Statuses of a write to an object that is gone, or that is another one by now."""
+"""Statuses of a write to an object that was deleted, or deleted and created again."""
 
 
 class Copies(Protocol):
-    """Copies of objects that are not watched, which learn of each write."""
+    """Cached copies of objects that are not watched, which are updated by each write."""
 
     def record_write(self, kind: str, answer: Manifest) -> None:
-        """Keep the answer to a write."""
+        """Cache the response to a write."""
 
     def drop(self, kind: str, namespace: str, name: str) -> None:
-        """Drop an object that is gone, or may be."""
+        """Evict an object that does not exist any more, or may not."""
 
 
 class ClusterWriter:
@@ -40,8 +40,8 @@ class ClusterWriter:
     Args:
         client: client of the API server.
         term: this process may write while it is the leader.
-        stores: kind → store, for the kinds that are watched; they learn of each write at once.
-        copies: of what is not watched.
+        stores: kind → store, for the watched kinds; each write updates them at once.
+        copies: cached copies of objects that are not watched.
     """
 
     def __init__(self, client: KubeClient, term: Term, stores: Mapping[str, Store], copies: Copies) -> None:
@@ -53,7 +53,7 @@ class ClusterWriter:
     def apply(self, manifest: Manifest, seen: Manifest | None) -> None:
         """Apply an object on the server's side (KEP-555): the operator owns the fields that it names, and no others.
 
-        An object that was not seen is applied without force, so that one that somebody else created meanwhile is a
+        An object that was not seen is applied without force, so that one that another client created meanwhile is a
         conflict and is not taken over. A Deployment of which nothing but the status has changed since it was seen is
         applied again at once: the controllers write that several times a second while its pods come up.
 

@@ -44,3 +44,5 @@ class ClusterState:
     """Group → tokens of its prompts on one replica, for a host that has guests and for these guests; else empty."""
     guests_routed: frozenset[str] = frozenset()
     """Its pods that are routable in the PromptRoutes of its guests."""
+    adapters: frozenset[str] = frozenset()
+    """Names under which its engines serve the adapters of its revisions and of its guests'."""

@@ -1,7 +1,7 @@
 """Decode objects of the API server into the frozen values that decisions use."""
 
 from collections.abc import Iterable, Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from promptgroup_contract import names, table
@@ -11,7 +11,8 @@ from promptgroup_operator.api import prompt_group
 from promptgroup_operator.base.timestamps import parse_time
 from promptgroup_operator.rollout.annotations import progress, rolled_back, size, superseded_at
 from promptgroup_operator.world import engine_facts
-from promptgroup_operator.world.pod_ranks import pod_ranks
+from promptgroup_operator.world.pod_ranks import container_ranks
+from promptgroup_operator.world.pod_start import PodStart
 from promptgroup_operator.world.snapshot import (
     CONTAINER,
     NO_CONTAINER,
@@ -129,7 +130,6 @@ def pod_of(raw: Manifest, port: int) -> Pod:
     )
     running = engine.get("state", {}).get("running") is not None
     containers = conditions.get("ContainersReady", {})
-    ready = conditions.get("Ready", {})
     gate = conditions.get(names.CONDITION_PREFIX_WARM)
     ip = status.get("podIP", "")
     return Pod(
@@ -137,7 +137,9 @@ def pod_of(raw: Manifest, port: int) -> Pod:
         uid=metadata["uid"],
         fingerprint=Fingerprint(annotations.get(names.ANNOTATION_FINGERPRINT, "")),
         created=metadata["creationTimestamp"],
-        deleting="deletionTimestamp" in metadata or status.get("phase") in ("Failed", "Succeeded"),
+        deleting="deletionTimestamp" in metadata
+        or status.get("phase") in ("Failed", "Succeeded")
+        or conditions.get("DisruptionTarget", {}).get("status") == "True",
         address=f"{f'[{ip}]' if ':' in ip else ip}:{_port(raw, port)}" if ip else "",
         containers_ready=containers.get("status") == "True",
         containers_ready_since=parse_time(containers.get("lastTransitionTime")),
@@ -164,9 +166,22 @@ def pod_of(raw: Manifest, port: int) -> Pod:
         trouble=_trouble(metadata, status, conditions),
         credential=annotations.get(names.ANNOTATION_CREDENTIAL, ""),
         tls=annotations.get(names.ANNOTATION_ENGINE_TLS, ""),
-        ranks=min(table.MOST_RANKS, pod_ranks(_engine_container(raw))),
-        ready_since=parse_time(ready.get("lastTransitionTime")) if ready.get("status") == "True" else None,
+        ranks=min(table.MOST_RANKS, container_ranks(_engine_container(raw))),
+        start=PodStart(
+            scheduled=_since_true(conditions.get("PodScheduled")),
+            sandboxed=_since_true(conditions.get("PodReadyToStartContainers")),
+            running=parse_time(engine["state"]["running"].get("startedAt")) if running else None,
+            restarts=engine.get("restartCount", 0),
+        ),
+        ready_since=_since_true(conditions.get("Ready")),
     )
+
+
+def _since_true(condition: Mapping[str, Any] | None) -> datetime | None:
+    """Return the time since which a condition is True; None if it is not, or if there is none."""
+    if condition is None or condition.get("status") != "True":
+        return None
+    return parse_time(condition.get("lastTransitionTime"))
 
 
 def router_of(raw: Manifest) -> tuple[ContainerId, str] | None:

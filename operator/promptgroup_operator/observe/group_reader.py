@@ -13,13 +13,14 @@ from promptgroup_operator.base.errors import StoredSpecError, UnreadError, Unrea
 from promptgroup_operator.guests import host as guest_host
 from promptgroup_operator.guests import record
 from promptgroup_operator.guests import revisions as guest_revisions
-from promptgroup_operator.guests import room as guest_room
+from promptgroup_operator.guests.room import PromptRoom
 from promptgroup_operator.kube.api_server import KubeClient
 from promptgroup_operator.kube.store import Store
 from promptgroup_operator.observe.cluster_state import ClusterState
 from promptgroup_operator.observe.decode import group_of, pod_of
 from promptgroup_operator.observe.inference_pools import InferencePools
 from promptgroup_operator.observe.neighbours import Neighbours
+from promptgroup_operator.observe.prompt_rooms import PromptRooms
 from promptgroup_operator.observe.revisions import Live, Revisions
 from promptgroup_operator.observe.unwatched import REFERENCED_SECONDS, UnwatchedObjects
 from promptgroup_operator.plan import desired, prompt_route, references, status
@@ -50,6 +51,7 @@ class GroupReader:
         self.neighbours = Neighbours(stores)
         self._revisions = Revisions(stores, self.unwatched)
         self._pools = InferencePools(self.unwatched)
+        self._rooms = PromptRooms()
 
     def observe(self, key: Key) -> ClusterState | None:
         """Return the cluster state of the group; None if the group does not exist or is being deleted.
@@ -63,7 +65,7 @@ class GroupReader:
         """
         raw = self._stores["PromptGroup"].get(key.namespace, key.name)
         if raw is None or "deletionTimestamp" in raw["metadata"]:
-            for memory in (self.unwatched.cache, self.neighbours, self._pools):
+            for memory in (self.unwatched.cache, self.neighbours, self._pools, self._rooms):
                 memory.forget(key)
             return None
         self.unwatched.cache.begin_pass(key, raw[WRITTEN])
@@ -92,7 +94,7 @@ class GroupReader:
         deployments = self._revisions.deployments(group, [*standing, fingerprint])
         live |= {("Deployment", deployment["metadata"]["name"]): deployment for deployment in deployments}
         guests = self.neighbours.guest_routes(key)
-        room = guest_room.taken([*guests, *filter(None, [route])] if guests else [])
+        room = self._rooms.of(key, [*guests, *filter(None, [route])] if guests else [])
         pods = self._pods(key, group.spec.engine.port, room)
         return ClusterState(
             group,
@@ -106,6 +108,7 @@ class GroupReader:
             guest_keys=tuple(self.neighbours.guests(key)),
             prompts=room.by_group,
             guests_routed=frozenset().union(*map(prompt_route.sends_to, guests)),
+            adapters=frozenset().union(*map(prompt_route.served_adapters, [*guests, *filter(None, [route])])),
         )
 
     def _observe_guest(self, group: GroupObject, name: str) -> ClusterState:
@@ -115,12 +118,13 @@ class GroupReader:
         route, hosts_route = routes.get(key.namespace, key.name), routes.get(key.namespace, name)
         live: Live = {("PromptRoute", key.name): route} if route is not None else {}
         spec, problem = self._host_spec(group, name)
-        room = guest_room.taken([*self.neighbours.guest_routes(serving), *filter(None, [hosts_route])])
+        room = self._rooms.of(serving, [*self.neighbours.guest_routes(serving), *filter(None, [hosts_route])])
         pods = self._pods(serving, spec.engine.port, room) if spec is not None else []
         listed = prompt_route.states(hosts_route) if spec is not None else {}
         sleep, gateway = prompt_route.sleep_of(hosts_route), spec.gateway if spec is not None else None
         host = guest_host.replicas(name, pods, listed, problem, sleep=sleep, gateway=gateway)
-        model = route.get("spec", {}).get("model", "") if route is not None else ""
+        routed = route.get("spec", {}) if route is not None else {}
+        model = routed.get("baseModel") or routed.get("model", "")
         group = replace(group, spec=guest_host.served(group.spec, spec, len(host.pods), model))
         standing, holding = prompt_route.standing(route), guest_revisions.holders(route)
         revisions = []
@@ -161,7 +165,7 @@ class GroupReader:
         problem = guest_host.problem(name, guest.spec, spec, deleting=deleting)
         return spec if problem is None else None, problem
 
-    def _pods(self, key: Key, port: int, room: guest_room.PromptRoom) -> list[Pod]:
+    def _pods(self, key: Key, port: int, room: PromptRoom) -> list[Pod]:
         """Return the pods of a group, with the tokens of all prompts that are kept warm on each."""
         pods = [pod_of(pod, port) for pod in self._stores["Pod"].list_at(key)]
         return [replace(pod, crowd=room.by_pod.get(pod.name, 0)) for pod in pods] if room.by_pod else pods

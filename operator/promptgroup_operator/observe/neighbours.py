@@ -45,7 +45,8 @@ class Neighbours:
 
     def guest_routes(self, host: Key) -> list[Manifest]:
         """Return the PromptRoutes of a group's guests."""
-        routes = (self._stores["PromptRoute"].get(guest.namespace, guest.name) for guest in self.guests(host))
+        guests, routes_by_name = self._stores["PromptGroup"].list_at(lookup.guests(host)), self._stores["PromptRoute"]
+        routes = (routes_by_name.get(host.namespace, guest["metadata"]["name"]) for guest in guests)
         return [route for route in routes if route is not None]
 
     def siblings(self, group: GroupObject, fingerprint: Fingerprint) -> tuple[Sibling, ...]:
@@ -60,16 +61,23 @@ class Neighbours:
             for other in stored.list_at(place)
         }
         siblings = (
-            self._sibling(Key(namespace, name), other)
-            for name, other in manifests.items()
-            if name != group.key.name and self._model(other) == model and "deletionTimestamp" not in other["metadata"]
+            self._sibling(key, other)
+            for key, other in ((Key(namespace, name), other) for name, other in manifests.items())
+            # most groups of many that were created together: their passes have read other prompts
+            if self._prompts.get(key, fingerprint) == fingerprint or _is_observed(other)
+            if key != group.key and self._model(other) == model and "deletionTimestamp" not in other["metadata"]
         )
         return tuple(other for other in siblings if not other.observed or other.fingerprint == fingerprint)
 
     def others(self, group: GroupObject) -> tuple[OtherGroup, ...]:
-        """Return all other groups for one whose model has aliases; none for any other."""
-        if not group.spec.model_aliases:
-            return ()
+        """Return the other groups to which an alias of the group may refer as well: by name, model or alias."""
+        key, aliases = group.key, group.spec.model_aliases
+        names = {*aliases, *(alias.removeprefix(f"{key.namespace}/") for alias in aliases)}
+        manifests = {
+            other["metadata"]["name"]: other
+            for name in names
+            for other in self._stores["PromptGroup"].list_at(lookup.names_of_model(key.namespace, name))
+        }
         return tuple(
             OtherGroup(
                 name=other["metadata"]["name"],
@@ -77,14 +85,13 @@ class Neighbours:
                 model=self._model(other),
                 aliases=tuple(other["spec"].get("modelAliases", ())),
             )
-            for other in self._stores["PromptGroup"].list_at(group.key.namespace)
-            if other["metadata"]["name"] != group.key.name and "deletionTimestamp" not in other["metadata"]
+            for _, other in sorted(manifests.items())
+            if other["metadata"]["name"] != key.name and "deletionTimestamp" not in other["metadata"]
         )
 
     def _sibling(self, key: Key, group: Manifest) -> Sibling:
-        status, read = group.get("status", {}), self._prompts.get(key)
-        observed = status.get("observedGeneration", -1) >= 0
-        reported = Fingerprint(status.get("fingerprint", ""))
+        read, observed = self._prompts.get(key), _is_observed(group)
+        reported = Fingerprint(group.get("status", {}).get("fingerprint", ""))
         return Sibling(
             name=key.name,
             created=group["metadata"]["creationTimestamp"],
@@ -99,3 +106,8 @@ class Neighbours:
             return str(model)
         serving = self._stores["PromptGroup"].get(group["metadata"]["namespace"], name)
         return str(serving["spec"].get("model", "")) if serving is not None else ""
+
+
+def _is_observed(group: Manifest) -> bool:
+    """Return True if a pass has written the status of a PromptGroup."""
+    return int(group.get("status", {}).get("observedGeneration", -1)) >= 0

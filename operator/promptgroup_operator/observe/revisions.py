@@ -4,7 +4,15 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from promptgroup_contract.fingerprint import Fingerprint
-from promptgroup_contract.table import MESSAGES_KEY, SYSTEM_KEY, TOOLS_KEY, Prompt, PromptRef, SlotState
+from promptgroup_contract.table import (
+    ADAPTER_KEY,
+    MESSAGES_KEY,
+    SYSTEM_KEY,
+    TOOLS_KEY,
+    Prompt,
+    PromptRef,
+    SlotState,
+)
 from promptgroup_operator.base.errors import UnreadError
 from promptgroup_operator.kube.store import Store
 from promptgroup_operator.observe.decode import fingerprint_of, pod_of, prompt_ref, revision_of
@@ -78,7 +86,7 @@ class Revisions:
             return None
         live[source.kind, source.name] = holder
         data = texts(holder)
-        others = (data.get(key, "") for key in (TOOLS_KEY, MESSAGES_KEY))
+        others = (data.get(key, "") for key in (TOOLS_KEY, MESSAGES_KEY, ADAPTER_KEY))
         text = Prompt(data[SYSTEM_KEY], *others) if SYSTEM_KEY in data else None
         # If the stored text was changed, replicas would be proven warm for another prompt.
         return text if text is not None and text.fingerprint == fingerprint else None

@@ -1,6 +1,6 @@
 """The outcomes of warm-ups and refreshes of guests, until the PromptRoutes of the guests have them.
 
-The pods are the host's, so that no outcome is written on them. Losing what is not written yet costs one warm-up each.
+The pods are the host's, so that no outcome is written on them. Each lost outcome costs one warm-up.
 """
 
 import threading
@@ -32,7 +32,7 @@ class GuestProofs:
         serves: bool,
         now: datetime,
     ) -> None:
-        """Keep what was found of a prompt on a container; `serves` is True if requests may be sent there."""
+        """Store the outcome of a warm-up of a prompt on a container; `serves` is True if requests may be sent there."""
         pod_condition = PodCondition(str(serves), outcome.reason, outcome.message, now)
         with self._lock:
             proof = self._of.setdefault(key, {}).get((container, fingerprint))

@@ -1,6 +1,7 @@
-"""The groups whose replicas lend to each other, as their own passes last saw them.
+"""The groups whose replicas lend to each other, with the figures of their latest passes.
 
-A pass sees one group; what it needs of the others, their own passes left here. Losing it costs one pass of each.
+A pass observes one group; the figures of the others are stored here by their own passes. If they are lost, each group's
+next pass restores them.
 """
 
 import threading
@@ -23,7 +24,7 @@ KEPT = timedelta(minutes=3)
 """Age beyond which a group's figures are dropped: three passes of a group at rest."""
 
 Pool = tuple[str, str, str, Access | None, CallerRules]
-"""Namespace, model, engine settings, access, rules for callers: groups alike in all five lend to each other."""
+"""Namespace, model, engine settings, access, rules for callers: groups that share all five lend to each other."""
 NO_POOL: Pool = ("", "", "", None, NO_RULES)
 
 
@@ -39,7 +40,7 @@ def pool_of(group: GroupObject) -> Pool | None:
 def member(
     group: GroupObject, revisions: tuple[RevisionState, ...], target: Fingerprint, load: GroupLoad | None
 ) -> PoolMember:
-    """Return a group as the others of its pool see it."""
+    """Return the figures of a group that the others of its pool need."""
     spec, sizing = group.spec, group.spec.sizing
     fixed = spec.replicas if spec.replicas is not None else 1
     ttft = sizing.targets.ttft if sizing is not None else None
@@ -69,7 +70,7 @@ class Lending:
         return tuple(sorted(pool_members, key=attrgetter("name")))
 
     def put(self, group: GroupObject, member: PoolMember, now: datetime) -> None:
-        """Replace what is known of a group."""
+        """Replace the figures of a group."""
         pool = pool_of(group)
         with self._lock:
             if self._pool_of.get(group.key) != pool:
@@ -79,7 +80,7 @@ class Lending:
                 self._pools.setdefault(pool, {})[group.key] = now, member
 
     def forget(self, key: Key) -> None:
-        """Drop a group that is gone."""
+        """Delete the figures of a group that does not exist any more."""
         with self._lock:
             self._drop(key)
 

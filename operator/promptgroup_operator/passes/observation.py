@@ -1,4 +1,4 @@
-"""Make the world that a pass decides on: what was read now, and what earlier passes have left in memory.
+"""Build the world that a pass decides on, from current readings and from the memories of earlier passes.
 
 The memories may be lost: the next process begins with none.
 """
@@ -34,16 +34,16 @@ from promptgroup_operator.world.snapshot import (
 )
 
 SWEEP = timedelta(seconds=15)
-"""Time between two looks at all that is remembered of engines and routers, for what is too old."""
+"""Time between two sweeps of outdated readings of all engines and routers."""
 
 
 class Observer:
-    """Observes groups, and remembers what their engines and routers counted. Safe to use from many threads.
+    """Observes groups, and stores the counters of their engines and routers. Safe to use from many threads.
 
     Args:
-        readings: reads what a pass looks at.
+        readings: reads the inputs of a pass.
         history: of the engines.
-        refreshes: they know when a prefix was last seen in a cache.
+        refreshes: the times at which prefixes were last seen in caches.
         settings: of the process.
     """
 
@@ -64,7 +64,7 @@ class Observer:
         self._lending = Lending()
         self._first_seen: dict[Key, datetime] = {}
         self._host_clients: dict[Key, ClientLoad] = {}
-        """Host → what its own clients and those of its guests had, as its latest pass saw it."""
+        """Host → load of its own clients and of those of its guests, at its latest pass."""
         self._swept = datetime.min.replace(tzinfo=UTC)
 
     def close(self) -> None:
@@ -74,7 +74,7 @@ class Observer:
             self._prometheus.close()
 
     def forget(self, key: Key) -> None:
-        """Drop a group that is gone."""
+        """Delete the state of a group that does not exist any more."""
         self._lending.forget(key)
         self._first_seen.pop(key, None)
         self._host_clients.pop(key, None)
@@ -95,7 +95,7 @@ class Observer:
         return world
 
     def remember(self, readings: Readings, now: datetime) -> None:
-        """Add what was read to the memories, and drop what is too old. Does no I/O; nothing else changes them."""
+        """Add readings to the memories, and delete outdated ones. Does no I/O; no other method changes the memories."""
         state, key = readings.state, readings.state.group.key
         self._first_seen.setdefault(key, now)
         self._engine_history.begin(now)
@@ -118,7 +118,7 @@ class Observer:
                 memory.forget(now)
 
     def snapshot(self, readings: Readings, now: datetime) -> World:
-        """Return the world that a pass decides on: what was read now, and what the memories say. Changes neither."""
+        """Return the world that a pass decides on, from readings and memories. Changes neither."""
         state, key = readings.state, readings.state.group.key
         load = self._load(state, now)
         history = self._engine_history.found(readings.containers if state.host is None else ())
@@ -150,11 +150,12 @@ class Observer:
             host=state.host,
             prompts=state.prompts,
             guests_routed=state.guests_routed,
+            adapters=state.adapters,
             calls=self._router_history.calls((key, *state.guest_keys), now),
         )
 
     def _with_copies(self, state: ClusterState, load: GroupLoad | None) -> GroupObject:
-        """Return the group; of a guest whose placement has bounds with the replicas that its load asks for."""
+        """Return the group; a guest whose placement has bounds gets the number of replicas that its load requires."""
         key, clients = state.group.key, load.clients if load is not None else None
         if state.host is None:
             if state.guests and clients is not None:
@@ -188,7 +189,7 @@ class Observer:
         *,
         shared: bool,
     ) -> RevisionState:
-        """Return a revision with what is known of its engines; what `shared` ones work on is also others'."""
+        """Return a revision with the readings of its engines; `shared` engines also serve other groups."""
 
         def with_reading(pod: Pod) -> Pod:
             reading = readings[pod.container_id][1] if pod.container_id in readings else None
@@ -203,7 +204,7 @@ class Observer:
 
 
 def _may_borrow(state: ClusterState) -> bool:
-    """Return True if it matters to a group what others of its pool have: it is sized."""
+    """Return True if the decision on a group needs the other members of its pool: if it is sized."""
     return state.group.spec.sizing is not None
 
 

@@ -41,7 +41,7 @@ class Outcomes:
         """Warm-ups whose outcome could not be written on their pod yet."""
 
     def forget(self, key: Key) -> None:
-        """Drop a group that is gone."""
+        """Delete the state of a group that does not exist any more."""
         self._late.pop(key, None)
         self._guest_proofs.forget(key)
 
@@ -62,9 +62,9 @@ class Outcomes:
             self._writer.set_condition(key.namespace, change, warm=serves, now=datetime.now(UTC), container=container)
         except ClusterError as error:
             logger.warning("pod %s/%s: %s", key.namespace, job.pod, error)
-            if serves:  # it is the next pass's to write; a warm-up that failed is repeated
+            if serves:  # the next pass writes it; a warm-up that failed is repeated
                 self._late.setdefault(key, {})[job.container_id] = change, serves
-        self._queue.add(key, ahead=True)  # all that this replica lacks is its slot
+        self._queue.add(key, ahead=True)  # this replica lacks only its slot
 
     def report_refresh(self, key: Key, refresh: Refresh, outcome: Outcome) -> None:
         """Write the outcome of a refresh into the pod's condition, which stays True, and queue a pass of the group."""

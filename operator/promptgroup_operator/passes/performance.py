@@ -1,4 +1,4 @@
-"""Perform a plan: its effects in order, of which none waits for one that fails."""
+"""Perform the effects of a plan in order; a failed effect does not prevent the others."""
 
 import base64
 import logging
@@ -13,6 +13,7 @@ from promptgroup_operator.act.pass_writes import FailedWrite, FailedWrites, Pass
 from promptgroup_operator.act.router_grants import RouterGrants
 from promptgroup_operator.base.errors import ClusterError
 from promptgroup_operator.observe.group_reader import GroupReader
+from promptgroup_operator.passes.adapter_unloader import AdapterUnloader
 from promptgroup_operator.passes.outcomes import Outcomes
 from promptgroup_operator.passes.refresh_runner import RefreshRunner
 from promptgroup_operator.passes.warmup_runner import WarmupRunner
@@ -33,10 +34,11 @@ class Performer:
 
     Args:
         writer: writes to the cluster.
-        reader: says whether the API server is away, and what is granted to routers.
+        reader: reports if the API server is unavailable, and the Roles of routers.
         outcomes: of warm-ups; those that are late are written here.
         warmups: runs those that a plan wants.
         refreshes: runs those that a plan wants.
+        unloader: unloads adapters that no revision has.
         queue: of passes.
     """
 
@@ -48,6 +50,7 @@ class Performer:
         *,
         warmups: WarmupRunner,
         refreshes: RefreshRunner,
+        unloader: AdapterUnloader,
         queue: WorkQueue,
     ) -> None:
         self._writer = writer
@@ -55,6 +58,7 @@ class Performer:
         self._outcomes = outcomes
         self._warmups = warmups
         self._refreshes = refreshes
+        self._unloader = unloader
         self._queue = queue
         self._grants = RouterGrants(
             lambda key, name: unwatched.get(key, router_secrets.KIND, name, seconds=0),
@@ -66,7 +70,7 @@ class Performer:
         """Group → why the API server refused its InferencePool."""
 
     def forget(self, key: Key, now: datetime) -> None:
-        """Drop a group that is gone."""
+        """Delete the state of a group that does not exist any more."""
         self._warmups.want(key, (), now)
         self._grants.forget(key)
         self._failed_writes.forget(key)
@@ -98,7 +102,7 @@ class Performer:
         changes = {change.uid: change for change in todo.conditions}
         self._close_gates(space, todo, changes, writes, now)
         if not self._apply_objects(world, todo, writes):
-            # what is refused may be so for days: the replicas that come and go meanwhile are looked after as ever
+            # a refusal may last for days: replicas that start and end meanwhile are reconciled as usual
             todo = plan.with_failed_writes(world, writes.problem() or UNWRITTEN, now)
             self._close_gates(space, todo, changes, writes, now)
             self._apply_objects(world, todo, writes, all_of_them=True)
@@ -113,6 +117,7 @@ class Performer:
         pending = self._outcomes.write_late(world, writes, now)
         self._warmups.want(key, [job for job in todo.warmups if job.container_id not in pending], now)
         self._refreshes.start(key, todo.refreshes)
+        self._unloader.check(world, now)
         for deletion in todo.deletions:  # after all that serving needs: a policy may refuse one for ever
             subject = f"{deletion.kind} {deletion.name}"
             writes.attempt(subject, deletion, partial(self._writer.delete, space, deletion))
@@ -173,10 +178,10 @@ class Performer:
             return
         self.pool_refusals.pop(key, None)
         self.pool_refusals |= {key: refused} if refused is not None else {}
-        self._queue.add(key)  # whose condition says it
+        self._queue.add(key)  # its condition reports it
 
     def _create_peers_key(self, namespace: str) -> None:
-        """Create the key by which the namespace's routers know each other; traffic flows without it."""
+        """Create the key with which the namespace's routers authenticate each other; traffic flows without it."""
         try:
             self._writer.create(desired.peers_secret(namespace, secrets.token_bytes(desired.PEERS_KEY_BYTES)))
         except ClusterError as error:
@@ -192,7 +197,7 @@ class Performer:
             try:
                 self._writer.emit_event(world.group, event, now)
             except ClusterError as error:
-                # The status says the same, and a namespace that is being deleted takes no more events.
+                # The status has the same message, and a namespace that is being deleted accepts no Events.
                 logger.info("%s/%s: event %s: %s", key.namespace, key.name, event.reason, error)
 
 

@@ -1,6 +1,6 @@
-"""Read all that a pass looks at: the cluster, the engines that are due, the routers, and the servers of a KV pool.
+"""Read the inputs of a pass: the cluster, the engines that are due, the routers, and the servers of a KV pool.
 
-What cannot be read is missing, and ends no pass.
+An input that cannot be read is missing, and ends no pass.
 """
 
 import logging
@@ -49,7 +49,7 @@ logger = logging.getLogger(__name__)
 READERS = 16
 """Engines and routers that are read at the same time."""
 READ_SECONDS = 10.0
-"""Time for all engines of a group; one that answers later counts as not read, and the pass goes on without it."""
+"""Time for all engines of a group; one that answers later counts as not read, and the pass continues without it."""
 READ_WARM_SECONDS = 1.0
 """The same while a replica that has just become warm waits for its slot."""
 READ_ASLEEP = 0.9 * WATCH
@@ -60,7 +60,7 @@ JUST_WARM = timedelta(seconds=30)
 
 @dataclass(frozen=True, slots=True)
 class Readings:
-    """Everything that a pass read, before any of it is remembered."""
+    """The inputs of a pass, before they are added to the memories."""
 
     state: ClusterState
     unread: Problem | None
@@ -72,9 +72,9 @@ class Readings:
     name_collisions: Mapping[tuple[str, str], Manifest]
     """Objects that have the names which the group's objects shall have, and that are not labelled as the group's."""
     peers_key: bool
-    """True if the Secret exists by which the namespace's routers know each other."""
+    """True if the Secret exists with which the routers of the namespace authenticate each other."""
     pool: PoolAnswers | None
-    """Answers of the servers of the group's KV pool; None where nobody looks."""
+    """Answers of the servers of the group's KV pool; None if they are not monitored."""
 
     @property
     def released(self) -> bool:
@@ -88,14 +88,14 @@ class Readings:
 
 
 class ReadingsReader:
-    """Reads what a pass looks at. Safe to use from many threads.
+    """Reads the inputs of a pass. Safe to use from many threads.
 
     Args:
         reader: of the cluster.
-        engines: clients of the engines, which learn here what each asks for.
-        history: of the engines; it says which are due.
+        engines: clients of the engines, which get the credentials of each engine here.
+        history: readings of the engines; it decides which are due.
         refreshes: a container on which one runs is not read.
-        guest_proofs: outcomes of guests' warm-ups that their routes do not have yet.
+        guest_proofs: outcomes of warm-ups of guests that are not in their routes yet.
         settings: of the process.
     """
 
@@ -157,7 +157,7 @@ class ReadingsReader:
             return True
 
     def _accesses(self, state: ClusterState) -> dict[ContainerId, EngineAccess]:
-        """Return container of an engine that runs → what it asks for, which may be another than the spec says by now.
+        """Return container of a running engine → its credentials and trust, which may differ from the current spec.
 
         A pod that ends keeps its address in its status, while the cluster may give the address to another pod.
         """
@@ -245,7 +245,7 @@ class ReadingsReader:
         budget = () if state.host is not None else ("PodDisruptionBudget",)
         for kind in (*budget, "Secret" if text.secret else "ConfigMap"):
             if (kind, name) not in state.live:
-                # what cannot be read is applied without force, which takes nothing over
+                # an unreadable object is applied without force, which takes nothing over
                 raw = self._unwatched.if_known(state.group.key, kind, name, seconds=0)
                 if raw is not None:
                     collisions[kind, name] = raw

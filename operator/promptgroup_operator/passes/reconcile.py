@@ -1,4 +1,4 @@
-"""One pass for one group: observe, decide, act. Passes are level-triggered: each reads the world, never a change."""
+"""One pass for one group: observe, decide, act. Passes are level-triggered: each reads the state, never a change."""
 
 import logging
 from dataclasses import replace
@@ -10,6 +10,7 @@ from promptgroup_operator.base.settings import Settings
 from promptgroup_operator.engines.group_engines import GroupEngines
 from promptgroup_operator.load.engine_history import EngineHistory
 from promptgroup_operator.observe.group_reader import GroupReader
+from promptgroup_operator.passes.adapter_unloader import AdapterUnloader
 from promptgroup_operator.passes.guest_proofs import GuestProofs
 from promptgroup_operator.passes.observation import Observer
 from promptgroup_operator.passes.outcomes import Outcomes
@@ -63,19 +64,26 @@ class Reconciler:
             settings=settings,
         )
         self._observer = Observer(readings, history, self._refreshes, settings)
+        self._unloader = AdapterUnloader(engines)
         self._performer = Performer(
-            writer, reader, outcomes, warmups=self._warmups, refreshes=self._refreshes, queue=queue
+            writer,
+            reader,
+            outcomes,
+            warmups=self._warmups,
+            refreshes=self._refreshes,
+            unloader=self._unloader,
+            queue=queue,
         )
         self._summaries: dict[Key, PassSummary] = {}
         self._pass_failures = metrics.pass_failures.labels(REFUSED)
 
     def close(self) -> None:
-        """Stop warm-ups, refreshes and readings."""
-        for part in (self._warmups, self._refreshes, self._observer):
+        """Stop warm-ups, refreshes, readings and the unloading of adapters."""
+        for part in (self._warmups, self._refreshes, self._unloader, self._observer):
             part.close()
 
     def summaries(self) -> dict[Key, PassSummary]:
-        """Return what the latest pass over each group found."""
+        """Return the summary of the latest pass over each group."""
         return self._summaries.copy()
 
     def run(self, key: Key, now: datetime) -> timedelta | None:

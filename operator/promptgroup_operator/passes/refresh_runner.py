@@ -1,6 +1,6 @@
-"""Run refreshes beside the passes, and remember when each prefix was last seen in cache.
+"""Run refreshes concurrently with passes, and record when each prefix was last seen in cache.
 
-The memory is the process's own: losing it costs one refresh of each replica.
+The record is in memory only: if it is lost, each replica is refreshed once more.
 """
 
 import logging
@@ -17,6 +17,7 @@ from promptgroup_contract.fingerprint import Fingerprint
 from promptgroup_contract.table import rank_numbers
 from promptgroup_operator.base.errors import EngineError
 from promptgroup_operator.base.fair_pool import FairPool
+from promptgroup_operator.engines.adapter_requests import load_for
 from promptgroup_operator.engines.dialects.registry import DIALECTS
 from promptgroup_operator.engines.engine import EngineClient
 from promptgroup_operator.engines.group_engines import GroupEngines
@@ -28,26 +29,26 @@ from promptgroup_operator.world.warming import Outcome, Refresh, RefreshAnswer, 
 logger = logging.getLogger(__name__)
 
 WORKERS = 8
-"""Refreshes at a time: each takes milliseconds of a healthy engine, and they keep no warm-up waiting."""
+"""Maximum number of concurrent refreshes: each takes milliseconds of a healthy engine, and delays no warm-up."""
 FORGOTTEN = timedelta(minutes=10)
 """A container that was not read for so long is gone, or is treated as a new one."""
 
 _Subject = tuple[ContainerId, Fingerprint]
-"""A container and a revision: several prompts may be kept warm on one container."""
+"""A container and a revision, since a container may have several warm prompts."""
 
 UNKNOWN_SPENT = Spent(0, None)
 """The tokens of a refresh that failed: it may have reached the engine or not."""
 
 
 class RefreshRunner:
-    """Starts refreshes, and reports each outcome that a replica's condition must say. Safe to use from many threads.
+    """Starts refreshes, and reports each outcome that belongs in a replica's condition. Safe to use from many threads.
 
     Args:
         engines: clients of the engines.
         report: called with group, refresh and outcome, from a worker thread.
-        spend: called with the container and what a refresh added to its counters, before `runs` says that it ended.
+        spend: called with the container and the counts that a refresh added, before `runs` returns False.
         ended: a counter of refreshes by result.
-        own: returns what is known of the operator's own queries to a container.
+        own: returns the recorded queries of the operator itself to a container.
     """
 
     def __init__(
@@ -79,7 +80,7 @@ class RefreshRunner:
             return any(running == container for running, _ in self._running)
 
     def record(self, pod: Pod, reading: Reading, now: datetime) -> None:
-        """Keep a reading of a pod's engine."""
+        """Store a reading of a pod's engine."""
         reading, subject = self._net(pod.container_id, reading), (pod.container_id, pod.fingerprint)
         with self._lock:
             _, seen = self._seen.get(subject, (now, None))
@@ -95,7 +96,7 @@ class RefreshRunner:
             return self._seen.get((container, fingerprint), (None, None))[1]
 
     def forget(self, now: datetime) -> None:
-        """Drop the containers that are gone."""
+        """Delete the state of containers that do not exist any more."""
         with self._lock:
             self._seen = {key: item for key, item in self._seen.items() if now - item[0] <= FORGOTTEN}
 
@@ -124,7 +125,7 @@ class RefreshRunner:
         try:
             value = _refreshed(self._engines.of(key, due.container_id), due)
         except EngineError as error:
-            # The pod's own probes say whether the engine is healthy; the next refresh comes when it is due.
+            # The pod's own probes decide if the engine is healthy; the next refresh runs when it is due.
             logger.info("pod %s was not refreshed: %s", due.pod, error)
         else:
             now = datetime.now(UTC)
@@ -145,6 +146,7 @@ class RefreshRunner:
 def _refreshed(engine: EngineClient, due: Refresh) -> RefreshAnswer:
     """Refresh the prefix, on each rank of the engine."""
     dialect = DIALECTS[due.engine]
+    load_for(due, engine)
     whole = engine.read(due.address, dialect) if due.ranks > 1 else None
     answers = [
         engine.refresh(due.address, dialect, due.model, due.prompt, due.needed, any_tier=due.any_tier, rank=rank)

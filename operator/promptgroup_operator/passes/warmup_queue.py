@@ -1,6 +1,6 @@
 """The order of warm-ups. Does no I/O and reads no clock: the time is an argument, the work is done elsewhere.
 
-Namespaces share the workers as `base.fair_pool` says: one whose engines hang leaves some for all others. Within that,
+Namespaces share the workers according to `base.fair_pool`: one whose engines hang leaves some. Within that,
 the group with the fewest running warm-ups is next, of guests with as many the one with the most traffic, and others
 take turns, so a large group keeps no other waiting. Replicas that share prompt and pod template (a cohort) warm in
 waves: as many at a time as are proven warm, and one more. So 1 is followed by 2, 4, 8 and so on, and a prompt or an
@@ -21,11 +21,11 @@ LAST_RETRY = timedelta(seconds=30)
 """Back-off between attempts on one container: short for an engine that starts late, long for one that refuses."""
 
 REMEMBERED = timedelta(minutes=5)
-"""Time for which the end of a warm-up is remembered: longer than any pass runs."""
+"""Time for which the end of a warm-up is recorded: longer than any pass runs."""
 
 
 Subject = tuple[ContainerId, str]
-"""A container, and the cohort that says which prompt is warmed there."""
+"""A container, and the cohort, which identifies the prompt."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 
 from promptgroup_contract.table import rank_numbers
-from promptgroup_operator.base.errors import EngineError
+from promptgroup_operator.base.errors import AdapterError, EngineError
+from promptgroup_operator.engines.adapter_requests import load_for
 from promptgroup_operator.engines.dialects.registry import DIALECTS
 from promptgroup_operator.engines.group_engines import GroupEngines
 from promptgroup_operator.passes.warmup_queue import WarmupQueue
@@ -54,7 +55,7 @@ class WarmupRunner:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def want(self, key: Key, jobs: Sequence[Warmup], now: datetime) -> None:
-        """Replace the warm-ups that a group needs, as its pass at `now` found, and begin those whose turn it is."""
+        """Replace the warm-ups that a group needs according to its pass at `now`, and begin those that are next."""
         with self._lock:
             self._queue.want(key, jobs, now)
             self._begin(now)
@@ -82,6 +83,7 @@ class WarmupRunner:
         ranks = 0
         try:
             engine = self._engines.of(key, job.container_id)
+            load_for(job, engine)
             for rank in rank_numbers(job.ranks):
                 evidence = engine.prove(job.address, dialect, job.model, job.prompt, rank)
                 self._spend(job.container_id, evidence.spent)
@@ -89,6 +91,8 @@ class WarmupRunner:
                 outcomes.append(_judge(job, evidence))
                 if not outcomes[-1].warm:
                     break
+        except AdapterError as error:
+            return Outcome(WarmReason.NO_ADAPTER, str(error))
         except EngineError as error:
             if error.untrusted:
                 return Outcome(WarmReason.UNTRUSTED, f"the engine's certificate is not trusted: {error}")

@@ -62,7 +62,7 @@ class WorkQueue:
     def add(self, key: Key, after: timedelta = timedelta(), *, ahead: bool = False) -> None:
         """Run the key no later than `after` from now, and before all keys that are not `ahead`, until a pass succeeds.
 
-        One that a server refused with `Retry-After` waits for that first.
+        A key whose request was rejected with `Retry-After` waits for that time first.
         """
         now = self._clock()
         due = now + after.total_seconds()
@@ -89,7 +89,7 @@ class WorkQueue:
                 self._running[key] = now, key in self._ahead
                 self._ahead.discard(key)
                 self._of_namespace[key.namespace] += 1
-                self._condition.notify()  # another thread looks for what else is due, or waits for it
+                self._condition.notify()  # another thread takes the next key, or waits for it
                 return key
             return None
 
@@ -165,13 +165,13 @@ class WorkQueue:
             self.add(key, requeue_after)
 
     def failed(self, key: Key, retry_after: timedelta = timedelta()) -> timedelta:
-        """Note that the key's pass failed, and run it again after a back-off, no sooner than the server asked.
+        """Note that the key's pass failed, and run it again after a back-off and after `Retry-After`.
 
-        What went before others does so again: a replica that is warm waits for it.
+        A key with priority keeps it, since a warm replica waits for the pass.
 
         Args:
             key: the group.
-            retry_after: time for which the server asked; nothing that is added makes the key due before.
+            retry_after: the `Retry-After` of the server; adding the key does not make it due earlier.
 
         Returns:
             Time until the next try, if nothing is added until then.

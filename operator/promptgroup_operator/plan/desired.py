@@ -10,8 +10,10 @@ from promptgroup_contract import names, table
 from promptgroup_contract.encoding import encode_group
 from promptgroup_contract.fingerprint import Fingerprint, short
 from promptgroup_contract.table import Prompt, PromptRef
+from promptgroup_operator.adapters import identity, problems
+from promptgroup_operator.api.prompt_group import PromptGroupSpec
 from promptgroup_operator.base import durations
-from promptgroup_operator.engines import drain_hook, engine_tls, tiers
+from promptgroup_operator.engines import drain_hook, engine_tls, tiers, weights
 from promptgroup_operator.engines.dialects import dialect, pod_parts, ranks
 from promptgroup_operator.engines.dialects.registry import DIALECTS
 from promptgroup_operator.plan import diff
@@ -19,7 +21,7 @@ from promptgroup_operator.plan.diff import stamped
 from promptgroup_operator.plan.merge import merge
 from promptgroup_operator.plan.reserved import reserved
 from promptgroup_operator.world.kept import GPU
-from promptgroup_operator.world.pod_ranks import pod_ranks
+from promptgroup_operator.world.pod_ranks import container_ranks
 from promptgroup_operator.world.snapshot import CONTAINER, GroupObject, Manifest, Problem
 
 ANNOTATION_CONFIG = pod_parts.CONFIG_ANNOTATION
@@ -67,7 +69,7 @@ def _metadata(group: GroupObject, object_name: str, **extra: Any) -> dict[str, A
 
 def prompt_object(group: GroupObject, fingerprint: Fingerprint, prompt: Prompt, kind: str) -> dict[str, Any]:
     """Build the immutable object that stores a revision's text independently of its source."""
-    optional = {table.TOOLS_KEY: prompt.tools, table.MESSAGES_KEY: prompt.messages}
+    optional = {table.TOOLS_KEY: prompt.tools, table.MESSAGES_KEY: prompt.messages, table.ADAPTER_KEY: prompt.adapter}
     data = {table.SYSTEM_KEY: prompt.system} | {key: value for key, value in optional.items() if value}
     if kind == "Secret":
         data = {key: base64.b64encode(value.encode()).decode() for key, value in data.items()}
@@ -149,8 +151,7 @@ def budget(group: GroupObject, fingerprint: Fingerprint) -> dict[str, Any]:
 def _pod_template(
     group: GroupObject, fingerprint: Fingerprint, selector: dict[str, str], live: Manifest | None
 ) -> dict[str, Any]:
-    template = _engine_template(group)
-    settings = _digest(group, template)
+    template, settings = _engine_template(group), _settings(group)
     annotations = {names.ANNOTATION_FINGERPRINT: fingerprint, names.ANNOTATION_SETTINGS: settings}
     kept_seconds = (
         drain_hook.kept_seconds(live["spec"]["template"], CONTAINER) if live and settings_of(live) == settings else None
@@ -178,7 +179,7 @@ def engine_settings(group: GroupObject) -> str:
     change the treatment of a pod on its node. Empty when the template cannot be merged.
     """
     try:
-        return _digest(group, _engine_template(group))
+        return _settings(group)
     except ValueError:
         return ""
 
@@ -211,9 +212,9 @@ def step_tokens(group: GroupObject, live: Manifest | None) -> int:
     return dialect.step_tokens(DIALECTS[group.spec.engine.type], _arguments(template))
 
 
-def ranks_of(live: Manifest | None) -> int:
+def deployment_ranks(live: Manifest | None) -> int:
     """Return the data-parallel ranks of the engines of a Deployment's pods; 1 when unknown."""
-    return pod_ranks(_engine_container(live["spec"]["template"])) if live is not None else 1
+    return container_ranks(_engine_container(live["spec"]["template"])) if live is not None else 1
 
 
 def _arguments(template: dict[str, Any]) -> list[str]:
@@ -236,17 +237,34 @@ def _engine_container(template: Mapping[str, Any]) -> Mapping[str, Any]:
             return {}
 
 
-def _digest(group: GroupObject, template: dict[str, Any]) -> str:
-    whole = [group.spec.engine.type, group.spec.model, template]
-    return hashlib.sha256(json.dumps(whole, sort_keys=True, separators=(",", ":")).encode()).hexdigest()[:16]
+def _settings(group: GroupObject) -> str:
+    """Return the digest of the group's engine settings.
+
+    Raises:
+        ValueError: the user's template cannot be merged.
+    """
+    if "settings" not in group.derived:
+        whole = [group.spec.engine.type, group.spec.model, _engine_template(group)]
+        text = json.dumps(whole, sort_keys=True, separators=(",", ":"))
+        group.derived["settings"] = hashlib.sha256(text.encode()).hexdigest()[:16]
+    return str(group.derived["settings"])
 
 
 def _engine_template(group: GroupObject) -> dict[str, Any]:
     """Return the pod template without the parts of a revision: the same for all groups with the same engines.
 
+    A pass uses it several times. It must not be changed.
+
     Raises:
         ValueError: the user's template cannot be merged.
     """
+    if "template" not in group.derived:
+        group.derived["template"] = _merged_template(group)
+    template: dict[str, Any] = group.derived["template"]
+    return template
+
+
+def _merged_template(group: GroupObject) -> dict[str, Any]:
     engine = group.spec.engine
     speech = DIALECTS[engine.type]
     scheme = {"scheme": "HTTPS"} if engine.tls is not None else {}  # kubelets do not verify the certificate
@@ -256,11 +274,23 @@ def _engine_template(group: GroupObject) -> dict[str, Any]:
     secured = speech.tls_args if engine.tls is not None and engine.tls.secret_name is not None else ()
     ranked = ranks.rank_args(speech, engine)
     parts = tiers.parts(group.spec)
+    adapted = _adapter_args(group.spec, speech)
     container: dict[str, Any] = {
         "name": CONTAINER,
         "image": engine.image,
         "args": dialect.arguments(
-            speech, group.spec.model, engine.port, (*keyed, *secured, *ranked, *parts.args, *engine.args)
+            speech,
+            weights.model_path(engine, group.spec.model),
+            engine.port,
+            (
+                *weights.model_args(speech, engine, group.spec.model),
+                *keyed,
+                *secured,
+                *ranked,
+                *parts.args,
+                *adapted,
+                *engine.args,
+            ),
         ),
         "env": [
             # The user has no home directory and no passwd entry; engines need both, for compile caches and the name.
@@ -309,7 +339,8 @@ def _engine_template(group: GroupObject) -> dict[str, Any]:
     }
     secure = engine_tls.pod_parts(engine, CONTAINER)
     tiered = _tiered(speech, container, parts, engine.template)
-    product = (_told(speech, parts), _credential(group, speech), secure, tiered)
+    loaded, adapted_parts = weights.pod_parts(engine, CONTAINER), _adapters(group.spec, speech)
+    product = (_told(speech, parts), _credential(group, speech), secure, tiered, loaded, adapted_parts)
     for part in (*product, dict(engine.template)):
         base = merge(base, part)
     return base
@@ -404,6 +435,33 @@ def _told(speech: dialect.Dialect, parts: pod_parts.PodParts) -> dict[str, Any]:
     return result
 
 
+def _adapter_args(spec: PromptGroupSpec, speech: dialect.Dialect) -> tuple[str, ...]:
+    adapter = identity.of_spec(spec.adapter) if spec.adapter is not None else None
+    return speech.adapters.args(spec.engine.adapters, adapter) if speech.adapters is not None else ()
+
+
+def _adapters(spec: PromptGroupSpec, speech: dialect.Dialect) -> dict[str, Any]:
+    """Return the parts of a pod for engines that load adapters while they run: variables, and their volume."""
+    room = spec.engine.adapters
+    if room is None or speech.adapters is None:
+        return {}
+    env = [{"name": name, "value": value} for name, value in speech.adapters.run_time.items()]
+    container: dict[str, Any] = {"name": CONTAINER, "env": env}
+    if room.claim_name is None:
+        return {"spec": {"containers": [container]}}
+    container["volumeMounts"] = [{"name": "adapters", "mountPath": identity.MOUNT, "readOnly": True}]
+    volume = {"name": "adapters", "persistentVolumeClaim": {"claimName": room.claim_name, "readOnly": True}}
+    return {"spec": {"containers": [container], "volumes": [volume]}}
+
+
+def adapters_problem(group: GroupObject) -> Problem | None:
+    """Return the problem of the engines' adapters, for a template that can be merged; None without one."""
+    rank_count = container_ranks(_engine_container(_engine_template(group)))
+    supported = DIALECTS[group.spec.engine.type].adapters is not None
+    problem = problems.own_problem(group.spec, rank_count, supported=supported)
+    return Problem("InvalidAdapters", problem) if problem else None
+
+
 def template_problem(group: GroupObject) -> Problem | None:
     """Return the problem of the group's pod template: it cannot be merged, or sets reserved keys; None without one."""
     try:
@@ -418,6 +476,12 @@ def ranks_problem(group: GroupObject) -> Problem | None:
     """Return the problem of the engines' data-parallel ranks, for a template that can be merged; None without one."""
     problem = ranks.ranks_problem(group.spec.engine, _engine_container(_engine_template(group)))
     return Problem("InvalidRanks", problem) if problem else None
+
+
+def weights_problem(group: GroupObject) -> Problem | None:
+    """Return the problem of the engine's weights, for a template that can be merged; None without one."""
+    problem = weights.problem(group.spec.engine, _engine_container(_engine_template(group)))
+    return Problem("InvalidWeights", problem) if problem else None
 
 
 def cache_problem(group: GroupObject) -> Problem | None:

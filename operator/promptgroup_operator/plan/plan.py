@@ -26,6 +26,7 @@ from typing import Any
 from promptgroup_contract import table
 from promptgroup_contract.fingerprint import Fingerprint
 from promptgroup_contract.table import PromptRef
+from promptgroup_operator.adapters import identity
 from promptgroup_operator.base import durations
 from promptgroup_operator.base.timestamps import rfc3339
 from promptgroup_operator.gateway import inference_pool, router_features, settling
@@ -42,6 +43,7 @@ from promptgroup_operator.sizing.recommend import SizingDecision
 from promptgroup_operator.sizing.tier_use import tier_use
 from promptgroup_operator.sleep import decision as sleep
 from promptgroup_operator.sleep import route_sleep
+from promptgroup_operator.starts import start_times
 from promptgroup_operator.warmth import refresh, warmup
 from promptgroup_operator.world.effects import ConditionChange, Deletion, Event, PodUpdate
 from promptgroup_operator.world.snapshot import Manifest, Pod, Problem, PromptText, RevisionState, World
@@ -99,7 +101,16 @@ def decide(world: World, now: datetime) -> Plan:
         return replace(
             _refused(world, result, now), route=None, deletions=(*_pool_deletion(world, None), *_everything(world))
         )
-    return _plan(world, revision_state.fingerprint, None, result, now)
+    return _plan(_with_adapter_of(world, revision_state), revision_state.fingerprint, None, result, now)
+
+
+def _with_adapter_of(world: World, revision: RevisionState) -> World:
+    """Give the spec the adapter of a revision that is not the declared one: its engines were started with that one."""
+    adapter = identity.decode(revision.prompt.adapter) if revision.prompt is not None else None
+    if adapter is None:
+        return world
+    spec = world.group.spec.model_copy(update={"adapter": identity.to_spec(adapter)})
+    return replace(world, group=replace(world.group, spec=spec))
 
 
 def _with_text(world: World, text: PromptText) -> World:
@@ -226,7 +237,11 @@ def _plan(world: World, target: Fingerprint, text: PromptText | None, problem: P
         else group_status.rejected(world, problem, group_status.prefix_warm(world, steps[serving], size, ready))
     )
     conditions += group_status.gateway(pool.verdict, router_features.decide(group.spec, world.host))
-    keeps = problem is not None and (problem.reason in TEMPLATE_PROBLEMS or desired.template_problem(group) is not None)
+    keeps = problem is not None and (
+        problem.reason in TEMPLATE_PROBLEMS
+        or desired.template_problem(group) is not None
+        or _has_unknown_adapter(world, target)
+    )
     if world.host is not None:  # the pods are the host's to mark
         pod_updates, changes = [], []
         objects = _prompt_objects(world, text)
@@ -256,6 +271,12 @@ def _plan(world: World, target: Fingerprint, text: PromptText | None, problem: P
             (size.requeue_after if _follows_load(world) else None) or SETTLED,
         ),
     )
+
+
+def _has_unknown_adapter(world: World, target: Fingerprint) -> bool:
+    """Return True if the engines of the target may have another adapter than the spec: its prompt cannot be read."""
+    unread = any(revision.fingerprint == target and revision.prompt is None for revision in world.revisions)
+    return unread and world.group.spec.adapter is not None
 
 
 def _follows_load(world: World) -> bool:
@@ -292,6 +313,7 @@ def _size(world: World, target: Fingerprint, before: int | None, now: datetime) 
         load=world.load,
         releasing=sum(revision.alive > 0 for revision in world.revisions) > 1,
         others=world.pool,
+        start=start_times.expected(world.group.status.get("start", {})),
     )
     size = recommend.replicas(world.group.spec, seen, world.sizing, now)
     if world.host is not None:
@@ -591,7 +613,10 @@ def _requeue_after(
     unsettled = world.host is None and _unsettled(world.revisions, steps)
     if waits is not None or shared or len(world.revisions) < len(steps) or unsettled:
         return WAITING
-    unwatched = references.references(world.group.spec) or world.group.spec.gateway or world.pool_answers is not None
+    spec = world.group.spec
+    unwatched = references.references(spec) or spec.gateway or world.pool_answers is not None
+    # the adapters of guests that are gone must be unloaded
+    unwatched = unwatched or (world.host is None and spec.engine.adapters is not None)
     regular = REFERENCED if unwatched else SETTLED
     refreshes = [refresh.due_at(pod, world.refresh_every) for revision in world.revisions for pod in revision.pods]
     # a refresh that is due is running, and needs time to end

@@ -153,8 +153,6 @@ def conflict(group: GroupObject, fingerprint: Fingerprint, siblings: Sequence[Si
 
     The group that this one replaces, by its annotation, does not count: both serve until the older one is deleted.
     """
-    if fingerprint == NOTHING.fingerprint:
-        return None
     older = [
         sibling
         for sibling in siblings

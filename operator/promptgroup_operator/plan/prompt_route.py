@@ -11,6 +11,7 @@ from promptgroup_contract.caller_rules import CallerRules, Isolation
 from promptgroup_contract.fingerprint import Fingerprint
 from promptgroup_contract.messages import read_messages
 from promptgroup_contract.wire import UnfitError, codec_of
+from promptgroup_operator.adapters import identity
 from promptgroup_operator.api.access import to_contract
 from promptgroup_operator.api.limits import LimitsSpec, caller_limits
 from promptgroup_operator.api.prompt_group import PromptGroupSpec
@@ -66,6 +67,7 @@ def route(
         size = _size(revision, before)
         if size is None:
             continue
+        adapted = _adapted(revision, before)
         warm = [pod for pod in revision.pods if pod.is_warm]
         numbers = engine_facts.together(pod.measured for pod in warm)
         deployment = live.get(("Deployment", revision.deployment))
@@ -84,6 +86,8 @@ def route(
                     revision.pods, held[revision.fingerprint], plan[revision.fingerprint], _ranks(deployment, revision)
                 ),
                 tokens=numbers.prefix_tokens or (before or {}).get("tokens", 0),
+                text_fingerprint=adapted.text_fingerprint,
+                served_model=adapted.served_model,
                 engine=table.Engine(
                     # During a change of the engine nothing is lent: some replicas still run the other engine.
                     settings=settings,
@@ -102,7 +106,8 @@ def route(
     return table.Group(
         namespace=group.key.namespace,
         name=group.key.name,
-        model=group.spec.model,
+        model=group.spec.adapter.name if group.spec.adapter is not None else group.spec.model,
+        base_model=group.spec.model if group.spec.adapter is not None else "",
         created=group.created,
         policy=_policy(group.spec),
         sharing=routing.sharing,
@@ -128,7 +133,7 @@ def route(
 def _ranks(deployment: Manifest | None, revision: RevisionState) -> int:
     """Return the data-parallel ranks of future pods; for a guest, those of its host's replicas."""
     if deployment is not None:
-        return desired.ranks_of(deployment)
+        return desired.deployment_ranks(deployment)
     return max((pod.ranks for pod in revision.pods), default=1)
 
 
@@ -180,6 +185,27 @@ def _size(revision: RevisionState, known: Mapping[str, Any] | None) -> _Size | N
     if known is not None:
         return _Size(known.get("systemBytes", 0), known.get("tools", False), known.get("messages", 0))
     return None
+
+
+class _Adapted(NamedTuple):
+    text_fingerprint: Fingerprint
+    served_model: str
+
+
+def _adapted(revision: RevisionState, known: Mapping[str, Any] | None) -> _Adapted:
+    """Return what routers get of a revision's adapter; from the current route while its prompt cannot be read."""
+    if revision.prompt is None:
+        route = known or {}
+        return _Adapted(Fingerprint(route.get("textFingerprint", "")), route.get("servedModel", ""))
+    adapter = identity.decode(revision.prompt.adapter)
+    if adapter is None:
+        return _Adapted(table.NO_FINGERPRINT, "")
+    return _Adapted(revision.prompt.text_fingerprint, adapter.served)
+
+
+def served_adapters(route: Manifest | None) -> frozenset[str]:
+    """Return the names under which engines serve the adapters of a current PromptRoute's revisions."""
+    return frozenset(item["servedModel"] for item in _revisions(route) if item.get("servedModel"))
 
 
 def _revisions(route: Manifest | None) -> list[Mapping[str, Any]]:

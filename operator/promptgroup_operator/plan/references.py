@@ -4,9 +4,11 @@ Messages contain names of objects and fields, never their contents.
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from ipaddress import ip_network
 from typing import NamedTuple
 
+from promptgroup_operator.adapters import identity
 from promptgroup_operator.api.prompt_group import PromptGroupSpec
 from promptgroup_operator.engines.engine_tls import tls_of
 from promptgroup_operator.plan import prompt
@@ -34,8 +36,17 @@ def resolve(spec: PromptGroupSpec, values: Values) -> PromptText | Problem:
         spec: the group's spec.
         values: the objects that `references(spec)` names.
     """
-    text = prompt.resolve(spec.prompt, values) if spec.has_prompt else prompt.NOTHING
+    text = declared(spec, values)
     return text if isinstance(text, Problem) else next((problem.problem for problem in problems(spec, values)), text)
+
+
+def declared(spec: PromptGroupSpec, values: Values) -> PromptText | Problem:
+    """Return the prompt that a spec declares, with its adapter, or the reason why there is none yet."""
+    text = prompt.resolve(spec.prompt, values) if spec.has_prompt else prompt.NOTHING
+    if spec.adapter is None or isinstance(text, Problem):
+        return text
+    whole = replace(text.prompt, adapter=identity.encode(identity.of_spec(spec.adapter)))
+    return replace(text, prompt=whole, fingerprint=whole.fingerprint)
 
 
 class ReferenceProblem(NamedTuple):

@@ -33,6 +33,7 @@ from promptgroup_contract import names
 from promptgroup_contract.fingerprint import Fingerprint, short
 from promptgroup_contract.table import Sleep
 from promptgroup_operator.api.cache import TierName, TierStatus
+from promptgroup_operator.api.starts import SHOWN
 from promptgroup_operator.base import timestamps
 from promptgroup_operator.base.printable import in_line
 from promptgroup_operator.engines import tiers
@@ -43,6 +44,8 @@ from promptgroup_operator.plan.desired import name
 from promptgroup_operator.rollout.release import RevisionPhase, RevisionStep
 from promptgroup_operator.sizing.diagnosis import Diagnosis
 from promptgroup_operator.sizing.recommend import SizingDecision
+from promptgroup_operator.starts import start_times
+from promptgroup_operator.starts.phase import all_starting, summary
 from promptgroup_operator.warmth import warmup
 from promptgroup_operator.warmth.warmup import SELF_MENDING
 from promptgroup_operator.world import engine_facts
@@ -503,12 +506,31 @@ def build(
             for item in sorted(world.revisions, key=lambda revision: revision.created, reverse=True)
         ],
     }
+    status |= _starts(world)
     status |= _cache(world, accepted=all(fact.status for fact in facts if fact.type == "Accepted"))
     if target is not None:
         # Autoscalers count the replicas of all revisions, or a release would appear to shrink the group.
         counted = {"selector": f"{names.LABEL_GROUP}={group.key.name}"} if world.host is None else {}
         status |= {"fingerprint": target, "revision": short(target), **counted}
     return _at_rest(world, status)
+
+
+def _starts(world: World) -> dict[str, Any]:
+    """Return the replicas that start, and what starts took; nothing of a guest, whose replicas are its host's."""
+    if world.host is not None:
+        return {}
+    pods = [pod for revision in world.revisions for pod in revision.pods]
+    starting = all_starting(pods)
+    result: dict[str, Any] = {}
+    if starting:
+        result["starting"] = summary(starting)
+        result["startingReplicas"] = [
+            {"pod": item.pod, "phase": item.phase.value}
+            | ({"since": timestamps.rfc3339(item.since)} if item.since is not None else {})
+            for item in starting[:SHOWN]
+        ]
+    record = start_times.remembered(world.group.status.get("start", {}), pods)
+    return result | ({"start": dict(record)} if record else {})
 
 
 def _cache(world: World, *, accepted: bool) -> dict[str, Any]:

@@ -6,7 +6,9 @@ no older group claims the same prefix                  Conflict
 the names of its objects are unused or its own         NameTaken
 its pod template can be merged                         InvalidTemplate
 its engine's data-parallel ranks can be determined     InvalidRanks
+its weights are where its engine loads them            InvalidWeights
 its KV tiers can work                                  InvalidCache
+its engine can have its adapters                       InvalidAdapters
 its engine can isolate callers                         IsolationNotSupported
 """
 
@@ -24,7 +26,9 @@ def validate(world: World) -> PromptText | Problem:
         return host.problem
     if isinstance(world.prompt, Problem):
         return world.prompt
-    clash = prompt.conflict(group, world.prompt.fingerprint, world.siblings)
+    # Any number of groups may declare no prompt, with or without an adapter.
+    claims = world.prompt.prompt.size > 0
+    clash = prompt.conflict(group, world.prompt.fingerprint, world.siblings) if claims else None
     if clash is not None:
         return clash
     engine = None if host is not None else _engine_problem(group)
@@ -32,7 +36,13 @@ def validate(world: World) -> PromptText | Problem:
 
 
 def _engine_problem(group: GroupObject) -> Problem | None:
-    return desired.template_problem(group) or desired.ranks_problem(group) or desired.cache_problem(group)
+    return (
+        desired.template_problem(group)
+        or desired.ranks_problem(group)
+        or desired.weights_problem(group)
+        or desired.cache_problem(group)
+        or desired.adapters_problem(group)
+    )
 
 
 def taken_aliases(world: World) -> dict[str, str]:

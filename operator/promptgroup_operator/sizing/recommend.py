@@ -89,6 +89,9 @@ class SizingInput:
     """True if several revisions have replicas: the load is then that of one revision."""
     others: Sequence[PoolMember] = ()
     """The other groups of its pool."""
+    start: timedelta | None = None
+    """Time that a start of one of its replicas takes, from the pod's creation to its proof of warmth; None before the
+    first start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +130,8 @@ def _fixed(value: int, message: str, group: SizingInput, history: History, now: 
     if load is not None and _missing(load) is None:
         model = fit(load)
         unbounded = SizingSpec(max_replicas=max(MOST_ASKED, 4 * value))
-        requested = _advice(unbounded, group, load, value, wave, now=now).value
+        coming = _coming(group, value, history, now)
+        requested = _advice(unbounded, group, load, value, wave, now=now, coming=coming).value
     return SizingDecision(
         value,
         "FixedReplicas",
@@ -166,8 +170,15 @@ def decide(sizing: SizingSpec, group: SizingInput, history: History, now: dateti
     if missing is not None:
         return _held(missing, min(max(current, low), high), sizing, cause, history)
     assert group.load is not None  # noqa: S101 - nothing is missing
-    advice = _advice(sizing, group, group.load, current, wave, now=now)
+    advice = _advice(sizing, group, group.load, current, wave, now=now, coming=_coming(group, current, history, now))
     return replace(_paced(sizing, current, advice, history, now), wave=cause, model=fit(group.load))
+
+
+def _coming(group: SizingInput, current: int, history: History, now: datetime) -> bool:
+    """Return True while replicas start that were wanted so recently that a usual start is not over yet."""
+    if group.start is None or group.serving >= current or history.wave is None:
+        return False
+    return now - history.wave.at < group.start
 
 
 def _missing(load: GroupLoad | None) -> Aspect | None:
@@ -216,7 +227,14 @@ def _held(missing: Aspect, value: int, sizing: SizingSpec, cause: Cause | None, 
 
 
 def _advice(
-    sizing: SizingSpec, group: SizingInput, load: GroupLoad, current: int, wave: Wave | None, *, now: datetime
+    sizing: SizingSpec,
+    group: SizingInput,
+    load: GroupLoad,
+    current: int,
+    wave: Wave | None,
+    *,
+    now: datetime,
+    coming: bool = False,
 ) -> _Advice:
     if is_quiet(load):
         low = sizing.min_replicas
@@ -239,6 +257,9 @@ def _advice(
     doubt = f"; {_doubt(ranged)}" if ranged is not None else ""
     if min(rising[0], least_replicas[0]) > there:  # a load without its dip may lack proof that a queue is harmless
         limit = limits.exceeded(rising[1], there, target) or limits.Limit.UTILISATION
+        if coming and limit in limits.OF_THE_PAST:
+            numbers = _numbers(model, there, there, target)
+            return _Advice(there, "ReplicasStarting", f"{numbers}; these figures are those of fewer replicas")
         if wave is not None and limit in limits.OF_THE_PAST and now - wave.at < timedelta(seconds=load.seconds):
             numbers = _numbers(model, there, there, target)
             return _Advice(

@@ -6,8 +6,8 @@ on      tiers supplied almost no tokens                                        T
 off     many of the computed tokens had been evicted, and were reused soon     TierWouldHelp
 off     otherwise                                                              TierNotNeeded
 
-"Soon" is a reuse distance, for which routers estimate an upper bound (`promptgroup_router.policy.misses`): with least
-recently used eviction, a memory of that size would have held the tokens (Mattson et al. 1970).
+"Soon" is a reuse distance, for which routers estimate an upper bound (`promptgroup_router.placement.misses`): with
+least recently used eviction, a memory of that size would have held the tokens (Mattson et al. 1970).
 """
 
 from itertools import accumulate

@@ -28,6 +28,7 @@ import zlib
 from datetime import datetime, timedelta
 
 from promptgroup_contract.table import Prompt
+from promptgroup_operator.adapters import identity
 from promptgroup_operator.api.prompt_group import PromptGroupSpec, WarmTier
 from promptgroup_operator.world.snapshot import LastSeen, Pod, Reading
 from promptgroup_operator.world.warming import Outcome, Refresh, RefreshAnswer, WarmReason
@@ -46,13 +47,14 @@ def due_refresh(pod: Pod, prompt: Prompt, spec: PromptGroupSpec, every: timedelt
     due = due_at(pod, every)
     if due is None or due > now or pod.last_seen is None or pod.warm is None:
         return None
+    adapter = identity.decode(prompt.adapter)
     return Refresh(
         pod=pod.name,
         uid=pod.uid,
         container_id=pod.container_id,
         address=pod.address,
         engine=spec.engine.type,
-        model=spec.model,
+        model=adapter.served if adapter is not None else spec.model,
         prompt=prompt,
         prefix=pod.measured.prefix_tokens,
         needed=_needed(pod.measured.prefix_tokens, pod.last_seen.last.step),
@@ -63,6 +65,7 @@ def due_refresh(pod: Pod, prompt: Prompt, spec: PromptGroupSpec, every: timedelt
         shared=spec.is_guest,
         crowd=pod.crowd,
         ranks=pod.ranks,
+        loads=adapter if spec.is_guest else None,
     )
 
 

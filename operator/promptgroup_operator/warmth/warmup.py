@@ -17,6 +17,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from promptgroup_contract.table import Prompt
+from promptgroup_operator.adapters import identity
 from promptgroup_operator.api.prompt_group import FailurePolicy, PromptGroupSpec, WarmTier
 from promptgroup_operator.base import durations
 from promptgroup_operator.warmth.ranks import NOT_REACHED
@@ -128,7 +129,7 @@ def warmups(pods: Sequence[Pod], prompt: Prompt, spec: PromptGroupSpec, traffic:
         spec: of the group.
         traffic: requests a second of a guest, by which those of one host are ordered.
     """
-    timeout = durations.parse(spec.warmup.timeout)
+    timeout, adapter = durations.parse(spec.warmup.timeout), identity.decode(prompt.adapter)
     proven = Counter(cohort(pod) for pod in pods if pod.is_warm and pod.warm is not None and pod.warm.reason in WARM)
     return [
         Warmup(
@@ -137,8 +138,9 @@ def warmups(pods: Sequence[Pod], prompt: Prompt, spec: PromptGroupSpec, traffic:
             container_id=pod.container_id,
             address=pod.address,
             engine=spec.engine.type,
-            model=spec.model,
+            model=adapter.served if adapter is not None else spec.model,
             prompt=prompt,
+            loads=adapter if spec.is_guest else None,
             cohort=cohort(pod),
             shared=spec.is_guest,
             traffic=traffic,
@@ -165,8 +167,8 @@ def _can_be_asked(pod: Pod) -> bool:
 
 def settle(outcome: Outcome, job: Warmup, now: datetime) -> Outcome:
     """Return the outcome for the replica under the failure policy."""
-    if outcome.reason is WarmReason.UNTRUSTED:
-        return outcome  # routers would not send it a request either
+    if outcome.reason in (WarmReason.UNTRUSTED, WarmReason.NO_ADAPTER):
+        return outcome  # it can serve no request of the group
     if not outcome.warm and job.proceed and (outcome.reason in FINAL or now >= job.deadline):
         message = f"the replica serves cold, as warmup.failurePolicy allows: {outcome.message}"
         return Outcome(WarmReason.PROCEEDED, message, outcome.measured)

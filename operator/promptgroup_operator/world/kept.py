@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from promptgroup_contract import names
-from promptgroup_operator.world.pod_ranks import FLAGS, pod_ranks
+from promptgroup_operator.world.pod_ranks import FLAGS, container_ranks
 from promptgroup_operator.world.snapshot import CONTAINER, Manifest
 
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
@@ -56,7 +56,12 @@ _MANAGED_BY = "app.kubernetes.io/managed-by"
 _METADATA = ("name", "namespace", "uid", "resourceVersion", "generation", "creationTimestamp", "deletionTimestamp")
 _OWNER = ("apiVersion", "kind", "name", "uid", "controller", "blockOwnerDeletion")
 _CONDITION = ("type", "status", "reason", "message", "lastTransitionTime")
-_POD_CONDITIONS = frozenset(("ContainersReady", "PodScheduled", "Ready", names.CONDITION_PREFIX_WARM))
+_POD_CONDITIONS = frozenset(
+    (
+        *("ContainersReady", "PodReadyToStartContainers", "PodScheduled", "Ready"),
+        *("DisruptionTarget", names.CONDITION_PREFIX_WARM),
+    )
+)
 
 
 def kept(manifest: Manifest, kind: str) -> Manifest:
@@ -150,7 +155,7 @@ def _pod(manifest: Manifest) -> dict[str, Any]:
 def _engine(container: Mapping[str, Any]) -> dict[str, Any]:
     """Return the cached fields of the engine's container: its port, and the argument that sets its ranks."""
     ports = [port for port in container.get("ports") or () if port.get("name") == "http"]
-    ranks = pod_ranks(container)
+    ranks = container_ranks(container)
     args = {"args": [f"{FLAGS[0]}={ranks}"]} if ranks > 1 else {}
     return {"name": CONTAINER, "ports": ports[:ITEMS], **args}
 
@@ -162,7 +167,7 @@ def _containers(result: Iterable[Mapping[str, Any]] | None) -> list[dict[str, An
         state, name, last = item.get("state") or {}, item.get("name"), (item.get("lastState") or {}).get("terminated")
         if name == CONTAINER or (("waiting" in state or last) and len(document) < ITEMS):
             now = {
-                kind: _picked(state[kind] or {}, ("reason", "message"))
+                kind: _picked(state[kind] or {}, ("reason", "message", "startedAt"))
                 for kind in ("running", "waiting")
                 if kind in state
             }

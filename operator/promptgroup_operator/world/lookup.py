@@ -36,13 +36,21 @@ def guests(host: Key) -> Hashable:
     return "guests", host
 
 
+def names_of_model(namespace: str, name: str) -> Hashable:
+    """Return the index key of the PromptGroups to which a request's `model` may refer: by name, model or alias."""
+    return "model", namespace, name
+
+
 def places(kind: str, key: Key, manifest: Manifest) -> list[Hashable]:
-    """Return the index keys of a group's object: group, namespace, and for a PromptGroup its prompt and host."""
+    """Return the index keys of a group's object: group, namespace, and for a PromptGroup its prompt, names and host."""
     at: list[Hashable] = [key, key.namespace]
     if kind == "PromptGroup":
         status, model = manifest.get("status", {}), manifest.get("spec", {}).get("model")
         observed = status.get("observedGeneration", -1) >= 0
         at += prompts(key.namespace, model, status.get("fingerprint", "") if observed else _UNOBSERVED)[:1]
+        aliases = manifest.get("spec", {}).get("modelAliases") or ()
+        names_of_group = {name for name in (key.name, model, *aliases) if name and isinstance(name, str)}
+        at += [names_of_model(key.namespace, name) for name in names_of_group]
         if host := host_of(manifest):
             at.append(guests(Key(key.namespace, host)))
     return at

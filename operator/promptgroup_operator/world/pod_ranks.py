@@ -20,7 +20,7 @@ LOCAL = ("--data-parallel-size-local", "-dpl")
 _NUMBER = re.compile("[1-9][0-9]{0,4}")
 
 
-def ranks_of(words: Iterable[str]) -> int:
+def argument_ranks(words: Iterable[str]) -> int:
     """Return the number of ranks that a command line sets; 1 where it sets none that can be parsed.
 
     As in engines, the last flag wins, `_` equals `-`, and the value may be a separate argument.
@@ -42,9 +42,9 @@ def ranks_of(words: Iterable[str]) -> int:
     return result[size]
 
 
-def pod_ranks(container: Mapping[str, Any]) -> int:
+def container_ranks(container: Mapping[str, Any]) -> int:
     """Return the ranks of the engine in a container, from its command and arguments; the container may be malformed."""
-    return ranks_of(words_of(container))
+    return argument_ranks(words_of(container))
 
 
 def words_of(container: Mapping[str, Any]) -> Iterator[str]:

@@ -11,6 +11,7 @@ from promptgroup_operator.api.gateway import FailureMode
 from promptgroup_operator.api.prompt_group import PromptGroupSpec
 from promptgroup_operator.world.engine_facts import UNKNOWN, Measured
 from promptgroup_operator.world.load import GroupLoad, PoolMember
+from promptgroup_operator.world.pod_start import UNOBSERVED, PodStart
 from promptgroup_operator.world.samples import NO_CALLS, Calls, Histogram, SlotUse, Traffic
 from promptgroup_operator.world.sizing_history import NEW, History
 
@@ -49,6 +50,8 @@ class GroupObject:
     """The status as last written."""
     replaces: str = ""
     """Name of the group that this one takes over from, from its annotation `promptgroup.dev/replaces`; or empty."""
+    derived: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """Results that follow from the group alone, computed once for this object; `dataclasses.replace` begins anew."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +177,8 @@ class Pod:
     fingerprint: Fingerprint
     created: str
     deleting: bool
+    """True if it terminates, has ended, or is about to be terminated (its condition DisruptionTarget is True): a node
+    that shuts down ends its pods before anybody deletes them."""
     address: str
     """host:port of the engine; empty while the pod has no address."""
     containers_ready: bool
@@ -211,6 +216,8 @@ class Pod:
     """State of the prefix in the engine that runs; None before its first reading."""
     ready_since: datetime | None = None
     """Time since which the kubelet reports the pod as Ready; None while it is not."""
+    start: PodStart = UNOBSERVED
+    """The times of its start."""
     settling: bool = False
     """True if the pod is warm but not offered yet, since gateways may not know it. Decided by a pass, not observed."""
 
@@ -439,6 +446,8 @@ class World:
     """Group → tokens of its prompts on one replica, for a host that has guests and for these guests; else empty."""
     guests_routed: frozenset[str] = frozenset()
     """Pods of the group that are routable in the PromptRoutes of its guests."""
+    adapters: frozenset[str] = frozenset()
+    """Names under which the group's engines serve the adapters of its own revisions and of its guests'."""
     unread: Problem | None = None
     """Report of the objects that could not be read: the pass uses their last state, or treats them as absent."""
     calls: Calls = NO_CALLS

@@ -7,6 +7,7 @@ from typing import Final
 
 from promptgroup_contract.fingerprint import Fingerprint
 from promptgroup_contract.table import Prompt
+from promptgroup_operator.adapters.identity import Adapter
 from promptgroup_operator.api.prompt_group import EngineType
 from promptgroup_operator.world.engine_facts import UNKNOWN, Measured
 from promptgroup_operator.world.snapshot import ContainerId, LastSeen, PodCondition, Reading, Spent
@@ -35,6 +36,7 @@ class WarmReason(enum.StrEnum):
     UNREACHABLE = "EngineUnreachable"
     UNTRUSTED = "EngineNotTrusted"
     RANKS_DIFFER = "DataParallelRanksDiffer"
+    NO_ADAPTER = "AdapterNotLoaded"
     NO_PROMPT = "PromptTextMissing"
 
 
@@ -90,6 +92,8 @@ class Warmup:
     """The group's requests per second, for replicas of another group: the busiest guest is warmed first."""
     ranks: int = 1
     """Data-parallel ranks of its engine, each of which is warmed and proven."""
+    loads: Adapter | None = None
+    """The adapter that the engine must load before; None where it has it from its start, or where there is none."""
 
     @property
     def subject(self) -> tuple[ContainerId, str]:
@@ -159,6 +163,8 @@ class Refresh:
     """Tokens of all prefixes that are kept warm on the replica, if they are more than this one."""
     ranks: int = 1
     """Data-parallel ranks of the engine, each of which is refreshed."""
+    loads: Adapter | None = None
+    """The adapter that the engine must have loaded, as for a warm-up."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from promptgroup_picker.extproc import messages
-from promptgroup_picker.http2.connection import Stream
 from promptgroup_picker.http2.grpc_messages import GrpcError, GrpcStatus
+from promptgroup_picker.http2.stream import Stream
 
 SELECTION = b"test-epp-endpoint-selection"
 """Header with addresses, with or without a port, that the choice is limited to."""

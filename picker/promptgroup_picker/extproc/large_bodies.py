@@ -7,7 +7,7 @@ from typing import Protocol
 from promptgroup_router.apis.endpoints import Endpoint
 from promptgroup_router.apis.request import ParsedRequest
 from promptgroup_router.base.errors import ApiError
-from promptgroup_router.reading.body_reader import BodyReader
+from promptgroup_router.proxy.large_request import LargeBodyReader
 from promptgroup_router.routing.route import Route
 
 log = logging.getLogger("promptgroup.picker")
@@ -44,7 +44,7 @@ class ReadCall(Protocol):
 class LargeBodies:
     """The process that reads large bodies, and the calls that wait for it."""
 
-    def __init__(self, reader: BodyReader) -> None:
+    def __init__(self, reader: LargeBodyReader) -> None:
         self._reader = reader
         self._tasks: set[asyncio.Task[None]] = set()
 

@@ -5,8 +5,7 @@ from promptgroup_picker.http2.grpc_messages import GrpcError, GrpcStatus
 from promptgroup_router.apis.endpoints import Endpoint, form_of
 from promptgroup_router.apis.opening import Opening
 from promptgroup_router.apis.usage import Tail
-from promptgroup_router.base.errors import Failure, cut_short
-from promptgroup_router.callers.reported_usage import NotToldError
+from promptgroup_router.base.errors import Failure, RewriteError, cut_short
 from promptgroup_router.decision.event_guard import EventGuard, broken_body
 from promptgroup_router.decision.life import RequestLife
 from promptgroup_router.proxy.response import REQUEST_ID
@@ -105,7 +104,7 @@ class ShownAnswer:
         try:
             ready = self._rewriter.feed(guarded)
             return ready + self._rewriter.finish() if end else ready
-        except NotToldError:
+        except RewriteError:
             text = "the answer cannot be rewritten: it is too long, or cannot be read"
             raise GrpcError(GrpcStatus.RESOURCE_EXHAUSTED, text) from None
 

@@ -98,6 +98,10 @@ class FrameReader:
         """Keep received bytes."""
         self._buffer += data
 
+    def drop(self) -> None:
+        """Forget the bytes of frames that were not taken."""
+        self._buffer.clear()
+
     def frames(self) -> Iterator[Frame]:
         """Yield the frames that are whole; those that are not taken stay.
 

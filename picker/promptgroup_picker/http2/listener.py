@@ -11,8 +11,9 @@ from collections import Counter
 from collections.abc import Callable
 
 from promptgroup_picker.http2.budget import CREDIT, ROUND, TURN, Budget, Network, forgive
-from promptgroup_picker.http2.connection import Opener, ServerConnection
+from promptgroup_picker.http2.connection import ServerConnection
 from promptgroup_picker.http2.frames import HEADER_BYTES, MAX_FRAME
+from promptgroup_picker.http2.stream import Opener
 from promptgroup_router.base.logs import fault, fields
 from promptgroup_router.proxy.making_room import network_of
 
@@ -229,15 +230,15 @@ class GrpcConnection(asyncio.Protocol):
         """Say the settings."""
         self._transport = transport
         name = transport.get_extra_info("peername")
-        self._http2.peer = name[0] if isinstance(name, tuple) else ""
+        peer = name[0] if isinstance(name, tuple) else ""
         transport.set_write_buffer_limits(high=UNSENT_BYTES)
-        network = network_of(self._http2.peer)
+        network = network_of(peer)
         account = self._listener.networks.get(network) or Network()
         if not self._listener.make_room(account):
             transport.abort()
             return
         self.account = self._listener.networks[network] = account
-        self._http2.budget = account.begin()
+        self._http2.admit(peer, account.begin())
         self._listener.add(self)
         if self._listener.draining:
             self.drain()
@@ -309,7 +310,7 @@ class GrpcConnection(asyncio.Protocol):
     @property
     def idle(self) -> bool:
         """True if it has no call."""
-        return not self._http2.streams
+        return not self._http2.streams.open
 
     def drain(self) -> None:
         """Take no more calls once the peer has learned that, and close when there is none."""
@@ -323,7 +324,7 @@ class GrpcConnection(asyncio.Protocol):
 
     def weigh(self) -> None:
         """Report the size of the connection's buffers to the listener."""
-        held, calls = self._http2.held + self._transport.get_write_buffer_size(), len(self._http2.streams)
+        held, calls = self._http2.held + self._transport.get_write_buffer_size(), len(self._http2.streams.open)
         self._listener.held += held - self.held
         self._listener.calls += calls - self.calls
         self.held, self.calls = held, calls
@@ -340,7 +341,8 @@ class GrpcConnection(asyncio.Protocol):
         elif self._asked is not None and now - self._asked > LEARN_SECONDS:
             self._http2.refuse()
         if self._http2.tick():
-            log.warning("connection closed: its frames cost more than its calls", extra=fields(peer=self._http2.peer))
+            peer = self._http2.streams.peer
+            log.warning("connection closed: its frames cost more than its calls", extra=fields(peer=peer))
         self._write()
 
     def flush(self) -> None:

@@ -16,13 +16,12 @@ from functools import lru_cache
 from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Protocol
 
-from promptgroup_contract.access import ANYBODY, Access, AccessType
-from promptgroup_router.access.caller import ANONYMOUS, Caller
-from promptgroup_router.access.credentials import AUTHORIZATION, X_API_KEY, api_keys, bearer
+from promptgroup_contract.access import ANONYMOUS, ANYBODY, Access, AccessType, Caller
 from promptgroup_router.access.issuer import Issuer, IssuerId, TokenError, UnknownKeyError
 from promptgroup_router.access.keyring import Keyring, is_name
 from promptgroup_router.access.known_key import KnownKey
-from promptgroup_router.base.errors import ApiError
+from promptgroup_router.base.errors import ApiError, KeysAwaitedError
+from promptgroup_router.http11.credentials import AUTHORIZATION, X_API_KEY, api_keys, bearer
 
 MISSING, INVALID, NOT_ALLOWED, UNREAD = "missing_credential", "invalid_api_key", "not_allowed", "access_not_available"
 INVALID_TOKEN, UNTRUSTED = "invalid_token", "untrusted_sender"
@@ -30,10 +29,6 @@ ACCESS_CODES = frozenset((MISSING, INVALID, INVALID_TOKEN, UNTRUSTED, NOT_ALLOWE
 """Codes of the errors by which a request is refused because of its sender."""
 
 _READING = "the keys of the token's issuer are being read"
-
-
-class KeysAwaitedError(ApiError):
-    """A 503 that a wait may avoid: the keys of the issuer of the request's token are about to be requested."""
 
 
 class Sender(Protocol):
@@ -45,10 +40,10 @@ class Sender(Protocol):
     def repeats(self, name: bytes) -> bool:
         """Return True if the request has a header field more than once."""
 
-    def known_key(self) -> KnownKey | None:
-        """Return the key of an earlier request on the connection; None if there is none."""
+    def known_key(self) -> object:
+        """Return what `remember` was given last on the connection; None if that is nothing."""
 
-    def remember(self, key: KnownKey) -> None:
+    def remember(self, key: object) -> None:
         """Store a key until another one replaces it or the connection ends."""
 
 
@@ -59,11 +54,11 @@ class NoSender:
         """Stand for a connection from an address; empty if there is none."""
         self._address = address
 
-    def known_key(self) -> KnownKey | None:
+    def known_key(self) -> object:
         """Return None."""
         return None
 
-    def remember(self, _key: KnownKey) -> None:
+    def remember(self, _key: object) -> None:
         """Store nothing."""
 
     def peer_address(self) -> str:
@@ -131,7 +126,7 @@ class Authenticator:
         # most requests have one key, which is good, and is that of the connection's last request
         name = AUTHORIZATION if AUTHORIZATION in fields else X_API_KEY
         value, last, version = fields.get(name, b""), sender.known_key(), self.keyring.version
-        if last is not None and (known := last.caller(name, value, access, namespace, version)) is not None:
+        if isinstance(last, KnownKey) and (known := last.caller(name, value, access, namespace, version)) is not None:
             return known
         token = bearer(fields) if name is AUTHORIZATION else value
         if token and (known := self.keyring.whose(token, namespace, access.secrets)) is not None:

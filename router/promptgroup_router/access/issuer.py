@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import orjson
 
-from promptgroup_contract.access import Access
-from promptgroup_router.access.caller import Caller
+from promptgroup_contract.access import Access, Caller
 from promptgroup_router.access.keyring import is_name
 
 if TYPE_CHECKING:

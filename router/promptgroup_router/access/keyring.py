@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from promptgroup_router.access.caller import MAX_NAME, Caller
+from promptgroup_contract.access import MAX_NAME, Caller
 
 MIN_KEY_BYTES = 16
 """Bytes of the shortest API key: a shorter one could be guessed."""

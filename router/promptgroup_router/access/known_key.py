@@ -7,8 +7,7 @@ withdrawn, all cached ones are invalid.
 
 from hmac import compare_digest
 
-from promptgroup_contract.access import Access
-from promptgroup_router.access.caller import Caller
+from promptgroup_contract.access import Access, Caller
 
 
 class KnownKey:

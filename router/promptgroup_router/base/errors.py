@@ -36,6 +36,10 @@ class HttpError(Exception):
         """Status to answer if a client is at fault."""
 
 
+class RewriteError(Exception):
+    """An answer cannot be rewritten, and must not reach its client as it is."""
+
+
 class ApiError(Exception):
     """An error for a client; the message names the field, the value and the way out."""
 
@@ -111,6 +115,10 @@ class Failure(enum.Enum):
     """The engine sent nothing more for longer than the group's limit."""
     LEAVING = "the replica leaves"
     """The replica completes its requests and is removed then, or is no longer in the table."""
+
+
+class KeysAwaitedError(ApiError):
+    """A 503 that a wait may avoid: the keys of the issuer of the request's token are about to be requested."""
 
 
 def cut_short(failure: Failure) -> ApiError:

@@ -52,8 +52,3 @@ class AnswerEvents(Tail):
     def usage(self) -> Usage | None:
         """Return the last usage of the body, None if there is none."""
         return self._tail.usage()
-
-
-def tail_of(tail: Tail, seen: SeenEvents | None, *, streamed: bool) -> Tail:
-    """Return the reader of an answer's usage; for a stream with a counter, one that counts events, too."""
-    return AnswerEvents(tail, seen) if seen is not None and streamed else tail

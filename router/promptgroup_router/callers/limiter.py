@@ -29,6 +29,7 @@ from promptgroup_router.base.errors import ApiError
 from promptgroup_router.callers.account import SLICE_SECONDS, WINDOW_SECONDS, Account, Slice, SpendReport
 from promptgroup_router.callers.answer_events import UNSEEN
 from promptgroup_router.callers.parted_peers import PartedPeers, of_last, of_last_minute
+from promptgroup_router.http11.http1 import fields_of
 
 DAY_SECONDS = 86400
 MOST_ACCOUNTS = 20_000
@@ -446,9 +447,3 @@ def _begin(account: Account, limits: CallerLimits) -> None:
 
 def _none_left(limit: int, kind: bytes, wait: float) -> bytes:
     return _NONE_LEFT % (kind, limit, kind, ceil(wait), kind)
-
-
-def fields_of(lines: bytes) -> list[Field]:
-    """Return the fields of lines that `Limiter.lines` has written."""
-    parts = (line.partition(b": ") for line in lines.split(b"\r\n") if line)
-    return [(name, value) for name, _, value in parts]

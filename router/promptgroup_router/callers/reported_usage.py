@@ -15,6 +15,7 @@ from typing import Any
 import orjson
 
 from promptgroup_contract.caller_rules import CACHED_STEP, CachedTokens
+from promptgroup_router.base.errors import RewriteError
 
 MOST_BYTES = 32 * 2**20
 """Most bytes of a whole answer, or of one line of a stream, that are held to be rewritten."""
@@ -32,15 +33,11 @@ _WRITTEN = frozenset(("arguments", "input", "instructions", "metadata", "text", 
 _BLANKS = b" \t\r\n"
 
 
-class NotToldError(Exception):
-    """The answer might disclose numbers that its client may not see."""
-
-
-class TooLongError(NotToldError):
+class TooLongError(RewriteError):
     """More would have to be held than MOST_BYTES."""
 
 
-class UnreadableError(NotToldError):
+class UnreadableError(RewriteError):
     """The answer cannot be parsed, and may report cached tokens."""
 
 
@@ -59,7 +56,7 @@ class ReportedUsage:
         """Return what of a part of the body can go to the client.
 
         Raises:
-            NotToldError: the answer is longer than can be rewritten, or cannot be read.
+            RewriteError: the answer is longer than can be rewritten, or cannot be read.
         """
         if self._compressed:
             raise UnreadableError  # although the request did not allow compression
@@ -77,7 +74,7 @@ class ReportedUsage:
         """Return what is left at the end of the body.
 
         Raises:
-            NotToldError: it cannot be read.
+            RewriteError: it cannot be read.
         """
         left = bytes(self._held)
         self._held.clear()

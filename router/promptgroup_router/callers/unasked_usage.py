@@ -10,8 +10,8 @@ from typing import Any
 import orjson
 
 from promptgroup_router.apis.request import ApiKind, ParsedRequest, encoded
-from promptgroup_router.callers.whole_events import EVENT_ENDS, WholeEvents
 from promptgroup_router.documents import lax
+from promptgroup_router.http11.whole_events import EVENT_ENDS, WholeEvents
 
 OPTIONS, INCLUDE = "stream_options", "include_usage"
 

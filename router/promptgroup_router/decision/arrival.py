@@ -14,14 +14,17 @@ from promptgroup_router.apis.by_model import FORM_PATHS, check_type
 from promptgroup_router.apis.endpoints import BY_PATH_ALONE, ENDPOINTS, PASSED, Endpoint
 from promptgroup_router.apis.request import ParsedRequest
 from promptgroup_router.base.errors import ApiError, shown
-from promptgroup_router.decision.passed_path import keep_unprotected
-from promptgroup_router.features.answer_usage import HiddenUsage, UnaskedUsage
+from promptgroup_router.decision.composition import features_of
+from promptgroup_router.features import told_usage
+from promptgroup_router.features.answer_usage import USAGE_REQUEST, HiddenUsage, UnaskedUsage
+from promptgroup_router.features.cache_diagnosis import HEADER as DIAGNOSTICS
 from promptgroup_router.features.cache_diagnosis import CacheDiagnosis, question, without_question
 from promptgroup_router.features.caller_account import open_account
 from promptgroup_router.features.kept_request import KeptRequest
+from promptgroup_router.features.passed_path import keep_unprotected
 from promptgroup_router.features.resumed_stream.feature import resumable
-from promptgroup_router.features.stored_response import parse_path, route_by_response
-from promptgroup_router.features.unmatched_prompts import count_unmatched
+from promptgroup_router.features.sleeping.feature import SleeperRequest
+from promptgroup_router.features.stored_responses.by_path import parse_path, route_by_response
 from promptgroup_router.routing.model_list import MODELS_PATH, model_card, model_list
 from promptgroup_router.routing.route import Identify, Route, check_in, identify_nobody, refuse_empty, route
 from promptgroup_router.routing.state import RouterState
@@ -69,6 +72,11 @@ def large_body(state: RouterState, method: bytes, path: bytes, body: bytes | byt
     return None if endpoint is BY_PATH_ALONE else endpoint
 
 
+def asks_of_digest(headers: dict[bytes, bytes]) -> bool:
+    """Return True if the digest of a large body must have what a cache diagnosis compares, by a request's header."""
+    return DIAGNOSTICS in headers
+
+
 def check_coding(headers: dict[bytes, bytes]) -> None:
     """Check that the body of a request is sent as it is: routers have decoded it by now, and a picker cannot.
 
@@ -94,7 +102,7 @@ def check_sender(state: RouterState, headers: dict[bytes, bytes], sender: Sender
         ApiError: 401, 403 or 503: no group lets its sender in.
     """
     if state.asks_callers:
-        check_in(state.index, Visit(state.authenticator, headers, sender, arrived).identify)
+        check_in(state.index, Visit(features_of(state).authenticator, headers, sender, arrived).identify)
 
 
 def check_head(state: RouterState, headers: dict[bytes, bytes], sender: Sender, arrived: float) -> None:
@@ -147,7 +155,7 @@ def arrive(
     # where no group authenticates its callers, identification costs nothing
     identify: Identify = identify_nobody
     if state.asks_callers:
-        identify = Visit(state.authenticator, headers, sender, now if came is None else came).identify
+        identify = Visit(features_of(state).authenticator, headers, sender, now if came is None else came).identify
     bytes_read = len(body) if size is None else size
     return _arrive(
         state,
@@ -204,14 +212,14 @@ def _arrive(
         namespace = headers.get(_NAMESPACE, b"").decode("latin-1")
         result = route_by_response(
             state.index,
-            state.balancer,
+            state.balancer.members,
             stored.response_id,
             body,
             namespace,
             identify=identify,
-            salts=state.salts,
+            salts=features_of(state).salts,
         )
-        _hide_usage(result)
+        _tell_usage(result, headers, relays=relays)
         return result
     if stored is not None or endpoint is not None:
         raise _no_such_method(method, stored.methods if stored is not None else (b"POST",))
@@ -230,6 +238,7 @@ def _by_body(
     rewrites: bool,
     relays: bool,
 ) -> Route:
+    features = features_of(state)
     cache_question = question(request, headers)
     if cache_question is not None:
         request = without_question(request)
@@ -243,26 +252,33 @@ def _by_body(
         cached=endpoint.cached,
         metered=rewrites,
         identify=identify,
-        salts=state.salts,
+        points=features.routing,
     )
     if endpoint is PASSED:
         keep_unprotected(state.index, result)
-    count_unmatched(state, result, request, now)
+    features.unmatched.count(result, request, now)
     refuse_empty(result)
+    if result.candidates.sleep is not None:
+        result.add(SleeperRequest(features.sleeping, state, result))
     # it reads what the engine answers before others rewrite that
     if result.candidates.max_resumes and relays and (stream := resumable(state, result, request)) is not None:
         result.add(stream)
-    if (account := open_account(state, result, request, size if endpoint.counted else 0, now)) is not None:
+    counted = size if endpoint.counted else 0
+    if (account := open_account(state, features.limiter, result, request, counted, now=now)) is not None:
         result.add(account)
-    if result.rewrite.metered:
+    if USAGE_REQUEST in result.rewrite.changes:
         result.add(UnaskedUsage())
-    _hide_usage(result)
+    _tell_usage(result, headers, relays=relays)
     if cache_question is not None:
-        result.add(CacheDiagnosis(state.prompt_digests, result, cache_question, request.text, state.metrics))
+        result.add(CacheDiagnosis(features.prompt_digests, result, cache_question, request.text, state.metrics))
     return result
 
 
-def _hide_usage(result: Route) -> None:
+def _tell_usage(result: Route, headers: dict[bytes, bytes], *, relays: bool) -> None:
+    """Report the usage of a request as its client asks, and cached tokens as its group allows."""
+    # a cached answer would disclose the usage of its first client to others
+    if relays and told_usage.asks(headers) and result.candidates.responses is None:
+        result.add(told_usage.ToldUsage(result.candidates.rules.cached_tokens))
     if (how := result.candidates.rules.cached_tokens) is not CachedTokens.EXACT:
         result.add(HiddenUsage(how))
 

@@ -10,8 +10,8 @@ from functools import lru_cache
 
 from promptgroup_contract.access import Access
 from promptgroup_contract.caller_rules import CachedTokens, CallerRules
-from promptgroup_router.access import credentials
-from promptgroup_router.tracing.trace_context import HEADER as TRACEPARENT
+from promptgroup_router.http11 import credentials
+from promptgroup_router.http11.trace_context import HEADER as TRACEPARENT
 
 _CODED = frozenset((b"accept-encoding",))
 _TRACE = frozenset((TRACEPARENT,))

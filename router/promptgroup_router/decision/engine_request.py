@@ -2,10 +2,9 @@
 
 from promptgroup_contract.access import ANYBODY
 from promptgroup_contract.names import HEADER_RANK
-from promptgroup_router.access.authenticator import Authenticator
 from promptgroup_router.decision.engine_headers import to_engine
 from promptgroup_router.rings.index import Member
-from promptgroup_router.routing.points import RandomBytes
+from promptgroup_router.routing.points import ProcessFeatures, RandomBytes
 from promptgroup_router.routing.route import Route
 
 _RANK = HEADER_RANK.encode()
@@ -13,7 +12,7 @@ NO_FIELDS: tuple[tuple[bytes, bytes], ...] = ()
 
 
 def engine_fields(
-    authenticator: Authenticator, route: Route, member: Member, *, traced: bool
+    features: ProcessFeatures, route: Route, member: Member, *, traced: bool
 ) -> tuple[frozenset[bytes], tuple[tuple[bytes, bytes], ...]]:
     """Return the names of the client's header fields that a member gets, and further fields that it gets.
 
@@ -21,19 +20,18 @@ def engine_fields(
     rank in a field; a client's value for it is never passed on, whatever fields its group allows.
 
     Args:
-        authenticator: has the access rules and the credentials.
+        features: have the access rules and the credentials.
         route: the route of the request.
         member: the replica that gets it.
         traced: whether the engine gets the `traceparent` of a span of the router.
     """
     access, further = ANYBODY, NO_FIELDS
     if not member.credential:
-        access = authenticator.access(route.candidates.access)
+        access = features.access(route.candidates.access)
     else:
-        credential = authenticator.keyring.credential(member.group.partition("/")[0], member.credential)
+        credential = features.credential(member.group.partition("/")[0], member.credential)
         further = ((b"authorization", b"Bearer " + credential),)
-    rules, rewritten = route.candidates.rules, route.rewrite.metered
-    allowed = to_engine(access, rules, rewritten=rewritten, traced=traced)
+    allowed = to_engine(access, route.candidates.rules, traced=traced)
     for feature in route.features:
         allowed = feature.engine_fields(allowed)
     if member.rank is not None:
@@ -42,12 +40,12 @@ def engine_fields(
     return allowed, further
 
 
-def lacks_credential(authenticator: Authenticator, member: Member) -> bool:
+def lacks_credential(features: ProcessFeatures, member: Member) -> bool:
     """Return True if a member's engine requires a credential that has not been read."""
     if not member.credential:
         return False
     namespace = member.group.partition("/")[0]
-    return not authenticator.keyring.credential(namespace, member.credential)
+    return not features.credential(namespace, member.credential)
 
 
 def engine_body(route: Route, member: Member, random: RandomBytes) -> bytes | bytearray:

@@ -26,7 +26,7 @@ from promptgroup_router.apis.endpoints import Endpoint
 from promptgroup_router.apis.errors import ANTHROPIC
 from promptgroup_router.apis.errors import RESPONSES as RESPONSES_FORM
 from promptgroup_router.base.errors import Failure
-from promptgroup_router.callers.whole_events import WholeEvents
+from promptgroup_router.http11.whole_events import WholeEvents
 
 _FAILED = ("abort", "aborted", "error")
 _CANCELLED = ("cancelled", "failed")

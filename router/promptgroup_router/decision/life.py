@@ -6,8 +6,8 @@ Only the driver does I/O.
 | event                     | in the states   | effect                                                        |
 |---------------------------|-----------------|---------------------------------------------------------------|
 | begin                     | new             | Send, Refuse, or WAIT in the admission queue                  |
-| the group sleeps          | new, sent       | WAIT until it has a replica, or Refuse                        |
-| the group has a replica   | held            | Send, Refuse, or WAIT in the admission queue                  |
+| no replica can have it    | new, sent       | Refuse, or WAIT where a feature holds it                      |
+| the feature lets it go on | held            | Send, Refuse, or WAIT in the admission queue                  |
 | capacity is free          | waiting         | Send or Refuse, by `Driver.perform`                           |
 | waited for too long       | waiting         | Refuse, by `Driver.perform`                                   |
 | head of an answer         | sent            | RELAY it, Send to another replica, or WAIT                    |
@@ -23,21 +23,19 @@ Only the driver does I/O.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Protocol
 
 from promptgroup_router.apis.usage import Usage
 from promptgroup_router.base.errors import ApiError, Failure
-from promptgroup_router.decision.exchange import Action, Answered, Begun, Exchange, Failed, Refuse, Send
+from promptgroup_router.decision.actions import Action, Answered, Begun, Failed, Refuse, Send
+from promptgroup_router.decision.exchange import Exchange
 from promptgroup_router.decision.record import RequestRecord
-from promptgroup_router.policy.balancer import Pick
-from promptgroup_router.rings.index import Member
+from promptgroup_router.placement.pick import Pick
+from promptgroup_router.rings.index import Candidates, Member
 from promptgroup_router.routing.admission_queue import WAIT_SECONDS
-from promptgroup_router.routing.points import ERRORS, Answering, RequestEnd, Rest, rest_of
+from promptgroup_router.routing.points import ERRORS, Answering, RequestEnd, RequestFeature, Rest, hold, rest_of
 from promptgroup_router.routing.route import Route, share_of
 from promptgroup_router.routing.state import RouterState
-from promptgroup_router.sleeping import waking
-from promptgroup_router.sleeping.held_requests import FullError
 
 
 class Driver(Protocol):
@@ -51,8 +49,7 @@ class RequestLife:
     """The state of one request and its account."""
 
     __slots__ = (
-        "_driver", "_exchange", "_held", "_held_since", "_record", "_route", "_state", "_status", "_ticket", "_timeout",
-        "rest",
+        "_driver", "_exchange", "_holder", "_record", "_route", "_state", "_status", "_ticket", "_timeout", "rest",
     )  # fmt: skip
 
     def __init__(
@@ -85,14 +82,12 @@ class RequestLife:
         """None once the request is over, so that no reference cycle keeps the request in memory."""
         self._exchange = Exchange(state, route.candidates, route.demand, deadline)
         self._record = RequestRecord(
-            state, route, self._exchange, request_id, began, path=path, traceparent=traceparent
+            state, route, self._exchange.attempts, request_id, began, path=path, traceparent=traceparent
         )
         self._ticket: int | None = None
         """Place in the admission queue."""
-        self._held: int | None = None
-        """Place among those who wait for the group to have a replica."""
-        self._held_since = 0.0
-        """Time at which it was held first, in monotonic seconds; 0 before."""
+        self._holder: RequestFeature | None = None
+        """The feature that has the request wait for a replica."""
         self._timeout = deadline - began
         self._status = 0
         """Status of the answer, once the client gets it."""
@@ -101,33 +96,32 @@ class RequestLife:
 
     @property
     def waits(self) -> bool:
-        """True while the request is in the admission queue, or held until its group has a replica."""
-        return self._ticket is not None or self._held is not None
+        """True while the request is in the admission queue, or a feature has it wait for a replica."""
+        return self._ticket is not None or self._holder is not None
 
     @property
     def held(self) -> bool:
-        """True while the request is held until its group has a replica."""
-        return self._held is not None
+        """True while a feature has the request wait for a replica."""
+        return self._holder is not None
 
     @property
     def member(self) -> Member:
         """The replica that has the request."""
-        return self._exchange.member
+        return self._exchange.attempts.member
 
     @property
     def pick(self) -> Pick | None:
         """The replica that has the request, with what was expected of it; None before one was picked."""
-        return self._exchange.pick
+        return self._exchange.attempts.pick
 
     # --- Before an answer ----------------------------------------------------------------------------------------
 
     def begin(self, now: float) -> Begun:
         """Choose a replica, or wait behind the requests that are queued already."""
         exchange, queue = self._exchange, self._state.admission_queue
-        candidates = self._route.candidates
-        if candidates.sleeper and candidates.members and self._state.held_requests.waits(candidates.sleeper):
-            self._state.wake_held(now)  # requests that arrived before this one go first
-        if self._route.caller.name and exchange.new and queue.waits(self._route.group):
+        for feature in self._route.features:
+            feature.arrives(now)
+        if self._route.caller.name and exchange.attempts.new and queue.waits(self._route.group):
             self._enter_queue(now)
             self._state.admit_waiting(now)
             return Action.WAIT
@@ -175,7 +169,7 @@ class RequestLife:
 
     def hand_on(self, now: float) -> Send | None:
         """Return what follows from a replica that must leave while it answers; None to leave the answer with it."""
-        if not self._status or not self._route.features or self.rest is not None or not self._exchange.leaves:
+        if not self._status or not self._route.features or self.rest is not None or not self._exchange.attempts.leaves:
             return None
         if (rest := rest_of(self._route.features, Failure.LEAVING)) is None:
             return None
@@ -197,7 +191,9 @@ class RequestLife:
         self, status: int, *, streamed: bool, compressed: bool, now: float, usage: Usage | None = None
     ) -> Answering:
         """Return the head of an answer with what features add to it; the arguments are those of `Answering`."""
-        answer = Answering(self._exchange.pick, status, streamed=streamed, compressed=compressed, now=now, usage=usage)
+        answer = Answering(
+            self._exchange.attempts.pick, status, streamed=streamed, compressed=compressed, now=now, usage=usage
+        )
         for feature in self._route.features:
             feature.answering(answer)
         return answer
@@ -247,7 +243,7 @@ class RequestLife:
         self._leave_queue()
         self._exchange.abandoned(now)
         self._record.client_left(now)
-        self._tell_end(None, now, worked=self._exchange.tries > 0, metered=self._status < ERRORS)
+        self._tell_end(None, now, worked=self._exchange.attempts.tries > 0, metered=self._status < ERRORS)
         self._close(now)
 
     def _tell_end(self, usage: Usage | None, now: float, *, worked: bool, metered: bool, shown: bool = True) -> None:
@@ -269,7 +265,7 @@ class RequestLife:
 
     def fallbacks(self, most: int, now: float) -> list[Member]:
         """Return the replicas that a gateway may try if the one that has the request does not answer, best first."""
-        return self._exchange.fallbacks(most, now)
+        return self._exchange.attempts.fallbacks(most, now)
 
     def served_by(self, address: str, fallbacks: Sequence[Member], now: float) -> None:
         """Record that a gateway had the request served at an address, which may be a fallback's."""
@@ -298,97 +294,61 @@ class RequestLife:
         return True
 
     def _or_hold(self, refused: Refuse, now: float) -> Begun:
-        """Return WAIT instead of a refusal if the group may sleep and no engine has had the request; else why not."""
-        state, route = self._state, self._route
-        candidates = state.index.sleepers.get(route.candidates.id)
-        if candidates is None or candidates.sleep is None or not self._exchange.untouched or self._is_bound:
+        """Return WAIT instead of a refusal if a feature holds the request, which no engine has had; else why not."""
+        if not self._route.features or not self._exchange.attempts.untouched:
             return refused
-        sleep, group = candidates.sleep, candidates.sleeper
-        if not self._held_since:
-            state.called(group, now)
-        if (error := waking.refusal(sleep, group)) is not None:
-            return Refuse(error)
-        since = self._held_since or now
-        if now >= since + sleep.wake_timeout:
-            return Refuse(waking.too_late(sleep, group, now - since))
-        try:
-            self._held = state.held_requests.put(
-                self,
-                group=group,
-                caller=route.caller.name,
-                size=len(route.rewrite.body),
-                until=since + sleep.wake_timeout,
-            )
-        except FullError:
-            return Refuse(waking.full(sleep, group))
-        self._held_since = since
+        held = hold(self._route.features, self, self._route.candidates, now)
+        if held is None:
+            return refused
+        if isinstance(held, ApiError):
+            return Refuse(held)
+        self._holder = held
         self._record.waits(now)
         return Action.WAIT
 
-    @property
-    def _is_bound(self) -> bool:
-        """True for a request that one replica alone may serve, as that holds the response which it continues."""
-        candidates = self._route.candidates
-        return self._route.revision != "" and candidates.members != () and not candidates.ring
+    def go_on(self, candidates: Candidates | None, now: float, *, wait: float) -> None:
+        """Choose a replica for a request that a feature has held, or have it wait in the admission queue.
 
-    def wake(self, now: float) -> bool:
-        """Go on if the group has a replica by now, or never will. Return False to wait."""
-        state = self._state
-        candidates = state.index.sleepers.get(self._route.candidates.id)
-        if candidates is not None and candidates.sleep is not None and not candidates.members:
-            error = waking.refusal(candidates.sleep, candidates.sleeper)
-            if error is None:
-                return False
-            self._held = None
-            self._record.admitted(now)
-            self._perform(Refuse(error))
-            return True
-        if candidates is not None and not any(
-            state.health.available(member.id, member.incarnation, now) for member in candidates.members
-        ):
-            return False  # they could not be reached a moment ago
-        self._held = None
+        Args:
+            candidates: the replicas to choose from; None for those that the request began with.
+            now: monotonic seconds.
+            wait: seconds for which it may wait in the queue at least.
+        """
+        self._holder = None
         if candidates is not None:
-            # a request that leaves nothing in a cache has a policy of its own
-            candidates = replace(candidates, policy=self._route.candidates.policy)
             self._route.candidates = candidates
             self._exchange.anew(candidates, now + self._timeout)
         effect = self._exchange.begin(now)
         if effect is Action.WAIT:
-            # the other held requests use the free capacity; their prompts are not cached by the new engine, either
-            longest = candidates.sleep.wake_timeout if candidates is not None and candidates.sleep is not None else 0
-            left = max(WAIT_SECONDS, self._held_since + longest - now)
-            self._ticket = state.admission_queue.put(self, now, new=False, share=share_of(self._route), seconds=left)
-            return True
+            left, share = max(WAIT_SECONDS, wait), share_of(self._route)
+            self._ticket = self._state.admission_queue.put(self, now, new=False, share=share, seconds=left)
+            return
         self._record.admitted(now)
         self._perform(effect)
-        return True
+
+    def give_up(self, error: ApiError | None, now: float) -> None:
+        """Refuse a request that waits; None for the error of one that has waited for capacity for too long."""
+        self._ticket = self._holder = None
+        self._record.admitted(now)
+        self._perform(self._exchange.time_out() if error is None else Refuse(error))
 
     def time_out(self, now: float) -> None:
-        """Refuse the request, which has waited for too long."""
-        if self._held is not None:
-            self._held = None
-            self._record.admitted(now)
-            candidates = self._state.index.sleepers.get(self._route.candidates.id, self._route.candidates)
-            if candidates.sleep is not None:
-                late = waking.too_late(candidates.sleep, candidates.sleeper, now - self._held_since)
-                self._perform(Refuse(late))
-                return
-        self._ticket = None
-        self._record.admitted(now)
-        self._perform(self._exchange.time_out())
+        """Refuse the request, which has waited for capacity for too long."""
+        self.give_up(None, now)
 
     def _enter_queue(self, now: float) -> None:
-        self._ticket = self._state.admission_queue.put(self, now, new=self._exchange.new, share=share_of(self._route))
+        self._ticket = self._state.admission_queue.put(
+            self, now, new=self._exchange.attempts.new, share=share_of(self._route)
+        )
         self._record.waits(now)
 
     def _leave_queue(self) -> None:
         if self._ticket is not None:
             self._state.admission_queue.withdraw(self._ticket)
             self._ticket = None
-        if self._held is not None:
-            self._state.held_requests.withdraw(self._held)
-            self._held = None
+        if self._holder is not None:
+            self._holder.let_go()
+            self._holder = None
 
     def _perform(self, effect: Failed) -> None:
         if self._driver is not None:

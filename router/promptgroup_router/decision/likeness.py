@@ -13,7 +13,7 @@ Its time to first token is that of its revision only if it was also sent once, a
 waited at: the rest is load. Does no I/O and reads no clock.
 """
 
-from promptgroup_router.policy.balancer import Pick
+from promptgroup_router.placement.pick import Pick
 
 
 def is_like(pick: Pick, group: str, revision: str) -> bool:

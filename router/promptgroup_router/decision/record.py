@@ -4,23 +4,21 @@ import logging
 from collections.abc import Mapping
 
 from promptgroup_contract import names
-from promptgroup_router.access.authenticator import ACCESS_CODES
+from promptgroup_contract.names import UNMATCHED
 from promptgroup_router.apis.usage import Usage
 from promptgroup_router.base.errors import ApiError, Failure
 from promptgroup_router.base.exposition import Exemplar
 from promptgroup_router.base.logs import ACCESS, FIELDS, fields
 from promptgroup_router.base.request_series import RequestSeries
 from promptgroup_router.base.series import Observations
-from promptgroup_router.decision.exchange import Exchange
+from promptgroup_router.decision.attempts import Attempts
 from promptgroup_router.decision.likeness import is_like, own_tokens, shared_tokens
 from promptgroup_router.decision.span_attributes import api_attributes, end_without_engine, placed_by, span_name
-from promptgroup_router.policy.misses import EVICTED, find_miss, repeated, seconds_saved
-from promptgroup_router.routing.points import ERRORS
+from promptgroup_router.http11.trace_context import HEADER, sampled_trace, trace_id
+from promptgroup_router.placement.misses import EVICTED, find_miss, repeated, seconds_saved
+from promptgroup_router.routing.points import ERRORS, PrefixUse, RequestTrace, Value
 from promptgroup_router.routing.route import Route
 from promptgroup_router.routing.state import RouterState
-from promptgroup_router.tracing.trace_context import HEADER, sampled_trace, trace_id
-from promptgroup_router.tracing.tracer import RequestSpan, Value
-from promptgroup_router.undeclared.unmatched import UNMATCHED
 
 log = logging.getLogger("promptgroup.router")
 access = logging.getLogger(ACCESS)
@@ -42,7 +40,7 @@ def quarter(usage: Usage | None) -> str:
     return QUARTERS[min(3, 4 * usage.cached_tokens // usage.prompt_tokens)]
 
 
-_NO_SPAN: tuple[bytes, RequestSpan | None] = (b"", None)
+_NO_SPAN: tuple[bytes, RequestTrace | None] = (b"", None)
 
 
 def refused_at_once(
@@ -67,12 +65,11 @@ def refused_at_once(
         now: monotonic seconds.
     """
     state.metrics.requests.add(UNMATCHED, str(status))
-    if error.code in ACCESS_CODES:
-        state.metrics.access_refused.add(error.code)
-    tracer = state.tracer
+    state.features.refused(error)
+    tracer = state.features.tracer
     header, span = tracer.begin(headers.get(HEADER, b""), now) if tracer is not None else _NO_SPAN
-    if tracer is not None and span is not None:
-        end_without_engine(tracer, span, path, status=status, now=now, error=error.code or str(status))
+    if span is not None:
+        end_without_engine(span, path, status=status, now=now, error=error.code or str(status))
     if access.isEnabledFor(logging.INFO):
         values: dict[str, Value] = {"promptgroup.group": UNMATCHED, "error.type": error.code or str(status)}
         log_without_engine("refused", request_id, status, header or headers.get(HEADER, b""), values)
@@ -107,8 +104,8 @@ class RequestRecord:
 
     __slots__ = (
         "_answered",
+        "_attempts",
         "_began",
-        "_exchange",
         "_header",
         "_held",
         "_other",
@@ -128,7 +125,7 @@ class RequestRecord:
         self,
         state: RouterState,
         route: Route,
-        exchange: Exchange,
+        attempts: Attempts,
         request_id: bytes,
         began: float,
         *,
@@ -140,7 +137,7 @@ class RequestRecord:
         Args:
             state: of the router or picker.
             route: where the request may go.
-            exchange: its state.
+            attempts: the replicas that it was sent to.
             request_id: its id.
             began: when it was whole, in monotonic seconds.
             path: the path of its API.
@@ -148,19 +145,19 @@ class RequestRecord:
         """
         self._state = state
         self._route = route
-        self._exchange = exchange
+        self._attempts = attempts
         self._request_id = request_id
         self._began = began
         self._path = path
         self._traceparent = traceparent
-        tracer = state.tracer
+        tracer = state.features.tracer
         self._header, self._span = tracer.begin(traceparent, began) if tracer is not None else _NO_SPAN
         """The header `traceparent` for engines, empty for the client's; and the span, None for a request that is not
         sampled."""
         self._trace = 0
         """The trace, if it is recorded: by this process, or by the client where this process records none."""
         if self._span is not None:
-            self._trace = self._span.context.trace
+            self._trace = self._span.trace_id
         elif traceparent and tracer is None:
             self._trace = sampled_trace(traceparent)
         self._status = 0
@@ -168,7 +165,7 @@ class RequestRecord:
         """Time at which the first byte went to the client."""
         self._held: float | None = None
         """Since when the request waits for capacity; None while it does not."""
-        self._series = self._series_of(names.TURN_FIRST if exchange.new else names.TURN_LATER)
+        self._series = self._series_of(names.TURN_FIRST if attempts.new else names.TURN_LATER)
         """The series of requests like this one. A canary has young sessions of clients that name the group, whose
         requests may differ from those of other clients, so that only similar requests are compared."""
         self._other = self._series_of(names.TURN_OTHER)
@@ -185,7 +182,7 @@ class RequestRecord:
     @property
     def _tried_once(self) -> RequestSeries:
         """The series of its time and its cache, which a second try would distort."""
-        return self._series if self._exchange.tries <= 1 else self._other
+        return self._series if self._attempts.tries <= 1 else self._other
 
     @property
     def sampled(self) -> bool:
@@ -198,16 +195,16 @@ class RequestRecord:
         Returns:
             The header `traceparent` for the engine; empty where it gets the client's unchanged.
         """
-        pick = self._exchange.pick
+        pick = self._attempts.pick
         if (
             pick is not None
-            and self._exchange.tries == 1
+            and self._attempts.tries == 1
             and not is_like(pick, self._route.group, self._route.revision)
         ):
             self._series = self._other
         if self._span is not None:
             expected = round(pick.cached) if pick is not None else 0
-            slot = self._exchange.member.label
+            slot = self._attempts.member.label
             self._span.note("sent", now, {"promptgroup.slot": slot, "promptgroup.expected_cached_tokens": expected})
         return self._header
 
@@ -236,16 +233,16 @@ class RequestRecord:
         if status < ERRORS:
             self._observe(series.first_byte, now - self._began, now)
         if route.revision and status < ERRORS and route.demand.streamed:
-            pick = self._exchange.pick
+            pick = self._attempts.pick
             waited = self._queued or (pick is not None and pick.ahead)
             timed = self._other if waited else self._tried_once
             self._observe(timed.revision_first_token, now - self._began, now)
             if pick is not None:
                 timed.revision_own_tokens.add(own_tokens(pick))
                 timed.revision_shared_tokens.add(shared_tokens(pick))
-        if route.group != UNMATCHED and (origin := self._exchange.moved_from):
+        if route.group != UNMATCHED and (origin := self._attempts.moved_from):
             self._state.metrics.sessions_moved.add(route.group)
-            self._state.moves.add(origin, self._exchange.member.id, now)
+            self._state.moves.add(origin, self._attempts.member.id, now)
         if self._span is not None:
             self._span.note("first byte", now, {})
 
@@ -267,7 +264,7 @@ class RequestRecord:
     def refused(self, error: ApiError, status: int, now: float) -> None:
         """Record an error that the router answers, with the status that its API has for it."""
         self._series.answered(status)
-        if self._exchange.tries:  # the revision is not at fault where no replica had capacity
+        if self._attempts.tries:  # the revision is not at fault where no replica had capacity
             self._count_outcome(failed=True)
         self._tell("refused", now, status=status, code=error.code or "")
 
@@ -285,32 +282,25 @@ class RequestRecord:
     def engine_failed(self, failure: Failure, now: float) -> None:
         """Record a try that failed."""
         if self._span is not None:
-            slot = self._exchange.member.label
+            slot = self._attempts.member.label
             self._span.note("failed", now, {"promptgroup.slot": slot, "error.type": failure.value})
         if log.isEnabledFor(logging.INFO) and failure is not Failure.STALE:
-            exchange = self._exchange
+            attempts = self._attempts
             log.info(
                 "engine failed",
-                extra=fields(slot=exchange.member.label, failure=failure.value, tries=exchange.tries),
+                extra=fields(slot=attempts.member.label, failure=failure.value, tries=attempts.tries),
             )
 
     def _note_shared(self, usage: Usage | None, now: float) -> None:
         """Count the prefixes that the request shares with others, and their cached tokens."""
-        route, pick = self._route, self._exchange.pick
+        route, pick = self._route, self._attempts.pick
         demand = route.demand
         if pick is None or demand.scope is None:
             return
         cached_tokens = usage.cached_tokens if usage is not None else None
-        self._state.shared_prefixes.add(
-            route.model,
-            route.group,
-            demand,
-            within=demand.scope,
-            instructions=demand.instructions,
-            known=pick.known,
-            cached=pick.cached if cached_tokens is None else cached_tokens,
-            now=now,
-        )
+        cached = pick.cached if cached_tokens is None else cached_tokens
+        use = PrefixUse(route.model, route.group, demand, demand.scope, pick.known, cached)
+        self._state.features.prefixes_used(use, now)
 
     def _count_times(self, usage: Usage | None, now: float) -> None:
         """Count the times of a whole stream, by the cached share of its prompt."""
@@ -333,7 +323,7 @@ class RequestRecord:
         route, series = self._route, self._series
         if route.revision:
             if usage.cached_tokens is not None and usage.prompt_tokens and not route.demand.unranked:
-                pick = self._exchange.pick
+                pick = self._attempts.pick
                 repeats = repeated(pick, usage) if pick is not None else 0.0
                 share = usage.cached_tokens / (repeats or usage.prompt_tokens)
                 self._tried_once.revision_cached.record(min(1.0, share))
@@ -346,7 +336,7 @@ class RequestRecord:
 
     def _count_cache(self, usage: Usage) -> None:
         """Count the tokens that the replica had cached, and the expected ones that it had not."""
-        route, metrics, pick = self._route, self._state.metrics, self._exchange.pick
+        route, metrics, pick = self._route, self._state.metrics, self._attempts.pick
         if usage.cached_tokens is None or pick is None or route.demand.unranked:
             return
         slot = self._series.slot(pick.member.label)
@@ -367,7 +357,7 @@ class RequestRecord:
 
     def _line(self, now: float, usage: Usage | None) -> dict[str, Value]:
         """Return the line of the access log: names of OpenTelemetry's conventions for GenAI where it has one."""
-        route, pick = self._route, self._exchange.pick
+        route, pick = self._route, self._attempts.pick
         line: dict[str, Value] = {
             "http.request.id": shown_id(self._request_id),
             "http.response.status_code": self._status,
@@ -377,7 +367,7 @@ class RequestRecord:
             "promptgroup.matched_by": route.matched_by.value,
             "promptgroup.pinned": route.session.pinned,
             "promptgroup.session": f"{route.demand.session:016x}",
-            "promptgroup.tries": self._exchange.tries,
+            "promptgroup.tries": self._attempts.tries,
             "promptgroup.seconds": round(now - self._began, 6),
         }
         if route.caller.name:
@@ -387,7 +377,7 @@ class RequestRecord:
         if pick is not None:
             line["promptgroup.slot"] = pick.member.label
             line["promptgroup.moved"] = pick.moved
-            line["promptgroup.placed_by"] = placed_by(route, pick, self._exchange.tries)
+            line["promptgroup.placed_by"] = placed_by(route, pick, self._attempts.tries)
             line["promptgroup.expected_cached_tokens"] = round(pick.cached)
         if usage is not None:
             line["gen_ai.usage.input_tokens"] = usage.prompt_tokens
@@ -410,7 +400,7 @@ class RequestRecord:
             access.info(event, extra={FIELDS: self._line(now, usage) | traced | _told_of_refusal(more)})
         if not log.isEnabledFor(logging.DEBUG):
             return
-        route, tries = self._route, self._exchange.tries
+        route, tries = self._route, self._attempts.tries
         log.debug(
             event,
             extra=fields(
@@ -419,24 +409,24 @@ class RequestRecord:
                 group=route.group,
                 caller=route.caller.name,
                 session=f"{route.demand.session:016x}",
-                slot=self._exchange.member.label if tries else "",
+                slot=self._attempts.member.label if tries else "",
                 tries=tries,
                 seconds=round(now - self._began, 6),
                 **more,
             ),
         )
 
-    def _end_span(self, span: RequestSpan, event: str, now: float, usage: Usage | None, more: dict[str, Value]) -> None:
+    def _end_span(
+        self, span: RequestTrace, event: str, now: float, usage: Usage | None, more: dict[str, Value]
+    ) -> None:
         """End the request's span, with what the access log has and what only a span has."""
-        route, pick, tracer = self._route, self._exchange.pick, self._state.tracer
-        if tracer is None:
-            return
+        route, pick = self._route, self._attempts.pick
         line = self._line(now, usage)
         line.update(api_attributes(self._path))
         line["promptgroup.outcome"] = event
         line["gen_ai.request.stream"] = route.demand.streamed
         if pick is not None:
-            line["promptgroup.placed_by"] = placed_by(route, pick, self._exchange.tries)
+            line["promptgroup.placed_by"] = placed_by(route, pick, self._attempts.tries)
         if self._status and route.demand.streamed:
             line["gen_ai.response.time_to_first_chunk"] = round(self._answered - self._began, 6)
         status = more.get("status", self._status)
@@ -445,7 +435,7 @@ class RequestRecord:
         kind = event if event == "cut" else str(more.get("code", "") or (status if failed else ""))
         if kind:
             line["error.type"] = kind
-        tracer.end(span, span_name(self._path, route.model[:256]), line, now, kind if failed else "")
+        span.end(span_name(self._path, route.model[:256]), line, now, kind if failed else "")
 
 
 def _told_of_refusal(more: dict[str, Value]) -> dict[str, Value]:

@@ -14,14 +14,14 @@ span has no text of a prompt or an answer, and no key; of a client's headers it 
 
 from collections.abc import Mapping
 
+from promptgroup_contract.names import UNMATCHED
 from promptgroup_router.apis.anthropic import COUNT_PATH, MESSAGES_PATH
 from promptgroup_router.apis.endpoints import ENDPOINTS
 from promptgroup_router.apis.request import CHAT_PATH, TEXT_PATH
 from promptgroup_router.apis.responses import RESPONSES_PATH
-from promptgroup_router.policy.balancer import Pick
+from promptgroup_router.placement.pick import Pick
+from promptgroup_router.routing.points import RequestTrace, Value
 from promptgroup_router.routing.route import Route
-from promptgroup_router.tracing.tracer import RequestSpan, Tracer, Value
-from promptgroup_router.undeclared.unmatched import UNMATCHED
 
 PROVIDER = "promptgroup"
 _OPERATIONS = {
@@ -58,8 +58,7 @@ def api_attributes(path: bytes) -> dict[str, Value]:
 
 
 def end_without_engine(
-    tracer: Tracer,
-    span: RequestSpan,
+    span: RequestTrace,
     path: bytes,
     *,
     status: int,
@@ -71,7 +70,6 @@ def end_without_engine(
     """End the span of a request that was sent to no engine: one that is refused, or has a cached or shared answer.
 
     Args:
-        tracer: has begun the span.
         span: the span.
         path: of the API.
         status: of the answer.
@@ -87,7 +85,7 @@ def end_without_engine(
         values["gen_ai.request.model"] = model
     if error:
         values["error.type"] = error
-    tracer.end(span, span_name(path, model), values, now, error if status >= SERVER_ERRORS else "")
+    span.end(span_name(path, model), values, now, error if status >= SERVER_ERRORS else "")
 
 
 def placed_by(route: Route, pick: Pick, tries: int) -> str:

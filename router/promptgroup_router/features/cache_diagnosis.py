@@ -29,12 +29,12 @@ from promptgroup_contract.caller_rules import CachedTokens
 from promptgroup_router.apis.request import ApiKind, ParsedRequest, encoded, wrong
 from promptgroup_router.apis.usage import MessagesTail, ResponsesTail, Tail, Usage
 from promptgroup_router.base.metrics import Metrics
-from promptgroup_router.callers.whole_events import WholeEvents
 from promptgroup_router.documents.members import NOWHERE, MemberReader
 from promptgroup_router.features.miss_diagnosis import NOT_FOUND, MissDiagnosis, expect, observe
-from promptgroup_router.policy.balancer import Pick
+from promptgroup_router.features.prompt_digest import CacheQuestion, PromptChange, PromptDigests, digest, first_change
+from promptgroup_router.http11.whole_events import WholeEvents
+from promptgroup_router.placement.pick import Pick
 from promptgroup_router.routing.points import Answering, RequestEnd, RequestFeature
-from promptgroup_router.routing.prompt_digest import CacheQuestion, PromptChange, PromptDigests, digest, first_change
 from promptgroup_router.routing.route import Route
 
 OK = 200

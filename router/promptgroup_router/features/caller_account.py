@@ -1,34 +1,37 @@
 """The account of a request's caller: limits against which it is charged, and token counts by the caller's name."""
 
 from promptgroup_contract.caller_rules import NO_LIMITS, EngineField
+from promptgroup_contract.names import UNMATCHED
 from promptgroup_router.apis.request import ParsedRequest
 from promptgroup_router.apis.responses import BACKGROUND, goes_on
 from promptgroup_router.apis.usage import Tail
 from promptgroup_router.base.caller_metrics import CallerUse
 from promptgroup_router.base.errors import ApiError
-from promptgroup_router.callers.answer_events import UNSEEN, SeenEvents, tail_of
-from promptgroup_router.callers.limiter import Charge
+from promptgroup_router.base.metrics import Metrics
+from promptgroup_router.callers.answer_events import UNSEEN, AnswerEvents, SeenEvents
+from promptgroup_router.callers.limiter import Charge, Limiter
 from promptgroup_router.callers.longest_answer import longest_answer
 from promptgroup_router.routing.points import Answering, RequestEnd, RequestFeature
 from promptgroup_router.routing.route import Route
 from promptgroup_router.routing.state import RouterState
-from promptgroup_router.undeclared.unmatched import UNMATCHED
 
 
 class CallerAccount(RequestFeature):
     """One request in the account of its caller."""
 
-    __slots__ = ("_group", "_name", "_prompt", "_seen", "_state", "_use", "charge")
+    __slots__ = ("_group", "_limiter", "_metrics", "_name", "_prompt", "_seen", "_use", "charge")
 
-    def __init__(self, state: RouterState, route: Route, charge: Charge | None) -> None:
+    def __init__(self, limiter: Limiter, metrics: Metrics, route: Route, charge: Charge | None) -> None:
         """Begin the account.
 
         Args:
-            state: of the router or picker.
+            limiter: the accounts of callers with limits.
+            metrics: count the requests and tokens of callers.
             route: its route.
             charge: the charge against the limits; None for a caller without limits.
         """
-        self._state = state
+        self._limiter = limiter
+        self._metrics = metrics
         self._group = route.group
         self._name = route.caller.name
         self._prompt = round(route.demand.prompt) if route.demand.cached else -1
@@ -40,12 +43,12 @@ class CallerAccount(RequestFeature):
 
     def tail(self, tail: Tail, *, streamed: bool) -> Tail:
         """Count the events of a stream, whose end may never arrive."""
-        return tail_of(tail, self._seen, streamed=streamed)
+        return AnswerEvents(tail, self._seen) if streamed else tail
 
     def answering(self, answer: Answering) -> None:
         """Add the caller's limits, and their remaining amounts, to the answer."""
         if self.charge is not None:
-            answer.limits = self._state.limiter.lines(self.charge, answer.now)
+            answer.limits = self._limiter.lines(self.charge, answer.now)
 
     def answered(self, status: int) -> None:
         """Count the request."""
@@ -56,9 +59,9 @@ class CallerAccount(RequestFeature):
         """Settle the charge, and count the tokens."""
         if self.charge is not None:
             if end.worked or end.usage is not None:
-                self._state.limiter.settle(self.charge, end.usage, end.now, self._seen.count)
+                self._limiter.settle(self.charge, end.usage, end.now, self._seen.count)
             else:
-                self._state.limiter.give_back(self.charge, end.now)
+                self._limiter.give_back(self.charge, end.now)
         use = self._use if end.shown else self._callers_use()
         if use is None or not end.metered:
             return
@@ -75,21 +78,22 @@ class CallerAccount(RequestFeature):
     def withdrawn(self, now: float) -> None:
         """Refund the charge."""
         if self.charge is not None:
-            self._state.limiter.give_back(self.charge, now)
+            self._limiter.give_back(self.charge, now)
 
     def _callers_use(self) -> CallerUse | None:
         if self._use is None and self._name:
-            self._use = self._state.metrics.callers.of(self._group, self._name)
+            self._use = self._metrics.callers.of(self._group, self._name)
         return self._use
 
 
 def open_account(
-    state: RouterState, route: Route, request: ParsedRequest, size: int, now: float
+    state: RouterState, limiter: Limiter, route: Route, request: ParsedRequest, size: int, *, now: float
 ) -> CallerAccount | None:
     """Charge the caller for a request, if its group has limits; return None for a caller without limits and name.
 
     Args:
         state: of the router or picker.
+        limiter: the accounts of callers with limits.
         route: its route.
         request: the request.
         size: bytes of its body; 0 if none counts.
@@ -100,7 +104,7 @@ def open_account(
     """
     limits = route.candidates.rules.limits_of(route.caller.name)
     if limits is NO_LIMITS:
-        return CallerAccount(state, route, None) if route.caller.name else None
+        return CallerAccount(limiter, state.metrics, route, None) if route.caller.name else None
     if (limits.in_flight or limits.tokens_per_minute or limits.tokens_per_day) and goes_on(request):
         raise ApiError(
             400,
@@ -118,7 +122,7 @@ def open_account(
     else:  # embeddings and similar APIs, whose text is not measured
         prompt, longest, stated = int(size * state.tokens.per_byte(route.model)), 0, True
     try:
-        charge = state.limiter.admit(
+        charge = limiter.admit(
             group,
             route.caller.name,
             limits,
@@ -130,4 +134,4 @@ def open_account(
     except ApiError as error:
         state.metrics.callers.of(route.group, route.caller.name).refused(error.code or "")
         raise
-    return CallerAccount(state, route, charge) if charge is not None or route.caller.name else None
+    return CallerAccount(limiter, state.metrics, route, charge) if charge is not None or route.caller.name else None

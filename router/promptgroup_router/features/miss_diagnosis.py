@@ -6,7 +6,7 @@
 | `<part>_changed`             | a part of the prompt differs from the earlier prompt                                |
 | `previous_message_not_found` | there is no record of the earlier prompt                                            |
 | `new`                        | no earlier prompt is named, no part should repeat, and none hit the cache           |
-| a cause of `policy.misses`   | the prompt repeats, and missed the cache                                            |
+| a cause of `misses`          | the prompt repeats, and missed the cache                                            |
 """
 
 from typing import Any, NamedTuple
@@ -15,9 +15,9 @@ import orjson
 
 from promptgroup_router.apis.request import ApiKind
 from promptgroup_router.apis.usage import Usage
-from promptgroup_router.policy.balancer import Pick
-from promptgroup_router.policy.misses import SLACK_SHARE, SLACK_TOKENS, expect_miss, miss_cause, repeated
-from promptgroup_router.routing.prompt_digest import PromptChange
+from promptgroup_router.features.prompt_digest import PromptChange
+from promptgroup_router.placement.misses import SLACK_SHARE, SLACK_TOKENS, expect_miss, miss_cause, repeated
+from promptgroup_router.placement.pick import Pick
 
 NOT_FOUND, UNAVAILABLE, NONE, NEW = "previous_message_not_found", "unavailable", "none", "new"
 

@@ -14,6 +14,7 @@ from promptgroup_contract.access import Access, AccessType
 from promptgroup_contract.table import RoutingTable
 from promptgroup_router.access.issuer import MAX_JWKS_BYTES, Issuer, IssuerId, TokenError
 from promptgroup_router.base.logs import fields
+from promptgroup_router.decision.composition import features_of
 from promptgroup_router.feed.https_get import DocumentError, get
 from promptgroup_router.feed.slot_address import Network
 from promptgroup_router.routing.state import RouterState
@@ -94,10 +95,10 @@ class IssuerFeed:
 
     def _look(self, now: float) -> None:
         """Begin the reads that are due, or that a token needs."""
-        known = self._state.authenticator.issuers
+        known = features_of(self._state).authenticator.issuers
         table = self._state.index.table
         if table is not self._table:
-            self._table, self._wanted = table, issuers(table, self._state.authenticator.default)
+            self._table, self._wanted = table, issuers(table, features_of(self._state).authenticator.default)
         desired = self._wanted
         for issuer_id in known.keys() - desired:
             del known[issuer_id]
@@ -134,5 +135,5 @@ class IssuerFeed:
             issuer.away = issuer_id in self._backoff
             del self._reading[issuer_id]
         self._due[issuer_id] = self._clock() + wait * random.uniform(0.75, 1.0)  # noqa: S311 - spreads load, no secret
-        for listener in self._state.authenticator.on_keys:
+        for listener in features_of(self._state).authenticator.on_keys:
             listener()

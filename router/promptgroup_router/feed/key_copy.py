@@ -23,8 +23,8 @@ import orjson
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
+from promptgroup_contract.access import Caller
 from promptgroup_router.access.authenticator import Authenticator
-from promptgroup_router.access.caller import Caller
 from promptgroup_router.access.issuer import MAX_JWKS_BYTES, Issuer, IssuerId, TokenError, parse_jwks, public_part
 from promptgroup_router.access.keyring import HASH_BYTES, SecretRef, is_name
 from promptgroup_router.base.authorities import Authorities, BundleRef

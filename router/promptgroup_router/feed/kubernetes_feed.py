@@ -13,7 +13,15 @@ from urllib.parse import quote
 
 from promptgroup_contract import names
 from promptgroup_contract.messages import read_messages
-from promptgroup_contract.table import MESSAGES_KEY, SYSTEM_KEY, TOOLS_KEY, Prompt, RoutingTable, TableError
+from promptgroup_contract.table import (
+    ADAPTER_KEY,
+    MESSAGES_KEY,
+    SYSTEM_KEY,
+    TOOLS_KEY,
+    Prompt,
+    RoutingTable,
+    TableError,
+)
 from promptgroup_router.base.logs import fields
 from promptgroup_router.base.steps import in_slices
 from promptgroup_router.feed.kube_api import KubeApi, KubeError, object_path
@@ -191,7 +199,7 @@ def prompt_of(source: RouteSource, result: object) -> Prompt:
     if not isinstance(data, dict) or not {SYSTEM_KEY, TOOLS_KEY} & data.keys():
         raise TableError(f"the object has neither the key {SYSTEM_KEY!r} nor the key {TOOLS_KEY!r}")
     decode: Callable[[str], str] = _decoded if source.ref.kind == "Secret" else str
-    prompt = Prompt(*(decode(data.get(key, "")) for key in (SYSTEM_KEY, TOOLS_KEY, MESSAGES_KEY)))
+    prompt = Prompt(*(decode(data.get(key, "")) for key in (SYSTEM_KEY, TOOLS_KEY, MESSAGES_KEY, ADAPTER_KEY)))
     if prompt.fingerprint != source.fingerprint:
         raise TableError("the text does not hash to the fingerprint")
     try:

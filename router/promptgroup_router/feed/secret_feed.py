@@ -22,6 +22,7 @@ from promptgroup_contract.table import RoutingTable
 from promptgroup_router.access.keyring import SecretRef
 from promptgroup_router.base.authorities import BundleRef, bundle_of
 from promptgroup_router.base.logs import fields
+from promptgroup_router.decision.composition import features_of
 from promptgroup_router.feed.key_copy import KeyCopy
 from promptgroup_router.feed.kube_api import KubeApi, KubeError, object_path
 from promptgroup_router.routing.state import RouterState
@@ -222,11 +223,11 @@ class SecretFeed:
 
     def _wanted(self) -> _Wanted:
         table = self._state.index.table
-        default = self._state.authenticator.default
+        default = features_of(self._state).authenticator.default
         return _Wanted(key_secrets(table, default), credential_secrets(table), bundles(table))
 
     async def _round(self) -> None:
-        keyring = self._state.authenticator.keyring
+        keyring = features_of(self._state).authenticator.keyring
         desired = self._wanted()
         keyring.keep(desired.keys)
         keyring.keep_credentials(desired.credentials)
@@ -249,7 +250,7 @@ class SecretFeed:
             except SecretError as error:
                 self._say(result, [f"it cannot be read, what was read last holds: {error}"])
                 return
-        keyring, ref = self._state.authenticator.keyring, result.ref
+        keyring, ref = features_of(self._state).authenticator.keyring, result.ref
         is_secret = result.kind == SECRET
         problems = keyring.learn_keys(ref, data or {}) if is_secret and ref in wanted.keys else []
         if data is not None:  # an engine that runs is still what it was

@@ -13,7 +13,6 @@ from promptgroup_router.apis.session_key import CREDENTIALS
 from promptgroup_router.apis.usage import Tail, Usage
 from promptgroup_router.base.errors import ApiError
 from promptgroup_router.base.metrics import Metrics
-from promptgroup_router.callers.engine_fields import CACHE_FIELD
 from promptgroup_router.callers.limiter import Limiter
 from promptgroup_router.decision.arrival import endpoint_of
 from promptgroup_router.decision.engine_query import engine_query
@@ -32,6 +31,7 @@ from promptgroup_router.flights.source import Source, SourceState, kept_source
 from promptgroup_router.flights.under_way import UnderWay
 from promptgroup_router.http11.http1 import Headers, forwarded, pairs
 from promptgroup_router.http11.reader import HttpRequest
+from promptgroup_router.http11.trace_context import HEADER as TRACEPARENT
 from promptgroup_router.proxy.api_handler import Begin
 from promptgroup_router.proxy.downstream import ActiveRequest, ClientConnection
 from promptgroup_router.proxy.request_ids import RequestIds
@@ -45,12 +45,11 @@ from promptgroup_router.response_cache.directives import Directives, read_direct
 from promptgroup_router.response_cache.memory import Memory
 from promptgroup_router.response_cache.purge import Purge, Purges
 from promptgroup_router.response_cache.wholeness import is_whole
-from promptgroup_router.routing.points import feature_of
+from promptgroup_router.routing.engine_fields import CACHE_FIELD
+from promptgroup_router.routing.points import RequestTrace, RequestTracer, Value, feature_of
 from promptgroup_router.routing.route import Route
 from promptgroup_router.semantic.question import Circumstances, Question, read_question
 from promptgroup_router.semantic.similar_answers import NO_QUESTION, SimilarAnswers
-from promptgroup_router.tracing.trace_context import HEADER as TRACEPARENT
-from promptgroup_router.tracing.tracer import RequestSpan, Tracer, Value
 
 OK = 200
 SHUN_SECONDS = 5.0
@@ -75,7 +74,7 @@ class SharedAnswers:
         lives: Callable[[str], bool],
         store: AnswerStore | None = None,
         similar: SimilarAnswers | None = None,
-        tracer: Tracer | None = None,
+        tracer: RequestTracer | None = None,
         purge_file: PurgeFile | None = None,
     ) -> None:
         """Begin with no answer.
@@ -122,18 +121,16 @@ class SharedAnswers:
         client: ClientConnection,
         request: HttpRequest,
         route: Route,
-        kept_request: KeptRequest,
         begin: Begin,
         *,
         from_peer: bool,
-    ) -> ActiveRequest:
-        """Answer a request of a group with a response cache, from the cache or by an engine.
+    ) -> ActiveRequest | None:
+        """Answer a request of a group with a response cache, from the cache or by an engine; None for any other.
 
         Args:
             client: the connection.
             request: the request.
             route: its route.
-            kept_request: the parsed request.
             begin: sends a request to an engine.
             from_peer: whether another router sent the request to this one, as the key's home router.
 
@@ -142,6 +139,9 @@ class SharedAnswers:
                 none.
         """
         caching, settings = route.candidates.responses, route.candidates.settings
+        kept_request = feature_of(route.features, KeptRequest)
+        if kept_request is None:
+            return None
         parsed_request, endpoint = kept_request.ask, endpoint_of(request.head.path)
         if caching is None or parsed_request is None:
             raise RuntimeError(f"{route.group} keeps no answers: check before the call")
@@ -328,8 +328,8 @@ class SharedAnswers:
                 use = self.metrics.callers.of(wanted.route.group, caller)
                 use.answered(source.status)
                 use.kept_tokens += usage.completion_tokens if usage is not None else 0
-            if tracer is not None and span is not None:
-                self._end_span(tracer, span, wanted, source.status, result)
+            if span is not None:
+                self._end_span(span, wanted, source.status, result)
             if logged:
                 document = _told(wanted, result) | {"promptgroup.seconds": round(self._clock() - began, 6)}
                 log_without_engine(event, request_id, source.status, traceparent, document)
@@ -350,10 +350,10 @@ class SharedAnswers:
             ended=settle if caller or account is not None or span is not None or logged else None,
         )
 
-    def _end_span(self, tracer: Tracer, span: RequestSpan, wanted: WantedAnswer, status: int, result: str) -> None:
+    def _end_span(self, span: RequestTrace, wanted: WantedAnswer, status: int, result: str) -> None:
         """End the span of a request that was served a cached or shared answer."""
         path, document = wanted.request.head.path, _told(wanted, result)
-        end_without_engine(tracer, span, path, status=status, now=self._clock(), told=document)
+        end_without_engine(span, path, status=status, now=self._clock(), told=document)
 
     def _withdraw(self, route: Route) -> None:
         """Refund the tokens charged for a request that no engine has computed; it still counts as a request."""

@@ -254,6 +254,12 @@ def encode(first_line: bytes, fields: Sequence[bytes]) -> bytes:
     return b"%b\r\n%b\r\n\r\n" % (first_line, b"\r\n".join(fields))
 
 
+def fields_of(lines: bytes) -> list[tuple[bytes, bytes]]:
+    """Return the header fields of lines that end with CRLF, the last one or not."""
+    parts = (line.partition(b": ") for line in lines.split(b"\r\n") if line)
+    return [(name, value) for name, _, value in parts]
+
+
 def lines_of(headers: Iterable[tuple[bytes, bytes]]) -> list[bytes]:
     """Return the lines of fields, without their ends."""
     return [b"%b: %b" % (name, value) for name, value in headers]

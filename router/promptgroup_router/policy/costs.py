@@ -34,6 +34,8 @@ FIRST_DELAYS = 8
 OUTLIER, LEAST_OUTLIER = 3.0, 0.01
 """A later delay counts at most as this multiple of the mean delay plus these seconds. If few first tokens are very
 late, their replica is to be avoided; noise is the delay that most of them have."""
+ANSWER_STEP = 0.01
+"""Step by which one answer moves the mean length of answers; the first ones move it further."""
 _LOWEST, _HIGHEST = 0.05, 20.0
 """Limits of a correction, as multiples of the first value, so that a jump of the clock cannot ruin the routing."""
 
@@ -42,8 +44,9 @@ class EngineCosts:
     """Cost constants of one kind of engine, shared by all replicas of that kind and corrected while serving."""
 
     __slots__ = (
-        "_copied", "_first_rate", "_held", "_scale", "_seen", "attention_length", "cache_tokens", "context",
-        "copy_rate", "delay", "in_use", "kv_tokens", "least_copy", "overhead", "rate", "sequence", "step_tokens",
+        "_answers", "_copied", "_first_rate", "_held", "_scale", "_seen", "answer", "attention_length", "cache_tokens",
+        "context", "copy_rate", "delay", "in_use", "kv_tokens", "least_copy", "overhead", "rate", "sequence",
+        "step_tokens",
     )  # fmt: skip
 
     def __init__(self, kv_tokens: int = 0, prefill_rate: float = 0, step_tokens: int = 0) -> None:
@@ -73,6 +76,10 @@ class EngineCosts:
         """Number of first tokens that `delay` is based on."""
         self.delay = 0.0
         """Mean seconds by which first tokens arrive later than predicted; those in time count as 0."""
+        self.answer = 150.0
+        """Mean tokens of an answer, as engines report them."""
+        self._answers = 1
+        """Number of answers that this mean is based on; the initial value counts as one."""
         self.copy_rate = 0.0
         """Tokens per second that a replica copies from a KV tier which all replicas share; 0 without such a tier."""
         self.least_copy = 0.0
@@ -127,6 +134,11 @@ class EngineCosts:
         if self._seen > FIRST_DELAYS:
             delay = min(delay, OUTLIER * self.delay + LEAST_OUTLIER)
         self.delay += max(DELAYED_STEP, 1 / (1 + self._seen)) * (delay - self.delay)
+
+    def observe_answer(self, tokens: int) -> None:
+        """Learn from an answer of so many tokens; more than a cache holds are not believed."""
+        self._answers += 1
+        self.answer += max(ANSWER_STEP, 1 / self._answers) * (min(tokens, self.kv_tokens) - self.answer)
 
     def observe(self, predicted: float, step: float, seconds: float) -> None:
         """Learn from a request that was the only one on its replica until its first token.

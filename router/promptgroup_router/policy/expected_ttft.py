@@ -2,12 +2,15 @@
 
 The cost of a replica, in seconds:
 
-    wait + step · (1 + (wait + prefill) · rate / step_tokens) + (1 + PRICE) · prefill
+    wait + step · (1 + (wait + prefill) · rate / step_tokens) + (1 + PRICE) · prefill + crowding
 
 `wait` is the prefill that was sent to the replica and is not known to be computed. `prefill` is that of this request,
 given its expected cache hits there. `step` is the time of one engine step with the current load; its term counts the
 steps until the first token, and distinguishes idle replicas from busy ones if all else is equal. PRICE stands for the
 requests that will queue behind this one: work that a cache saves is saved for all of them.
+
+`crowding` is 0 unless the steps of a replica take clearly longer than those of the others: see CROWDED. It counts for
+the first request of a session only: a session that has begun does not leave its cache for it.
 
 If requests queue on all replicas, PRICE grows with their number: see FEW.
 
@@ -54,6 +57,15 @@ FEW = 2
 """Requests without a first token that a busy replica usually has. Each further one that all replicas have adds 1 to the
 weight of prefill, because all of them wait for it. Otherwise waits of seconds would differ by more than the cost of a
 prefix, requests would leave their caches, and recomputed prompts would increase the overload."""
+CROWDED = 1.25
+"""Multiple of the mean step of all replicas beyond which a replica is crowded by decoding requests. Answers take longer
+there, so that even more requests are in flight; in the end its KV cache is full of running requests, and others wait
+for theirs to end. No backlog of prefill shows that in advance. Below this multiple differences are chance."""
+LASTING = 30.0
+"""Seconds of an answer from which on its crowding counts in full. Where answers are short, a crowd is soon gone."""
+DECODE = 0.2
+"""Weight of the seconds by which an answer takes longer on a crowded replica. Values of 0.1 and 0.2 give similar
+results."""
 _NO_COSTS = EngineCosts()
 
 
@@ -71,9 +83,12 @@ class ReplicaCost:
     """Prefill of the uncached tokens; of a cold Tier 1 only the share that this request is charged."""
     step: float
     """All steps until the first token."""
+    crowding: float
+    """Cost of the longer decoding on a replica that has more of it than the others."""
     margin: float
     """Advantage of the replica that has the session."""
     total: float
+    """The sum that is compared; of a replica without capacity, with what the request evicts there."""
 
 
 def _anchor(
@@ -117,6 +132,27 @@ def _weight(replicas: Mapping[MemberId, ReplicaLoad], anchor: Member, allowed: S
     return _WEIGHT + max(0, least - FEW)
 
 
+def _usual_step(replicas: Mapping[MemberId, ReplicaLoad], allowed: Sequence[Member]) -> float:
+    """Return the seconds of a step beyond which a replica is crowded."""
+    compared = allowed if len(allowed) <= SCANNED else allowed[:SCANNED]
+    total = 0.0
+    for member in compared:
+        total += replicas[member.id].step
+    return CROWDED * total / len(compared)
+
+
+def _crowding(costs: EngineCosts, step: float, usual: float) -> float:
+    """Return the cost of a replica's decoding: of the time by which an answer takes longer than it usually does."""
+    if step <= usual:
+        return 0.0
+    return DECODE * costs.answer * (step - usual) * min(1.0, costs.answer * step / LASTING)
+
+
+def _eviction(costs: EngineCosts, own: float, weight: float) -> float:
+    """Return the cost of a request on a full replica: the prefill of the tokens of others that its own ones evict."""
+    return weight * costs.prefill(0, own)
+
+
 def has_been(place: Placement | None, id_: MemberId) -> bool:
     """Return True if a session with this record was served by a member last, or before its last move."""
     return place is not None and id_ in (place.member, place.before)
@@ -158,20 +194,30 @@ class ExpectedTtft:
         now: float,
         turn: int,
     ) -> Member | None:
-        """Return the cheapest member that has capacity for the session, or None if it must wait."""
+        """Return the cheapest member, or None if no member has capacity for the session, so that it must wait.
+
+        A member without capacity is chosen if another one has capacity, but costs more even than what the request
+        evicts. Otherwise the only replica with capacity would get all requests, however long its queue is.
+        """
         place = self._locations.get_by_origin(demand.record, demand.origin, now)
         anchor, before = _anchor(candidates, demand, allowed, place)
         own, share = _need(demand)
         weight = _weight(replicas, anchor, allowed)
-        best, least = None, _INFINITE
+        usual = _INFINITE if demand.history else _usual_step(replicas, allowed)
+        best = full = None
+        least = least_full = _INFINITE
         for member in (anchor, before):
             if member is None:
                 continue
-            replica = replicas[member.id]
+            replica, stays = replicas[member.id], member is anchor
+            cost = self._cost(demand, member, replica, place, now, weight=weight, usual=usual, stays=stays).total
             if self._fits(replica, demand, own, share, now, been=has_been(place, member.id)):
-                cost = self._cost(demand, member, replica, place, now, weight=weight, stays=member is anchor).total
                 if cost < least:
                     best, least = member, cost
+            else:
+                cost += _eviction(replica.costs, own, weight)
+                if cost < least_full:
+                    full, least_full = member, cost
         costs = replicas[anchor.id].costs
         copied = costs.copied(demand.tier1, held(demand, place)) if costs.copy_rate else 0.0
         most = max(demand.tier1, demand.lengths[-1]) if demand.marks else demand.tier1
@@ -184,20 +230,24 @@ class ExpectedTtft:
             allowed = _candidate_sample(candidates, _home_key(demand), allowed, turn)
         rest = [member for member in allowed if member is not anchor and member is not before]
         if copied:
-            for member in rest:
-                replica = replicas[member.id]
-                if self._fits(replica, demand, own, share, now):
-                    cost = self._cost(demand, member, replica, place, now, weight=weight, stays=False).total
-                    if cost < least:
-                        best, least = member, cost
-            return best
-        return self._cheapest(demand, rest, replicas, now, own=own, share=share, weight=weight, best=best, least=least)
+            return self._cheapest_copying(
+                demand, rest, replicas, place, now, own=own, share=share, weight=weight, usual=usual,
+                best=best, least=least, full=full, least_full=least_full,
+            )  # fmt: skip
+        return self._cheapest(
+            demand, rest, replicas, now, own=own, share=share, weight=weight, usual=usual,
+            best=best, least=least, full=full, least_full=least_full,
+        )  # fmt: skip
 
     def _cheapest(
         self, demand: Demand, rest: Sequence[Member], replicas: Mapping[MemberId, ReplicaLoad], now: float, *,
-        own: float, share: float, weight: float, best: Member | None, least: float,
+        own: float, share: float, weight: float, usual: float,
+        best: Member | None, least: float, full: Member | None, least_full: float,
     ) -> Member | None:  # fmt: skip
-        """Return the cheapest of `rest`, which hold no session state, or `best` if none costs less than `least`."""
+        """Return the cheapest of `rest`, which hold no session state, `best` and `full`.
+
+        `best` has capacity and costs `least`; `full` has none, and costs `least_full` with what the request evicts.
+        """
         prefix, marks, costs = demand.prefix, demand.marks, _NO_COSTS
         for member in rest:
             replica = replicas[member.id]
@@ -207,8 +257,8 @@ class ExpectedTtft:
                 cold = warm + costs.in_use.cold_share(prefix) * (costs.prefill(0, demand.prompt) - warm)
                 steps = costs.rate / costs.step_tokens
                 tight = share * costs.cache_tokens - own
-            if replica.live.tokens + replica.peer_unplaced > tight and not self._fits(replica, demand, own, share, now):
-                continue
+            fits = replica.live.tokens + replica.peer_unplaced <= tight
+            fits = fits or self._fits(replica, demand, own, share, now)
             prefixes = replica.prefixes
             prefill = warm if prefix in prefixes else cold
             shared = prefixes.longest(marks) if marks else 0
@@ -221,10 +271,35 @@ class ExpectedTtft:
             answers = replica.answers
             if answers and answers[0].due < now:
                 wait += replica.late(now)
-            cost = wait + replica.step * (1 + (wait + prefill) * steps) + weight * prefill
-            if cost < least:
+            step = replica.step
+            cost = wait + step * (1 + (wait + prefill) * steps) + weight * prefill
+            if step > usual:
+                cost += _crowding(costs, step, usual)
+            if fits:
+                if cost < least:
+                    best, least = member, cost
+            elif cost < least_full:
+                cost += _eviction(costs, own, weight)
+                if cost < least_full:
+                    full, least_full = member, cost
+        return full if best is not None and least_full < least else best
+
+    def _cheapest_copying(
+        self, demand: Demand, rest: Sequence[Member], replicas: Mapping[MemberId, ReplicaLoad],
+        place: Placement | None, now: float, *, own: float, share: float, weight: float, usual: float,
+        best: Member | None, least: float, full: Member | None, least_full: float,
+    ) -> Member | None:  # fmt: skip
+        """Return the same as `_cheapest` where replicas may copy the session from a KV tier."""
+        for member in rest:
+            replica = replicas[member.id]
+            cost = self._cost(demand, member, replica, place, now, weight=weight, usual=usual, stays=False).total
+            if not self._fits(replica, demand, own, share, now):
+                cost += _eviction(replica.costs, own, weight)
+                if cost < least_full:
+                    full, least_full = member, cost
+            elif cost < least:
                 best, least = member, cost
-        return best
+        return full if best is not None and least_full < least else best
 
     def costs_by_member(
         self,
@@ -239,17 +314,21 @@ class ExpectedTtft:
         anchor, _ = _anchor(candidates, demand, allowed, place)
         own, share = _need(demand)
         weight = _weight(replicas, anchor, allowed)
-        return {
-            member.id: (
-                self._cost(demand, member, replicas[member.id], place, now, weight=weight, stays=member is anchor),
-                self._fits(replicas[member.id], demand, own, share, now, been=has_been(place, member.id)),
-            )
-            for member in allowed
-        }
+        usual = _INFINITE if demand.history else _usual_step(replicas, allowed)
+        result: dict[MemberId, tuple[ReplicaCost, bool]] = {}
+        for member in allowed:
+            replica = replicas[member.id]
+            stays = member is anchor
+            cost = self._cost(demand, member, replica, place, now, weight=weight, usual=usual, stays=stays)
+            fits = self._fits(replica, demand, own, share, now, been=has_been(place, member.id))
+            if not fits:
+                cost.total += _eviction(replica.costs, own, weight)
+            result[member.id] = cost, fits
+        return result
 
     def _cost(
         self, demand: Demand, member: Member, replica: ReplicaLoad, place: Placement | None, now: float, *,
-        weight: float, stays: bool,
+        weight: float, usual: float, stays: bool,
     ) -> ReplicaCost:  # fmt: skip
         """Return the cost of any member.
 
@@ -267,10 +346,12 @@ class ExpectedTtft:
         if copied:
             wait = max(wait, costs.copy(copied))
         step = replica.step * (1 + (wait + prefill) * costs.rate / costs.step_tokens)
+        crowding = _crowding(costs, replica.step, usual)
         margin = 0.0
         if stays:
             margin = MARGIN if place is None or place.seen > replica.inherited else INHERITED_MARGIN
-        return ReplicaCost(cached, copied, wait, prefill, step, margin, wait + step + weight * prefill - margin)
+        total = wait + step + weight * prefill + crowding - margin
+        return ReplicaCost(cached, copied, wait, prefill, step, crowding, margin, total)
 
     @staticmethod
     def _fits(

@@ -5,11 +5,10 @@ import re
 from collections.abc import Callable
 from typing import Protocol
 
-from promptgroup_router.access.authenticator import KeysAwaitedError
 from promptgroup_router.apis.endpoints import BY_PATH_ALONE, ENDPOINTS, form_of
 from promptgroup_router.apis.request import ParsedRequest
 from promptgroup_router.apis.structure import LARGE_BYTES
-from promptgroup_router.base.errors import ApiError, internal_error
+from promptgroup_router.base.errors import ApiError, KeysAwaitedError, internal_error
 from promptgroup_router.base.logs import fault, fields
 from promptgroup_router.decision.arrival import (
     CODING,
@@ -21,21 +20,18 @@ from promptgroup_router.decision.arrival import (
     large_body,
 )
 from promptgroup_router.decision.record import refused_at_once
-from promptgroup_router.features.kept_request import KeptRequest
+from promptgroup_router.http11.content_coding import coding_of, decoded, too_large
+from promptgroup_router.http11.cross_origin import ORIGIN, CrossOrigin
 from promptgroup_router.http11.http1 import Headers, RequestHead
 from promptgroup_router.http11.reader import HttpRequest
 from promptgroup_router.proxy.client_body import AnswerTaker
-from promptgroup_router.proxy.cross_origin import ORIGIN, CrossOrigin
 from promptgroup_router.proxy.downstream import ActiveRequest, ClientConnection
 from promptgroup_router.proxy.key_waits import KeyWaits
-from promptgroup_router.proxy.large_request import LargeRequest
+from promptgroup_router.proxy.large_request import LargeBodyReader, LargeRequest
 from promptgroup_router.proxy.relay import NO_NOTES, Relay
 from promptgroup_router.proxy.request_ids import RequestIds
 from promptgroup_router.proxy.response import id_fields
 from promptgroup_router.proxy.upstream import EngineConnections
-from promptgroup_router.reading.body_reader import BodyReader
-from promptgroup_router.reading.content_coding import coding_of, decoded, too_large
-from promptgroup_router.routing.points import feature_of
 from promptgroup_router.routing.route import Route
 from promptgroup_router.routing.state import RouterState
 
@@ -59,18 +55,16 @@ class AnswerSharing(Protocol):
         client: ClientConnection,
         request: HttpRequest,
         route: Route,
-        kept_request: KeptRequest,
         begin: Begin,
         *,
         from_peer: bool,
-    ) -> ActiveRequest:
-        """Answer a request of a group with a response cache, or return the object that will.
+    ) -> ActiveRequest | None:
+        """Answer a request of a group with a response cache, or return the object that will; None for any other.
 
         Args:
             client: the connection.
             request: the request.
             route: where it may go.
-            kept_request: the feature with the parsed request.
             begin: sends the request to an engine.
             from_peer: whether another router has sent the request.
 
@@ -96,7 +90,7 @@ class ApiHandler:
         self,
         state: RouterState,
         connections: EngineConnections,
-        reader: BodyReader,
+        reader: LargeBodyReader,
         clock: Callable[[], float],
         timeout: float,
         *,
@@ -129,7 +123,7 @@ class ApiHandler:
         self._sharing = sharing
         self._from_peer = from_peer
         self._key_waits = KeyWaits(self)
-        state.authenticator.on_keys.append(self._key_waits.look)
+        state.features.on_keys.append(self._key_waits.look)
 
     def __call__(self, client: ClientConnection, request: HttpRequest) -> ActiveRequest | None:
         """Answer a request, or return what will."""
@@ -165,24 +159,22 @@ class ApiHandler:
         head = request.head
         try:
             if CODING in head.fields and (coding := coding_of(head.fields)):
-                check_sender(self._state, head.fields, client, arrived)
+                check_sender(self._state, head.fields, client.sender, arrived)
                 request = HttpRequest(_without_coding(head), request.body)
                 plain = decoded(coding, request.body, LARGE_BYTES)
                 if plain is None:
                     return self._read_coded(client, request, coding)
-                client.hold_decoded(len(plain))
+                client.intake.hold_decoded(len(plain))
                 request.body = plain
             large = large_body(self._state, head.method, head.path, request.body)
             if large is not None:
-                check_head(self._state, head.fields, client, arrived)
+                check_head(self._state, head.fields, client.sender, arrived)
                 return LargeRequest(self, self._reader, large, client=client, request=request, clock=self._clock)
             result = self.arrive(client, request, came=arrived)
             if self._sharing is not None and isinstance(result, Route) and result.features:
-                kept_request = feature_of(result.features, KeptRequest)
-                if kept_request is not None:
-                    return self._sharing.start(
-                        client, request, result, kept_request, self._begin, from_peer=self._from_peer
-                    )
+                shared = self._sharing.start(client, request, result, self._begin, from_peer=self._from_peer)
+                if shared is not None:
+                    return shared
         except KeysAwaitedError:
             raise
         except ApiError as error:
@@ -237,7 +229,7 @@ class ApiHandler:
                 headers=head.fields,
                 body=request.body,
                 now=self._clock(),
-                sender=client,
+                sender=client.sender,
                 request=ask,
                 size=size,
                 came=came,

@@ -1,12 +1,10 @@
 """The body of one answer from an engine to the client: inspected, rewritten, framed, and completed with an end."""
 
+from collections.abc import Callable
 from typing import Protocol
 
-from promptgroup_contract.caller_rules import CachedTokens
 from promptgroup_router.apis.usage import Tail, Usage
-from promptgroup_router.base.errors import Failure
-from promptgroup_router.callers import told_usage
-from promptgroup_router.callers.reported_usage import NotToldError
+from promptgroup_router.base.errors import Failure, RewriteError
 from promptgroup_router.decision.event_guard import EventGuard
 from promptgroup_router.http11.framing import Chunked
 from promptgroup_router.http11.http1 import Headers
@@ -43,6 +41,7 @@ class ClientBody:
 
     __slots__ = (
         "_client",
+        "_closing",
         "_decoder",
         "_guard",
         "_in_place",
@@ -50,7 +49,6 @@ class ClientBody:
         "_pending",
         "_plain",
         "_rewriter",
-        "_usage_told",
         "committed",
         "keep",
         "moved",
@@ -75,9 +73,8 @@ class ClientBody:
         """True if events that need no rewriting go to the client in the engine's chunks."""
         self._guard: EventGuard | None = None
         """Watches over the events of a stream that the client gets; None for any other answer."""
-        self._usage_told: CachedTokens | None = None
-        """Set if a comment at the end of the stream reports the usage of the request: the precision of its cached
-        tokens."""
+        self._closing: Callable[[Usage | None], bytes] | None = None
+        """Returns what is added to the end of the stream, by the usage of the request; None to add nothing."""
         self._pending = b""
         """The client's head, until it is sent together with the first byte of the body."""
         self._plain = False
@@ -106,7 +103,7 @@ class ClientBody:
         chunked: bool,
         rewriter: BodyRewriter | None,
         guard: EventGuard | None,
-        usage_told: CachedTokens | None,
+        closing: Callable[[Usage | None], bytes] | None = None,
         in_place: bool = False,
     ) -> None:
         """Begin the body.
@@ -116,10 +113,10 @@ class ClientBody:
             chunked: whether the engine sends the body in chunks.
             rewriter: rewrites it; None to pass it on unchanged.
             guard: filters its events; None if it has none.
-            usage_told: the precision of the cached tokens in a comment at its end; None for no comment.
+            closing: returns what is added to its end, by the usage of the request; None to add nothing.
             in_place: whether the rewriter only gets the events that the guard does not pass, and buffers none.
         """
-        self._rewriter, self._usage_told = rewriter, usage_told
+        self._rewriter, self._closing = rewriter, closing
         self._in_place = in_place
         if not self.committed:
             self._pending, self.keep = head.head, head.keep
@@ -165,7 +162,7 @@ class ClientBody:
         if self._rewriter is not None:
             try:
                 data = self._rewriter.feed(data)
-            except NotToldError:
+            except RewriteError:
                 return Failure.MALFORMED
         self._write(self._framed(data) if self._frames else data)
         if guard is None:
@@ -182,10 +179,10 @@ class ClientBody:
         if self._rewriter is not None:
             try:
                 left = self._rewriter.feed(left) + self._rewriter.finish()
-            except NotToldError:
+            except RewriteError:
                 return Failure.MALFORMED
-        if self._usage_told is not None:
-            left += told_usage.comment(self.tail.usage(), self._usage_told)
+        if self._closing is not None:
+            left += self._closing(self.tail.usage())
         if self._frames:
             left = self._framed(left)
             if self._minor == 1:
@@ -227,7 +224,7 @@ class ClientBody:
     def _frames(self) -> bool:
         """True if the body gets chunks of the router's own."""
         rewritten = self._rewriter is not None and not self._in_place
-        anew = rewritten or self._usage_told is not None or self.committed
+        anew = rewritten or self._closing is not None or self.committed
         return anew or (self._plain and self._decoder is not None)
 
     def _write(self, data: bytes) -> None:

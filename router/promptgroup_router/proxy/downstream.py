@@ -34,15 +34,16 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
-from promptgroup_router.access.known_key import KnownKey
 from promptgroup_router.apis.endpoints import form_of
 from promptgroup_router.apis.errors import OPENAI
-from promptgroup_router.base.errors import ApiError, HttpError
+from promptgroup_router.base.errors import ApiError
 from promptgroup_router.http11.http1 import Headers, RequestHead
 from promptgroup_router.http11.http_date import HttpDate
-from promptgroup_router.http11.reader import HttpRequest, RequestReader
+from promptgroup_router.http11.lines import HeaderField
+from promptgroup_router.http11.reader import HttpRequest
 from promptgroup_router.proxy.body_budget import BodyBudget
 from promptgroup_router.proxy.making_room import PAUSE_SECONDS, Standing, Use, network_of, who_gives_way
+from promptgroup_router.proxy.request_intake import TURN_BYTES, RequestIntake
 from promptgroup_router.proxy.response import own_answer
 
 IDLE_SECONDS = 75.0
@@ -57,23 +58,15 @@ LINGER_SECONDS = 2.0
 """Time for the client to close after the last answer was sent."""
 STALL_SECONDS = 60.0
 """Time limit for a client that reads nothing, after the end of an answer or its cut."""
-PIPELINED_BYTES = 65536
-"""Bytes of later requests that are buffered; beyond them nothing is read from the client. One read may exceed it."""
-TURN_BYTES = 131_072
-"""A read of so many bytes ends the turn of a connection. The event loop would go on reading up to 32 times as much from
-a peer that sends fast, some milliseconds, before any other connection has its turn."""
 ANSWERS_AT_ONCE = 32
 """Pipelined requests that are handled before other connections have their turn."""
 REFUSED_AT_ONCE = 8
 """Requests of connections whose last one was refused that are handled before all others have their turn: less than a
 millisecond. A client beyond its limit may send hundreds at once."""
-FREE_BYTES = 4096
-"""Bytes that a connection may buffer without being counted: with 10,000 connections 40 MiB."""
 REFUSED_CONNECTIONS = 256
 """Connections beyond the limit that are answered with 503; more are reset."""
 
 _INTERIM = b"HTTP/1.1 1"
-_CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
 class ActiveRequest(Protocol):
@@ -261,20 +254,60 @@ class ClientListener:
             connection.abort()
 
 
+class ClientSender:
+    """The sender of the requests of a connection."""
+
+    __slots__ = ("_headers", "_key", "_transport")
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        self._headers: list[HeaderField] = []
+        """Those of the current request."""
+        self._key: object = None
+        """The API key of the last request that had one, cached until the connection ends."""
+
+    def begin(self, request: HttpRequest) -> None:
+        """Take the next request."""
+        self._headers = request.head.headers
+
+    def peer_address(self) -> str:
+        """Return the client's IP address, or that of the last proxy before the router; empty if it is not available."""
+        peer = self._transport.get_extra_info("peername")
+        return str(peer[0]) if isinstance(peer, tuple) and peer else ""
+
+    def repeats(self, name: bytes) -> bool:
+        """Return True if the current request has a header field more than once."""
+        return sum(field.name == name for field in self._headers) > 1
+
+    def known_key(self) -> object:
+        """Return the API key of an earlier request; None if there is none."""
+        return self._key
+
+    def remember(self, key: object) -> None:
+        """Keep an API key in place of the one before."""
+        self._key = key
+
+    def forget(self) -> None:
+        """Forget the API key: the connection has ended."""
+        self._key = None
+
+
 class ClientConnection(asyncio.Protocol):
     """One connection of a client."""
 
     __slots__ = (
-        "_active", "_added", "_advancing", "_buffered", "_clients", "_continued", "_deadline", "_deferred", "_held",
-        "_key", "_phase", "_place", "_reader", "_reading_began", "_reading_paused", "_received", "_refused", "_request",
-        "_rests", "_served", "_transport", "_unsent", "_writing_paused", "network",
+        "_active", "_added", "_advancing", "_clients", "_deadline", "_deferred", "_phase", "_place", "_received",
+        "_refused", "_request", "_served", "_transport", "_unsent", "_writing_paused", "intake", "network", "sender",
     )  # fmt: skip
 
     def __init__(self, clients: ClientListener) -> None:
         self._clients = clients
         self._place: OpeningPlace | None = OpeningPlace(clients)
-        self._reader = RequestReader(clients.max_body)
         self._transport: asyncio.Transport
+        self.intake: RequestIntake
+        """The requests that it has sent."""
+        self.sender: ClientSender
+        """The sender of these requests."""
         self._phase = ClientPhase.OPEN
         self._request: HttpRequest | None = None
         self._active: ActiveRequest | None = None
@@ -282,12 +315,6 @@ class ClientConnection(asyncio.Protocol):
         """Lines of fields that the head of the next answer gets, with their ends."""
         self._advancing = False
         self._deferred = False
-        self._continued = False
-        """True if `100 Continue` was sent."""
-        self._reading_began = False
-        self._reading_paused = False
-        self._rests = False
-        """True if nothing is read until other connections had their turn."""
         self._writing_paused = False
         self._deadline = 0.0
         self._received = False
@@ -301,35 +328,11 @@ class ClientConnection(asyncio.Protocol):
         """The client's network, empty if it is not available."""
         self._unsent = 0
         """Bytes that were unsent at the last `tick`."""
-        self._held = 0
-        """Bytes of the body that were taken from the budget."""
-        self._buffered = 0
-        """Bytes that were taken from the budget of buffers."""
-        self._key: KnownKey | None = None
-        """The API key of the last request that had one, cached until the connection ends."""
 
     @property
     def keeps_alive(self) -> bool:
         """True if the connection may carry another request after this one."""
         return self._request is not None and self._request.head.keep_alive and not self._clients.draining
-
-    def peer_address(self) -> str:
-        """Return the client's IP address, or that of the last proxy before the router; empty if it is not available."""
-        peer = self._transport.get_extra_info("peername")
-        return str(peer[0]) if isinstance(peer, tuple) and peer else ""
-
-    def repeats(self, name: bytes) -> bool:
-        """Return True if the current request has a header field more than once."""
-        headers = self._request.head.headers if self._request is not None else []
-        return sum(field.name == name for field in headers) > 1
-
-    def known_key(self) -> KnownKey | None:
-        """Return the API key of an earlier request; None if there is none."""
-        return self._key
-
-    def remember(self, key: KnownKey) -> None:
-        """Keep an API key in place of the one before."""
-        self._key = key
 
     def answer(self, status: int, headers: Headers, body: bytes) -> None:
         """Send a whole answer, without its body if the request is HEAD."""
@@ -348,10 +351,6 @@ class ClientConnection(asyncio.Protocol):
         )
         self.finish(keep=keep)
 
-    def refuse(self, error: ApiError) -> None:
-        """Send an error."""
-        self.answer(error.status, error.headers(), error.body())
-
     def write(self, data: bytes) -> None:
         """Send bytes of an answer; those of a head begin with it."""
         if self._added and not data.startswith(_INTERIM):
@@ -367,7 +366,7 @@ class ClientConnection(asyncio.Protocol):
         """End an answer that is whole."""
         self._active = None
         self._request = None
-        self._release_body()
+        self.intake.release_body()
         if not keep:
             self._close()
             return
@@ -382,7 +381,7 @@ class ClientConnection(asyncio.Protocol):
         self._active = None
         if visibly:
             self._phase = ClientPhase.CLOSING
-            self._release_body()
+            self.intake.release_body()
             _reset(self._transport)
         else:
             self._close()
@@ -397,8 +396,8 @@ class ClientConnection(asyncio.Protocol):
         """Return its stage and age; None if it never gives way."""
         if self._phase is not ClientPhase.OPEN or self._transport.get_write_buffer_size():
             return None
-        if self._reading_began:
-            use = Use.BEGUN if self._reader.head is None else Use.UPLOADING
+        if self.intake.began:
+            use = Use.BEGUN if self.intake.head is None else Use.UPLOADING
             return Standing(use, self.network, self._deadline - READ_SECONDS)
         return Standing(Use.KEPT if self._served else Use.SILENT, self.network, self._deadline - IDLE_SECONDS)
 
@@ -406,12 +405,12 @@ class ClientConnection(asyncio.Protocol):
         """Close at once, for another connection."""
         self._clients.remove(self)
         self._phase = ClientPhase.CLOSING
-        self._release_body()
+        self.intake.release_body()
         self._transport.abort()
 
     def close_if_idle(self) -> None:
         """Close, unless a request or part of one was received."""
-        if self._phase is ClientPhase.OPEN and not self._reader.begun:
+        if self._phase is ClientPhase.OPEN and not self.intake.has_bytes:
             self._received = not _unacknowledged(self._transport)
             self._close()
 
@@ -437,7 +436,7 @@ class ClientConnection(asyncio.Protocol):
             self._unsent = 0
             self._deadline = now + (LINGER_SECONDS if self._phase is ClientPhase.CLOSING else IDLE_SECONDS)
         elif now >= self._deadline:
-            if self._phase is ClientPhase.OPEN and self._reader.begun:
+            if self._phase is ClientPhase.OPEN and self.intake.has_bytes:
                 message = f"the request did not end within {READ_SECONDS:.0f} s: send it faster"
                 self._refuse_and_close(ApiError(408, message, code="bad_request"))
             elif self._clients.leaving and self._phase is ClientPhase.OPEN:
@@ -453,7 +452,11 @@ class ClientConnection(asyncio.Protocol):
         clients = self._clients
         self._deadline = clients.clock() + IDLE_SECONDS
         self._place = None
-        self.network = network_of(self.peer_address())
+        self.intake = RequestIntake(
+            transport, clients.max_body, budget=clients.budget, buffers=clients.buffers, call_soon=clients.call_soon
+        )
+        self.sender = ClientSender(transport)
+        self.network = network_of(self.sender.peer_address())
         excess = clients.excess(self)
         if excess >= 0 and len(clients.refused) >= REFUSED_CONNECTIONS:
             self._phase = ClientPhase.CLOSING
@@ -467,19 +470,19 @@ class ClientConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Take bytes of a request."""
-        if len(data) >= TURN_BYTES and not self._rests:
-            self._rests = True
-            self._clients.call_soon(self._read_on)
+        intake = self.intake
+        if len(data) >= TURN_BYTES:
+            intake.end_turn()
         if self._phase is ClientPhase.CLOSING:
-            self._regulate_reading()
+            intake.regulate()
             return
-        self._reader.feed(data)
+        intake.feed(data)
         if self._refused and self._phase is ClientPhase.OPEN:
             self._defer()
-            self._regulate_reading()
+            intake.regulate()
         else:
             self._advance()
-        self._count_buffers()
+        self.intake.charge_buffers(self._writing_paused, self.abort)
 
     def eof_received(self) -> None:
         """Close: a client that sends no more has left, as far as its request is concerned."""
@@ -494,15 +497,15 @@ class ClientConnection(asyncio.Protocol):
         self._clients.remove(self)
         self._leave()
         self._phase = ClientPhase.CLOSING
-        self._key = None
-        self._return_buffers()
+        self.sender.forget()
+        self.intake.return_buffers()
 
     def pause_writing(self) -> None:
         """Pause the active request, or begin no other: the client does not read as fast."""
         self._writing_paused = True
         if self._active is not None:
             self._active.pause()
-        self._count_buffers()
+        self.intake.charge_buffers(self._writing_paused, self.abort)
 
     def resume_writing(self) -> None:
         """Resume the active request, or begin the next one."""
@@ -511,7 +514,7 @@ class ClientConnection(asyncio.Protocol):
             self._active.resume()
         elif not self._advancing:
             self._advance()
-        self._count_buffers()
+        self.intake.charge_buffers(self._writing_paused, self.abort)
 
     # --- Requests in order ---------------------------------------------------------------------------------------
 
@@ -525,25 +528,24 @@ class ClientConnection(asyncio.Protocol):
                 break
             left -= 1
             try:
-                request = self._reader.next()
-            except HttpError as error:
-                self._refuse_and_close(ApiError(error.status, str(error), code="bad_request"))
-                break
-            if not self._hold_body(request):
+                request = self.intake.next()
+            except ApiError as error:
+                self._refuse_and_close(error)
                 break
             if request is None:
-                self._wait()
+                if self.intake.wait():
+                    self._deadline = self._clients.clock() + READ_SECONDS
                 break
             self._begin(request)
-            if self._refused and self._reader.buffered:
+            if self._refused and self.intake.buffered:
                 left = 0
         self._advancing = False
-        self._regulate_reading()
+        self.intake.regulate()
 
     def _begin(self, request: HttpRequest) -> None:
-        self._continued = self._reading_began = False
         self._served = True
         self._request = request
+        self.sender.begin(request)
         self._phase = ClientPhase.ANSWERING
         self._refused = False
         active = self._clients.handler(self, request)
@@ -564,84 +566,8 @@ class ClientConnection(asyncio.Protocol):
         if not self._transport.is_closing():
             self._advance()
 
-    def _wait(self) -> None:
-        """Wait for more bytes of a request."""
-        if self._reader.awaits_continue and not self._continued:
-            self._continued = True
-            self._transport.write(_CONTINUE)
-        if self._reader.begun and not self._reading_began:
-            self._reading_began = True
-            self._deadline = self._clients.clock() + READ_SECONDS
-
-    def _regulate_reading(self) -> None:
-        """Read from the client unless it has sent too much ahead, or it is others' turn."""
-        ahead = self._phase is not ClientPhase.CLOSING and self._reader.buffered > PIPELINED_BYTES
-        pause = ahead or self._rests
-        if pause != self._reading_paused and not self._transport.is_closing():
-            self._reading_paused = pause
-            if pause:
-                self._transport.pause_reading()
-            else:
-                self._transport.resume_reading()
-
-    def _read_on(self) -> None:
-        self._rests = False
-        self._regulate_reading()
-
-    def _hold_body(self, request: HttpRequest | None) -> bool:
-        """Take the received bytes of a body from the budget. Return False if the request was refused."""
-        head = self._reader.head
-        size = len(request.body) if request is not None else self._reader.body_bytes
-        announced = head.length if head is not None else 0
-        budget = self._clients.budget
-        if announced > size and not self._held and not budget.fits(announced, announced):
-            fits = False
-        else:
-            fits = size == self._held or budget.take(size - self._held, max(size, announced))
-        if fits:
-            self._held = size
-            return True
-        self._refuse_and_close(_no_room(budget))
-        return False
-
-    def hold_decoded(self, size: int) -> None:
-        """Charge the bytes of a decoded body to the budget, beside those that were received.
-
-        Raises:
-            ApiError: 503: there is no memory.
-        """
-        budget = self._clients.budget
-        if not budget.take(size, self._held + size):
-            raise _no_room(budget)
-        self._held += size
-
-    def _release_body(self) -> None:
-        held, self._held = self._held, 0
-        if held:
-            self._clients.budget.give_back(held)
-
-    def _count_buffers(self) -> None:
-        """Charge the buffers of this connection to the budget; reset the connection where there is no memory."""
-        size = self._reader.waiting + (self._transport.get_write_buffer_size() if self._writing_paused else 0)
-        size = size if size > FREE_BYTES else 0
-        if size == self._buffered:
-            return
-        buffers = self._clients.buffers
-        if size < self._buffered:
-            buffers.give_back(self._buffered - size)
-        elif not buffers.take(size - self._buffered, size):
-            # a reset, since an answer would be buffered, too; later, since this may be within the handler's own write
-            self._clients.call_soon(self.abort)
-            return
-        self._buffered = size
-
-    def _return_buffers(self) -> None:
-        held, self._buffered = self._buffered, 0
-        if held:
-            self._clients.buffers.give_back(held)
-
     def _refuse_and_close(self, error: ApiError) -> None:
-        status, headers, body = self._clients.refusal(error, self._reader.head)
+        status, headers, body = self._clients.refusal(error, self.intake.head)
         date = self._clients.date()
         self._transport.write(own_answer(status, headers, body, minor=1, keep=False, date=date))
         self._close()
@@ -649,11 +575,10 @@ class ClientConnection(asyncio.Protocol):
     def _close(self) -> None:
         """Shut the sending side once all is sent, and discard what the client sends."""
         self._phase = ClientPhase.CLOSING
-        self._reader = RequestReader(self._clients.max_body)
-        self._release_body()
+        self.intake.discard()
         self._deadline = self._clients.clock() + LINGER_SECONDS
         if not self._transport.is_closing():
-            self._regulate_reading()
+            self.intake.regulate()
             if self._transport.can_write_eof():
                 self._transport.write_eof()
             else:
@@ -662,14 +587,9 @@ class ClientConnection(asyncio.Protocol):
     def _leave(self) -> None:
         active, self._active = self._active, None
         self._request = None
-        self._release_body()
+        self.intake.release_body()
         if active is not None:
             active.client_left()
-
-
-def _no_room(budget: BodyBudget) -> ApiError:
-    message = f"request bodies of {budget.limit} bytes are being processed, which is the limit: retry later"
-    return ApiError(503, message, code="overloaded")
 
 
 def _unacknowledged(transport: asyncio.Transport) -> int:

@@ -6,7 +6,7 @@ The number of waiting requests and their wait are limited: a client with forged 
 from collections.abc import Callable
 from typing import Protocol
 
-from promptgroup_router.access.authenticator import KeysAwaitedError
+from promptgroup_router.base.errors import KeysAwaitedError
 from promptgroup_router.http11.reader import HttpRequest
 from promptgroup_router.proxy.downstream import ActiveRequest, ClientConnection
 

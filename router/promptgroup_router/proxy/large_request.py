@@ -3,25 +3,78 @@
 import asyncio
 import logging
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
 from promptgroup_router.apis.endpoints import Endpoint
 from promptgroup_router.apis.request import ParsedRequest
 from promptgroup_router.base.errors import ApiError
 from promptgroup_router.base.logs import fault
-from promptgroup_router.decision.arrival import ModelsAnswer
-from promptgroup_router.features.cache_diagnosis import HEADER
+from promptgroup_router.decision.arrival import ModelsAnswer, asks_of_digest
 from promptgroup_router.http11.http1 import Headers
 from promptgroup_router.http11.reader import HttpRequest
 from promptgroup_router.proxy.downstream import ClientConnection
 from promptgroup_router.proxy.relay import Relay
-from promptgroup_router.reading.body_reader import BodyReader
-from promptgroup_router.routing.route import Route
+from promptgroup_router.routing.route import Rewrite, Route
 
 log = logging.getLogger("promptgroup.router")
 
 TURN_SECONDS = 30.0
 """Time to wait for the process: the bodies before this one are read first."""
+
+
+class LargeBodyReader(Protocol):
+    """Reads large bodies elsewhere, one after the other."""
+
+    def turn(self) -> AbstractAsyncContextManager[None]:
+        """Wait until earlier bodies have been read. Within its turn, a caller is never cancelled."""
+
+    async def read(
+        self, endpoint: Endpoint, body: bytes | bytearray, declared: int, *, asks_by_header: bool = False
+    ) -> ParsedRequest:
+        """Return the data that routing needs from a body.
+
+        Args:
+            endpoint: the path to which it was sent.
+            body: the body.
+            declared: most messages that any group of the table declares.
+            asks_by_header: see `asks_of_digest`.
+
+        Raises:
+            ApiError: the body is refused, or it cannot be read (503).
+        """
+
+    async def decode(
+        self, endpoint: Endpoint, coded: tuple[str, bytes | bytearray, int], declared: int, *, asks_by_header: bool
+    ) -> tuple[ParsedRequest, int]:
+        """Return the same from a compressed body, and the number of its bytes once decoded.
+
+        Args:
+            endpoint: the path to which it was sent.
+            coded: its coding, the body, and the most bytes to which it may decode.
+            declared: most messages that any group of the table declares.
+            asks_by_header: see `asks_of_digest`.
+
+        Raises:
+            ApiError: the body is refused, or it cannot be read (503).
+        """
+
+    async def written(
+        self, rewrite: Rewrite, request: ParsedRequest, body: bytes | bytearray | None
+    ) -> bytes | bytearray:
+        """Return the body for the engine, of the request that was read last.
+
+        Args:
+            rewrite: the changes to the body.
+            request: the request, made from its digest.
+            body: the body as received; None if it was compressed.
+
+        Raises:
+            ApiError: it cannot be combined with the group's prompt, or not be written (503).
+        """
+
+    async def stop(self) -> None:
+        """End the process; what waits for it is refused."""
 
 
 class Steps(Protocol):
@@ -54,7 +107,7 @@ class LargeRequest:
     def __init__(
         self,
         steps: Steps,
-        reader: BodyReader,
+        reader: LargeBodyReader,
         endpoint: Endpoint,
         *,
         client: ClientConnection,
@@ -140,7 +193,7 @@ class LargeRequest:
         reader, body = self._reader, self._request.body
         async with reader.turn():
             self._waits = False
-            asks = HEADER in self._request.head.fields
+            asks = asks_of_digest(self._request.head.fields)
             declared = self._steps.declared_messages()
             size: int | None = None
             if self._coding:
@@ -151,7 +204,7 @@ class LargeRequest:
             if self._over:
                 return None
             if size is not None:
-                self._client.hold_decoded(size)
+                self._client.intake.hold_decoded(size)
             arrive = self._steps.arrive(self._client, self._request, request, size=size)
             if isinstance(arrive, ModelsAnswer):
                 raise TypeError("a list of models is asked for without a body")

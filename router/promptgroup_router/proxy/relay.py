@@ -8,21 +8,23 @@ to store the end of the body, and one to the client's transport.
 import os
 from collections.abc import Callable
 
+from promptgroup_contract.names import UNMATCHED
 from promptgroup_router.apis.endpoints import Endpoint
 from promptgroup_router.apis.errors import NO_PATH_BYTES, OPENAI, lacks_path, may_lack_path, not_served_by_engine
 from promptgroup_router.apis.opening import Opening
 from promptgroup_router.apis.usage import Tail, Usage
 from promptgroup_router.base.errors import ApiError, Failure, cut_short, refused_late
-from promptgroup_router.callers import told_usage
+from promptgroup_router.decision.actions import Action, Failed, Refuse, Send
 from promptgroup_router.decision.engine_query import engine_target
 from promptgroup_router.decision.engine_request import engine_body, engine_fields, lacks_credential
 from promptgroup_router.decision.event_guard import EventGuard, body_suspicious, broken_body, suspicious, words_of
-from promptgroup_router.decision.exchange import UNAVAILABLE, Action, Failed, Refuse, Send
+from promptgroup_router.decision.exchange import UNAVAILABLE
 from promptgroup_router.decision.life import RequestLife
 from promptgroup_router.http11 import http1
 from promptgroup_router.http11.framing import Chunked
 from promptgroup_router.http11.http1 import Framing, Headers, ResponseHead
 from promptgroup_router.http11.reader import MAX_INTERIM, HttpRequest
+from promptgroup_router.http11.trace_context import HEADER as TRACEPARENT
 from promptgroup_router.proxy.client_body import AnswerTaker, ClientBody
 from promptgroup_router.proxy.request_ids import RequestIds
 from promptgroup_router.proxy.response import (
@@ -38,11 +40,9 @@ from promptgroup_router.proxy.response import (
 )
 from promptgroup_router.proxy.upstream import EngineConnection, EngineConnections, verification_of
 from promptgroup_router.rings.index import Member
-from promptgroup_router.routing.points import error_for, tail_of
+from promptgroup_router.routing.points import MOST_HELD, error_for, tail_of
 from promptgroup_router.routing.route import Route
 from promptgroup_router.routing.state import RouterState
-from promptgroup_router.tracing.trace_context import HEADER as TRACEPARENT
-from promptgroup_router.undeclared.unmatched import UNMATCHED
 
 NO_NOTES: Headers = []
 CONTINUE = 100
@@ -85,7 +85,6 @@ class Relay:
         "_since",
         "_state",
         "_streams",
-        "_tells",
         "_timeout",
     )  # fmt: skip
 
@@ -136,9 +135,6 @@ class Relay:
         self._paused = False
         self._interims = 0
         """Interim answers that the client got, from all engines: no more than one may send."""
-        # a cached answer would disclose the usage of its first client to others
-        self._tells = told_usage.asks(request.head.fields) and route.candidates.responses is None
-        """True if the usage of the request is reported to the client."""
         self._held: bytearray | None = None
         """The body of a whole answer, until its usage can be reported in the head."""
         self._streams = False
@@ -247,12 +243,12 @@ class Relay:
         if status == OK and not held and not self._reads_usage and self._has_ended and not body_suspicious(data):
             return data
         held += data
-        return bytes(held) if len(held) > (told_usage.MOST_HELD if status == OK else NO_PATH_BYTES) else b""
+        return bytes(held) if len(held) > (MOST_HELD if status == OK else NO_PATH_BYTES) else b""
 
     @property
     def _reads_usage(self) -> bool:
         """True if a whole answer is buffered until its usage has been read."""
-        return self._tells or any(feature.reads_usage for feature in self._route.features)
+        return any(feature.reads_usage for feature in self._route.features)
 
     @property
     def _has_ended(self) -> bool:
@@ -376,7 +372,7 @@ class Relay:
             case Send():
                 self._since = now = self._clock()
                 member = effect.member
-                if lacks_credential(self._state.authenticator, member):
+                if lacks_credential(self._state.features, member):
                     self.failed(Failure.NO_CREDENTIAL)
                     return
                 self._engine = self._connections.acquire(
@@ -446,7 +442,7 @@ class Relay:
             target, body = rest.request()
             method = b"POST" if body else b"GET"
         traced = traceparent != b""
-        allowed, further = engine_fields(self._state.authenticator, self._route, member, traced=traced)
+        allowed, further = engine_fields(self._state.features, self._route, member, traced=traced)
         lines = http1.forwarded(head, allowed)
         lines += [b"%b: %b" % field for field in further]
         if traceparent:
@@ -458,8 +454,8 @@ class Relay:
         lines.append(b"%b: %b" % (REQUEST_ID, self._ids.new()))
         return http1.encode(method + b" " + target + b" HTTP/1.1", lines), body
 
-    def _begin_answer(self, answer: ResponseHead, further: Headers = NO_NOTES, usage: Usage | None = None) -> None:
-        """Write the client's head, with further fields; from here on no other engine is tried."""
+    def _begin_answer(self, answer: ResponseHead, usage: Usage | None = None) -> None:
+        """Write the client's head; from here on no other engine is tried."""
         self._answer = self._opening = self._held = None
         now = self._since = self._clock()
         if self._life.rest is not None:
@@ -472,7 +468,7 @@ class Relay:
         added = self._life.head(answer.status, streamed=self._streams, compressed=compressed, now=now, usage=usage)
         read = self._streams and answer.status == OK and not compressed
         chunked, rules = answer.framing is Framing.CHUNKED, self._route.candidates.rules
-        usage_told = rules.cached_tokens if read and self._tells else None
+        closing = added.closing if read else None
         rewriter, marks = added.rewriter, added.marks
         in_place = bool(marks) and read and chunked and self._request.head.minor == 1
         relayed = relayed_head(
@@ -482,8 +478,8 @@ class Relay:
             served_by=UNMATCHED if self._route.group == UNMATCHED else self._life.member.label,
             revision=self._route.revision,
             request_id=self._request_id,
-            rewritten=(rewriter is not None and not in_place) or usage_told is not None,
-            further=[*self._notes, *added.fields, *further],
+            rewritten=(rewriter is not None and not in_place) or closing is not None,
+            further=[*self._notes, *added.fields],
             limits=added.limits,
             rules=rules,
         )
@@ -492,7 +488,7 @@ class Relay:
             chunked=chunked,
             rewriter=rewriter,
             guard=EventGuard(chunked=chunked, words=words_of(self._endpoint), marks=marks) if read else None,
-            usage_told=usage_told,
+            closing=closing,
             in_place=in_place,
         )
 
@@ -520,7 +516,6 @@ class Relay:
             else:
                 self.failed(Failure.STATUS)
             return True
-        headers: Headers = NO_NOTES
         if answer.status == OK and broken_body(bytes(content)):
             self.failed(Failure.ABORTED)
             return True
@@ -529,13 +524,11 @@ class Relay:
             tail = self._endpoint.tail()
             tail.add(bytes(content))
             usage = tail.usage()
-            if self._tells:
-                headers = told_usage.header_fields(usage, self._route.candidates.rules.cached_tokens)
         elif answer.status != OK and (error := self._own_error(answer.status, bytes(content))) is not None:
             self._engine = None
             self._answer_for_engine(answer.status, error)
             return True
-        self._begin_answer(answer, headers, usage)
+        self._begin_answer(answer, usage)
         if held:
             self._pass_on(held)
         return False

@@ -32,7 +32,7 @@ from promptgroup_router.base.authorities import Authorities, BundleRef, bundle_o
 from promptgroup_router.base.errors import Failure, HttpError
 from promptgroup_router.http11.http1 import ResponseHead
 from promptgroup_router.http11.reader import ResponseReader
-from promptgroup_router.proxy.downstream import TURN_BYTES
+from promptgroup_router.proxy.request_intake import TURN_BYTES
 from promptgroup_router.rings.index import Member
 
 IDLE_SECONDS = 4.0

@@ -15,11 +15,10 @@ from promptgroup_router.apis.endpoints import Endpoint
 from promptgroup_router.apis.request import ParsedRequest
 from promptgroup_router.base.errors import ApiError
 from promptgroup_router.base.logs import fields
-from promptgroup_router.callers.engine_fields import without_engine_fields
-from promptgroup_router.callers.unasked_usage import OPTIONS, asking
 from promptgroup_router.features.cache_diagnosis import without_question
 from promptgroup_router.reading import digest
 from promptgroup_router.reading.letters import Letter, LetterReader, head
+from promptgroup_router.routing.engine_fields import without_engine_fields
 from promptgroup_router.routing.route import Rewrite
 
 log = logging.getLogger("promptgroup.router")
@@ -103,19 +102,18 @@ class BodyReader:
         Raises:
             ApiError: it cannot be combined with the group's prompt, or not be written (503).
         """
-        salt = rewrite.domain.salt
         preamble, order = rewrite.preamble, rewrite.ordered and not request.tools_in_order
         unasked = without_question(request) is not request
-        changed = preamble is not None or order or bool(salt) or unasked or bool(rewrite.model)
+        spliced = all(change.splices(request) for change in rewrite.changes)
+        changed = preamble is not None or order or not spliced or unasked or bool(rewrite.model)
         if (
             body is not None
             and not changed
-            and without_engine_fields(request, rewrite.allowed, rewrite.further) is request
+            and without_engine_fields(request, rewrite.allowed, rewrite.stripped) is request
         ):
-            if not rewrite.metered:
-                return body
-            if OPTIONS not in request.doc:
-                return asking(request, body)
+            for change in rewrite.changes:
+                body = change.finish(body, request)
+            return body
         prompt = None
         if preamble is not None:
             value = preamble.prompt
@@ -123,13 +121,10 @@ class BodyReader:
         result = {
             "prompt": prompt,
             "allowed": sorted(rewrite.allowed),
-            "salt": salt,
-            "salted": sorted(rewrite.salted or ()),
-            "cached": rewrite.cached,
+            "stripped": sorted(rewrite.stripped),
+            "changes": [change.document() for change in rewrite.changes],
             "ordered": rewrite.ordered,
             "model": rewrite.model,
-            "metered": rewrite.metered,
-            "keeps": rewrite.keeps,
             "unasked": unasked,
         }
         return (await self._ask(result)).content

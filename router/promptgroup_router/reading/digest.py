@@ -24,14 +24,14 @@ from promptgroup_router.apis.session_key import (
     words_of,
 )
 from promptgroup_router.apis.structure import LARGE_BYTES
-from promptgroup_router.callers.engine_fields import CACHE_FIELD
 from promptgroup_router.callers.longest_answer import MOST, SAYING
 from promptgroup_router.callers.unasked_usage import options_of
 from promptgroup_router.documents import lax
+from promptgroup_router.features import prompt_digest
 from promptgroup_router.features.cache_diagnosis import ANTHROPIC, OPENAI, OPENAI_ID, PREVIOUS, asks
+from promptgroup_router.features.secret_prompt import repeating_field
 from promptgroup_router.prefixes.prompt_marks import marks_of
-from promptgroup_router.routing import prompt_digest
-from promptgroup_router.routing.secret_prompt import repeating_field
+from promptgroup_router.routing.engine_fields import CACHE_FIELD
 
 MOST_SYSTEM = 1 << 20
 """Most characters of a system text in the digest: more than a declared prompt may have."""

@@ -19,9 +19,10 @@ from promptgroup_router.apis.endpoints import ENDPOINTS, PASSED
 from promptgroup_router.apis.request import ParsedRequest, preamble
 from promptgroup_router.base.errors import ApiError, internal_error
 from promptgroup_router.base.logs import configure, fault
-from promptgroup_router.callers.salts import CacheDomain
+from promptgroup_router.decision.composition import body_change
 from promptgroup_router.features.cache_diagnosis import without_question
-from promptgroup_router.reading import content_coding, digest
+from promptgroup_router.http11 import content_coding
+from promptgroup_router.reading import digest
 from promptgroup_router.reading.letters import Letter, LetterReader, head
 from promptgroup_router.routing.route import Rewrite, written
 
@@ -76,14 +77,11 @@ class BodyProgram:
         put = preamble(Prompt(*prompt["texts"]), appends=prompt["appends"]) if prompt is not None else None
         rewrite = Rewrite(
             allowed=frozenset(map(EngineField, order["allowed"])),
-            domain=CacheDomain(order["salt"], 0),
-            salted=frozenset(order["salted"]),
-            cached=order["cached"],
+            stripped=frozenset(order["stripped"]),
             ordered=order["ordered"],
             preamble=put,
             model=order["model"],
-            metered=order.get("metered", False),
-            keeps=order.get("keeps", False),
+            changes=tuple(map(body_change, order["changes"])),
         )
         return written(without_question(request) if order.get("unasked") else request, rewrite)
 

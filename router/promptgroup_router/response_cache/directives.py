@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from promptgroup_router.apis.request import wrong
 from promptgroup_router.base.errors import ApiError
-from promptgroup_router.callers.engine_fields import CACHE_FIELD
+from promptgroup_router.routing.engine_fields import CACHE_FIELD
 
 MAX_NAMESPACE = 256
 """Longest `cache.namespace`, in characters."""

@@ -63,7 +63,8 @@ def _member(label: str, fingerprint: Fingerprint, slot: Slot, rank: int | None) 
 
 def _lending_key(group: Group, revision: Revision) -> LendingKey | None:
     """Return the key under which a revision lends and borrows replicas, or None if it does neither."""
-    if group.sharing is Sharing.DEDICATED or not revision.engine.settings:
+    # engines of another revision may have another adapter, whose answers are not this one's
+    if group.sharing is Sharing.DEDICATED or not revision.engine.settings or group.base_model:
         return None
     return group.namespace, group.model, revision.engine.settings, group.access, group.callers.without_limits
 
@@ -206,6 +207,7 @@ def _revision_candidates(
         max_resumes=group.max_resumes,
         settings=revision.engine.settings,
         unranked=revision.engine.unranked,
+        served_model=revision.served_model,
         draining=draining,
         rules=group.callers,
         access=group.access,

@@ -37,7 +37,7 @@ from promptgroup_router.rings.aliases import AliasConflict, Aliases
 from promptgroup_router.rings.claims import Claims
 from promptgroup_router.rings.ids import MemberId, PrefixKey, member_id, place_name, ring_place
 from promptgroup_router.rings.names import NameConflict, NameKeepers
-from promptgroup_router.rings.ring import Ring, preference
+from promptgroup_router.rings.ring import NO_SLOTS, Ring, preference
 
 LENDERS = 64
 """Most members of other groups that serve the overflow of one revision. If there are more, each revision uses its own
@@ -120,6 +120,8 @@ class Candidates:
     """Most times that one answer is resumed on another member."""
     unranked: frozenset[str] = frozenset()
     """APIs for which engines with data-parallel ranks choose the rank themselves; empty if no engine has ranks."""
+    served_model: str = ""
+    """Name under which the engines serve the LoRA adapter; empty without one, where they serve the group's model."""
     draining: tuple[Member, ...] = ()
     """Draining members: they get only requests that continue a response which they store."""
     rules: CallerRules = NO_RULES
@@ -168,6 +170,10 @@ class Candidates:
         return replace(
             self, ready=ready, lent=lent, draining=draining, last_resort=others if others and others.members else None
         )
+
+    def only(self, member: Member) -> "Candidates":
+        """Return the same candidates without all but one member."""
+        return replace(self, ring=NO_SLOTS, ready=(member,), lent=(), draining=(), last_resort=None)
 
     def order(self, key: int) -> Iterator[Member]:
         """Yield the members in the order in which a key (64 bits) prefers them; lent members come last."""

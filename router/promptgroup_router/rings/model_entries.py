@@ -129,9 +129,11 @@ def _claim_steps(
     claims: _Claimed = {}
     for group in groups:
         for revision in group.revisions:
-            key = revision.group.namespace, revision.revision.fingerprint
+            key = revision.group.namespace, revision.revision.declared
             if key in claims:
-                conflicts.append(ClaimConflict(group.label, claims[key].entry.label, revision.revision.fingerprint))
+                # revisions of one group have one prompt, where they differ in their adapter
+                if claims[key].entry.label != group.label:
+                    conflicts.append(ClaimConflict(group.label, claims[key].entry.label, key[1]))
             elif revision.revision.system_bytes or revision.revision.tools or revision.revision.messages:
                 before = known.declared.get(key)
                 claims[key] = before if before is not None and before.entry is revision else _claim(revision)
@@ -144,7 +146,7 @@ def _claim(entry: RevisionEntry) -> Claim[RevisionEntry]:
     return Claim(
         entry=entry,
         namespace=entry.group.namespace,
-        fingerprint=entry.revision.fingerprint,
+        fingerprint=entry.revision.declared,
         system_bytes=entry.revision.system_bytes,
         system=prompt.system if prompt is not None else None,
         tools=prompt.canonical_tools if prompt is not None else "",
@@ -191,10 +193,11 @@ def _pool_steps(label: str, groups: Sequence[GroupEntry], had: TenantEntry | Non
 def _model_candidates(
     label: str, groups: Sequence[GroupEntry], access: Access | None, candidates: Candidates | None
 ) -> Generator[None, None, Candidates]:
-    lending: list[Member] = []
+    # by the name under which engines serve an adapter: of its revisions, only those with the same weights answer alike
+    lending: dict[str, list[Member]] = {}
     # without lending replicas, the others serve such requests, too
-    others: list[Member] = []
-    draining: list[Member] = []
+    others: dict[str, list[Member]] = {}
+    draining: dict[str, list[Member]] = {}
     rules: list[CallerRules] = []
     owner: CallerRules | None = None
     sleepers: list[GroupEntry] = []
@@ -210,10 +213,13 @@ def _model_candidates(
             if group.group.sleep is not None:
                 sleepers.append(group)
             for revision in group.revisions:
-                (lending if revision.revision.lends else others).extend(revision.candidates.ready)
-                unranked |= revision.candidates.unranked
-                draining += revision.candidates.draining
+                own, served = revision.candidates, revision.revision.served_model
+                (lending if revision.revision.lends else others).setdefault(served, []).extend(own.ready)
+                draining.setdefault(served, []).extend(own.draining)
+                unranked |= own.unranked
         yield
+    by_name = (*lending.items(), *others.items())
+    served = next((name for name, members in by_name if members), by_name[0][0] if by_name else "")
     # of several, the oldest group that requests can wake
     asleep = next((item for item in sleepers if item.group.sleep and item.group.sleep.wake_timeout), None)
     asleep = asleep or next(iter(sleepers), None)
@@ -222,10 +228,11 @@ def _model_candidates(
         policy=Policy.EXPECTED_TTFT,
         load_factor_percent=LOAD_FACTOR_PERCENT,
         ring=NO_SLOTS,
-        ready=tuple(lending or others),
+        ready=tuple(lending.get(served) or others.get(served) or ()),
+        served_model=served,
         unranked=unranked,
         max_resumes=min(resumes, default=0),
-        draining=tuple(draining),
+        draining=tuple(draining.get(served, ())),
         rules=_unmatched_rules(rules, owner if owner is not None else rules[0]),
         access=access,
         sleep=asleep.group.sleep if asleep is not None else None,

@@ -1,7 +1,7 @@
 """The models and groups that clients may ask for, as OpenAI's and Anthropic's APIs list them.
 
-A group is a model whose parent is the model that its replicas run. An alias is a model without a parent whose root is
-the model that it stands for.
+A group is a model whose parent is the model that its replicas run. A LoRA adapter is a model whose parent is the model
+that it is made for. An alias is a model without a parent whose root is the model that it stands for.
 """
 
 from typing import Any
@@ -28,7 +28,12 @@ def model_list(index: RoutingIndex, identify: Identify = identify_nobody, *, ant
     """
     groups = _admitting(index, identify)
     served = {group.group.model for group in groups}
-    models = [_model(name) for name, entry in index.models.items() if name in served and entry.first is not None]
+    bases = {group.group.model: group.group.base_model for group in groups if group.group.base_model}
+    models = [
+        _model(name) | {"parent": bases.get(name)}
+        for name, entry in index.models.items()
+        if name in served and entry.first is not None
+    ]
     models += [
         _alias(name, meant) for name, meant in index.aliases.items() if name not in served and _is_served(meant, groups)
     ]
@@ -69,8 +74,9 @@ def _model_or_alias(index: RoutingIndex, name: str, groups: list[GroupEntry]) ->
     Raises:
         ApiError: 404, none of them serves it.
     """
-    if any(group.group.model == name for group in groups):
-        return _model(name)
+    named = [group.group for group in groups if group.group.model == name]
+    if named:
+        return _model(name) | {"parent": named[0].base_model or None}
     meant = index.aliases.get(name)
     if meant is not None and _is_served(meant, groups):
         return _alias(name, meant)

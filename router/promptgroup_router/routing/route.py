@@ -1,24 +1,21 @@
 """Decides where a request may go: match, session, revision, demand, and the body for the engine."""
 
 from collections.abc import Callable, Mapping
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from math import ceil
 from typing import cast
 
 import xxhash
 
-from promptgroup_contract.access import Access
+from promptgroup_contract.access import ANONYMOUS, Access, Caller
 from promptgroup_contract.caller_rules import EngineField, Priority
 from promptgroup_contract.fingerprint import Fingerprint
-from promptgroup_contract.names import HEADER_GROUP, HEADER_NAMESPACE, HEADER_SESSION
+from promptgroup_contract.names import HEADER_GROUP, HEADER_NAMESPACE, HEADER_SESSION, UNMATCHED
 from promptgroup_contract.table import Policy
-from promptgroup_router.access.caller import ANONYMOUS, Caller
 from promptgroup_router.apis.by_model import renamed
 from promptgroup_router.apis.conversation import first_bytes
 from promptgroup_router.apis.endpoints import BODIES
 from promptgroup_router.apis.request import ApiKind, ParsedRequest, Preamble, size_of
-from promptgroup_router.apis.responses import previous_response
 from promptgroup_router.apis.session_key import (
     NO_SESSION,
     RequestSession,
@@ -27,26 +24,27 @@ from promptgroup_router.apis.session_key import (
 )
 from promptgroup_router.apis.tokens import Tokens
 from promptgroup_router.base.errors import NO_REPLICA_SECONDS, ApiError, shown
-from promptgroup_router.callers.engine_fields import CUTTING, NONE, TO_ROUTER
-from promptgroup_router.callers.isolation import cache_domain, for_engine, salted_body
-from promptgroup_router.callers.salts import SHARED, CacheDomain, Salts
-from promptgroup_router.callers.unasked_usage import asking, is_unasked
 from promptgroup_router.policy.demand import Demand
 from promptgroup_router.policy.expected_ttft import ANSWER
 from promptgroup_router.policy.gossip import LAST_TURN
 from promptgroup_router.policy.session_locations import SessionLocations
+from promptgroup_router.prefixes.cache_domain import SHARED, CacheDomain
+from promptgroup_router.prefixes.leading import LEADING_BYTES, LEADING_IDS, leading_of
 from promptgroup_router.prefixes.prompt_marks import ID_BYTES, LEAST, marks_of
 from promptgroup_router.rings.ids import PrefixKey
 from promptgroup_router.rings.index import Candidates, GroupEntry, RevisionEntry, RoutingIndex, TenantEntry
 from promptgroup_router.routing.admission_queue import Share
-from promptgroup_router.routing.holder import PREVIOUS, find_holder, holds, lost, only
+from promptgroup_router.routing.engine_fields import CUTTING, NONE, without_engine_fields
 from promptgroup_router.routing.match import ByContent, ByName, MatchedBy, NoMatch, match_group
-from promptgroup_router.routing.near_miss import UnmatchedPrompt, find_near_miss
-from promptgroup_router.routing.points import NO_FEATURES, RequestFeature
-from promptgroup_router.routing.response_id import ChosenResponseId, decode, is_of, is_open_to
-from promptgroup_router.routing.secret_prompt import SecretPrompt, check_by_name, is_given_secret
-from promptgroup_router.undeclared.leading import LEADING_BYTES, LEADING_IDS, leading_of
-from promptgroup_router.undeclared.unmatched import UNMATCHED
+from promptgroup_router.routing.points import (
+    NO_CHANGES,
+    NO_FEATURES,
+    BodyChange,
+    GroupPoints,
+    PlacedRequest,
+    RequestFeature,
+    RoutingPoints,
+)
 
 _GROUP, _NAMESPACE = HEADER_GROUP.encode(), HEADER_NAMESPACE.encode()
 _prefix_key = cast("Callable[[bytes], PrefixKey]", xxhash.xxh3_64_intdigest)
@@ -65,29 +63,20 @@ class Rewrite:
 
     allowed: frozenset[EngineField] = frozenset()
     """Fields of the engine's operator that the group lets clients set."""
+    stripped: frozenset[str] = NONE
+    """The fields that engines do not get, beside those of their operator."""
     domain: CacheDomain = SHARED
     """The part of engines' caches that the request reads and writes."""
-    salted: AbstractSet[str] | None = None
-    """The APIs on which the engines take a salt; None where callers share their caches."""
-    cached: bool = True
-    """False for requests that leave nothing in a cache."""
     ordered: bool = False
     """True if tools are put in the order in which the group's engines have them in cache."""
     preamble: Preamble | None = None
     """The declared prompt that is put in front."""
     model: str = ""
     """The model to name instead of the one that the client names; empty to leave that."""
-    metered: bool = False
-    """True if the router requests the usage of a stream whose client did not request it."""
-    keeps: bool = False
-    """True in a group with a response cache, where the field `cache` is for the router."""
+    changes: tuple[BodyChange, ...] = NO_CHANGES
+    """The changes of features."""
     body: bytes | bytearray = b""
     """The body for the engine. It is empty for a digest of a request, whose body another process makes."""
-
-    @property
-    def further(self) -> frozenset[str]:
-        """The fields that engines do not get, beside those of their operator."""
-        return TO_ROUTER if self.keeps else NONE
 
 
 @dataclass(slots=True)
@@ -130,13 +119,13 @@ def route(
     request: ParsedRequest,
     headers: dict[bytes, bytes],
     *,
+    points: RoutingPoints,
     locations: SessionLocations,
     tokens: Tokens,
     now: float,
     cached: bool = True,
     metered: bool = False,
     identify: Identify = identify_nobody,
-    salts: Salts | None = None,
 ) -> Route:
     """Decide where a request may go.
 
@@ -144,32 +133,53 @@ def route(
         view: the routing table.
         request: the request.
         headers: its header fields, names in lower case.
+        points: the features that take part.
         locations: where sessions are cached.
         tokens: the lengths of texts in tokens.
         now: monotonic seconds.
         cached: whether the engine keeps the prompt in its KV cache.
         metered: whether the router may request the usage of streams, for which it must rewrite the answer.
         identify: returns who sends the request, by the access rules of its group.
-        salts: the salts of callers, for groups that isolate them.
 
     Raises:
         ApiError: the model or group is unknown, the caller is not identified (401) or may not use the group (403), the
             request cannot be combined with the group's prompt, or none of the group's replicas can take it (503).
     """
-    result = _cached_route(
-        view,
-        request,
-        headers,
-        locations=locations,
-        tokens=tokens,
-        now=now,
-        cached=cached,
-        metered=metered and cached,
-        identify=identify,
-        salts=salts,
-    )
+    rewrites = metered and cached
+    match match_group(view, request, _named(headers, _GROUP), _named(headers, _NAMESPACE)):
+        case ByContent(claim=claim):
+            result = _by_content(
+                view,
+                claim,
+                request,
+                headers,
+                points,
+                tokens=tokens,
+                locations=locations,
+                now=now,
+                identify=identify,
+                cached=cached,
+                rewrites=rewrites,
+            )
+        case ByName(group=group):
+            result = _by_name(
+                group,
+                request,
+                headers,
+                points,
+                tokens,
+                locations=locations,
+                now=now,
+                identify=identify,
+                cached=cached,
+                rewrites=rewrites,
+            )
+        case NoMatch(model=tenant):
+            result = _unmatched(
+                tenant, request, headers, points, tokens, identify=identify, cached=cached, rewrites=rewrites
+            )
     if request.kind is ApiKind.RESPONSES:
-        _continue(result, request, locations, now, salts)
+        _continue(result, request, points, locations, now)
     if not cached:
         _place_anywhere(result, request)
     elif request.kind.value in result.candidates.unranked:
@@ -177,99 +187,130 @@ def route(
     return result
 
 
-def _cached_route(
+def _by_content(
     view: RoutingIndex,
+    revision: RevisionEntry,
     request: ParsedRequest,
     headers: dict[bytes, bytes],
+    points: RoutingPoints,
+    *,
+    tokens: Tokens,
+    locations: SessionLocations,
+    now: float,
+    identify: Identify,
+    cached: bool,
+    rewrites: bool,
+) -> Route:
+    """Return the route of a request that contains the prompt of a revision."""
+    group = revision.group
+    caller = identify(group.access, group.namespace)
+    domain = _domain(points.of(revision.candidates.id), caller, group.namespace, request, cached=cached)
+    messages, declared = revision.revision.messages, revision.revision.system_bytes
+    session = _session(
+        request,
+        headers,
+        revision.label,
+        group.session_header,
+        declared,
+        points=points,
+        messages=messages,
+        caller=caller,
+        domain=domain,
+    )
+    revision = _with_adapter(view, revision, points, locations, session, request=request, now=now, domain=domain)
+    of_revision, model = points.of(revision.candidates.id), revision.candidates.served_model or group.model
+    rewrite = Rewrite(
+        group.callers.allowed,
+        of_revision.stripped,
+        domain,
+        ordered=True,
+        model="" if request.model == model else model,
+        changes=_changes(of_revision, request, domain, cached=cached, rewrites=rewrites),
+    )
+    inside = declared + size_of(request.tools) + (first_bytes(request, messages) if messages else 0)
+    return _to(
+        MatchedBy.CONTENT,
+        revision,
+        session,
+        request,
+        rewrite=rewrite,
+        inside=inside,
+        messages=messages,
+        rate=tokens.per_byte(group.model),
+        caller=caller,
+        domain=domain,
+    )
+
+
+def _by_name(
+    group: GroupEntry,
+    request: ParsedRequest,
+    headers: dict[bytes, bytes],
+    points: RoutingPoints,
+    tokens: Tokens,
     *,
     locations: SessionLocations,
-    tokens: Tokens,
     now: float,
-    cached: bool,
-    metered: bool,
     identify: Identify,
-    salts: Salts | None,
+    cached: bool,
+    rewrites: bool,
 ) -> Route:
-    match match_group(view, request, _named(headers, _GROUP), _named(headers, _NAMESPACE)):
-        case ByContent(claim=claim):
-            caller = identify(claim.group.access, claim.group.namespace)
-            salted, of = claim.candidates.rules.salted, claim.group.namespace
-            domain = cache_domain(salted, salts, caller, of, request, cached=cached)
-            unasked = metered and _is_unasked(claim.candidates, request)
-            model = claim.group.model
-            rewrite = Rewrite(
-                claim.group.callers.allowed,
-                domain,
-                salted,
-                cached=cached,
-                ordered=True,
-                model="" if request.model == model else model,
-                metered=unasked,
-                keeps=claim.candidates.responses is not None,
-            )
-            messages = claim.revision.messages
-            header, declared = claim.group.session_header, claim.revision.system_bytes
-            session = _session(
-                request, headers, claim.label, header, declared, messages=messages, caller=caller, domain=domain
-            )
-            inside = (
-                claim.revision.system_bytes
-                + size_of(request.tools)
-                + (first_bytes(request, messages) if messages else 0)
-            )
-            rate = tokens.per_byte(model)
-            return _to(
-                MatchedBy.CONTENT,
-                claim,
-                session,
-                request,
-                rewrite=rewrite,
-                inside=inside,
-                messages=messages,
-                rate=rate,
-                caller=caller,
-                domain=domain,
-            )
-        case ByName(group=group):
-            caller = identify(group.group.access, group.group.namespace)
-            rules, of = group.group.callers, group.group.namespace
-            domain = cache_domain(rules.salted, salts, caller, of, request, cached=cached)
-            session = _session(request, headers, group.label, group.group.session_header, caller=caller, domain=domain)
-            revision, prompt = _choose_revision(group, locations, session, request, now=now, domain=domain)
-            check_by_name(request, revision.revision, cached=cached)
-            rewrite = Rewrite(
-                rules.allowed,
-                domain,
-                rules.salted,
-                cached=cached,
-                preamble=prompt,
-                model=group.group.model,
-                metered=metered and _is_unasked(revision.candidates, request),
-                keeps=revision.candidates.responses is not None,
-            )
-            rate = tokens.per_byte(group.group.model)
-            inside = size_of(request.tools)
-            put = revision.revision.system_bytes + size_of(prompt.canonical_tools) + prompt.message_bytes - inside
-            result = _to(
-                MatchedBy.NAME,
-                revision,
-                session,
-                request,
-                rewrite=rewrite,
-                inside=inside,
-                put=put,
-                rate=rate,
-                caller=caller,
-                domain=domain,
-            )
-            if is_given_secret(request, revision.revision):
-                result.add(SecretPrompt())
-            return result
-        case NoMatch(model=tenant):
-            rate = tokens.per_byte(tenant.model)
-            return _unmatched(
-                tenant, request, headers, rate=rate, identify=identify, salts=salts, cached=cached, metered=metered
-            )
+    """Return the route of a request that names a group, whose prompt is put in front of it."""
+    caller = identify(group.group.access, group.group.namespace)
+    rules = group.group.callers
+    domain = _domain(points.of(group.label), caller, group.group.namespace, request, cached=cached)
+    session = _session(
+        request, headers, group.label, group.group.session_header, points=points, caller=caller, domain=domain
+    )
+    revision, prompt = _choose_revision(group, points, locations, session, request, now=now, domain=domain)
+    of_revision = points.of(revision.candidates.id)
+    features = NO_FEATURES
+    for feature in of_revision.by_name:
+        if (added := feature.by_name(request, cached=cached)) is not None:
+            features = (*features, added)
+    rewrite = Rewrite(
+        rules.allowed,
+        of_revision.stripped,
+        domain,
+        preamble=prompt,
+        model=revision.candidates.served_model or group.group.model,
+        changes=_changes(of_revision, request, domain, cached=cached, rewrites=rewrites),
+    )
+    inside = size_of(request.tools)
+    put = revision.revision.system_bytes + size_of(prompt.canonical_tools) + prompt.message_bytes - inside
+    result = _to(
+        MatchedBy.NAME,
+        revision,
+        session,
+        request,
+        rewrite=rewrite,
+        inside=inside,
+        put=put,
+        rate=tokens.per_byte(group.group.model),
+        caller=caller,
+        domain=domain,
+    )
+    result.features = features
+    return result
+
+
+def _domain(
+    points: GroupPoints, caller: Caller, namespace: str, request: ParsedRequest, *, cached: bool
+) -> CacheDomain:
+    """Return the part of engines' caches that a request uses: the one that all callers share, unless a feature says."""
+    for feature in points.domain:
+        return feature.domain(caller, namespace, request, cached=cached)
+    return SHARED
+
+
+def _changes(
+    points: GroupPoints, request: ParsedRequest, domain: CacheDomain, *, cached: bool, rewrites: bool
+) -> tuple[BodyChange, ...]:
+    changes = NO_CHANGES
+    for feature in points.change:
+        if (change := feature.change(request, domain, cached=cached, rewrites=rewrites)) is not None:
+            changes = (*changes, change)
+    return changes
 
 
 def _named(headers: dict[bytes, bytes], header: bytes) -> str:
@@ -284,6 +325,7 @@ def _session(
     header: str,
     declared: int = 0,
     *,
+    points: RoutingPoints,
     messages: int = 0,
     caller: Caller,
     domain: CacheDomain,
@@ -293,12 +335,8 @@ def _session(
     Raises:
         ApiError: 404: the response is another caller's, or its id has no tag of a caller.
     """
-    if request.kind is ApiKind.RESPONSES and (continued := previous_response(request)):
-        previous = decode(continued)
-        if domain.salt and not is_of(continued, domain):
-            raise lost(continued, PREVIOUS, "previous_response_not_found", restarted=False)
-        if previous is not None:
-            return RequestSession(previous.session, previous.session, named=True, source=f"field {PREVIOUS}")
+    if request.kind is ApiKind.RESPONSES and (session := points.continuation.session(request, domain)) is not None:
+        return session
     return find_session(request, headers, group + domain.salt, header, declared, messages=messages, caller=caller.name)
 
 
@@ -382,10 +420,12 @@ def written(request: ParsedRequest, rewrite: Rewrite) -> bytes:
     Raises:
         ApiError: 400, the request cannot be combined with the declared prompt.
     """
-    further = rewrite.further
+    stripped = rewrite.stripped
     if rewrite.preamble is not None and request.kind in _CONVERSATIONS:
-        further |= CUTTING
-    sent = for_engine(request, rewrite.allowed, rewrite.domain, further)
+        stripped |= CUTTING
+    sent = without_engine_fields(request, rewrite.allowed, stripped)
+    for change in rewrite.changes:
+        sent = change.prepare(sent)
     if rewrite.model and rewrite.preamble is None:
         sent = renamed(sent, rewrite.model)
     body = sent.raw
@@ -393,17 +433,9 @@ def written(request: ParsedRequest, rewrite: Rewrite) -> bytes:
         body = BODIES[request.kind].with_preamble(sent, rewrite.preamble, rewrite.model)
     elif rewrite.ordered and not sent.tools_in_order:
         body = BODIES[request.kind].with_ordered_tools(sent)
-    if rewrite.metered:
-        body = asking(sent, body)
-    return salted_body(body, rewrite.domain, rewrite.salted, request.kind, cached=rewrite.cached)
-
-
-def _is_unasked(candidates: Candidates, request: ParsedRequest) -> bool:
-    """Return True if the router is to request a usage that the client did not request.
-
-    A cached answer is sent to all its clients exactly as its engine has sent it.
-    """
-    return candidates.responses is None and is_unasked(request)
+    for change in rewrite.changes:
+        body = change.finish(body, sent)
+    return body
 
 
 def check_in(index: RoutingIndex, identify: Identify) -> None:
@@ -451,21 +483,34 @@ def _unmatched(
     tenant_entry: TenantEntry,
     request: ParsedRequest,
     headers: dict[bytes, bytes],
+    points: RoutingPoints,
+    tokens: Tokens,
     *,
-    rate: float,
     identify: Identify,
-    salts: Salts | None,
     cached: bool,
-    metered: bool,
+    rewrites: bool,
 ) -> Route:
+    """Return the route of a request whose prompt no group declares."""
     caller, candidates = _admitted(tenant_entry, identify)
-    salted = candidates.rules.salted
-    domain = cache_domain(salted, salts, caller, tenant_entry.namespace, request, cached=cached)
-    unasked = metered and _is_unasked(candidates, request)
-    model = "" if request.model == tenant_entry.model else tenant_entry.model
-    rewrite = Rewrite(candidates.rules.allowed, domain, salted, cached=cached, model=model, metered=unasked)
+    of_pool, rate = points.of(candidates.id), tokens.per_byte(tenant_entry.model)
+    domain = _domain(of_pool, caller, tenant_entry.namespace, request, cached=cached)
+    model = candidates.served_model or tenant_entry.model
+    rewrite = Rewrite(
+        candidates.rules.allowed,
+        of_pool.stripped,
+        domain,
+        model="" if request.model == model else model,
+        changes=_changes(of_pool, request, domain, cached=cached, rewrites=rewrites),
+    )
     session = _session(
-        request, headers, tenant_entry.candidates.id, HEADER_SESSION, LEADING_BYTES, caller=caller, domain=domain
+        request,
+        headers,
+        tenant_entry.candidates.id,
+        HEADER_SESSION,
+        LEADING_BYTES,
+        points=points,
+        caller=caller,
+        domain=domain,
     )
     leading, prefix = leading_of(request)
     if request.ids:
@@ -489,38 +534,30 @@ def _unmatched(
     _share(demand, request, scope, inside=0, before=0, rate=rate)
     rewrite.body = _body(request, rewrite)
     found_none = Route(MatchedBy.NONE, UNMATCHED, tenant_entry.model, candidates, demand, session, rewrite, caller)
-    if cached:
-        found_none.add(UnmatchedPrompt(leading, find_near_miss(tenant_entry, request)))
+    if cached and (feature := points.unmatched(tenant_entry, request, leading)) is not None:
+        found_none.add(feature)
     return found_none
 
 
 def _continue(
-    result: Route, request: ParsedRequest, locations: SessionLocations, now: float, salts: Salts | None
+    result: Route, request: ParsedRequest, points: RoutingPoints, locations: SessionLocations, now: float
 ) -> None:
     """Lead a request for a response to the replica that holds the response that it continues.
 
     Raises:
         ApiError: 404: no replica that may serve the request holds it, or the response is another caller's.
     """
-    # an isolated caller chooses no ids: such an id would have no tag of the caller
-    domain = result.rewrite.domain
-    chosen = EngineField.REQUEST_ID in result.rewrite.allowed and EngineField.REQUEST_ID in request.doc
-    if domain.salt or not chosen:
-        result.add(ChosenResponseId(result.demand.session, domain))
-    previous = previous_response(request)
-    desired = decode(previous)
-    if desired is None:
+    rewrite, demand = result.rewrite, result.demand
+    chosen = EngineField.REQUEST_ID in rewrite.allowed and EngineField.REQUEST_ID in request.doc
+    placed = PlacedRequest(result.candidates, result.caller, rewrite.domain, demand.session, chosen)
+    continued = points.continuation.replica(request, placed)
+    if continued.feature is not None:
+        result.add(continued.feature)
+    if continued.member is None:
         return  # the request continues none, or only the engine that made the id can decode it
-    member = find_holder(result.candidates, desired)
-    if member is None or not holds(member, desired):
-        raise lost(previous, PREVIOUS, "previous_response_not_found", restarted=member is not None)
-    namespace = member.group.partition("/")[0]
-    if not is_open_to(previous, result.caller, namespace, salts, isolated=bool(domain.salt)):
-        raise lost(previous, PREVIOUS, "previous_response_not_found", restarted=False)
-    placement = locations.get_by_origin(desired.session, NO_SESSION, now)
+    placement = locations.get_by_origin(continued.session, NO_SESSION, now)
     before = int(placement.tokens) if placement is not None else 0
-    result.candidates = only(result.candidates, member)
-    demand = result.demand
+    result.candidates = result.candidates.only(continued.member)
     rest = max(0, demand.prompt - demand.tier1)
     demand.history = max(1, demand.tier1, before)
     demand.prompt = demand.history + rest
@@ -584,6 +621,7 @@ def _no_replica(group: str) -> ApiError:
 
 def _choose_revision(
     group: GroupEntry,
+    points: RoutingPoints,
     locations: SessionLocations,
     session: RequestSession,
     request: ParsedRequest,
@@ -604,11 +642,11 @@ def _choose_revision(
     ]
     choices = [item for item in serving if item[0].revision.weight]
     warm = [item for item in choices if item[0].candidates.ready]
-    if request.kind is ApiKind.RESPONSES and (previous := decode(previous_response(request))) is not None:
-        for revision in group.revisions:  # also one that drains, and takes nothing else
-            if revision.preamble is not None and find_holder(revision.candidates, previous) is not None:
-                session.pinned = True
-                return revision, revision.preamble
+    if request.kind is ApiKind.RESPONSES:
+        holding = points.continuation.revision(group, request)  # also one that drains, and takes nothing else
+        if holding is not None and holding.preamble is not None:
+            session.pinned = True
+            return holding, holding.preamble
     # a chat that begins is not a next turn, even if another one began with the same words
     if session.named or request.history or request.kind is ApiKind.TEXT:
         place = locations.get_by_origin(session.key, session.first, now)
@@ -634,6 +672,33 @@ def _choose_revision(
         if revision.revision.fingerprint == chosen:
             return revision, prompt
     raise AssertionError("one of the weights was chosen")
+
+
+def _with_adapter(
+    view: RoutingIndex,
+    claim: RevisionEntry,
+    points: RoutingPoints,
+    locations: SessionLocations,
+    session: RequestSession,
+    *,
+    request: ParsedRequest,
+    now: float,
+    domain: CacheDomain,
+) -> RevisionEntry:
+    """Return the revision of a request that brings its prompt.
+
+    Of several with the same prompt and other LoRA adapters it is the one that the session has, or gets by weight.
+    """
+    if not claim.revision.text_fingerprint:
+        return claim
+    group = view.names[claim.label]
+    alike = tuple(item for item in group.revisions if item.revision.declared == claim.revision.declared)
+    if len(alike) == 1:
+        return claim
+    if not any(item.revision.weight and item.candidates.members for item in alike):
+        return next((item for item in alike if item.candidates.members), claim)
+    group = replace(group, revisions=alike)
+    return _choose_revision(group, points, locations, session, request, now=now, domain=domain)[0]
 
 
 def revision_by_weight(key: SessionKey, weights: Mapping[Fingerprint, int]) -> Fingerprint:

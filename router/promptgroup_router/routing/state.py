@@ -1,24 +1,19 @@
 """The state that all connections of a router share: the table in use, and the statistics from serving."""
 
-import secrets
-from collections.abc import Container, Generator, Sequence
+from collections.abc import Container, Generator, Mapping, Sequence
 from itertools import chain
-from math import inf
 from typing import NamedTuple, Protocol, TypeAlias
 
 from promptgroup_contract.access import AccessType
+from promptgroup_contract.names import UNMATCHED
 from promptgroup_contract.table import RoutingTable
-from promptgroup_router.access.authenticator import Authenticator
-from promptgroup_router.access.keyring import Keyring
 from promptgroup_router.apis.tokens import Tokens
 from promptgroup_router.base.authorities import Authorities
 from promptgroup_router.base.exposition import PROMETHEUS, TextFormat
 from promptgroup_router.base.metrics import Counter, Metrics
 from promptgroup_router.base.series import Series
 from promptgroup_router.base.steps import at_once
-from promptgroup_router.callers.limiter import Limiter
-from promptgroup_router.callers.salts import Salts
-from promptgroup_router.policy.balancer import Balancer
+from promptgroup_router.placement.balancer import Balancer
 from promptgroup_router.policy.health import Health
 from promptgroup_router.policy.retry_budget import RetryBudget
 from promptgroup_router.rings.aliases import AliasConflict
@@ -29,12 +24,7 @@ from promptgroup_router.rings.names import NameConflict
 from promptgroup_router.rings.remap import remap_steps
 from promptgroup_router.routing.admission_queue import AdmissionQueue
 from promptgroup_router.routing.moves import Moves
-from promptgroup_router.routing.near_miss import NearMisses
-from promptgroup_router.routing.prompt_digest import PromptDigests
-from promptgroup_router.sleeping.held_requests import HeldRequests
-from promptgroup_router.tracing.tracer import Tracer
-from promptgroup_router.undeclared.shared_prefixes import SharedPrefixes
-from promptgroup_router.undeclared.unmatched import UNMATCHED, UnmatchedPrefixes
+from promptgroup_router.routing.points import GroupPoints, ProcessFeatures
 
 SERIES_SECONDS = 3600.0
 """Time for which the series of a revision or a group that left the table are still exported: rates cover less time."""
@@ -65,6 +55,8 @@ class Prepared(NamedTuple):
     """Gauges about the table, with their series."""
     conflicts: tuple[Conflict, ...]
     """Conflicts that were not there before."""
+    points: Mapping[str, GroupPoints]
+    """The points of its groups at which features act."""
 
 
 class Waiter(Protocol):
@@ -81,35 +73,24 @@ class Waiter(Protocol):
         """Refuse the request, which has waited for too long."""
 
 
-class Sleeper(Waiter, Protocol):
-    """A request that waits for its group to have a replica."""
-
-    def wake(self, now: float) -> bool:
-        """Stop waiting if the group has a replica by now, or never will. Return False to go on waiting."""
-
-
 class RouterState:
     """The shared state of a router. Only the event loop's thread changes it."""
 
     def __init__(
         self,
-        authenticator: Authenticator | None = None,
-        sample_bytes: int = 0,
         pass_paths: frozenset[bytes] = frozenset(),
-        tracer: Tracer | None = None,
-        began: float = -inf,
+        features: ProcessFeatures | None = None,
+        metrics: Metrics | None = None,
     ) -> None:
         """Begin with no table.
 
         Args:
-            authenticator: identifies the callers of requests.
-            sample_bytes: most bytes of a prompt that are stored as a sample; 0 to store none.
             pass_paths: paths that are served beside those that are listed, by POST.
-            tracer: records requests as spans; None if tracing is off.
-            began: when the process started, in monotonic seconds.
+            features: what the requests of the process share of its features; None for none.
+            metrics: of the process, which features count in, too.
         """
         self.pass_paths = pass_paths
-        self.authenticator = authenticator or Authenticator(Keyring(b""))
+        self.features = features or ProcessFeatures()
         self.authorities = Authorities()
         """The rules by which engines that serve TLS are verified."""
         self.untried: set[str] = set()
@@ -124,30 +105,16 @@ class RouterState:
         self.draining = False
         self.confirmed = 0.0
         """Time at which the source last confirmed the table, in monotonic seconds."""
-        self.metrics = Metrics()
+        self.metrics = metrics or Metrics()
         self.health = Health()
         self.balancer = Balancer(self.health)
         self.retry_budget = RetryBudget()
         self.admission_queue: AdmissionQueue[Waiter] = AdmissionQueue()
         """Requests that wait for capacity."""
-        self.held_requests: HeldRequests[Sleeper] = HeldRequests()
-        """Requests that wait for a group that is scaled to zero."""
         self.tokens = Tokens()
-        self.limiter = Limiter(began)
-        """The accounts of callers with limits."""
-        self.salts = Salts(secrets.token_bytes(32))
-        """The salts of callers; with a random key of this process until the key that routers share has been read."""
-        self.unmatched = UnmatchedPrefixes(sample_bytes=sample_bytes)
-        self.shared_prefixes = SharedPrefixes()
         self.moves = Moves()
-        self.near_misses = NearMisses()
-        self.prompt_digests = PromptDigests()
-        """The prompts of clients that request a cache diagnosis."""
         self.token_bytes = 0
         """Bytes of the answers' tokens that are stored so that another replica could continue the answers."""
-        self.tracer = tracer
-        self._called: dict[str, float] = {}
-        """Group → time of the last request that arrived while the group was scaled to zero; in monotonic seconds."""
         self._stale: list[object] = []
         """Parts of earlier tables that are still to be released."""
         self._left: dict[Labels, float] = {}
@@ -177,12 +144,12 @@ class RouterState:
         before = self.index
         view = yield from index_steps(table, before)
         moved = yield from remap_steps(before, view)
-        yield from self.balancer.prepare(view, now)
+        yield from self.balancer.members.prepare(view, now)
         replaced = yield from replaced_steps(before, view)
         stale, gone, come = yield from _label_steps(before, view)
         kinds: set[AccessType] = set()
         for access, _ in view.accesses:
-            kinds.add(self.authenticator.access(access).type)
+            kinds.add(self.features.access(access).type)
             yield
         metrics = self.metrics
         result: list[tuple[Counter, dict[Labels, float]]] = [
@@ -199,8 +166,9 @@ class RouterState:
             if conflict not in known:
                 conflicts.append(conflict)
             yield
+        points = yield from self.features.compose_steps(view)
         asks_callers = bool(kinds - {AccessType.ANONYMOUS})
-        return Prepared(before, view, asks_callers, stale, replaced, gone, come, gauges, tuple(conflicts))
+        return Prepared(before, view, asks_callers, stale, replaced, gone, come, gauges, tuple(conflicts), points)
 
     def install(
         self, table: RoutingTable, source: str, now: float, prepared: Prepared | None = None
@@ -220,6 +188,7 @@ class RouterState:
             prepared = at_once(self.prepare(table, now))
         self.balancer.install(prepared.view, now)
         self.index = prepared.view
+        self.features.routing.groups = prepared.points
         # in reverse order: an index is released before its parts
         before, parts = prepared.before, prepared.before.parts
         self._stale += prepared.stale
@@ -240,17 +209,12 @@ class RouterState:
             self._stale.append(gauge.put(series))
         return prepared.conflicts
 
-    def called(self, group: str, now: float) -> None:
-        """Record a request to a group that is scaled to zero, in metrics that the operator reads."""
-        self.metrics.wake_requests.add(group)
-        self._called[group] = now
-
     def release_steps(self) -> Generator[None, None, None]:
         """Release the parts of tables that are not in use any more, one group or replica in each step.
 
         Running requests still reference the parts that they need. Releasing ten thousand groups at once takes 0.1 s.
         """
-        yield from self.balancer.release_steps()
+        yield from self.balancer.members.release_steps()
         while self._stale:
             self._stale.pop()
             yield
@@ -264,34 +228,25 @@ class RouterState:
             result = _Told(self.index, self._left)
             yield from self.metrics.keep_steps(("group",), result)
             yield from self.metrics.keep_steps(("group", "revision"), result)
-            self._called = {group: at for group, at in self._called.items() if (group,) in result}
         # every time: a request that began with an older table may be counted after its group's series were dropped
-        self.near_misses.keep(_Told(self.index, self._left))
+        self.features.keep(_Told(self.index, self._left))
 
     def set_epoch(self, epoch: float) -> None:
         """Set the seconds since 1970 at which the monotonic clock was 0, for components that read no clock."""
-        self.authenticator.epoch = self.limiter.epoch = self.metrics.epoch = epoch
-        if self.tracer is not None:
-            self.tracer.epoch = epoch
+        self.metrics.epoch = epoch
+        self.features.set_epoch(epoch)
 
     def admit_waiting(self, now: float) -> None:
         """Admit waiting requests that fit, after something has ended."""
         if self.admission_queue:
             self.admission_queue.admit(lambda waiter: waiter.try_admit(now), now)
 
-    def wake_held(self, now: float) -> None:
-        """Route the held requests whose group has a replica by now, in the order of their arrival."""
-        self.held_requests.release(lambda held: held.wake(now))
-
     def expire_waiting(self, now: float) -> None:
         """Refuse the requests that have waited for too long, and admit others.
 
-        Capacity may be free by now without an event, and a group that was scaled to zero may have a replica.
+        Capacity may be free by now without an event.
         """
-        if self.held_requests:
-            for held in self.held_requests.expire(now):
-                held.time_out(now)
-            self.wake_held(now)
+        self.features.sweep(now)
         if self.admission_queue:
             for waiter in self.admission_queue.expire(now):
                 waiter.time_out(now)
@@ -328,17 +283,13 @@ class RouterState:
                     slot_tokens[place] = slot_tokens.get(place, 0) + tokens_held
                     yield
             yield
-        for member_id, load in self.balancer.loads.items():
+        for member_id, load in self.balancer.placed.loads.items():
             parts = member_parts(member_id)
             place = parts.group, parts.revision, str(parts.slot)
             in_flight[place] = in_flight.get(place, 0) + load
-        for waiter in chain(self.admission_queue, self.held_requests):
-            if waiter.revision in waiting:
-                waiting[waiter.revision] += 1
-        held: dict[tuple[str, ...], float] = {(group,): count for group, count in self.held_requests.by_group.items()}
-        asleep: dict[tuple[str, ...], float] = {
-            (group.label,): 0 for group in self.index.groups if group.group.sleep is not None
-        }
+        for awaited in chain((waiter.revision for waiter in self.admission_queue), self.features.waiting()):
+            if awaited in waiting:
+                waiting[awaited] += 1
         metrics = self.metrics
         gauges: list[tuple[Counter, dict[tuple[str, ...], float]]] = [
             (metrics.in_flight, in_flight),
@@ -347,12 +298,10 @@ class RouterState:
             (metrics.revision_waiting, waiting),
             (metrics.slot_sessions, slot_sessions),
             (metrics.slot_session_tokens, slot_tokens),
-            (metrics.near_miss_offset, self.near_misses.medians()),
             (metrics.table_age, {(): now - self.confirmed} if self.loaded else {}),
             (metrics.waiting, {(): len(self.admission_queue)}),
-            (metrics.wake_waiting, asleep | held),
-            (metrics.wake_at, {(group,): metrics.epoch + at for group, at in self._called.items()}),
             (metrics.connections, {(): connections}),
+            *self.features.gauges(metrics, self.index),
         ]
         for gauge, values in gauges:
             gauge.put((yield from gauge.series_steps(values)))

@@ -11,10 +11,11 @@ identified by their marks alone (`prefixes.prompt_marks`); no text is stored.
 from array import array
 from collections.abc import Mapping, Sequence
 
+from promptgroup_contract.names import UNMATCHED
 from promptgroup_router.policy.demand import Demand
 from promptgroup_router.rings.ids import PrefixKey
 from promptgroup_router.undeclared.decay import Decay
-from promptgroup_router.undeclared.unmatched import BITS, BYTES, CAPACITY, UNMATCHED, Document, counted
+from promptgroup_router.undeclared.unmatched import BITS, BYTES, CAPACITY, Document, counted
 
 SAME = 0.8
 """Share of a prefix's requests from which on the requests of a longer prefix count as nearly all of them."""

@@ -22,14 +22,12 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from promptgroup_router.prefixes.leading import VolatileText
+from promptgroup_router.prefixes.volatile import TOP_TOKENS
 from promptgroup_router.rings.claims import common_length
 from promptgroup_router.rings.ids import PrefixKey
 from promptgroup_router.undeclared.decay import Decay
-from promptgroup_router.undeclared.leading import VolatileText
-from promptgroup_router.undeclared.volatile import TOP_TOKENS
 
-UNMATCHED = "-"
-"""Group name for requests that match none."""
 CAPACITY = 256
 """Most prefixes stored. The weight of a prefix is too high by at most a 256th of all weight."""
 LISTED = 20

@@ -62,7 +62,18 @@ def main() -> int:
     if given.json:
         given.json.write_text(json.dumps([asdict(run) for run in runs]))
     _show(console, runs, title)
-    return 0
+    return _judged(console, runs, quick=given.quick) if given.strict else 0
+
+
+def _judged(console: Console, runs: Sequence[Run], *, quick: bool) -> int:
+    rows = report.rows(runs)
+    if not report.quiet(rows):
+        console.print("the machine was busy: times are not judged", highlight=False)
+    peers = [each.name for each in CONTESTANTS if not each.ours]
+    missed = report.missed(rows, CONTESTANTS[0].name, peers, quick=quick)
+    for line in missed:
+        console.print(f"[red]missed[/red]: {line}", highlight=False)
+    return int(bool(missed))
 
 
 def _tell(console: Console, run: Run) -> None:
@@ -93,6 +104,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--load", type=float, default=LOAD, help="share of capacity (default: %(default)s)")
     add("--json", type=Path, metavar="FILE", help="write every run with all its TTFTs here")
     add("--show", type=Path, nargs="+", metavar="FILE", help="print the table of such files, and end")
+    add("--strict", action="store_true", help="exit with 1 where a gate is missed; times count on a quiet machine only")
     add("--capacity", action="store_true", help="find the capacity by simulation, and end")
     return parser
 

@@ -12,6 +12,14 @@ P99_AGAINST_PEERS = 0.75
 """What the p99 of this project's router may be of the best peer's at most."""
 POINTS = 0.02
 """What a hit rate may be off the simulation's."""
+HIT_BELOW_PEERS = 0.03
+"""Share of tokens by which the gate lets hits be below the best peer's, which keeps each session where it began."""
+QUICK_P99 = 1.2
+"""The gate of quick runs for the p99 beside the best peer's: it is that of three requests."""
+QUIET = 0.9
+"""Share of the machine's cores up to which times say something."""
+QUIET_SECONDS = 0.05
+"""Seconds by which timers may be late on a quiet machine, 99th percentile."""
 APART = 1.2
 """Mean TTFTs of two routers are in an order where the simulation has them apart by this factor."""
 
@@ -145,6 +153,37 @@ def verdicts(of: Sequence[Row], ours: str, peers: Sequence[str]) -> list[str]:
         f"p99 TTFT {ratio:.2f} x the best peer's ({quick.router}), at most {P99_AGAINST_PEERS}: {_word(quick_enough)}",
     ]
     return lines + _agreement([row for row in of if row.simulated_hit is not None])
+
+
+def quiet(of: Sequence[Row]) -> bool:
+    """Return True if the machine left the routers enough time for a judgement of their times."""
+    return all(row.machine <= QUIET and row.late <= QUIET_SECONDS for row in of)
+
+
+def missed(of: Sequence[Row], ours: str, peers: Sequence[str], *, quick: bool) -> list[str]:
+    """Return the gates that this project's router misses beside the best of its peers; times only of a quiet machine.
+
+    Args:
+        of: the rows of all routers.
+        ours: name of the row that is judged.
+        peers: names of the rows that it is judged by.
+        quick: whether the runs were quick ones, whose p99 is that of few requests.
+
+    Raises:
+        LookupError: the judged row, or every peer's, is missing.
+    """
+    by_name = {row.router: row for row in of}
+    own, some = by_name[ours], [by_name[name] for name in peers if name in by_name]
+    if not some:
+        raise LookupError("no peer was run")
+    best, most = max(row.hit for row in some), QUICK_P99 if quick else P99_AGAINST_PEERS
+    ratio = own.p99 / min(row.p99 for row in some)
+    gates = {
+        f"{own.failed} requests failed": own.failed == 0,
+        f"token hit {own.hit:.1%} is below {best - HIT_BELOW_PEERS:.1%}": own.hit >= best - HIT_BELOW_PEERS,
+        f"p99 TTFT is {ratio:.2f} x the best peer's, above {most}": ratio <= most or not quiet(of),
+    }
+    return [text for text, met in gates.items() if not met]
 
 
 def _agreement(of: Sequence[Row]) -> list[str]:

@@ -1,7 +1,9 @@
 import os
 from dataclasses import replace
 
-from bench.peers.report import Run, rows, table, verdicts
+import pytest
+
+from bench.peers.report import Run, missed, rows, table, verdicts
 from bench.peers.usage import Machine, cpu_seconds, machine
 
 RUN = Run("ours", 1, 100, {}, 0.9, 1.2, [0.1] * 99 + [1.0], 0.001, 0.2, 0.1, 0.3, 0.002)
@@ -52,6 +54,28 @@ def test_the_order_is_that_of_the_simulation_where_that_has_one() -> None:
 
 def test_without_a_peer_there_is_nothing_to_say() -> None:
     assert verdicts(rows([RUN]), "ours", ["peer"]) == []
+
+
+def test_a_gate_lets_chance_its_part_and_no_more() -> None:
+    peer, slow = replace(PEER, hit=0.92), replace(RUN, ttfts=[0.1] * 98 + [2.6, 2.6])
+    assert missed(rows([RUN, peer]), "ours", ["peer"], quick=False) == []
+    assert missed(rows([replace(RUN, hit=0.88), peer]), "ours", ["peer"], quick=False) == [
+        "token hit 88.0% is below 89.0%"
+    ]
+    assert missed(rows([slow, peer]), "ours", ["peer"], quick=True) == ["p99 TTFT is 1.30 x the best peer's, above 1.2"]
+    failed = replace(RUN, failed={"status 503": 2})
+    assert missed(rows([failed, peer]), "ours", ["peer"], quick=True) == ["2 requests failed"]
+
+
+def test_times_of_a_busy_machine_are_no_gate() -> None:
+    slow = replace(RUN, ttfts=[0.1] * 98 + [2.6, 2.6])
+    for busy in (replace(slow, machine=0.95), replace(slow, late=0.2)):
+        assert missed(rows([busy, PEER]), "ours", ["peer"], quick=True) == []
+
+
+def test_a_gate_without_a_peer_is_no_gate() -> None:
+    with pytest.raises(LookupError):
+        missed(rows([RUN]), "ours", ["peer"], quick=True)
 
 
 def test_cpu_is_counted() -> None:

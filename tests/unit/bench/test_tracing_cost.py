@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from bench.python_part import Bench
-from promptgroup_router.tracing.sampling import Sampling
-from promptgroup_router.tracing.tracer import Tracer
+from promptgroup_router.features.tracing.sampling import Sampling
+from promptgroup_router.features.tracing.tracer import Tracer
 
 BENCH = Path(__file__).parents[2] / "bench/tracing_cost.py"
 MOST = 1.5
@@ -46,12 +46,12 @@ async def _calls(tracer: Tracer | None) -> Counter[str]:
     given = argparse.Namespace(groups=1, slots=4, sessions=50, clients=4, keys=None, body=2048)
     bench = Bench(given, asyncio.get_running_loop())
     await bench.warm_up()
-    bench.state.tracer = tracer
+    bench.state.features.tracer = tracer
     found: Counter[str] = Counter()
 
     def note(frame, event, _argument) -> None:
         file = frame.f_code.co_filename
-        if event == "call" and ("promptgroup_router/tracing/" in file or "opentelemetry" in file):
+        if event == "call" and ("promptgroup_router/features/tracing/" in file or "opentelemetry" in file):
             found[f"{file}:{frame.f_code.co_name}"] += 1
 
     sys.setprofile(note)

@@ -7,23 +7,35 @@ import pytest
 
 ROOT = Path(__file__).parents[3]
 BOUNDS = {
-    "names that the core imports from features": 81,
+    "names that the core imports from features": 0,
     "fields of Route": 10,
-    "slots of Relay": 24,
-    "slots of Processing": 18,
-    "most methods of a class": 44,
-    "classes with more than 25 methods": 7,
+    "slots of Relay": 23,
+    "slots of Processing": 6,
+    "most methods of a class": 37,
 }
+MOST_METHODS = 25
+LARGE = {"promptgroup_router.decision.life.RequestLife", "promptgroup_router.proxy.relay.Relay"}
+"""Classes that still have more."""
 
 
 @pytest.fixture(scope="module")
-def measured():
+def rooms():
     spec = importlib.util.spec_from_file_location("measure_rooms", ROOT / "scripts" / "measure_rooms.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    return module.measured()
+    return module
+
+
+@pytest.fixture(scope="module")
+def measured(rooms):
+    return rooms.measured()
 
 
 @pytest.mark.parametrize("measure", BOUNDS)
 def test_the_rooms_do_not_grow_into_each_other(measured, measure):
     assert measured[measure] <= BOUNDS[measure], "python scripts/measure_rooms.py --names says where"
+
+
+def test_no_class_has_more_methods_than_can_be_read_at_once(rooms):
+    large = {name for methods, name in rooms.classes() if methods > MOST_METHODS}
+    assert large <= LARGE, "split it by the decisions that it holds"

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from promptgroup_router.admin import PATHS, PURGE_PATH, Admin, KeptAnswers
 from promptgroup_router.admin_guard import AdminGuard
 from promptgroup_router.base.errors import ApiError
+from promptgroup_router.decision.composition import router_state
 from promptgroup_router.http11.http1 import parse_request
 from promptgroup_router.http11.reader import HttpRequest
 from promptgroup_router.proxy.downstream import ClientListener
-from promptgroup_router.routing.state import RouterState
 from support.tables import table
 from support.wire import connected, run
 
@@ -28,7 +28,7 @@ OWN = ["127.0.0.1", "127.0.0.1:9090", "[::1]:9090", "localhost", "LOCALHOST:1", 
 
 
 def admin(guard):
-    state = RouterState()
+    state = router_state()
     state.install(table(), "file", 0.0)
 
     async def purge(_what):

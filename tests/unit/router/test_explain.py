@@ -7,20 +7,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from promptgroup_contract.access import Access, AccessType
+from promptgroup_contract.access import Access, AccessType, Caller
 from promptgroup_contract.caller_rules import NO_RULES, CallerRules
 from promptgroup_contract.table import Engine, ModelAlias, Policy, Sleep, SlotState
-from promptgroup_router.access.caller import Caller
 from promptgroup_router.access.keyring import SecretRef
 from promptgroup_router.apis import request
 from promptgroup_router.apis.usage import Usage
 from promptgroup_router.base.errors import ApiError
+from promptgroup_router.decision.composition import router_state
 from promptgroup_router.explain import explain, explain_with_table, parse_explain_request
 from promptgroup_router.policy.policies import LEAST_CAP
 from promptgroup_router.routing.admission_queue import NEW_SECONDS, WAIT_SECONDS
-from promptgroup_router.routing.route import route
-from promptgroup_router.routing.state import RouterState
 from support.keys import BY_KEY, KEY_A, KEY_A2, KEY_B
+from support.routes import route
 from support.tables import SYSTEM, group, revision, slot, table
 
 ENGINE = Engine("one", kv_tokens=100_000, prefill_rate=10_000)
@@ -40,7 +39,7 @@ def question(body=None, headers=None, path="/v1/chat/completions"):
 
 
 def serving(served=SERVED):
-    state = RouterState()
+    state = router_state()
     state.install(served, "file", 0.0)
     return state
 
@@ -56,7 +55,7 @@ def place(state, asked, now=0.0):
     found = route(state.index, ask, asked.headers, locations=balancer.locations, tokens=state.tokens, now=now)
     pick = balancer.pick(found.candidates, found.demand, now)
     if pick is not None:
-        balancer.first_token(pick, now)
+        balancer.placed.first_token(pick, now)
     return pick
 
 
@@ -174,7 +173,7 @@ ISOLATING = CallerRules(salted=frozenset(["chat"]))
 
 def asking(access, callers=NO_RULES):
     state = serving(table(group("support", revision(slots=8, engine=ENGINE), access=access, callers=callers)))
-    state.authenticator.keyring.learn_keys(SecretRef("chat", "keys"), {"alice": f"{KEY_A}\n{KEY_A2}".encode()})
+    state.features.authenticator.keyring.learn_keys(SecretRef("chat", "keys"), {"alice": f"{KEY_A}\n{KEY_A2}".encode()})
     return state
 
 
@@ -202,7 +201,7 @@ def test_the_caller_is_told_as_that_of_the_request_and_so_are_session_and_home(a
             tokens=state.tokens,
             now=0.0,
             identify=lambda *_: Caller("alice"),
-            salts=state.salts,
+            salts=state.features.salts,
         )
         assert found["caller"] == {"name": "alice"}
         assert found["session"]["key"] == f"{sent.session.key:016x}"
@@ -283,8 +282,8 @@ def test_a_busy_home_is_left_for_a_cheaper_one():
     home = told(state, question())["choice"]
     for number in range(40):
         place(state, question(chat("x" * 8000), {"x-session-id": str(number)}))
-    busy = [each for each in state.balancer.replicas if each.endswith(home[-2:])]
-    state.balancer.replicas[busy[0]].send(9.0, 1, 0.0, streamed=True)
+    busy = [each for each in state.balancer.members.replicas if each.endswith(home[-2:])]
+    state.balancer.members.replicas[busy[0]].send(9.0, 1, 0.0, streamed=True)
     found = told(state, question())
     assert found["choice"] != home
     assert home in found["why"]
@@ -307,7 +306,7 @@ def test_where_nobody_has_room_it_waits(turns, seconds):
 def test_a_replica_that_cannot_be_reached_is_no_choice():
     state = serving()
     home = told(state, question())["choice"]
-    member = next(each for each in state.balancer.replicas if each.endswith(home[-2:]))
+    member = next(each for each in state.balancer.members.replicas if each.endswith(home[-2:]))
     state.health.failed(member, "a", 0.0)
     found = told(state, question())
     assert found["choice"] != home
@@ -379,18 +378,19 @@ def test_what_is_told_is_what_happens_and_telling_changes_nothing(policy, sequen
                 continue
             if then == "fails":
                 state.health.failed(pick.member.id, "a", now)
-                state.balancer.release(pick, now)
+                state.balancer.placed.release(pick, now)
                 continue
-            state.balancer.first_token(pick, now)
+            state.balancer.placed.first_token(pick, now)
             if then == "ends":
-                state.balancer.end(pick, Usage(3000, 2000, 100), now)
+                state.balancer.placed.end(pick, Usage(3000, 2000, 100), now)
 
 
 def test_a_canary_without_room_is_explained_by_the_revision_that_serves():
     canary = revision("You are new.", slots=1, engine=ENGINE, lends=False)
     state = serving(table(group("support", revision(engine=ENGINE), canary)))
     new = next(each for each in state.index.groups[0].revisions if not each.revision.lends)
-    state.balancer.replicas[new.candidates.ready[0].id].live.enter(1000, 12, 0, 0.99 * ENGINE.kv_tokens, returned=True)
+    replica = state.balancer.members.replicas[new.candidates.ready[0].id]
+    replica.live.enter(1000, 12, 0, 0.99 * ENGINE.kv_tokens, returned=True)
     found = told(state, question(chat(system="You are new.")))
     assert found["choice"] in {each["replica"] for each in found["candidates"] if each["lent"]}
     assert "the group's other revisions" in found["why"]
@@ -421,9 +421,9 @@ def test_a_guess_is_explained_alike_whether_or_not_somebody_sent_it(  # noqa: PL
     def answers(sent):
         held = group("support", revision(slots=4, engine=ENGINE), access=access, callers=rules, policy=policy)
         state = serving(table(held))
-        state.salts.rekey(bytes(32))
+        state.features.salts.rekey(bytes(32))
         keys = {"alice": KEY_A.encode(), "bob": KEY_B.encode()}
-        state.authenticator.keyring.learn_keys(SecretRef("chat", "keys"), keys)
+        state.features.authenticator.keyring.learn_keys(SecretRef("chat", "keys"), keys)
         secret = "Of alice, at length. " * 300  # as long as what requests may share beyond a declared prompt
         guesses = [chat(*said, system=system, **fields) for said in ((secret,), (secret, "Yes?", "More"))]
         asked = question(guesses[0], headers | named) if sent else question(chat("Another", system=system), headers)
@@ -436,13 +436,13 @@ def test_a_guess_is_explained_alike_whether_or_not_somebody_sent_it(  # noqa: PL
             tokens=state.tokens,
             now=0.0,
             identify=lambda *_: Caller("alice"),
-            salts=state.salts,
+            salts=state.features.salts,
         )
         # not at its home, where a request that nobody has sent would go as well
         home = next(found.candidates.order(found.demand.session))
         pick = state.balancer.pick(found.candidates, found.demand, 0.0, [home.id])
-        state.balancer.first_token(pick, 0.1)
-        state.balancer.end(pick, Usage(2000, 10, 0), 0.5)
+        state.balancer.placed.first_token(pick, 0.1)
+        state.balancer.placed.end(pick, Usage(2000, 10, 0), 0.5)
         bob = {"authorization": f"Bearer {KEY_B}"} if access is BY_KEY else {"x-user": "bob"}
         return [told(state, question(body, who | named), 1.0) for body in guesses for who in (headers, bob)]
 

@@ -17,7 +17,7 @@ from promptgroup_router.base import build
 from promptgroup_router.feed import table_file
 from support.fakeengine import Call, engines, until
 from support.fakekube import fake_kube
-from support.routerprocess import Process, started
+from support.routerprocess import Process, has, started
 from support.tables import group, revision, slot, table
 from support.wire import ask, chat, connected, get, post, routing, run, settings_for, table_of
 
@@ -120,7 +120,7 @@ def test_a_router_in_a_cluster_follows_the_routes_and_restarts_from_its_copy(tmp
                 assert (await ask(router.port, post(chat()))).status == 200
                 assert await router.ready() == 200
                 # a thread writes the copy after the table is in use, and this router is about to be killed
-                await until(lambda: copy.exists() and engine.address in copy.read_text(), "a copy with the replica")
+                await until(lambda: has(copy, engine.address), "a copy with the replica")
             kube.status = 500
             async with started(*flags, **environment) as router:
                 assert await router.ready() == 200

@@ -120,7 +120,7 @@ def test_off_is_off(tmp_path, monkeypatch):
     async def check():
         async with engines(1, answer) as [engine], routing(tmp_path, table_of(engine.address)) as router:
             await ask(router.port, post(chat(), CLIENT))
-            assert router.state.tracer is None
+            assert router.state.features.tracer is None
             assert engine.requests[0].head.fields[b"traceparent"].decode() == CLIENT.partition(": ")[2]
             assert not {each.name for each in set(threading.enumerate()) - before if "Otel" in each.name}
 

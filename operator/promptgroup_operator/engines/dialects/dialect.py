@@ -7,6 +7,8 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from promptgroup_operator.adapters.identity import Adapter
+from promptgroup_operator.api.adapter import EngineAdaptersSpec
 from promptgroup_operator.api.prompt_group import EngineSpec, PromptGroupSpec
 from promptgroup_operator.engines.dialects.metric_names import MetricNames
 from promptgroup_operator.engines.dialects.pod_parts import ManualTier, PodParts
@@ -20,6 +22,20 @@ TLS_ARGS = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class AdapterForm:
+    """The way in which an engine serves LoRA adapters."""
+
+    args: Callable[[EngineAdaptersSpec | None, Adapter | None], tuple[str, ...]]
+    """Returns the arguments for `spec.engine.adapters`, and for an adapter that is loaded at the start."""
+    run_time: Mapping[str, str]
+    """Environment variables with which it loads and unloads adapters while it runs."""
+    load: str
+    """Path to load one, with `lora_name` and `lora_path`."""
+    unload: str
+    """Path to unload one, with `lora_name`."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dialect:
     """The start-up arguments, metrics and other properties of one engine."""
@@ -29,6 +45,8 @@ class Dialect:
 
     They begin with the program if the image has no entrypoint for it (`docker run IMAGE PROGRAM ...`).
     """
+    served_name: str
+    """Argument, with the placeholder `{model}`, that sets the name under which a model from a path is served."""
     health: str
     """Path that returns 200 once the engine can serve."""
     metrics: MetricNames
@@ -49,6 +67,8 @@ class Dialect:
     """The APIs, as routers name them, for which its releases before `ranked_since` choose the rank themselves."""
     ranked_since: tuple[int, int]
     """The first release that respects the header field of the rank on all APIs."""
+    adapters: AdapterForm | None
+    """The way in which it serves LoRA adapters; None where that is not supported."""
     image: str
     """End of the name of the image repository whose tags are the releases of the engine."""
     tiers_since: tuple[int, int]

@@ -87,7 +87,9 @@ def namespace(spec: PromptGroupSpec) -> str:
     After any change of them the store starts empty, since it is unknown if the stored KV would still be valid.
     """
     engine = spec.engine
-    whole = [engine.type, spec.model, engine.image, engine.args, engine.template]
+    whole: list[Any] = [engine.type, spec.model, engine.image, engine.args, engine.template]
+    if engine.weights is not None:
+        whole.append(engine.weights.model_dump(mode="json", exclude={"pull_policy"}))
     digest = hashlib.sha256(json.dumps(whole, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
     return f"pg-{digest[:12]}"
 

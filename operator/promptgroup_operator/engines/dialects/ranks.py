@@ -12,7 +12,7 @@ from promptgroup_contract.table import MOST_RANKS
 from promptgroup_operator.api.prompt_group import EngineSpec
 from promptgroup_operator.engines.dialects.dialect import Dialect
 from promptgroup_operator.engines.dialects.flags import flag_of
-from promptgroup_operator.world.pod_ranks import FLAGS, pod_ranks, words_of
+from promptgroup_operator.world.pod_ranks import FLAGS, container_ranks, words_of
 
 _RELEASE = re.compile(r"v?([0-9]{1,4})\.([0-9]{1,4})(?![0-9])")
 
@@ -35,7 +35,7 @@ def ranks_problem(engine: EngineSpec, container: Mapping[str, Any]) -> str:
         return f"spec.engine.dataParallelSize and {given[0]} in spec.engine.args both set the ranks: remove one of them"
     if size is not None and len(flags) > (size > 1):
         return f"spec.engine.dataParallelSize and {flags[-1]} in spec.engine.template both set the ranks: remove one"
-    ranks = pod_ranks(container)
+    ranks = container_ranks(container)
     if size is not None and ranks != size:
         return (
             f"spec.engine.dataParallelSize is {size}, and spec.engine.template replaces the arguments that say so: use "

@@ -27,7 +27,7 @@ from promptgroup_operator.engines.dialects.pod_parts import (
     protocol,
     split_address,
 )
-from promptgroup_operator.world.pod_ranks import ranks_of
+from promptgroup_operator.world.pod_ranks import argument_ranks
 
 WATCHDOG_SECONDS = 120
 """Seconds after which SGLang exits if one of its steps does not end. It compiles kernels within its first steps; its
@@ -114,7 +114,7 @@ def _ranks(engine: EngineSpec) -> int:
     count = number(args, ("--tp", "--tp-size", "--tensor-parallel-size"))
     count *= number(args, ("--pp", "--pp-size", "--pipeline-parallel-size"))
     if "--enable-dp-attention" not in map(flag_of, args):
-        count *= engine.data_parallel_size or ranks_of(args)
+        count *= engine.data_parallel_size or argument_ranks(args)
     return count
 
 
@@ -141,6 +141,7 @@ SGLANG = Dialect(
         *("python3", "-m", "sglang.launch_server"),
         *("--model-path={model}", f"--host={ADDRESS}", "--port={port}", "--enable-cache-report", "--enable-metrics"),
     ),
+    served_name="--served-model-name={model}",
     health="/health",
     metrics=METRICS,
     batch_flag="--chunked-prefill-size",
@@ -165,6 +166,7 @@ SGLANG = Dialect(
     rank_flag="--dp-size",
     unranked=frozenset(),
     ranked_since=(0, 5),
+    adapters=None,
     image="lmsysorg/sglang",
     tiers_since=(0, 5),
     tiers=_tiers,

@@ -13,10 +13,12 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from promptgroup_operator.adapters.identity import Adapter
+from promptgroup_operator.api.adapter import EngineAdaptersSpec
 from promptgroup_operator.api.cache import OffloadSpec, PoolSpec, PoolType
 from promptgroup_operator.api.prompt_group import EngineSpec, PromptGroupSpec
 from promptgroup_operator.base import sizes
-from promptgroup_operator.engines.dialects.dialect import TLS_ARGS, Dialect
+from promptgroup_operator.engines.dialects.dialect import TLS_ARGS, AdapterForm, Dialect
 from promptgroup_operator.engines.dialects.flags import decimal, first_match, flag_of, values_of
 from promptgroup_operator.engines.dialects.metric_names import MetricNames
 from promptgroup_operator.engines.dialects.pod_parts import (
@@ -32,7 +34,7 @@ from promptgroup_operator.engines.dialects.pod_parts import (
     split_address,
     too_old,
 )
-from promptgroup_operator.world.pod_ranks import ranks_of
+from promptgroup_operator.world.pod_ranks import argument_ranks
 
 MQ_TIMEOUT = 5
 """Seconds that an engine waits for LMCache's server. With the connector's default of 300 an engine stalled for five
@@ -102,7 +104,7 @@ def _tiers(spec: PromptGroupSpec) -> PodParts:
 
 def _offload(spec: PromptGroupSpec, offload: OffloadSpec) -> PodParts:
     # a replica of vLLM allocates it once for each data-parallel engine
-    share = sizes.parse(offload.memory) // (spec.engine.data_parallel_size or ranks_of(spec.engine.args))
+    share = sizes.parse(offload.memory) // (spec.engine.data_parallel_size or argument_ranks(spec.engine.args))
     # vLLM stores it in files there, and exits if they do not fit.
     shared = f"{(sizes.parse(offload.memory) >> 30) + SHARED_MEMORY_SPARE}Gi"
     if offload.claim_name is None:
@@ -169,6 +171,19 @@ def _tiers_problem(spec: PromptGroupSpec) -> str:
     return ""
 
 
+def _adapter_args(room: EngineAdaptersSpec | None, adapter: Adapter | None) -> tuple[str, ...]:
+    if room is None and adapter is None:
+        return ()
+    space = room if room is not None else EngineAdaptersSpec(max_active=1, max_in_memory=1)
+    sizes_of = (
+        ("max-loras", space.max_active),
+        ("max-cpu-loras", space.max_in_memory),
+        ("max-lora-rank", space.max_rank),
+    )
+    module = (f"--lora-modules={adapter.served}={adapter.path}",) if adapter is not None else ()
+    return ("--enable-lora", *(f"--{flag}={size}" for flag, size in sizes_of), *module)
+
+
 def _manual_setting(engine: EngineSpec) -> str:
     return first_match(engine.args, _SETS_UP)
 
@@ -176,7 +191,7 @@ def _manual_setting(engine: EngineSpec) -> str:
 def _manual_tier(engine: EngineSpec, setting: str) -> ManualTier | None:
     # A connector that transfers KV from a prefill engine to a decode engine stores none, so it is no tier.
     values = dict(values_of(engine.args))
-    copies = engine.data_parallel_size or ranks_of(engine.args)
+    copies = engine.data_parallel_size or argument_ranks(engine.args)
     if "--kv-offloading-size" in values:
         # with LMCache as its backend, the memory is that of LMCache's server
         native = values.get("--kv-offloading-backend", "native") == "native"
@@ -232,6 +247,7 @@ VLLM = Dialect(
     # cached_tokens is in usage only when asked for; the proof of warmth needs it
     # and at SIGTERM it aborts what runs, unless it is told to wait: what came after the drain hook's last look
     args=("{model}", "--port={port}", "--enable-prompt-tokens-details", "--shutdown-timeout=25"),
+    served_name="--served-model-name={model}",
     health="/health",
     metrics=METRICS,
     batch_flag="--max-num-batched-tokens",
@@ -253,6 +269,12 @@ VLLM = Dialect(
     rank_flag="--data-parallel-size",
     unranked=frozenset(("responses",)),  # seen with 0.32; the source of 0.33 reads the header field there, too
     ranked_since=(0, 33),
+    adapters=AdapterForm(
+        args=_adapter_args,
+        run_time={"VLLM_ALLOW_RUNTIME_LORA_UPDATING": "True"},
+        load="/v1/load_lora_adapter",
+        unload="/v1/unload_lora_adapter",
+    ),
     image="vllm/vllm-openai",
     tiers_since=(0, 22),
     tiers=_tiers,

@@ -210,7 +210,7 @@ def resumable(state: RouterState, route: Route, request: ParsedRequest) -> Resum
     rewrite = route.rewrite
     if rewrite.preamble is not None and rewrite.preamble.tools is not None:
         return None
-    if rewrite.domain.salt and ApiKind.TEXT.value not in (rewrite.salted or ()):
+    if rewrite.domain.salt and ApiKind.TEXT.value not in (route.candidates.rules.salted or ()):
         return None
     if route.candidates.responses is not None or not can_go_on(request.kind, request.doc):
         return None

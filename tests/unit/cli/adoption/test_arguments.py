@@ -34,7 +34,7 @@ def test_a_token_in_plain_text_stays_and_is_told_without_its_value():
 
 def test_what_needs_a_word_of_care_stays_with_it():
     found = {str(flag): decision.why for flag, decision in decided("--enable-lora", "--kv-offloading-size=8")}
-    assert "no adapters" in found["--enable-lora"]
+    assert "spec.engine.adapters" in found["--enable-lora"]
     assert "spec.cache" in found["--kv-offloading-size=8"]
 
 

@@ -8,7 +8,7 @@ from promptgroup_cli.commands.discover import add, manifest, note, table
 from promptgroup_cli.reach.discovered import SamplePrompt
 from promptgroup_operator.api.prompt_group import PromptGroupSpec
 from promptgroup_router.apis.request import ApiKind, parse
-from promptgroup_router.undeclared.leading import leading_of
+from promptgroup_router.prefixes.leading import leading_of
 from promptgroup_router.undeclared.unmatched import UnmatchedPrefixes, document, sampled
 from support.rawobjects import router, serving
 from support.scriptedkube import Answer

@@ -112,6 +112,14 @@ def test_one_group_has_all_that_is_known():
     assert all(len(line) <= WIDTH for line in lines)
 
 
+def test_the_adapter_of_a_group_is_told():
+    group = promptgroup("support")
+    group["spec"]["adapter"] = {"name": "tone", "source": {"folder": "tone/v1"}}
+    found = group_status(group, None, ())
+    assert table([found], namespaces=False).startswith("Group:        chat/support (model llama, adapter tone)\n")
+    assert json.loads(document([found]))["groups"][0]["adapter"] == "tone"
+
+
 def test_the_aliases_of_a_model_are_told():
     group = promptgroup("support")
     group["spec"]["modelAliases"] = ["gpt-4o", "l8"]
@@ -145,6 +153,19 @@ def test_replicas_of_an_old_revision_are_told_apart_from_those_that_were_sized()
     assert "Replicas:     3 (2/2 warm)\n" in text
     said = "2 replicas; spec.replicas asks for 2 (FixedReplicas); 1 more of the old revision 89f7e0d8"
     assert f"Sizing: {said}" in " ".join(text.split())
+
+
+def test_replicas_that_start_are_told_with_their_phase():
+    took = {"pending": 1, "scheduled": 0, "pulling": 12, "loading": 40, "warming": 2}
+    group = promptgroup("support")
+    group["status"]["start"] = {"seconds": 55, "latestSeconds": [55], "phaseSeconds": took}
+    found = group_status(group, None, [engine("p1", COLD)])
+    text = table([found], namespaces=False)
+    assert "Starting:     p1: Warming" in text
+    assert "Starts:       55 s; the latest: pending 1 s, scheduled 0 s, pulling 12 s, loading 40 s, warming 2 s" in text
+    (shown,) = json.loads(document([found]))["groups"]
+    assert shown["starting"] == [{"pod": "p1", "phase": "Warming", "seconds": None}]
+    assert shown["start"]["seconds"] == 55
 
 
 def test_several_groups_have_a_line_each_with_what_comes_first():

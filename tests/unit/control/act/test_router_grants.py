@@ -1,3 +1,5 @@
+import threading
+
 import pytest
 
 from promptgroup_operator.act.router_grants import RECHECK_SECONDS, RouterGrants
@@ -109,3 +111,21 @@ def test_without_the_right_passes_go_on_and_other_errors_end_the_pass(caplog, st
     chat.error = ClusterError("conflict", status=409)
     with pytest.raises(ClusterError):
         chat.grants.put(A, [route("a-2")])
+
+
+def test_a_write_that_is_not_answered_yet_keeps_no_other_namespace_waiting():
+    chat = Namespaces(("chat", ROLES[0]), ("other", ROLES[0]))
+    plain, done = chat.apply, []
+
+    def unanswered(manifest, seen):
+        if manifest["metadata"]["namespace"] == "chat":
+            elsewhere = threading.Thread(target=chat.grants.put, args=(ELSEWHERE, [route("x")]), daemon=True)
+            elsewhere.start()
+            elsewhere.join(30)
+            done.append(not elsewhere.is_alive())
+        plain(manifest, seen)
+
+    chat.apply = unanswered
+    chat.grants.put(A, [route("a-1")])
+    assert done == [True]
+    assert chat.granted("other") == ["x"]

@@ -27,7 +27,7 @@ HELD = {
     "routing.allowedEngineHeaders",
     "engine.credentialFrom",
     # by the operator and the engines, whoever sends to them
-    *("replicas", "sizing", "warmup", "cache", "engineFrom", "placement"),
+    *("replicas", "sizing", "warmup", "cache", "engineFrom", "placement", "adapter"),
     *(
         "engine.type",
         "engine.image",
@@ -36,6 +36,8 @@ HELD = {
         "engine.port",
         "engine.resources",
         "engine.template",
+        "engine.adapters",
+        "engine.weights",
     ),
 }
 """Fields that hold behind a gateway, too."""

@@ -5,8 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from promptgroup_operator.api.prompt_group import PlacementSpec
-from promptgroup_operator.guests.copies import copies, share
+from promptgroup_operator.guests.copies import copies, placed, share
+from promptgroup_operator.guests.host import replicas
 from promptgroup_operator.load.guest_load import NO_CLIENTS
+from support import builders
 from support.guestmodel import GuestModel, guest_spec, host_pods
 
 BOUNDS = PlacementSpec(min_replicas=1, max_replicas=4)
@@ -43,6 +45,14 @@ def test_work_is_what_engines_compute():
     assert share(guest, host) == pytest.approx(0.25)
     assert share(guest, NO_CLIENTS) is None
     assert share(None, host) is None
+    assert share(host, guest) == 1.0  # read a moment apart
+
+
+@pytest.mark.parametrize("looked_up", [0, 100])
+def test_what_no_cache_is_known_to_have_is_computed(looked_up):
+    guest = replace(NO_CLIENTS, prompt_tokens=100, looked_up=looked_up, cached=0)
+    host = replace(guest, prompt_tokens=400)
+    assert share(guest, host) == 0.25
 
 
 def test_a_guest_grows_beside_its_load_and_keeps_the_slots_that_it_has():
@@ -64,3 +74,11 @@ def test_a_placement_without_bounds_is_as_the_spec_says():
     model.share = 0.9
     model.settle()
     assert len(model.ready()) == 2
+
+
+def test_what_retires_is_not_the_number_that_stands():
+    bounded = builders.group(placement={"minReplicas": 1, "maxReplicas": 4})
+    serves = replace(builders.revision(), replicas=2, weight=100)
+    retires = replace(builders.revision("another prompt"), replicas=4, weight=0)
+    pool = replicas("pool", host_pods(["a", "b", "c", "d"]), {})
+    assert placed(bounded, pool, [serves, retires], None).spec.replicas == 2

@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from promptgroup_contract.table import Sharing, SlotState
+from promptgroup_contract.table import Sharing, Sleep, SlotState
 from promptgroup_operator.guests import host
 from support import builders
 from support.guestmodel import guest_spec
@@ -24,6 +24,17 @@ def test_a_host_that_cannot_serve_is_told_with_the_field_and_the_way_out(guest, 
     assert found.reason == reason
     assert "spec.engineFrom.promptGroup" in found.message
     assert way_out in found.message
+
+
+def test_a_host_that_loads_no_adapters_is_told_with_its_field():
+    adapter = {"name": "tone", "source": {"huggingFace": "example/tone"}}
+    found = host.problem("pool", guest_spec(adapter=adapter), builders.spec())
+    assert found.reason == "HostLoadsNoAdapters"
+    assert "spec.engine.adapters" in found.message
+    room = builders.spec(engine={"adapters": {}})
+    assert host.problem("pool", guest_spec(adapter=adapter), room) is None
+    # requests for an adapter with an undeclared prompt have nowhere else to go
+    assert host.served(guest_spec(adapter=adapter), room, 1, "").routing.sharing is Sharing.POOL
 
 
 def test_a_host_that_is_being_deleted():
@@ -63,3 +74,10 @@ def test_what_a_guest_has_from_its_host():
 
 def test_the_model_of_a_host_that_is_gone_is_the_one_served_before():
     assert host.served(guest_spec(), None, 0, "llama").model == "llama"
+
+
+def test_a_host_without_replicas_is_a_problem_unless_requests_wait_for_one():
+    told = [host.replicas("pool", [], {}, sleep=sleep).problem for sleep in (None, Sleep(), Sleep(300))]
+    assert [problem.reason if problem is not None else "" for problem in told] == [
+        "HostWithoutReplicas", "HostWithoutReplicas", "",
+    ]  # fmt: skip

@@ -105,6 +105,17 @@ def test_a_deletion_told_late_does_not_take_what_has_the_name_since(store):
     assert names(store) == ["a"]
 
 
+def test_a_version_that_differs_in_no_stored_field_is_stored_and_changes_no_group(store, told):
+    put(store, pod("a", 1, phase="Running"))
+    told.clear()
+    put(store, pod("a", 2, phase="Running"))
+    assert (told, store.versions()) == ([], {("chat", "a"): 2})
+    assert store.list_at(SUPPORT) == store.list_at("chat") == [pod("a", 2, phase="Running")]
+    put(store, pod("a", 3, phase="Running", podIP="10.0.0.5"))
+    put(store, pod("a", 4, uid="later", phase="Running", podIP="10.0.0.5"))
+    assert told == [SUPPORT, SUPPORT]
+
+
 def test_an_object_that_changes_its_group_is_told_of_to_both(store, told):
     put(store, pod("a", 1))
     told.clear()

@@ -16,6 +16,7 @@ from promptgroup_operator.observe.decode import (
     router_of,
 )
 from promptgroup_operator.world.engine_facts import UNKNOWN, Measured
+from promptgroup_operator.world.pod_start import PodStart
 from promptgroup_operator.world.snapshot import GroupObject, Key
 
 SPEC = {"model": "m", "prompt": {"system": "x"}, "engine": {"image": "i", "port": 8001}}
@@ -125,6 +126,26 @@ def test_a_slot_that_is_no_number_is_none(slot):
 @pytest.mark.parametrize("change", [{"metadata": {"deletionTimestamp": "now"}}, {"phase": "Failed"}])
 def test_a_pod_that_goes_or_has_ended_is_deleting(change):
     assert a_pod(change.get("metadata"), **({"phase": change["phase"]} if "phase" in change else {})).deleting
+
+
+@pytest.mark.parametrize(("status", "leaves"), [("True", True), ("False", False)])
+def test_a_pod_that_is_about_to_be_disrupted_leaves_before_it_is_deleted(status, leaves):
+    """Kubernetes sets the condition back where a pod was to go and did not."""
+    target = {"type": "DisruptionTarget", "status": status, "reason": "TerminationByKubelet"}
+    assert a_pod(phase="Running", conditions=[target]).deleting is leaves
+
+
+def test_a_pod_has_the_times_of_its_start():
+    def true(kind, second):
+        return {"type": kind, "status": "True", "lastTransitionTime": f"2026-01-01T00:00:{second:02}Z"}
+
+    engine = {"name": "engine", "containerID": "c://1", "restartCount": 2}
+    running = engine | {"state": {"running": {"startedAt": "2026-01-01T00:00:40Z"}}}
+    conditions = [true("PodScheduled", 1), true("PodReadyToStartContainers", 4)]
+    start = a_pod(conditions=conditions, containerStatuses=[running]).start
+    assert [start.scheduled.second, start.sandboxed.second, start.running.second, start.restarts] == [1, 4, 40, 2]
+    waits = a_pod(conditions=[conditions[0] | {"status": "False"}], containerStatuses=[engine]).start
+    assert waits == PodStart(restarts=2)
 
 
 def test_a_pod_that_cannot_be_scheduled_says_why():

@@ -1,5 +1,6 @@
 """Work of the operator with many groups, counted: passes, requests, objects that it looks at. No time is measured."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing
 
@@ -8,6 +9,7 @@ import pytest
 from promptgroup_operator.base.backoff import LAST_RETRY
 from promptgroup_operator.kube.store import Store
 from promptgroup_operator.passes import work_queue
+from promptgroup_operator.plan import desired
 from promptgroup_operator.world.snapshot import Key
 from support.countedfleet import SPACE, CountedFleet
 
@@ -76,16 +78,56 @@ def test_a_fleet_at_rest_asks_the_api_server_for_nothing(fleet_of):
 
 
 @pytest.mark.heavy
-def test_a_replica_that_becomes_warm_is_routed_before_all_other_work(fleet_of):
-    fleet = fleet_of(50)
+@pytest.mark.parametrize("groups", SIZES)
+def test_replicas_that_become_warm_are_routed_before_all_other_work(fleet_of, groups):
+    fleet = fleet_of(groups)
     fleet.run(30)
-    for number in range(50):
+    for number in range(groups):
         fleet.queue.add(Key(SPACE, f"g{number:03}"))
-    key = Key(SPACE, "g040")
-    (job, *_) = fleet.warmups.wanted[key].values()
-    fleet.warm(key, job)
-    assert fleet.run(most=1) == [key]
-    assert job.pod in fleet.routed(key)
+    fleet.run(most=3)
+    warm = {}
+    for number in (groups - 1, 7, groups // 2):  # the last one is at the end of the queue
+        key = Key(SPACE, f"g{number:03}")
+        (job, *_) = fleet.warmups.wanted[key].values()
+        fleet.warm(key, job)
+        warm[key] = job.pod
+    assert set(fleet.run(most=3)) == set(warm)
+    assert all(pod in fleet.routed(key) for key, pod in warm.items())
+
+
+@pytest.mark.heavy
+def test_changes_that_no_pass_reads_make_no_pass(fleet_of):
+    fleet = fleet_of(groups := 20)
+    fleet.run(30)
+    fleet.warm_all()
+    fleet.run(30)
+    fleet.passes.clear()
+    pods = [pod for (kind, _), pod in fleet.objects.items() if kind == "Pod"]
+    for pod in pods:
+        seen = {**pod["metadata"]["annotations"], "example.com/seen": "now"}
+        probed = [{**each, "lastProbeTime": "2026-11-27T12:00:00Z"} for each in pod["status"]["conditions"]]
+        metadata, status = {**pod["metadata"], "annotations": seen}, {**pod["status"], "conditions": probed}
+        fleet.put({**pod, "metadata": metadata, "status": status})
+    assert len(pods) == groups * REPLICAS
+    assert fleet.run() == []
+    fleet.put({**pods[0], "status": {**pods[0]["status"], "podIP": "10.0.0.6"}})
+    assert len(set(fleet.run())) == 1
+
+
+def test_a_pass_merges_the_pod_template_of_a_group_once(fleet_of, monkeypatch):
+    merged = Counter()
+    plain = desired._merged_template
+
+    def counting(group):
+        merged[group.key] += 1
+        return plain(group)
+
+    monkeypatch.setattr(desired, "_merged_template", counting)
+    fleet = fleet_of(2)
+    fleet.run(30)
+    fleet.warm_all()
+    fleet.run(90)
+    assert merged == fleet.passes
 
 
 @pytest.mark.heavy

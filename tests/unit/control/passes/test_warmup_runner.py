@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from promptgroup_contract.table import Prompt
+from promptgroup_operator.adapters.identity import Adapter
 from promptgroup_operator.api.prompt_group import EngineType
 from promptgroup_operator.base.errors import EngineError
 from promptgroup_operator.passes.warmup_runner import WarmupRunner
@@ -134,3 +135,11 @@ def test_a_replica_is_proven_once_each_of_its_ranks_is(told, reason, asked):
         assert line == ("spend", "p0")
     assert line == ("report", "p0", reason)
     assert told.engines.ranks == asked
+
+
+def test_an_adapter_that_is_refused_is_told_and_nothing_is_proven(told):
+    adapter = Adapter("tone", "example/tone")
+    told.engines.ask = lambda *_: {"data": [{"id": adapter.served, "root": "/elsewhere", "parent": "llama"}]}
+    told.runner.want(KEY, [replace(a_job("p0"), loads=adapter)], NOW)
+    assert told.next() == ("report", "p0", WarmReason.NO_ADAPTER)
+    assert told.engines.ranks == []

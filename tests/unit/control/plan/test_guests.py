@@ -4,6 +4,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from promptgroup_contract.fingerprint import short
+from promptgroup_operator.adapters.identity import Adapter
 from promptgroup_operator.plan import plan, references
 from promptgroup_operator.world.samples import Flow, Stratum, StratumKey, Traffic
 from support import builders
@@ -218,3 +219,40 @@ def test_behind_a_gateway_a_replica_is_offered_once_gateways_know_of_it():
     model.now += timedelta(seconds=5)
     model.settle()
     assert model.ready() == {"a", "b"}
+
+
+def adapted(version, **fields):
+    return guest_spec(adapter={"name": "tone", "source": {"huggingFace": f"example/v{version}"}}, **fields)
+
+
+def test_a_new_adapter_is_a_release_with_a_name_of_its_own():
+    """The prompt is the same, and so is the name that clients use."""
+    model = GuestModel(host_pods(["p0", "p1"]), host_spec=builders.spec(engine={"adapters": {}}))
+    names = []
+    for version in (1, 2):
+        model.spec = adapted(version)
+        model.text = references.declared(model.spec, {})
+        model.settle()
+        assert model.ready() == {"p0", "p1"}
+        assert (model.route["spec"]["model"], model.route["spec"]["baseModel"]) == ("tone", "llama")
+        (serving,) = [each for each in model.route["spec"]["revisions"] if each["weight"]]
+        assert serving["servedModel"] == Adapter("tone", f"example/v{version}").served
+        assert serving["textFingerprint"] == builders.FINGERPRINT != serving["fingerprint"]
+        names.append(serving["servedModel"])
+    assert len({*names}) == 2
+    assert {kind for kind, _ in model.live} == {"PromptRoute", "ConfigMap"}
+
+
+def test_a_warm_up_of_a_guest_loads_its_adapter_and_asks_for_it():
+    model = GuestModel(host_pods(["p0"]), adapted(1), host_spec=builders.spec(engine={"adapters": {}}))
+    model.text = references.declared(model.spec, {})
+    (job,) = next(todo.warmups for todo in iter(model.step, None) if todo.warmups)
+    adapter = Adapter("tone", "example/v1")
+    assert (job.model, job.loads) == (adapter.served, adapter)
+
+
+def test_the_model_and_the_adapter_of_a_host_that_is_gone_stand_in_the_route():
+    model = GuestModel(host_pods(["p0"]), adapted(1), host_spec=None)
+    model.text = references.declared(model.spec, {})
+    model.step()
+    assert model.condition("Ready") == ("False", "HostNotFound")

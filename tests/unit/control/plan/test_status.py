@@ -4,6 +4,8 @@ from datetime import timedelta
 import pytest
 
 from promptgroup_contract.table import Sleep
+from promptgroup_operator.api.starts import SHOWN
+from promptgroup_operator.base.timestamps import rfc3339
 from promptgroup_operator.plan import status
 from promptgroup_operator.plan.plan import decide
 from promptgroup_operator.plan.status import Condition, build, conditions, events, rejected, rescaled
@@ -12,8 +14,9 @@ from promptgroup_operator.sizing.diagnosis import Diagnosis
 from promptgroup_operator.sizing.recommend import Aspect, SizingDecision
 from promptgroup_operator.world.effects import Event
 from promptgroup_operator.world.engine_facts import Measured
+from promptgroup_operator.world.pod_start import PodStart
 from promptgroup_operator.world.snapshot import Host, PodCondition, PoolAnswers, Problem, RolledBack
-from support.builders import FINGERPRINT, NOW, cold, group, pod, restarted, revision, starting, world
+from support.builders import FINGERPRINT, NOW, ago, cold, group, pod, restarted, revision, starting, world
 
 B = revision("b").fingerprint
 SIZE = {n: SizingDecision(n, "FixedReplicas", f"spec.replicas asks for {n}", active=False) for n in range(4)}
@@ -393,6 +396,28 @@ def test_the_warmth_of_what_is_kept_is_told_while_its_prompt_is_gone(pods, expec
     assert (found["status"] == "True", found["reason"], found["message"]) == expected
     assert facts["RouterProgrammed"]["status"] == str(any(each.is_warm for each in pods))
     assert {facts[kind]["reason"] for kind in ("Ready", "Progressing", "Degraded", "ResolvedRefs")} == {GONE.reason}
+
+
+def test_replicas_that_start_are_listed_with_their_phases_and_only_so_many():
+    pods = [starting(f"p{n}", start=PodStart(ago(minutes=n))) for n in range(12)]
+    found = built(revisions=[revision(pods=[*pods, pod("warm")])])
+    assert found["starting"] == "12 Scheduled"
+    assert len(found["startingReplicas"]) == SHOWN
+    assert found["startingReplicas"][0] == {"pod": "p11", "phase": "Scheduled", "since": rfc3339(ago(minutes=11))}
+    assert "start" not in found
+
+
+def test_what_starts_took_stays_in_the_status_when_their_pods_are_gone():
+    times = PodStart(ago(minutes=59), ago(minutes=58), ago(minutes=55))
+    first = built(revisions=[revision(pods=[pod("p0", start=times)])])
+    assert (first["start"]["seconds"], "starting" in first) == (660, False)
+    assert built({"start": first["start"]})["start"] == first["start"]
+
+
+def test_a_guest_has_no_starts_of_its_own():
+    seen = replace(world([revision(pods=[starting()])]), host=Host("pool"))
+    found = build(seen, [READY], {}, {}, target=FINGERPRINT, wanted=1, now=NOW)
+    assert not {"starting", "startingReplicas", "start"} & found.keys()
 
 
 def test_where_nothing_is_kept_nothing_can_be_warmed():

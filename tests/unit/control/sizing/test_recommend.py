@@ -5,7 +5,7 @@ import pytest
 
 from promptgroup_operator.sizing.recommend import SizingInput, least, replicas
 from promptgroup_operator.world.load import PERIOD, PromptDrift
-from promptgroup_operator.world.sizing_history import NEW, Cause, History, Past, Recommendation, Wave
+from promptgroup_operator.world.sizing_history import NEW, Cause, GroupShape, History, Past, Recommendation, Wave
 from support.builders import NOW, ago, spec
 from support.loads import load
 
@@ -114,6 +114,29 @@ def test_drift_is_the_reason_only_where_the_load_asks_for_more():
     own = History(wave=Wave(Cause.SCALING, ago(minutes=1), 0.94))
     dips = replicas(four, group(4, load(16, hit_rate=0.5)), own, NOW)
     assert (dips.value, dips.reason) == (4, "ScalingWave")
+
+
+@pytest.mark.parametrize(
+    ("minutes", "serving", "start", "reason"),
+    [
+        (3, 4, 5, "ReplicasStarting"),
+        (6, 4, 5, "QueueStanding"),
+        (3, 8, 5, "QueueStanding"),
+        (3, 4, None, "QueueStanding"),
+    ],
+    ids=["as long as starts take", "no longer", "once all serve", "where no start is recorded"],
+)
+def test_a_queue_adds_no_more_replicas_while_those_that_it_added_start(minutes, serving, start, reason):
+    sizing = spec(replicas=None, sizing={"minReplicas": 2, "maxReplicas": 32})
+    queue = load(20, waiting=160, running=40, usage=0.1, sessions=40)
+    at = ago(minutes=minutes)
+    began = History(wave=Wave(Cause.SCALING, at, 0.9), shape=GroupShape(8, serving, "a"))
+    there = SizingInput(8, serving, "a", queue, start=timedelta(minutes=start) if start else None)
+    verdict = replicas(sizing, there, began, NOW)
+    assert (verdict.reason, verdict.value > 8) == (reason, reason != "ReplicasStarting")
+    # a group whose number an autoscaler decides is recommended no more either
+    other = replicas(spec(replicas=8), there, began, NOW)
+    assert (other.asked > 8) == (reason != "ReplicasStarting")
 
 
 def test_a_quiet_revision_shrinks_no_group_in_which_others_have_replicas():

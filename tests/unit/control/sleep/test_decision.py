@@ -51,6 +51,7 @@ def test_a_group_that_was_idle_for_long_enough_falls_asleep():
         {"found": None},
         {"found": replace(QUIET, stale="no engine could be read")},
         {"found": replace(QUIET, engines=None)},
+        {"found": replace(QUIET, engines=replace(QUIET.engines, coverage=0.4))},
         {"releasing": True},
         {"ready": False},
         {"calls": Calls(None, read=False)},
@@ -59,6 +60,11 @@ def test_a_group_that_was_idle_for_long_enough_falls_asleep():
 )
 def test_it_stays_awake_while_something_runs_or_waits_or_is_unknown(changed):
     assert not decide(SIZING, seen(**changed), 1, NOW).asleep
+
+
+@pytest.mark.parametrize("ahead", [{"idle": -timedelta(minutes=5)}, {"called": at(5)}])
+def test_a_clock_that_is_ahead_does_not_put_sleep_off_for_longer_than_it_is_idle(ahead):
+    assert decide(SIZING, seen(**ahead), 1, NOW) == SleepDecision(asleep=False, since=NOW)
 
 
 def test_only_the_last_replica_leaves_for_want_of_requests():
@@ -86,7 +92,9 @@ def decided(value=1):
 def test_the_number_of_replicas():
     asleep = sized(decided(), SleepDecision(asleep=True, since=NOW), SIZING)
     assert (asleep.value, asleep.reason, asleep.requeue_after) == (0, "Asleep", WATCH)
+    assert asleep.history.idle_since is None
     woken = sized(decided(), SleepDecision(asleep=False, since=None, starting=True), SIZING)
     assert (woken.value, woken.reason) == (1, "Woken")
+    assert sized(decided(0), SleepDecision(asleep=False, since=None, starting=True), SIZING).value == 1
     idle = sized(decided(3), SleepDecision(asleep=False, since=NOW), SIZING)
     assert (idle.value, idle.history.idle_since) == (3, NOW)

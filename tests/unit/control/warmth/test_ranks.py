@@ -1,5 +1,5 @@
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from promptgroup_contract.table import rank_numbers
@@ -58,11 +58,15 @@ def test_the_rank_that_is_warm_for_another_reason_is_named():
 
 
 @given(st.lists(st.tuples(st.none() | st.integers(0, 100), st.none() | st.integers(0, 100)), min_size=1, max_size=4))
+@example([(0, None), (None, None)])
 def test_a_refresh_tells_what_the_coldest_rank_had(found):
-    answers = [RefreshAnswer(READING, cached, then, Spent(100, cached, 1)) for cached, then in found]
+    answers = [
+        RefreshAnswer(READING, cached, then, Spent(100, cached, 1), copied=(cached or 0) + 1) for cached, then in found
+    ]
     together = refreshed(READING, answers)
     known = [cached for cached, _ in found]
     assert together.cached == (None if None in known else min(known))
+    assert together.copied == (together.cached or 0) + 1
     assert together.then == (None if None in [then for _, then in found] else min(then for _, then in found))
     assert (together.spent.queries, together.spent.requests) == (100 * len(found), len(found))
     assert together.spent.hits == (None if None in known else sum(known))

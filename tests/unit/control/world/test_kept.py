@@ -80,7 +80,7 @@ def test_of_a_pod_its_state_is_kept():
         "lastState": {"terminated": {**ended, "containerID": "c", "message": "x" * 999 + "why"}},
     }
     true = {"status": "True", "lastTransitionTime": CREATED}
-    conditions = [{"type": kind, **true} for kind in ("ContainersReady", "Ready")]
+    conditions = [{"type": kind, **true} for kind in ("ContainersReady", "PodReadyToStartContainers", "Ready")]
     raw = {
         "metadata": {"name": "p", "uid": "u", "creationTimestamp": CREATED, "finalizers": ["x"]},
         "spec": {"containers": [{"name": "side"}, engine], "volumes": [{}] * 9},
@@ -104,7 +104,7 @@ def test_of_a_pod_its_state_is_kept():
             "conditions": conditions,
             "initContainerStatuses": [],
             "containerStatuses": [
-                {"name": "engine", "containerID": "c", "state": {"running": {}}},
+                {"name": "engine", "containerID": "c", "state": {"running": {"startedAt": CREATED}}},
                 {"name": "side", "state": {"waiting": {"reason": "CrashLoopBackOff", "message": "m"}}},
                 crashed | {"lastState": {"terminated": {**ended, "message": "x" * (TAIL - 3) + "why"}}},
             ],

@@ -2,7 +2,7 @@ import pytest
 
 from promptgroup_operator.observe.decode import pod_of
 from promptgroup_operator.world.kept import kept
-from promptgroup_operator.world.pod_ranks import pod_ranks, ranks_of
+from promptgroup_operator.world.pod_ranks import argument_ranks, container_ranks
 
 
 @pytest.mark.parametrize(
@@ -16,13 +16,14 @@ from promptgroup_operator.world.pod_ranks import pod_ranks, ranks_of
         (("--data-parallel-size=8", "--data-parallel-rank=1"), 1),
         (("--data-parallel-size=8", "-dpe"), 1),
         (("--data-parallel-size=many",), 1),
+        (("--dp-size=4", "--dp-size=many"), 1),
         (("--data-parallel-size-local=2",), 1),
         (("--data-parallel-size=8", "-dpl", "2"), 8),
         (("--data-parallel-size=8", "--data-parallel-size-local=2", "--data-parallel-hybrid-lb"), 2),
     ],
 )
 def test_the_ranks_of_a_command_line(words, ranks):
-    assert ranks_of(words) == ranks
+    assert argument_ranks(words) == ranks
 
 
 @pytest.mark.parametrize(
@@ -30,11 +31,11 @@ def test_the_ranks_of_a_command_line(words, ranks):
     [{}, {"args": "--data-parallel-size=2"}, {"args": [2, None]}, {"command": {"dp": 2}}, {"args": ["-dp"]}],
 )
 def test_a_container_of_any_shape_has_ranks(container):
-    assert pod_ranks(container) == 1
+    assert container_ranks(container) == 1
 
 
 def test_a_command_counts_as_arguments_do():
-    assert pod_ranks({"command": ["vllm", "serve", "--data-parallel-size=2"], "args": ["--port=1"]}) == 2
+    assert container_ranks({"command": ["vllm", "serve", "--data-parallel-size=2"], "args": ["--port=1"]}) == 2
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from promptgroup_router.routing.state import RouterState
+from promptgroup_router.decision.composition import router_state
 from support.grpcclient import OneRequest
 from support.wire import chat, table_of
 
@@ -15,7 +15,7 @@ DONE = b"data: [DONE]\n\n"
 
 
 def shown(mode: int, *, stream: bool) -> OneRequest:
-    state = RouterState()
+    state = router_state()
     state.install(table_of("10.0.0.1:8000"), "file", 0.0)
     request = OneRequest(state)
     request.head(answer=mode)
@@ -27,7 +27,7 @@ def shown(mode: int, *, stream: bool) -> OneRequest:
 def counted(request: OneRequest) -> bool:
     told = request.picker.state.exposition(request.now, 0)
     cut = 'answers_cut_total{group="chat/support",by="engine"} 1' in told and "ejections_total 1" in told
-    return cut and request.picker.state.balancer.loads == {} and not request.picker.open
+    return cut and request.picker.state.balancer.placed.loads == {} and not request.picker.open
 
 
 def test_a_stream_ends_with_an_error_in_place_of_the_abort():

@@ -6,7 +6,7 @@ import pytest
 
 from promptgroup_contract.caller_rules import CallerLimits, CallerRules
 from promptgroup_router.access.keyring import SecretRef
-from promptgroup_router.routing.state import RouterState
+from promptgroup_router.decision.composition import router_state
 from support.grpcclient import OneRequest
 from support.keys import BY_KEY, KEY_A
 from support.tables import group, revision, slot, table
@@ -20,11 +20,11 @@ FULL_DUPLEX, STREAMED, BUFFERED, NONE = 4, 1, 2, 0
 
 
 def shown(**limits: int) -> OneRequest:
-    state = RouterState()
+    state = router_state()
     rules = CallerRules(default=CallerLimits(**limits))
     known = group("support", revision(slots=(slot(0, address="10.0.0.1:8000"),)), access=BY_KEY, callers=rules)
     state.install(table(known), "file", 0.0)
-    state.authenticator.keyring.learn_keys(SecretRef("chat", "keys"), {"team-a": KEY_A.encode()})
+    state.features.authenticator.keyring.learn_keys(SecretRef("chat", "keys"), {"team-a": KEY_A.encode()})
     return OneRequest(state)
 
 
@@ -36,7 +36,7 @@ def counted(request: OneRequest) -> dict[str, int]:
 
 
 def account(request: OneRequest):
-    (found,) = request.picker.state.limiter._accounts.values()
+    (found,) = request.picker.state.features.limiter._accounts.values()
     return found
 
 

@@ -2,7 +2,7 @@ import pytest
 
 from promptgroup_picker.extproc.conformance import ConformanceCall, Pool, PooledPod, PoolError, choose, labels, members
 from promptgroup_picker.stubs.ext_proc_pb2 import ProcessingRequest
-from promptgroup_router.routing.state import RouterState
+from promptgroup_router.decision.composition import router_state
 from support.grpcclient import OneRequest, endpoints_of
 
 POOL = tuple(PooledPod(f"10.0.0.{host}", f"10.0.0.{host}:{port}") for host in (1, 2) for port in (3000, 3002))
@@ -67,7 +67,7 @@ def test_what_is_no_pool_is_said(pool):
 
 
 def one_test() -> OneRequest:
-    return OneRequest(RouterState(), lambda _, stream: ConformanceCall(stream, Pool(POOL)))
+    return OneRequest(router_state(), lambda _, stream: ConformanceCall(stream, Pool(POOL)))
 
 
 def test_a_test_is_answered_as_by_the_reference_picker():
@@ -86,7 +86,7 @@ def test_a_test_is_answered_as_by_the_reference_picker():
     assert len(request.answer_body(b"pong")) == 1
     assert len(request.trailers("response_trailers")) == 1
     request.close()
-    assert not request._client.server.streams
+    assert not request._client.server.streams.open
 
 
 def test_without_an_endpoint_a_test_gets_503():
@@ -97,4 +97,4 @@ def test_without_an_endpoint_a_test_gets_503():
 def test_what_is_no_message_ends_the_call():
     request = one_test()
     request.show(ProcessingRequest())
-    assert not request._client.server.streams
+    assert not request._client.server.streams.open

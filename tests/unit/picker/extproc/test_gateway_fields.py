@@ -6,8 +6,8 @@ from promptgroup_contract.caller_rules import CallerRules
 from promptgroup_picker.extproc import messages
 from promptgroup_picker.extproc.gateway_fields import OWN, to_remove
 from promptgroup_picker.stubs.ext_proc_pb2 import ProcessingRequest, ProcessingResponse
+from promptgroup_router.decision.composition import router_state
 from promptgroup_router.decision.engine_headers import TO_ENGINES
-from promptgroup_router.routing.state import RouterState
 from support.engineheaders import FROM_ENGINES, JUDGED
 from support.grpcclient import OneRequest, header_map
 from support.tables import group, table
@@ -17,7 +17,7 @@ CHAT = json.dumps(chat()).encode()
 
 
 def shown(*named: str) -> OneRequest:
-    state = RouterState()
+    state = router_state()
     state.install(table(group("support", callers=CallerRules(headers=frozenset(named)))), "file", 0.0)
     return OneRequest(state)
 

@@ -6,8 +6,8 @@ import pytest
 
 from promptgroup_picker.extproc import processing
 from promptgroup_router.access.issuer import Issuer, IssuerId
+from promptgroup_router.decision.composition import router_state
 from promptgroup_router.proxy.key_waits import WAIT_SECONDS
-from promptgroup_router.routing.state import RouterState
 from support.grpcclient import OneRequest
 from support.tables import group, revision, slot, table
 from support.tokens import NOW, by_token, jwks, token
@@ -20,25 +20,25 @@ NEW = {"authorization": f"Bearer {token('two').decode()}"}
 
 @pytest.fixture
 def request_():
-    state, access = RouterState(), by_token()
+    state, access = router_state(), by_token()
     known = group("support", revision(slots=(slot(0, address="10.0.0.1:8000"),)), access=access)
     state.install(table(known), "file", 0.0)
-    state.authenticator.issuers = {IssuerId(access.jwks_uri, access.algorithms): Issuer()}
+    state.features.authenticator.issuers = {IssuerId(access.jwks_uri, access.algorithms): Issuer()}
     found = OneRequest(state, now=100.0)
-    state.authenticator.epoch = NOW - found.now
+    state.features.authenticator.epoch = NOW - found.now
     learn(found, "one", at=50.0)
     return found
 
 
 def issuer(request: OneRequest) -> Issuer:
-    (found,) = request.picker.state.authenticator.issuers.values()
+    (found,) = request.picker.state.features.authenticator.issuers.values()
     return found
 
 
 def learn(request: OneRequest, *names: str, at: float) -> None:
     """The issuer is asked at a time, and publishes these keys."""
     issuer(request).learn(jwks(*names), at)
-    for look in request.picker.state.authenticator.on_keys:
+    for look in request.picker.state.features.authenticator.on_keys:
         look()
 
 

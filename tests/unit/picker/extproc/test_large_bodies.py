@@ -8,7 +8,7 @@ from promptgroup_picker.extproc.large_bodies import TURN_SECONDS, LargeBodies
 from promptgroup_router.apis.structure import is_large
 from promptgroup_router.base.errors import ApiError
 from promptgroup_router.decision.arrival import endpoint_of
-from promptgroup_router.routing.state import RouterState
+from promptgroup_router.decision.composition import router_state
 from support.grpcclient import OneRequest, endpoints_of
 from support.wire import chat, table_of
 
@@ -53,13 +53,13 @@ def during(check):
     async def whole():
         reader = Reader()
         large_bodies = LargeBodies(reader)
-        state = RouterState()
+        state = router_state()
         state.install(table_of(*ADDRESSES), "file", 0.0)
         await check(OneRequest(state, large_bodies=large_bodies), reader)
         reader.go.set()
         await settled()
         assert not large_bodies._tasks
-        assert not state.balancer.loads
+        assert not state.balancer.placed.loads
 
     asyncio.run(whole())
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from promptgroup_contract.table import PromptRef
-from promptgroup_router.routing.state import RouterState
+from promptgroup_router.decision.composition import router_state
 from support.grpcclient import OneRequest
 from support.tables import SYSTEM, group, revision, slot, table
 
@@ -14,7 +14,7 @@ FULL_DUPLEX, STREAMED, BUFFERED, NONE = 4, 1, 2, 0
 
 
 def shown() -> OneRequest:
-    state = RouterState()
+    state = router_state()
     secret = revision(slots=(slot(0, address="10.0.0.1:8000"),), prompt_from=PromptRef("Secret", "support-1"))
     state.install(table(group("support", secret)), "file", 0.0)
     return OneRequest(state)
@@ -29,7 +29,7 @@ def test_an_engines_error_is_replaced_where_the_prompt_was_put_in_front(mode):
     refused = answer.immediate_response
     assert refused.status.code == 400
     assert json.loads(refused.body)["error"]["code"] == "engine_error"
-    assert request.picker.state.balancer.loads == {}
+    assert request.picker.state.balancer.placed.loads == {}
 
 
 def test_who_brings_the_prompt_gets_the_engines_error():

@@ -4,8 +4,7 @@ from promptgroup_picker.extproc.messages import MODE_FULL_DUPLEX, MODE_NONE
 from promptgroup_picker.extproc.shown_answer import ShownAnswer
 from promptgroup_picker.http2.grpc_messages import GrpcError
 from promptgroup_router.apis.endpoints import ENDPOINTS
-from promptgroup_router.base.errors import Failure
-from promptgroup_router.callers.reported_usage import NotToldError
+from promptgroup_router.base.errors import Failure, RewriteError
 from promptgroup_router.routing.points import Answering
 
 PATH = b"/v1/chat/completions"
@@ -99,7 +98,7 @@ def test_a_whole_answer_that_breaks_off_is_found_at_its_end():
 
 class Refusing:
     def feed(self, _content):
-        raise NotToldError
+        raise RewriteError
 
     def finish(self):
         return b""

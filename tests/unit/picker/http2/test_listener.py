@@ -3,7 +3,7 @@ import asyncio
 import pytest
 
 from promptgroup_picker.http2 import budget, frames, listener
-from promptgroup_picker.http2.connection import DRAINING, QUIET_TICKS
+from promptgroup_picker.http2.connection import DRAINING
 from promptgroup_picker.http2.frames import PREFACE, FrameType, settings
 from promptgroup_picker.http2.grpc_messages import framed
 from promptgroup_picker.http2.listener import (
@@ -13,6 +13,7 @@ from promptgroup_picker.http2.listener import (
     STALL_SECONDS,
     GrpcListener,
 )
+from promptgroup_picker.http2.open_streams import QUIET_TICKS
 from support.grpcclient import Client, Noted
 from support.http2floods import Peer
 

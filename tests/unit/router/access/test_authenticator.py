@@ -2,12 +2,11 @@ from dataclasses import replace
 
 import pytest
 
-from promptgroup_contract.access import ANYBODY, Access, AccessType
-from promptgroup_router.access.authenticator import Authenticator, KeysAwaitedError, NoSender, Visit
-from promptgroup_router.access.caller import ANONYMOUS, Caller
+from promptgroup_contract.access import ANONYMOUS, ANYBODY, Access, AccessType, Caller
+from promptgroup_router.access.authenticator import Authenticator, NoSender, Visit
 from promptgroup_router.access.issuer import Issuer, IssuerId
 from promptgroup_router.access.keyring import Keyring, SecretRef
-from promptgroup_router.base.errors import ApiError
+from promptgroup_router.base.errors import ApiError, KeysAwaitedError
 from support.keys import BY_KEY, KEY_A, KEY_B
 from support.tokens import NOW, by_token, jwks, token
 

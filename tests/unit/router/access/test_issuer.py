@@ -6,8 +6,8 @@ import jwt
 import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 
+from promptgroup_contract.access import Caller
 from promptgroup_router.access import issuer as module
-from promptgroup_router.access.caller import Caller
 from promptgroup_router.access.issuer import (
     LEEWAY_SECONDS,
     MAX_TOKEN_BYTES,

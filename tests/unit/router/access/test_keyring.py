@@ -1,6 +1,6 @@
 import pytest
 
-from promptgroup_router.access.caller import Caller
+from promptgroup_contract.access import Caller
 from promptgroup_router.access.keyring import MAX_KEY_BYTES, Keyring, SecretRef, is_name
 
 KEYS = SecretRef("chat", "keys")

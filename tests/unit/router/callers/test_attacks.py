@@ -7,11 +7,10 @@ import json
 import orjson
 import pytest
 
-from promptgroup_contract.access import Access, AccessType
+from promptgroup_contract.access import Access, AccessType, Caller
 from promptgroup_contract.caller_rules import NO_RULES, CallerLimits, CallerRules
 from promptgroup_contract.table import CacheScope
 from promptgroup_operator.engines.dialects.vllm import VLLM
-from promptgroup_router.access.caller import Caller
 from support.answered import Oracle, exact, keeping
 from support.fakeengine import Call, engines, until
 from support.keys import BY_KEY, KEY_A, KEY_B, write_keys
@@ -247,7 +246,7 @@ def test_no_spelling_of_a_salt_reaches_an_engine_that_isolates_callers(tmp_path,
             answer = await ask(router.port, post(sent, A, path=path))
             assert answer.status == 200, answer.body
             found = members(engine.requests[0].body)
-            own = router.state.salts.of("chat", Caller("team-a")).salt
+            own = router.state.features.salts.of("chat", Caller("team-a")).salt
             assert [value for name, value in found if name == "cache_salt"] == [own]
             assert not {"extra_key", "request_id"} & {name for name, _ in found if path != "/v1/responses"}
             assert SALT.encode() not in engine.requests[0].body
@@ -386,7 +385,7 @@ def test_an_engine_that_lies_about_tokens_breaks_no_count(tmp_path, streamed):
             assert "NaN" not in page
             values = [float(line.rpartition(" ")[2]) for line in page.splitlines() if line and not line.startswith("#")]
             assert [value for value in values if not 0 <= value < 10**15] == []
-            (account,) = router.state.limiter._accounts.values()
+            (account,) = router.state.features.limiter._accounts.values()
             assert (account.in_flight, account.minute_requests) == (0, len(LIES))
             assert account.minute_tokens >= 0
 

@@ -157,7 +157,7 @@ def test_a_client_that_leaves_before_the_end_pays_for_what_it_has_read(tmp_path)
                 while seen.count(b"data: {") < 50:
                     seen += await client.reader.read(65536)
             await until(lambda: used(router, "unmetered") == 1, "the end of the request")
-            (account,) = router.state.limiter._accounts.values()
+            (account,) = router.state.features.limiter._accounts.values()
             assert account.in_flight == 0
             assert account.minute_tokens >= 50
 

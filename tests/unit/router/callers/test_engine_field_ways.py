@@ -8,7 +8,7 @@ import pytest
 
 from promptgroup_contract.caller_rules import CallerRules, EngineField
 from promptgroup_contract.table import CacheScope, ResponseCaching
-from promptgroup_router.routing.state import RouterState
+from promptgroup_router.decision.composition import router_state
 from support.engineheaders import JUDGED
 from support.fakeengine import engines
 from support.grpcclient import OneRequest
@@ -95,7 +95,7 @@ def test_no_way_through_a_router(tmp_path, spelled):
 @pytest.mark.parametrize("way", PICKED)
 @pytest.mark.parametrize("spelled", SPELLED)
 def test_no_way_behind_a_picker(way, spelled):
-    state = RouterState()
+    state = router_state()
     state.install(known(), "file", 0.0)
     request, (path, document) = OneRequest(state), WAYS[way]
     request.head(_path=path)

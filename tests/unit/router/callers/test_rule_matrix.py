@@ -9,10 +9,10 @@ import pytest
 from promptgroup_contract.caller_rules import CachedTokens, CallerLimits, CallerRules, EngineField
 from promptgroup_contract.table import Engine, SlotState
 from promptgroup_picker.stubs.ext_proc_pb2 import ProcessingRequest
+from promptgroup_router.decision.composition import router_state
+from promptgroup_router.features.stored_responses.response_id import OWNED
 from promptgroup_router.http11.http1 import pairs
 from promptgroup_router.rings.building import build_index
-from promptgroup_router.routing.response_id import OWNED
-from promptgroup_router.routing.state import RouterState
 from support.answered import CACHING
 from support.fakeengine import engines, until
 from support.grpcclient import OneRequest, header_map
@@ -159,7 +159,7 @@ def test_no_way_to_an_engine_goes_past_the_rules_of_its_group(tmp_path, rule, wa
 @pytest.mark.parametrize("lends", [True, False])
 @pytest.mark.parametrize("rule", STRICT)
 def test_a_picker_keeps_the_same_rules(rule, lends):
-    state, of, away = RouterState(), Engine(settings="same"), (slot(0, SlotState.ABSENT),)
+    state, of, away = router_state(), Engine(settings="same"), (slot(0, SlotState.ABSENT),)
     strict = group("strict", revision(SYSTEM, 1, engine=of), callers=LOOSE if lends else STRICT[rule])
     state.install(
         table(strict, group("loose", revision("You are loose.", away, engine=of), callers=LOOSE)), "file", 0.0
@@ -182,7 +182,7 @@ PICKED = {
 @pytest.mark.parametrize("way", PICKED)
 @pytest.mark.parametrize("rule", [rule for rule in STRICT if rule != "isolation"])
 def test_what_a_picker_passes_on_keeps_the_rules_of_the_group(rule, way):
-    state, (path, document) = RouterState(), PICKED[way]
+    state, (path, document) = router_state(), PICKED[way]
     state.install(table(group("strict", revision(SYSTEM), callers=STRICT[rule])), "file", 0.0)
     request = OneRequest(state)
     request.head(_path=path, x_tenant="acme")

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from promptgroup_router.apis.anthropic import parse_messages
 from promptgroup_router.apis.request import ApiKind, parse
 from promptgroup_router.callers.unasked_usage import UsageEvents, asking, is_unasked
-from promptgroup_router.callers.whole_events import MOST_HELD
+from promptgroup_router.http11.whole_events import MOST_HELD
 
 BODY = {"model": "m", "messages": [{"role": "user", "content": "Hi"}], "stream": True}
 

@@ -7,11 +7,11 @@ from promptgroup_router.access.keyring import SecretRef
 from promptgroup_router.apis.request import ApiKind, parse
 from promptgroup_router.base.errors import ApiError
 from promptgroup_router.decision.arrival import ModelsAnswer, arrive
+from promptgroup_router.decision.composition import router_state
 from promptgroup_router.features.caller_account import CallerAccount
 from promptgroup_router.reading.digest import digest, from_digest
 from promptgroup_router.routing.points import feature_of
 from promptgroup_router.routing.route import Route
-from promptgroup_router.routing.state import RouterState
 from support.keys import BY_KEY, KEY_A
 from support.tables import group, revision, slot, table
 from support.wire import chat, table_of
@@ -20,7 +20,7 @@ CHAT = b"/v1/chat/completions"
 
 
 def arrived(method, path, body=b"", **headers):
-    state = RouterState()
+    state = router_state()
     state.install(table_of("10.0.0.1:8000"), "file", 0.0)
     fields = {name.encode(): value.encode() for name, value in headers.items()}
     return state, arrive(state, method=method, path=path, headers=fields, body=body, now=0.0)
@@ -67,9 +67,9 @@ def test_answers_to_embeddings_are_reserved_where_the_engine_gets_them(allowed, 
     known = group("support", revision(slots=(slot(0, address="10.0.0.1:8000"),)), access=BY_KEY, callers=rules)
     asked = {"model": "support", "prompt": ["a", "b"], "prompt_embeds": ["AA", "BB", "CC"], "max_tokens": 100, "n": 2}
     body = json.dumps(asked).encode()
-    state = RouterState()
+    state = router_state()
     state.install(table(known), "file", 0.0)
-    state.authenticator.keyring.learn_keys(SecretRef("chat", "keys"), {"team-a": KEY_A.encode()})
+    state.features.authenticator.keyring.learn_keys(SecretRef("chat", "keys"), {"team-a": KEY_A.encode()})
     ask = parse(ApiKind.TEXT, body)
     found = arrive(
         state,

@@ -2,10 +2,10 @@ import pytest
 
 from promptgroup_contract.access import ANYBODY, Access
 from promptgroup_contract.caller_rules import NO_RULES, CachedTokens, CallerRules, is_nameable
-from promptgroup_router.access import credentials
 from promptgroup_router.decision.engine_headers import FROM_ENGINES, TO_ENGINES, from_engine, to_engine
+from promptgroup_router.features.secret_prompt import SecretPrompt
+from promptgroup_router.http11 import credentials
 from promptgroup_router.http11.http1 import HOP_BY_HOP
-from promptgroup_router.routing.secret_prompt import SecretPrompt
 from support.engineheaders import FROM_ENGINES as OF_ENGINES
 from support.engineheaders import JUDGED
 

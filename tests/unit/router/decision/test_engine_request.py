@@ -7,16 +7,16 @@ from promptgroup_contract.access import Access
 from promptgroup_contract.caller_rules import CallerRules
 from promptgroup_contract.table import PromptRef
 from promptgroup_router.decision.arrival import arrive
+from promptgroup_router.decision.composition import router_state
 from promptgroup_router.decision.engine_request import engine_body, engine_fields
+from promptgroup_router.features.stored_responses.response_id import decode
 from promptgroup_router.rings.ids import member_hash
-from promptgroup_router.routing.response_id import decode
-from promptgroup_router.routing.state import RouterState
 from support.tables import SYSTEM, group, revision, slot, table
 from support.wire import chat, table_of
 
 
 def route_of(path, document):
-    state = RouterState()
+    state = router_state()
     state.install(table_of("10.0.0.1:8000"), "file", 0.0)
     body = json.dumps(document).encode()
     found = arrive(state, method=b"POST", path=path, headers={}, body=body, now=0.0)
@@ -40,40 +40,40 @@ def test_other_bodies_are_the_routes_own():
 @pytest.mark.interpreted
 def test_an_engine_that_asks_for_a_credential_gets_its_own_and_none_of_the_clients():
     found, member, _ = route_of(b"/v1/completions", {"model": "llama", "prompt": "hi"})
-    state = RouterState()
-    state.authenticator.keyring.credential = lambda namespace, name: f"{namespace} {name}".encode()
+    state = router_state()
+    state.features.authenticator.keyring.credential = lambda namespace, name: f"{namespace} {name}".encode()
     found.candidates = replace(found.candidates, access=Access(passes_credentials=True))
-    passed, further = engine_fields(state.authenticator, found, member, traced=False)
+    passed, further = engine_fields(state.features, found, member, traced=False)
     assert (b"authorization" in passed, further) == (True, ())
-    passed, further = engine_fields(state.authenticator, found, replace(member, credential="keys/a"), traced=True)
+    passed, further = engine_fields(state.features, found, replace(member, credential="keys/a"), traced=True)
     assert not passed & {b"authorization", b"cookie", b"traceparent"}
     assert further == ((b"authorization", b"Bearer chat keys/a"),)
 
 
 def test_a_request_that_a_secret_prompt_is_put_in_front_of_asks_for_no_tokens_by_header():
-    state, field = RouterState(), b"x-sglext-return-input-ids"
+    state, field = router_state(), b"x-sglext-return-input-ids"
     rules = CallerRules(headers=frozenset((field.decode(),)))
     for kind, passes in (("Secret", False), ("ConfigMap", True)):
         made = revision(slots=(slot(0),), prompt_from=PromptRef(kind, "support-1"))
         state.install(table(group("support", made, callers=rules), version=kind), "file", 0.0)
         body = json.dumps({"model": "support", "messages": [{"role": "user", "content": "hi"}]}).encode()
         found = arrive(state, method=b"POST", path=b"/v1/chat/completions", headers={}, body=body, now=0.0)
-        passed, _ = engine_fields(state.authenticator, found, found.candidates.members[0], traced=False)
+        passed, _ = engine_fields(state.features, found, found.candidates.members[0], traced=False)
         assert (field in passed) is passes
 
 
 def test_a_request_that_no_group_declares_has_no_field_that_a_group_names():
-    state, rules = RouterState(), CallerRules(headers=frozenset(("x-tenant",)))
+    state, rules = router_state(), CallerRules(headers=frozenset(("x-tenant",)))
     state.install(table(group("support", callers=rules)), "file", 0.0)
     for system, passes in ((SYSTEM, True), ("Nobody declares this.", False)):
         body = json.dumps(chat(system=system)).encode()
         found = arrive(state, method=b"POST", path=b"/v1/chat/completions", headers={}, body=body, now=0.0)
-        passed, _ = engine_fields(state.authenticator, found, found.candidates.members[0], traced=False)
+        passed, _ = engine_fields(state.features, found, found.candidates.members[0], traced=False)
         assert (b"x-tenant" in passed) is passes
 
 
 def test_an_engine_with_ranks_is_told_one_and_the_clients_word_of_it_never_counts():
-    state, field = RouterState(), b"x-data-parallel-rank"
+    state, field = router_state(), b"x-data-parallel-rank"
     rules = CallerRules(headers=frozenset((field.decode(),)))
     made = revision(slots=(slot(0, ranks=3), slot(1)))
     state.install(table(group("support", made, callers=rules)), "file", 0.0)
@@ -81,7 +81,7 @@ def test_an_engine_with_ranks_is_told_one_and_the_clients_word_of_it_never_count
     found = arrive(state, method=b"POST", path=b"/v1/chat/completions", headers={}, body=body, now=0.0)
     told = {}
     for member in found.candidates.members:
-        passed, further = engine_fields(state.authenticator, found, member, traced=False)
+        passed, further = engine_fields(state.features, found, member, traced=False)
         told[member.slot, member.rank] = field in passed, dict(further).get(field)
     # an engine that has one rank is the group's to open
     assert told == {(0, 0): (False, b"0"), (0, 1): (False, b"1"), (0, 2): (False, b"2"), (1, None): (True, None)}

@@ -8,13 +8,12 @@ import pytest
 
 from promptgroup_contract.table import Engine, Sleep, SlotState
 from promptgroup_router.base.errors import ApiError, Failure
+from promptgroup_router.decision.actions import Action, Refuse, Send
 from promptgroup_router.decision.arrival import arrive
-from promptgroup_router.decision.exchange import Action, Refuse, Send
+from promptgroup_router.decision.composition import features_of, router_state
 from promptgroup_router.decision.life import RequestLife
 from promptgroup_router.routing.admission_queue import NEW_SECONDS
-from promptgroup_router.routing.holder import only
 from promptgroup_router.routing.points import RequestFeature
-from promptgroup_router.routing.state import RouterState
 from support.tables import group, revision, slot, table
 from support.wire import chat
 
@@ -31,7 +30,7 @@ class Driver:
 
 @pytest.fixture
 def state():
-    state = RouterState()
+    state = router_state()
     state.install(table(group("a", revision(slots=2))), "file", 0.0)
     return state
 
@@ -43,7 +42,7 @@ def begin(state, driver, now=100.0):
 
 
 def in_flight(state):
-    return sum(state.balancer.loads.values())
+    return sum(state.balancer.placed.loads.values())
 
 
 def test_a_whole_answer(state):
@@ -212,7 +211,7 @@ def test_a_request_for_a_sleeping_group_is_held_until_a_replica_is_warm(asleep):
     life.relaying(200, 399.5)
     life.ended(None, 400.0)
     assert in_flight(asleep) == 0
-    assert len(asleep.held_requests) == 0
+    assert len(features_of(asleep).sleeping.held) == 0
 
 
 def test_held_requests_go_out_in_the_order_in_which_they_came(asleep):
@@ -271,7 +270,7 @@ def test_a_client_that_leaves_is_let_go(asleep):
     life = begin(asleep, Driver())
     life.begin(100.0)
     life.client_left(101.0)
-    assert len(asleep.held_requests) == 0
+    assert len(features_of(asleep).sleeping.held) == 0
     switch(asleep, sleeping(slots=1), 130.0)
     assert in_flight(asleep) == 0
 
@@ -355,7 +354,7 @@ def test_what_continues_a_response_that_is_gone_with_its_replica_is_not_held(sta
     switch(state, sleeping(slots=2), 50.0)
     body = json.dumps(chat(system="", model="a")).encode()
     route = arrive(state, method=b"POST", path=b"/v1/chat/completions", headers={}, body=body, now=100.0)
-    route.candidates = only(route.candidates, route.candidates.ready[0])
+    route.candidates = route.candidates.only(route.candidates.ready[0])
     life = RequestLife(state, route, Driver(), request_id=b"r1", path=b"", traceparent=b"", began=100.0, deadline=160.0)
     assert isinstance(life.begin(100.0), Send)
     assert isinstance(life.failed(Failure.REFUSED, 100.2), Refuse)

@@ -5,7 +5,7 @@ import pytest
 from promptgroup_contract.fingerprint import Fingerprint
 from promptgroup_router.apis.session_key import SessionKey
 from promptgroup_router.decision.likeness import is_like, own_tokens, shared_tokens
-from promptgroup_router.policy.balancer import Pick
+from promptgroup_router.placement.pick import Pick
 from promptgroup_router.policy.costs import EngineCosts
 from promptgroup_router.policy.demand import Demand
 from promptgroup_router.policy.replica_load import ReplicaLoad

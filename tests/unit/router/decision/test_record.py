@@ -5,15 +5,17 @@ from types import SimpleNamespace
 
 import pytest
 
+from promptgroup_contract.access import ANONYMOUS, Caller
 from promptgroup_contract.fingerprint import Fingerprint
-from promptgroup_router.access.caller import ANONYMOUS, Caller
 from promptgroup_router.apis.session_key import SessionKey
 from promptgroup_router.apis.usage import Usage
 from promptgroup_router.base.errors import ApiError, Failure
 from promptgroup_router.base.logs import ACCESS
 from promptgroup_router.base.metrics import LatencyHistogram, Metrics
 from promptgroup_router.decision.record import RequestRecord, quarter
-from promptgroup_router.policy.balancer import Pick
+from promptgroup_router.features.tracing.sampling import Sampling
+from promptgroup_router.features.tracing.tracer import Tracer
+from promptgroup_router.placement.pick import Pick
 from promptgroup_router.policy.costs import EngineCosts
 from promptgroup_router.policy.demand import Demand
 from promptgroup_router.policy.replica_load import ReplicaLoad
@@ -22,8 +24,7 @@ from promptgroup_router.rings.ids import NO_MEMBER, MemberId, PrefixKey, member_
 from promptgroup_router.rings.index import Member
 from promptgroup_router.routing.match import MatchedBy
 from promptgroup_router.routing.moves import Moves
-from promptgroup_router.tracing.sampling import Sampling
-from promptgroup_router.tracing.tracer import Tracer
+from promptgroup_router.routing.points import ProcessFeatures
 from support.accesslog import access_lines
 
 pytestmark = pytest.mark.interpreted
@@ -43,7 +44,7 @@ class Tokens:
 
 @pytest.fixture
 def state():
-    return SimpleNamespace(metrics=Metrics(), tokens=Tokens(), moves=Moves(), tracer=None)
+    return SimpleNamespace(metrics=Metrics(), tokens=Tokens(), moves=Moves(), features=ProcessFeatures())
 
 
 def picked(*, revision="0123abcdef", before=None, cached=90.0, history=80, tier1=50):
@@ -93,10 +94,10 @@ def record(
         model="m",
         caller=caller,
         session=SimpleNamespace(pinned=False),
-        candidates=SimpleNamespace(order=lambda _key: iter((exchange.pick.member,))),
+        candidates=SimpleNamespace(order=lambda _key: iter((attempts.pick.member,))),
         features=(),
     )
-    exchange = SimpleNamespace(
+    attempts = SimpleNamespace(
         tries=tries,
         moved_from=moved_from,
         new=True,
@@ -104,7 +105,7 @@ def record(
         member=SimpleNamespace(id=MemberId("chat/support/x/0"), label="chat/support/x/0"),
     )
     path = b"/v1/chat/completions"
-    return RequestRecord(state, route, exchange, b"id", began=100.0, path=path, traceparent=traceparent)
+    return RequestRecord(state, route, attempts, b"id", began=100.0, path=path, traceparent=traceparent)
 
 
 def observed(histogram, *labels):
@@ -219,7 +220,9 @@ def test_without_the_access_log_nothing_is_made_of_a_request(state, monkeypatch)
 
 def test_a_span_has_the_tries_as_events_and_what_was_expected_and_seen(state):
     ended = []
-    state.tracer = Tracer(Sampling(1.0, parent_based=True), lambda size: (7).to_bytes(size, "big"), ended.append)
+    state.features.tracer = Tracer(
+        Sampling(1.0, parent_based=True), lambda size: (7).to_bytes(size, "big"), ended.append
+    )
     told = record(state, pick=picked(tier1=800, cached=800.0))
     told.waits(now=100.0)
     told.admitted(now=100.1)
@@ -253,13 +256,15 @@ def test_a_span_has_the_tries_as_events_and_what_was_expected_and_seen(state):
 )
 def test_a_span_is_an_error_where_the_answer_is_not_what_it_should_be(state, end, error, kind):
     ended = []
-    state.tracer = Tracer(Sampling(1.0, parent_based=True), lambda size: (7).to_bytes(size, "big"), ended.append)
+    state.features.tracer = Tracer(
+        Sampling(1.0, parent_based=True), lambda size: (7).to_bytes(size, "big"), ended.append
+    )
     end(record(state))
     assert (ended[0].error, ended[0].attributes.get("error.type")) == (error, kind)
 
 
 def test_a_request_that_is_not_sampled_makes_no_span_and_tells_the_engine_so(state, lines, monkeypatch):
-    state.tracer = Tracer(Sampling(0.0, parent_based=True), lambda size: b"\xff" * size, None)
+    state.features.tracer = Tracer(Sampling(0.0, parent_based=True), lambda size: b"\xff" * size, None)
     told = record(state)
     assert told.sent(now=100.1).endswith(b"-00")
     told.served(None, now=101.0)
@@ -288,7 +293,9 @@ def serve(told):
 def test_the_trace_of_a_sampled_request_is_the_exemplar_of_each_of_its_times(state):
     ended = []
     state.metrics.epoch = 1000.0
-    state.tracer = Tracer(Sampling(1.0, parent_based=True), lambda size: (7).to_bytes(size, "big"), ended.append)
+    state.features.tracer = Tracer(
+        Sampling(1.0, parent_based=True), lambda size: (7).to_bytes(size, "big"), ended.append
+    )
     serve(record(state))
     trace = ended[0].context.trace
     assert trace
@@ -310,7 +317,7 @@ def test_without_spans_of_its_own_a_router_names_the_traces_that_clients_record(
 
 @pytest.mark.parametrize("traceparent", [b"", f"00-{9:032x}-{5:016x}-01".encode()], ids=["no trace", "a client's"])
 def test_a_request_whose_span_is_not_recorded_is_no_exemplar(state, traceparent):
-    state.tracer = Tracer(Sampling(0.0, parent_based=False), lambda size: b"\xff" * size, None)
+    state.features.tracer = Tracer(Sampling(0.0, parent_based=False), lambda size: b"\xff" * size, None)
     serve(record(state, traceparent=traceparent))
     assert marked(state) == {}
 
@@ -386,7 +393,7 @@ def test_what_says_nothing_of_a_revision_is_counted_apart(state, case):
         told.waits(99.0)
         told.admitted(99.5)
     told.sent(100.0)
-    told._exchange.tries = fields.get("tries", 1)
+    told._attempts.tries = fields.get("tries", 1)
     told.answer_began(200, 100.5)
     told.served(Usage(100, 45, 9), 101.0)
     kind = "name", "true"

@@ -4,8 +4,8 @@ import pytest
 
 from promptgroup_router.apis.endpoints import ENDPOINTS
 from promptgroup_router.decision.span_attributes import api_attributes, end_without_engine, placed_by, span_name
-from promptgroup_router.tracing.sampling import Sampling
-from promptgroup_router.tracing.tracer import Tracer
+from promptgroup_router.features.tracing.sampling import Sampling
+from promptgroup_router.features.tracing.tracer import Tracer
 
 GROUP = "chat/support"
 HOME, OTHER, LENT = (SimpleNamespace(id=id_, group=group) for id_, group in enumerate((GROUP, GROUP, "chat/sales")))
@@ -48,6 +48,6 @@ def test_only_what_is_no_fault_of_the_client_is_an_error(status, error):
     ended = []
     tracer = Tracer(Sampling(1.0, parent_based=False), lambda size: (7).to_bytes(size, "big"), ended.append)
     _, span = tracer.begin(b"", 1.0)
-    end_without_engine(tracer, span, b"/v1/messages", status=status, now=2.0, error=error or "wrong_api_key")
+    end_without_engine(span, b"/v1/messages", status=status, now=2.0, error=error or "wrong_api_key")
     assert ended[0].error == error
     assert ended[0].attributes["http.response.status_code"] == status

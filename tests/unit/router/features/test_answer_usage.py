@@ -7,10 +7,10 @@ from promptgroup_contract.caller_rules import NO_RULES, CachedTokens, CallerRule
 from promptgroup_router.callers.reported_usage import ReportedUsage
 from promptgroup_router.callers.unasked_usage import UsageEvents
 from promptgroup_router.decision.arrival import arrive
+from promptgroup_router.decision.composition import router_state
 from promptgroup_router.features.answer_usage import HiddenUsage, UnaskedUsage
 from promptgroup_router.features.cache_diagnosis import CACHE_MISS, Diagnosed
 from promptgroup_router.routing.points import Answering, InTurn
-from promptgroup_router.routing.state import RouterState
 from support.tables import group, table
 from support.wire import chat
 
@@ -18,7 +18,7 @@ CHAT = b"/v1/chat/completions"
 
 
 def added(rules=NO_RULES, status=200, *, compressed=False, asks=False):
-    state = RouterState()
+    state = router_state()
     state.install(table(replace(group(), callers=rules)), "file", 0.0)
     fields = {b"x-promptgroup-diagnostics": b""} if asks else {}
     body = json.dumps(chat()).encode()

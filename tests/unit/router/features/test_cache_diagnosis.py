@@ -7,15 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from promptgroup_contract.access import ANONYMOUS, Caller
 from promptgroup_contract.caller_rules import CachedTokens
-from promptgroup_router.access.caller import ANONYMOUS, Caller
 from promptgroup_router.apis.anthropic import parse_messages
 from promptgroup_router.apis.request import ApiKind, parse
 from promptgroup_router.apis.responses import parse_response
 from promptgroup_router.apis.usage import MessagesTail, Usage
 from promptgroup_router.base.errors import ApiError
 from promptgroup_router.base.metrics import Metrics
-from promptgroup_router.callers.salts import SHARED
 from promptgroup_router.features.cache_diagnosis import (
     MOST_HELD,
     AnswerDiagnosis,
@@ -25,8 +24,9 @@ from promptgroup_router.features.cache_diagnosis import (
     without_question,
 )
 from promptgroup_router.features.miss_diagnosis import MissDiagnosis
+from promptgroup_router.features.prompt_digest import PromptDigests
+from promptgroup_router.prefixes.cache_domain import SHARED
 from promptgroup_router.routing.points import Answering, RequestEnd
-from promptgroup_router.routing.prompt_digest import PromptDigests
 
 HEADER = b"x-promptgroup-diagnostics"
 OWNER = "chat/a\0\0"

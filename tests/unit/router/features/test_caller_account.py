@@ -8,9 +8,9 @@ from promptgroup_contract.caller_rules import CallerLimits, CallerRules
 from promptgroup_router.apis.usage import Usage
 from promptgroup_router.base.errors import ApiError
 from promptgroup_router.decision.arrival import arrive
+from promptgroup_router.decision.composition import router_state
 from promptgroup_router.features.caller_account import CallerAccount
 from promptgroup_router.routing.points import Answering, RequestEnd, feature_of
-from promptgroup_router.routing.state import RouterState
 from support.tables import group, table
 from support.wire import chat
 
@@ -23,7 +23,7 @@ def account_of(state, name="team-a", *, cached=True, charge=None):
     route = SimpleNamespace(
         group=GROUP, caller=SimpleNamespace(name=name), demand=SimpleNamespace(prompt=40.4, cached=cached)
     )
-    return CallerAccount(state, route, charge)
+    return CallerAccount(state.features.limiter, state.metrics, route, charge)
 
 
 def end(usage=None, *, worked=True, metered=True, shown=True):
@@ -36,7 +36,7 @@ def told(state, series):
 
 
 def test_requests_are_counted_by_the_name_of_their_caller():
-    state = RouterState()
+    state = router_state()
     account_of(state, "").answered(200)
     account_of(state).answered(200)
     account_of(state).answered(503)
@@ -44,7 +44,7 @@ def test_requests_are_counted_by_the_name_of_their_caller():
 
 
 def test_tokens_are_those_that_the_engine_reports():
-    state = RouterState()
+    state = router_state()
     account = account_of(state)
     account.answered(200)
     account.ended(end(Usage(100, 60, 11)))
@@ -54,7 +54,7 @@ def test_tokens_are_those_that_the_engine_reports():
 
 
 def test_of_a_stream_whose_engine_reports_none_its_events_are_counted():
-    state = RouterState()
+    state = router_state()
     account = account_of(state)
     tail = account.tail(SimpleNamespace(add=lambda data: None), streamed=True)
     account.answered(200)
@@ -75,7 +75,7 @@ def test_of_a_stream_whose_engine_reports_none_its_events_are_counted():
     ids=["an error", "embeddings", "an answer", "an answer that a gateway does not show"],
 )
 def test_answers_whose_tokens_nobody_tells_are_counted(how, cached, counted):
-    state = RouterState()
+    state = router_state()
     account = account_of(state, cached=cached)
     if how.get("shown", True):
         account.answered(200)
@@ -93,7 +93,7 @@ def arrived(state, **fields):
 
 @pytest.fixture
 def limited():
-    state = RouterState()
+    state = router_state()
     state.install(table(replace(group(), callers=LIMITS)), "file", 0.0)
     return state
 
@@ -116,7 +116,7 @@ def test_a_request_that_is_withdrawn_costs_nothing(limited):
 
 
 def test_a_request_over_a_limit_is_refused_and_counted():
-    state = RouterState()
+    state = router_state()
     state.install(table(replace(group(), callers=CallerRules(default=CallerLimits(in_flight=1)))), "file", 0.0)
     arrived(state)
     with pytest.raises(ApiError) as caught:
@@ -126,6 +126,6 @@ def test_a_request_over_a_limit_is_refused_and_counted():
 
 
 def test_who_has_no_name_and_no_limits_has_no_account():
-    state = RouterState()
+    state = router_state()
     state.install(table(group()), "file", 0.0)
     assert feature_of(arrived(state).features, CallerAccount) is None

@@ -9,9 +9,9 @@ from promptgroup_router.apis.request import ApiKind
 from promptgroup_router.apis.session_key import SessionKey
 from promptgroup_router.apis.usage import Usage
 from promptgroup_router.features.miss_diagnosis import MissDiagnosis, expect, observe
+from promptgroup_router.features.prompt_digest import PromptChange
 from promptgroup_router.policy.demand import Demand
 from promptgroup_router.rings.ids import PrefixKey
-from promptgroup_router.routing.prompt_digest import PromptChange
 
 FIELDS = {
     "found": (MissDiagnosis("none", observed=True), {"cache_miss_reason": None}, {"type": "cache_hit"}),

@@ -3,7 +3,7 @@ import json
 import pytest
 
 from promptgroup_router.decision.arrival import arrive
-from promptgroup_router.routing.state import RouterState
+from promptgroup_router.decision.composition import router_state
 from support.tables import SYSTEM, group, table
 from support.wire import chat
 
@@ -20,7 +20,7 @@ from support.wire import chat
     ids=["declared", "another", "behind it", "nearly declared", "nothing that is cached"],
 )
 def test_requests_that_no_group_declares_are_counted(system, path, unmatched, near):
-    state = RouterState()
+    state = router_state()
     state.install(table(group()), "file", 0.0)
     body = json.dumps(chat(system=system)).encode()
     arrive(state, method=b"POST", path=path.encode(), headers={}, body=body, now=0.0)
@@ -30,9 +30,9 @@ def test_requests_that_no_group_declares_are_counted(system, path, unmatched, ne
 
 @pytest.mark.parametrize(("system", "kept"), [("A prompt of nobody's.", True), (SYSTEM[:-1] + "!", False)])
 def test_samples_are_kept_of_what_is_no_declared_prompt_with_a_difference(system, kept):
-    state = RouterState(sample_bytes=100)
+    state = router_state(sample_bytes=100)
     state.install(table(group()), "file", 0.0)
     body = json.dumps(chat(system=system)).encode()
     arrive(state, method=b"POST", path=b"/v1/chat/completions", headers={}, body=body, now=0.0)
-    (prefix,) = state.unmatched.entries(0.0)
+    (prefix,) = state.features.unmatched.prefixes.entries(0.0)
     assert (prefix.sample is not None) is kept

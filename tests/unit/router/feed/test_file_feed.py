@@ -4,17 +4,17 @@ import json
 import os
 
 from promptgroup_contract.encoding import encode_table
+from promptgroup_router.decision.composition import router_state
 from promptgroup_router.feed import table_file
 from promptgroup_router.feed.file_feed import FileFeed
 from promptgroup_router.feed.publish import Publisher
-from promptgroup_router.routing.state import RouterState
 from support.fakeengine import until
 from support.tables import group, table
 
 
 class Case:
     def __init__(self, path) -> None:
-        self.path, self.state, self.now = path, RouterState(), 0.0
+        self.path, self.state, self.now = path, router_state(), 0.0
         self.feed = FileFeed(path, Publisher(self.state, lambda: self.now, None))
 
     @property

@@ -8,10 +8,10 @@ from ipaddress import ip_network
 import pytest
 
 from promptgroup_contract.access import ANYBODY
+from promptgroup_router.decision.composition import router_state
 from promptgroup_router.feed import issuer_feed, table_file
 from promptgroup_router.feed.issuer_feed import IssuerFeed, issuers
 from promptgroup_router.proxy import key_waits
-from promptgroup_router.routing.state import RouterState
 from promptgroup_router.server import Router
 from support.fakeengine import engines, until
 from support.tables import group, revision, slot, table
@@ -24,7 +24,7 @@ SOON = int(dt.datetime.now(dt.UTC).timestamp()) + 3600
 
 @contextlib.asynccontextmanager
 async def followed(publisher, *, networks=ALLOWED):
-    state = RouterState()
+    state = router_state()
     context = ssl.create_default_context(cafile=publisher.ca)
     feed = IssuerFeed(state, time.monotonic, lambda: context, networks)
     task = asyncio.ensure_future(feed.run())
@@ -38,7 +38,7 @@ async def followed(publisher, *, networks=ALLOWED):
 
 
 def issuer_of(state):
-    (found,) = state.authenticator.issuers.values()
+    (found,) = state.features.authenticator.issuers.values()
     return found
 
 
@@ -87,7 +87,7 @@ def test_an_issuer_that_no_group_names_is_not_followed(tmp_path, monkeypatch):
         async with publishing(tmp_path) as publisher, followed(publisher) as (state, _):
             await until(lambda: state.keys_tried, "the keys")
             state.install(table(group("support")), "test", 0.0)
-            await until(lambda: not state.authenticator.issuers, "the issuer to be forgotten")
+            await until(lambda: not state.features.authenticator.issuers, "the issuer to be forgotten")
 
     run(test())
 
@@ -142,7 +142,7 @@ def test_an_outage_of_an_issuer_and_new_keys_fail_no_request_under_load(tmp_path
 
                 clients = [asyncio.ensure_future(client(number)) for number in range(2)]
                 publisher.document = jwks("one", "two")
-                (issuer,) = router.state.authenticator.issuers.values()
+                (issuer,) = router.state.features.authenticator.issuers.values()
                 await until(lambda: "two" in issuer._keys, "the second key")
                 publisher.status = 503
                 await some("requests in the outage")

@@ -16,7 +16,7 @@ from support.enginecerts import BY_NAME, EngineCerts
 from support.fakeengine import engines, until
 from support.fakekube import fake_kube
 from support.keys import BY_KEY, KEY_A, KEY_B
-from support.routerprocess import started
+from support.routerprocess import has, started
 from support.tables import group, revision, slot
 from support.tokens import NOW, by_token, jwk, jwks, publishing, token
 from support.wire import ask, chat, post
@@ -276,6 +276,7 @@ def test_a_router_that_is_killed_and_starts_while_the_api_server_is_away_knows_i
                 kube.put_data("chat", "secrets", "keys", {"team-a": base64_of(KEY_A)})
                 async with started(*flags, **where) as router:
                     await until((tmp_path / "table.json.keys").exists, "the copy", 20)
+                    await until(lambda: has(cache, engine.address), "a copy of the table with the replica")
                     assert (await ask(router.port, post(chat(), f"x-api-key: {KEY_A}"))).status == 200
                     router.process.kill()
             async with started(*flags, **where) as router:  # nobody listens there any more
@@ -315,6 +316,7 @@ def test_a_router_that_starts_while_api_server_and_issuer_are_away_judges_tokens
 
                 async with started(*flags, **where) as router:
                     await until(kept, "the copy", 20)
+                    await until(lambda: has(cache, engine.address), "a copy of the table with the replica")
                     assert (await ask(router.port, post(chat(), bearing))).status == 200
                     router.process.kill()
             async with started(*flags, **where) as router:  # nobody listens at either any more

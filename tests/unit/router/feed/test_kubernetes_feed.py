@@ -5,12 +5,12 @@ import contextlib
 import pytest
 
 from promptgroup_contract.table import PromptRef, RoutingTable, TableError
+from promptgroup_router.decision.composition import router_state
 from promptgroup_router.feed import kubernetes_feed
 from promptgroup_router.feed.kube_api import KubeApi
 from promptgroup_router.feed.kubernetes_feed import KubernetesFeed, prompt_of
 from promptgroup_router.feed.prompt_routes import RouteSource
 from promptgroup_router.feed.publish import Publisher
-from promptgroup_router.routing.state import RouterState
 from support.fakeengine import until
 from support.fakekube import FakeKube, fake_kube
 from support.tables import SYSTEM, group, revision, slot, table
@@ -29,7 +29,7 @@ def quick(monkeypatch):
 
 class Case:
     def __init__(self, kube: FakeKube, *namespaces: str, start: RoutingTable | None = None) -> None:
-        self.kube, self.state = kube, RouterState()
+        self.kube, self.state = kube, router_state()
         publisher = Publisher(self.state, asyncio.get_running_loop().time, None)
         self.feed = KubernetesFeed(KubeApi(kube.server(*namespaces)), namespaces, publisher, start)
 

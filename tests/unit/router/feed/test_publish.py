@@ -7,15 +7,15 @@ import pytest
 
 from promptgroup_contract.table import Engine, ModelAlias, RoutingTable, SlotState
 from promptgroup_router.base import steps
+from promptgroup_router.decision.composition import router_state
 from promptgroup_router.feed import publish, table_file
 from promptgroup_router.feed.publish import Publisher
-from promptgroup_router.routing.state import RouterState
 from support.tables import group, revision, slot, table
 
 
 class Case:
     def __init__(self, copy=None) -> None:
-        self.state, self.now = RouterState(), 0.0
+        self.state, self.now = router_state(), 0.0
         self.publisher = Publisher(self.state, lambda: self.now, copy)
 
 

@@ -9,9 +9,9 @@ from promptgroup_contract.access import ANYBODY
 from promptgroup_contract.semantic import SemanticCaching
 from promptgroup_contract.table import ResponseCaching
 from promptgroup_router.access.keyring import SecretRef
+from promptgroup_router.decision.composition import router_state
 from promptgroup_router.feed import secret_feed
 from promptgroup_router.feed.secret_feed import FolderSecrets, SecretError, SecretFeed, credential_secrets, key_secrets
-from promptgroup_router.routing.state import RouterState
 from support.fakeengine import until
 from support.keys import BY_KEY, KEY_A, KEY_B, write_keys
 from support.tables import group, table
@@ -37,7 +37,7 @@ class Source:
 
 @contextlib.asynccontextmanager
 async def fed(source, *groups):
-    state = RouterState()
+    state = router_state()
     feed = SecretFeed(state, source)
     task = asyncio.ensure_future(feed.run())
     state.install(table(*groups), "test", 0.0)
@@ -51,7 +51,7 @@ async def fed(source, *groups):
 
 
 def name_of(state, key):
-    found = state.authenticator.keyring.whose(key.encode(), "chat", ("keys",))
+    found = state.features.authenticator.keyring.whose(key.encode(), "chat", ("keys",))
     return found.name if found is not None else None
 
 
@@ -89,7 +89,7 @@ def test_keys_outlive_an_outage_of_their_source():
 
 def test_a_router_is_not_ready_before_it_has_asked_for_the_keys():
     async def test():
-        state = RouterState()
+        state = router_state()
         feed = SecretFeed(state, Source())
         assert not state.keys_tried
         task = asyncio.ensure_future(feed.run())

@@ -235,7 +235,7 @@ def test_an_answer_is_computed_on_the_account_of_a_client_that_is_still_here(tmp
                 async with connected(router.port) as first, connected(router.port) as second:
                     first.send(post(exact()))
                     await until(lambda: shelf.asked, "the store to be asked")
-                    (account,) = router.state.limiter._accounts.values()
+                    (account,) = router.state.features.limiter._accounts.values()
                     second.send(post(exact(), "x-request-id: second"))
                     await until(lambda: account.in_flight == 2, "the second client to wait, too")
                     async with connected(router.port) as third:

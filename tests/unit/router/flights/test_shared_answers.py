@@ -231,7 +231,7 @@ def test_a_flight_goes_on_without_the_client_that_began_it_and_ends_with_the_las
         async with connected(router.port) as alone:
             alone.send(post(exact("other", stream=True)))
             await alone.reader.readuntil(b"other")
-        await until(lambda: len(engine.open) == 0 or router.state.balancer.loads == {}, "the engine to be left")
+        await until(lambda: len(engine.open) == 0 or router.state.balancer.placed.loads == {}, "the engine to be left")
         oracle.gate.set()
         later = await ask(router.port, post(exact("other", stream=True)))
         assert said(later.body) == "other #3"

@@ -111,3 +111,12 @@ def test_a_clock_that_jumps_ruins_nothing():
     for _ in range(10_000):
         costs.observe(1.0, 0.01, -1e9)
     assert costs.rate <= 200_000
+
+
+def test_the_mean_answer_follows_the_first_answers_quickly_and_believes_none_longer_than_a_cache():
+    costs = EngineCosts(kv_tokens=10_000)
+    for _ in range(20):
+        costs.observe_answer(1000)
+    assert 900 < costs.answer < 1000
+    costs.observe_answer(10**12)
+    assert costs.answer < 1500

@@ -163,6 +163,22 @@ def test_decoding_counts_when_nothing_else_does():
     assert case.choose() is not case.order[0]
 
 
+@pytest.mark.parametrize(("running", "answer", "stays"), [(100, 1000, False), (100, 50, True), (30, 1000, True)])
+def test_requests_leave_a_cache_where_many_long_answers_are_decoded_and_not_for_a_few_more(running, answer, stays):
+    case = Case()
+    for member in case.candidates.members:
+        for _ in range(running if member is case.order[0] else 25):
+            case.books(member).progress(case.books(member).send(0.0, 4000, 0.0, streamed=True), 0.0)
+    costs = case.books(case.order[0]).costs
+    costs.in_use.capacity = 0  # a cold prefix has its whole price
+    for _ in range(200):
+        costs.observe_answer(answer)
+    case.books(case.order[0]).touch(11, 2000)
+    assert (case.choose() is case.order[0]) == stays
+    case.record(case.order[0])
+    assert case.choose(NEXT) is case.order[0], "a session that has begun does not leave its cache for it"
+
+
 def test_a_session_without_a_record_is_believed_at_home_as_far_as_that_came_true():
     case = Case()
     home = case.order[0]
@@ -193,6 +209,19 @@ def test_a_full_replica_is_passed_by_and_when_all_are_full_there_is_none():
     assert case.choose() is second
     case.books(second).live.enter(101, 13, 0, 9000, returned=True)
     assert case.choose() is None
+
+
+@pytest.mark.parametrize(("backlog", "prompt", "leaves"), [(20.0, 400, True), (0.5, 3000, False)])
+def test_the_only_replica_with_capacity_does_not_get_everything(backlog, prompt, leaves):
+    case = Case(slots=2, kv=10_000)
+    free, full = case.order
+    case.books(full).costs.set_capacity(10_000)
+    for session in range(4):
+        case.books(full).live.enter(session, 11, 0, 2400, returned=True)
+    case.books(free).send(backlog, 1000, 0.0, streamed=True)
+    assert case.choose(Demand(session=7, prefix=13, prompt=prompt)) is (full if leaves else free)
+    case.books(free).live.enter(90, 11, 0, 9600, returned=True)
+    assert case.choose(Demand(session=7, prefix=13, prompt=prompt)) is None, "where all are full, it waits"
 
 
 def test_a_session_that_runs_there_is_let_in_whatever_the_others_hold():

@@ -4,7 +4,7 @@ import pytest
 import xxhash
 
 from promptgroup_contract.table import Engine, Policy
-from promptgroup_router.policy.balancer import Balancer
+from promptgroup_router.placement.balancer import Balancer
 from promptgroup_router.policy.demand import Demand
 from promptgroup_router.policy.health import Health
 from promptgroup_router.policy.policies import LEAST_CAP, load_cap
@@ -58,9 +58,9 @@ def test_a_released_request_makes_room_at_home():
     held = [balancer.pick(candidates, DEMAND, 0.0) for _ in range(LEAST_CAP)]
     home = held[0].member.slot
     assert picks(balancer, candidates, 1) != [home]
-    balancer.release(held[0], 0.0)
-    balancer.release(held[0], 0.0)
-    assert balancer.loads[held[0].member.id] == LEAST_CAP - 1
+    balancer.placed.release(held[0], 0.0)
+    balancer.placed.release(held[0], 0.0)
+    assert balancer.placed.loads[held[0].member.id] == LEAST_CAP - 1
     assert picks(balancer, candidates, 1) == [home]
 
 
@@ -112,8 +112,8 @@ def test_sessions_spread_evenly_over_ten_replicas_and_loads_end():
     assert max(homes.values()) <= 1.06 * len(SESSIONS) / 10
     held = [balancer.pick(candidates, Demand(session, 11), 0.0) for session in SESSIONS[:300]]
     for pick in held:
-        balancer.end(pick, None, 1.0)
-    assert balancer.loads == {}
+        balancer.placed.end(pick, None, 1.0)
+    assert balancer.placed.loads == {}
 
 
 @pytest.mark.parametrize("policy", list(Policy))
@@ -123,11 +123,11 @@ def test_requests_without_a_group_count_as_load(policy):
     balancer = Balancer(Health())
     balancer.install(view, 0.0)
     picks = [balancer.pick(view.models["llama"].first.candidates, Demand(session, 5), 0.0) for session in SESSIONS[:30]]
-    assert sum(balancer.loads.values()) == 30
-    assert max(balancer.loads.values()) <= 20
+    assert sum(balancer.placed.loads.values()) == 30
+    assert max(balancer.placed.loads.values()) <= 20
     for pick in picks:
-        balancer.release(pick, 0.0)
-    assert balancer.loads == {}
+        balancer.placed.release(pick, 0.0)
+    assert balancer.placed.loads == {}
 
 
 @pytest.mark.parametrize("policy", [Policy.EXPECTED_TTFT, Policy.LEAST_REQUEST])
@@ -156,8 +156,8 @@ def test_locality_holds_under_load():
     places = {}
     for session in SESSIONS[:200]:
         pick = balancer.pick(candidates, Demand(session, 11, prompt=3000, tier1=2000), 0.0)
-        balancer.first_token(pick, 0.0)
-        balancer.end(pick, None, 0.0)
+        balancer.placed.first_token(pick, 0.0)
+        balancer.placed.end(pick, None, 0.0)
         places[session] = pick.member
     skewed = candidates.ready[0]
     for session in SESSIONS[1000:1040]:
@@ -168,6 +168,6 @@ def test_locality_holds_under_load():
     for session, member in places.items():
         pick = balancer.pick(candidates, Demand(session, 11, prompt=3100, tier1=2000, history=3000, turn=3), 1.0)
         stayed += pick.member is member
-        balancer.release(pick, 1.0)
-    assert balancer.replicas[skewed.id].in_flight == 40
+        balancer.placed.release(pick, 1.0)
+    assert balancer.members.replicas[skewed.id].in_flight == 40
     assert stayed >= 0.7 * len(places)

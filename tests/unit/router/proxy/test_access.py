@@ -141,7 +141,7 @@ def test_keys_rotate_under_load_without_a_failed_request(folder):
                             failed.append(answer.status)
 
             clients = [asyncio.ensure_future(client()) for _ in range(4)]
-            keyring = router.state.authenticator.keyring
+            keyring = router.state.features.authenticator.keyring
             write_keys(folder / "secrets", team_a=f"{KEY_A}\n{KEY_A2}\n", team_b=KEY_B)
             await until(lambda: keyring.whose(KEY_A2.encode(), "chat", ("keys",)), "the new key")
             current[0] = KEY_A2
@@ -164,7 +164,7 @@ def test_keys_rotate_under_load_without_a_failed_request(folder):
 def test_a_key_that_is_withdrawn_is_refused_on_a_connection_that_sent_it_before(folder, sent):
     async def test():
         async with served(folder) as (router, fake), connected(router.port) as one:
-            keyring = router.state.authenticator.keyring
+            keyring = router.state.features.authenticator.keyring
             for _ in range(2):
                 assert (await one.ask(post(chat(), sent(KEY_A)))).status == 200
             write_keys(folder / "secrets", team_a=KEY_A2, team_b=KEY_B)

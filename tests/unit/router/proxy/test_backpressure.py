@@ -9,7 +9,7 @@ import pytest
 
 from promptgroup_router import core
 from promptgroup_router.proxy import downstream
-from promptgroup_router.proxy.downstream import PIPELINED_BYTES
+from promptgroup_router.proxy.request_intake import PIPELINED_BYTES
 from support.fakeengine import Call, engines, until
 from support.wire import ask, chat, connected, get, post, routing, run, table_of
 
@@ -132,7 +132,7 @@ def test_the_connection_of_an_answer_that_paused_its_client_serves_the_next_clie
                 # the end of the second answer fills the client's buffer
                 await client.send(post(chat("big")) * 2)
                 await until(lambda: held(router) > WRITE_BUFFER, "the client's pause")
-                await until(lambda: not any(router.state.balancer.loads.values()), "the answer's end")
+                await until(lambda: not any(router.state.balancer.placed.loads.values()), "the answer's end")
                 assert (await ask(router.port, post(chat("small")))).body == b"small"
             assert engine.connections == 1
 
@@ -171,7 +171,7 @@ def test_own_answers_that_nobody_reads_are_not_hoarded(tmp_path):
                 await settled(lambda: held(router))
                 (connection,) = router._clients.connections
                 assert held(router) <= 2 * WRITE_BUFFER
-                assert connection._reader.buffered <= PIPELINED_BYTES + 2 * ONE_READ
+                assert connection.intake.buffered <= PIPELINED_BYTES + 2 * ONE_READ
                 client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, MEGABYTE)
                 found, rest = 0, b""
                 while found < 4_000:
@@ -196,7 +196,7 @@ def test_a_slow_reader_gets_the_end_of_its_answer(tmp_path, hurried, monkeypatch
                 await narrow(router)
                 await client.send(post(chat(), "Connection: close", version=version))
                 data = await client.read()
-                while any(router.state.balancer.loads.values()):
+                while any(router.state.balancer.placed.loads.values()):
                     data += await client.read()
                 await asyncio.sleep(0.4)  # past each limit but that for who reads nothing
                 data += await client.read_all()
@@ -237,7 +237,7 @@ def test_a_reader_that_stopped_is_reset_in_time(tmp_path, hurried, close):
                 await client.send(post(chat(), *(["Connection: close"] if close else [])))
                 await until(lambda: held(router) > WRITE_BUFFER, "the client's pause")
                 # as much as lets the answer end in the router's buffer, but no more
-                while router.state.balancer.loads and any(router.state.balancer.loads.values()):
+                while router.state.balancer.placed.loads and any(router.state.balancer.placed.loads.values()):
                     await client.read(65536)
                 await until(lambda: not router._clients.connections, "the reset")
                 with pytest.raises(ConnectionResetError):

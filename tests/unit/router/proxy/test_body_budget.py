@@ -5,7 +5,8 @@ import asyncio
 import pytest
 
 from promptgroup_router.proxy.body_budget import RESERVED_SHARE, SMALL_SHARE, BodyBudget
-from promptgroup_router.proxy.downstream import FREE_BYTES, ClientListener
+from promptgroup_router.proxy.downstream import ClientListener
+from promptgroup_router.proxy.request_intake import FREE_BYTES
 from support.fakeengine import Call, engines, until
 from support.script import FakeTransport
 from support.wire import ask, chat, connected, get, post, routing, run, table_of
@@ -136,7 +137,7 @@ def test_what_hundreds_of_connections_buffer_is_bounded(kind):
                 connection.connection_lost(None)
         kept = [connection for connection, transport in opened if "abort" not in transport.did]
         assert limit * 0.9 < buffers.used <= limit
-        held = sum(each._reader.waiting for each in kept) + sum(
+        held = sum(each.intake._reader.waiting for each in kept) + sum(
             each.unsent for _, each in opened if "abort" not in each.did
         )
         assert held <= limit + FREE_BYTES * len(kept)

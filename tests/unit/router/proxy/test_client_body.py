@@ -10,6 +10,7 @@ from promptgroup_router.base.errors import Failure
 from promptgroup_router.callers.unasked_usage import NO_CHOICES
 from promptgroup_router.decision.event_guard import EventGuard
 from promptgroup_router.features.answer_usage import UsageEvents
+from promptgroup_router.features.told_usage import ToldUsage
 from promptgroup_router.http11.framing import Chunked
 from promptgroup_router.proxy.client_body import ClientBody
 from promptgroup_router.proxy.response import RelayedHead
@@ -39,12 +40,12 @@ class Client:
 pytestmark = pytest.mark.interpreted
 
 
-def begun(*, minor=1, chunked=True, decode=False, rewriter=None, usage_told=None, events=True, marks=()):
+def begun(*, minor=1, chunked=True, decode=False, rewriter=None, closing=None, events=True, marks=()):
     client = Client()
     body = ClientBody(client, minor, ENDPOINTS[b"/v1/chat/completions"].tail())
     guard = EventGuard(chunked=chunked, marks=marks) if events else None
-    head = RelayedHead(HEAD, True, decode or (rewriter is not None and not marks) or usage_told is not None)
-    body.begin(head, chunked=chunked, rewriter=rewriter, guard=guard, usage_told=usage_told, in_place=bool(marks))
+    head = RelayedHead(HEAD, True, decode or (rewriter is not None and not marks) or closing is not None)
+    body.begin(head, chunked=chunked, rewriter=rewriter, guard=guard, closing=closing, in_place=bool(marks))
     return client, body
 
 
@@ -121,7 +122,7 @@ def _content(got):
 
 
 def test_a_client_that_asks_gets_the_usage_in_a_comment_at_the_end():
-    client, body = begun(usage_told=CachedTokens.EXACT)
+    client, body = begun(closing=ToldUsage(CachedTokens.EXACT).comment)
     body.pass_on(chunk(TOKEN + USAGE + DONE) + b"0\r\n\r\n", between_chunks=True)
     body.finish()
     assert b": x-promptgroup-usage: prompt=9" in client.got
@@ -152,7 +153,7 @@ def test_an_answer_that_began_before_its_engine_has_its_head_once():
     body.commit(b"EARLY\r\n\r\n")
     body.add_event(b": alive\n\n")
     guard = EventGuard(chunked=True)
-    body.begin(RelayedHead(HEAD, True, False), chunked=True, rewriter=None, guard=guard, usage_told=None)
+    body.begin(RelayedHead(HEAD, True, False), chunked=True, rewriter=None, guard=guard, closing=None)
     body.pass_on(chunk(TOKEN + DONE) + b"0\r\n\r\n", between_chunks=True)
     body.finish()
     assert HEAD not in client.got

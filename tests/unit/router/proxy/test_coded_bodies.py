@@ -7,7 +7,7 @@ import zlib
 import pytest
 
 from promptgroup_router.apis.structure import LARGE_BYTES
-from promptgroup_router.reading.content_coding import zstd
+from promptgroup_router.http11.content_coding import zstd
 from support.fakeengine import engines
 from support.wire import ask, chat, post, routing, run, table_of
 
@@ -30,7 +30,7 @@ def test_an_engine_gets_the_body_as_if_it_had_been_sent_as_it_is(tmp_path, codin
             assert json.loads(sent.body) == json.loads(plain.body)
             assert b"content-encoding" not in sent.head.fields
             assert int(sent.head.fields[b"content-length"]) == len(sent.body)
-            assert router.state.balancer.loads == {}
+            assert router.state.balancer.placed.loads == {}
 
     run(check())
 

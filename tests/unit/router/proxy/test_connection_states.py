@@ -9,11 +9,11 @@ from promptgroup_router.proxy import downstream
 from promptgroup_router.proxy.downstream import (
     IDLE_SECONDS,
     LINGER_SECONDS,
-    PIPELINED_BYTES,
     STALL_SECONDS,
     ClientListener,
     ClientPhase,
 )
+from promptgroup_router.proxy.request_intake import PIPELINED_BYTES
 from promptgroup_router.proxy.upstream import EngineConnection, EngineConnections
 from support.script import FakeTransport
 from support.wire import get, post

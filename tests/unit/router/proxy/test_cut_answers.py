@@ -121,7 +121,7 @@ def check_cuts(tmp_path, answer, hidden, cuts, *, reset, version="1.1"):
                     assert got == content, f"cut at {at} before anything was shown: {raw!r}"
                 elif cutting.calls == 1:
                     assert got is None, f"cut at {at}, looks whole: {raw!r}"
-            assert router.state.balancer.loads == {}
+            assert router.state.balancer.placed.loads == {}
             assert router.state.retry_budget.trying == 0
 
     run(check())

@@ -4,21 +4,19 @@ import asyncio
 
 import pytest
 
-from promptgroup_router.base.errors import ApiError
 from promptgroup_router.http11.http_date import HttpDate
 from promptgroup_router.proxy import downstream
 from promptgroup_router.proxy.downstream import (
     ANSWERS_AT_ONCE,
     IDLE_SECONDS,
     LINGER_SECONDS,
-    PIPELINED_BYTES,
     READ_SECONDS,
     REFUSED_AT_ONCE,
     REFUSED_CONNECTIONS,
-    TURN_BYTES,
     ClientListener,
 )
 from promptgroup_router.proxy.making_room import GRACE_SECONDS, PAUSE_SECONDS
+from promptgroup_router.proxy.request_intake import PIPELINED_BYTES, TURN_BYTES
 from support.script import FakeTransport
 from support.wire import get, post
 
@@ -297,16 +295,6 @@ def test_a_drain_waits_for_no_client_that_is_gone_and_has_its_answers(case, monk
     monkeypatch.setattr(downstream, "_unacknowledged", lambda _: unsent + 1)  # the end that nobody acknowledges
     case.connection.tick(case.clients.clock() + downstream.LINGER_SECONDS)
     assert case.transport.did == ["write_eof", *(["abort"] if not unsent else [])]
-
-
-def test_errors_go_out_in_openais_form_and_the_connection_stays(case):
-    case.receive(get("/later"))
-    case.connection.refuse(ApiError(503, "nothing there", code="no_replica"))
-    written = case.transport.taken()
-    assert written.startswith(b"HTTP/1.1 503 Service Unavailable\r\n")
-    assert b"retry-after: 1" in written
-    assert b'"code":"no_replica"' in written
-    assert case.transport.did == []
 
 
 def test_waiting_until_the_last_client_is_gone(case):

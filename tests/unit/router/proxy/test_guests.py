@@ -12,13 +12,14 @@ from promptgroup_contract.caller_rules import CallerLimits, CallerRules
 from promptgroup_contract.table import Engine
 from promptgroup_router.apis.request import ApiKind, parse
 from promptgroup_router.apis.tokens import Tokens
-from promptgroup_router.policy.balancer import Balancer
+from promptgroup_router.placement.balancer import Balancer
 from promptgroup_router.policy.health import Health
 from promptgroup_router.rings.building import build_index
 from promptgroup_router.routing.route import route
 from support.answered import CACHING
 from support.fakeengine import Call, engines, until
 from support.keys import BY_KEY, KEY_A, write_keys
+from support.routes import points_of
 from support.tables import group, revision, slot, table
 from support.wire import ask, chat, post, routing, run
 
@@ -114,7 +115,8 @@ class Placing:
 
     def __init__(self, known):
         self.view, self.balancer, self.tokens = build_index(known), Balancer(Health()), Tokens()
-        self.balancer.install(self.view, 0.0)
+        self.balancer.members.install(self.view, 0.0)
+        self.points = points_of(self.view)
         names = itertools.cycle(item.name for item in known.groups)
         bodies = [orjson.dumps(chat(f"Hello {number}", system="", model=next(names))) for number in range(1000)]
         self.requests = [parse(ApiKind.CHAT, body) for body in bodies]
@@ -123,11 +125,11 @@ class Placing:
         """CPU time that it takes."""
         began = time.thread_time()
         for request in self.requests:
-            locations = self.balancer.locations
-            placed = route(self.view, request, {}, locations=locations, tokens=self.tokens, now=now)
+            where = {"points": self.points, "locations": self.balancer.locations, "tokens": self.tokens}
+            placed = route(self.view, request, {}, **where, now=now)
             pick = self.balancer.pick(placed.candidates, placed.demand, now)
             assert pick is not None
-            self.balancer.release(pick, now)
+            self.balancer.placed.release(pick, now)
         return time.thread_time() - began
 
 

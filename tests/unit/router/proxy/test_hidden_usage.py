@@ -120,6 +120,6 @@ def test_an_answer_that_cannot_be_read_is_cut(tmp_path, chunks):
             with pytest.raises((EOFError, ConnectionError)) as caught:
                 await ask(router.port, post(chat(stream=chunks)))
             assert b"2900" not in str(caught.value).encode()
-            assert router.state.balancer.loads == {}
+            assert router.state.balancer.placed.loads == {}
 
     run(check())

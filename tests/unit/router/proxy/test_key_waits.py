@@ -2,7 +2,7 @@
 
 import pytest
 
-from promptgroup_router.access.authenticator import KeysAwaitedError
+from promptgroup_router.base.errors import KeysAwaitedError
 from promptgroup_router.proxy import key_waits
 from promptgroup_router.proxy.key_waits import MOST_WAITING, WAIT_SECONDS, KeyWaits
 

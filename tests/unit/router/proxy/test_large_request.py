@@ -248,7 +248,7 @@ def test_a_large_body_by_an_alias_names_the_model(tmp_path):
 
 
 def in_flight(router):
-    return [each.in_flight for each in router.state.limiter._accounts.values()]
+    return [each.in_flight for each in router.state.features.limiter._accounts.values()]
 
 
 @pytest.mark.heavy

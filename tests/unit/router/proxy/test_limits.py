@@ -64,7 +64,7 @@ def test_a_request_is_in_flight_until_it_ends_in_whatever_way(tmp_path, end):
             engines(1, behave) as (engine,),
             routing(tmp_path, table_of(engine.address, in_flight=1)) as router,
         ):
-            limiter = router.state.limiter
+            limiter = router.state.features.limiter
             async with connected(router.port) as client:
                 client.send(post(chat()))
                 await until(lambda: engine.requests, "the request")
@@ -149,7 +149,7 @@ def test_what_goes_on_unseen_is_refused_where_its_end_is_limited(tmp_path, limit
                 assert (answer.status, error["code"], error["param"]) == (400, "background_not_supported", "background")
                 assert "leave background out" in error["message"]
                 assert not engine.requests
-                assert not router.state.limiter._named
+                assert not router.state.features.limiter._named
             body = BACKGROUND | {"background": "off"}
             assert (await ask(router.port, post(body, path="/v1/responses"))).status == 200
 
@@ -169,7 +169,7 @@ def test_eight_answers_that_are_asked_for_by_a_text_are_charged_as_eight(tmp_pat
         ):
             client.send(post(chat("x" * size, n="8", max_tokens="500", stream=True)))
             await until(lambda: engine.requests, "the request")
-            (account,) = router.state.limiter._named["chat/support"].values()
+            (account,) = router.state.features.limiter._named["chat/support"].values()
             assert account.open_tokens == 4000
 
     run(check())

@@ -263,7 +263,7 @@ def test_an_engine_without_the_api_is_named_and_no_revision_is_blamed(tmp_path, 
                     answer = await client.ask(posted(message()))
                     assert (answer.status, answer.json["error"]["type"]) == (code, "not_found_error")
                     assert "does not serve POST /v1/messages" in answer.json["error"]["message"]
-            assert router.state.balancer.loads == {}
+            assert router.state.balancer.placed.loads == {}
             assert 'outcome="failed"' not in router.state.exposition(0.0, 0)
 
     run(check())

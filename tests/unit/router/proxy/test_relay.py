@@ -15,8 +15,8 @@ from promptgroup_contract.table import Engine, RoutingTable, Sharing, SlotState,
 from promptgroup_router.apis.request import ApiKind, parse
 from promptgroup_router.apis.tokens import Tokens
 from promptgroup_router.policy.session_locations import SessionLocations
-from promptgroup_router.routing.route import route
 from support.fakeengine import Call, FakeEngine, engines, until, well
+from support.routes import route
 from support.tables import SYSTEM, group, revision, slot, table
 from support.wire import ask, chat, connected, get, post, routing, run, table_of
 
@@ -220,7 +220,7 @@ def test_what_fails_before_the_first_byte_is_tried_at_the_next_slot(tmp_path, be
             assert [len(each.requests) for each in found] == [1, 1]
             assert found[0].requests[0].body == found[1].requests[0].body
             assert "retries_total{" in metrics(router)
-            assert router.state.balancer.loads == {}
+            assert router.state.balancer.placed.loads == {}
 
     run(check())
 
@@ -356,7 +356,7 @@ def test_an_engine_that_dies_mid_stream_shows_and_is_not_tried_again(tmp_path):
                     await client.ask(post(chat()))
             assert sum(len(each.requests) for each in found) == 1
             assert 'answers_cut_total{group="chat/support",by="engine"} 1' in metrics(router)
-            assert router.state.balancer.loads == {}
+            assert router.state.balancer.placed.loads == {}
 
     run(check())
 
@@ -390,13 +390,13 @@ def test_a_client_that_leaves_ends_its_engines_work(tmp_path, how):
             async with connected(router.port) as client:
                 client.send(post(chat()))
                 await client.reader.readuntil(b"data: one\n\n")
-                assert len(router.state.balancer.loads) == 1
+                assert len(router.state.balancer.placed.loads) == 1
                 if how == "reset":
                     client.leave()
                 else:
                     client.writer.write_eof()
                 await gone.wait()
-            await until(lambda: not router.state.balancer.loads, "the load to be released")
+            await until(lambda: not router.state.balancer.placed.loads, "the load to be released")
             assert 'answers_cut_total{group="chat/support",by="client"} 1' in metrics(router)
 
     run(check())
@@ -417,7 +417,7 @@ def test_a_client_that_leaves_before_any_answer_ends_its_engines_work(tmp_path):
                 await asked.wait()
                 client.leave()
                 await gone.wait()
-            await until(lambda: not router.state.balancer.loads, "the load to be released")
+            await until(lambda: not router.state.balancer.placed.loads, "the load to be released")
 
     run(check())
 
@@ -682,7 +682,7 @@ def test_a_request_keeps_the_table_it_began_with(tmp_path):
                 router.state.install(table(group("other", revision("x", (slot(0),)))), "file", 0.0)
                 go.set()
                 assert (await client.answer()).served_by.startswith("chat/support/")
-            assert router.state.balancer.loads == {}
+            assert router.state.balancer.placed.loads == {}
 
     run(check())
 
@@ -699,7 +699,7 @@ def test_many_clients_at_once(tmp_path):
 
             await asyncio.gather(*(one(number) for number in range(40)))
             assert sum(len(each.requests) for each in found) == 200
-            assert router.state.balancer.loads == {}
+            assert router.state.balancer.placed.loads == {}
 
     run(check())
 
@@ -757,7 +757,7 @@ def test_any_mixture_of_misbehaviour_leaves_nothing_behind(tmp_path, seed):
                             outcomes[answer.status] += 1
 
             await asyncio.gather(*(one(number) for number in range(30)))
-            await until(lambda: not router.state.balancer.loads, f"the loads to be released: {outcomes}")
+            await until(lambda: not router.state.balancer.placed.loads, f"the loads to be released: {outcomes}")
             assert outcomes[200] > 60
             assert outcomes["cut"] > 0
             assert not router._connections._connecting

@@ -8,7 +8,7 @@ import pytest
 
 from promptgroup_contract.caller_rules import CachedTokens, CallerRules
 from promptgroup_contract.table import ResponseCaching
-from promptgroup_router.callers import told_usage
+from promptgroup_router.routing.points import MOST_HELD
 from support.fakeengine import Call, engines
 from support.tables import group, revision, slot, table
 from support.wire import ask, chat, connected, post, routing, run, table_of
@@ -111,7 +111,7 @@ def test_a_group_that_keeps_answers_tells_nothing_in_their_heads(tmp_path):
 
 
 def test_an_answer_that_is_too_long_to_be_held_is_relayed_without(tmp_path):
-    long = orjson.dumps({"text": "x" * told_usage.MOST_HELD, "usage": USAGE})
+    long = orjson.dumps({"text": "x" * MOST_HELD, "usage": USAGE})
 
     async def behave(call: Call) -> None:
         call.answer(long)

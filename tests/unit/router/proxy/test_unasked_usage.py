@@ -164,7 +164,7 @@ def test_a_stream_that_is_cut_is_counted_and_charged_by_its_events(tmp_path):
             prompt, answer, _ = used(router)
             assert answer == 3
             assert 5 <= prompt <= 40
-            (account,) = router.state.limiter._accounts.values()
+            (account,) = router.state.features.limiter._accounts.values()
             assert account.minute_tokens == prompt + answer
 
     run(check())

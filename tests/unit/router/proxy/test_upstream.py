@@ -9,7 +9,7 @@ import weakref
 import pytest
 
 from promptgroup_router.base.errors import Failure
-from promptgroup_router.proxy.downstream import TURN_BYTES
+from promptgroup_router.proxy.request_intake import TURN_BYTES
 from promptgroup_router.proxy.upstream import (
     IDLE_SECONDS,
     MAX_IDLE,

@@ -12,13 +12,14 @@ from promptgroup_router.apis.tokens import Tokens
 from promptgroup_router.base.errors import ApiError
 from promptgroup_router.callers.longest_answer import SAYING, longest_answer
 from promptgroup_router.features.cache_diagnosis import HEADER, question, without_question
+from promptgroup_router.features.near_miss import UnmatchedPrompt
 from promptgroup_router.policy.session_locations import SessionLocations
 from promptgroup_router.reading.digest import digest, from_digest
 from promptgroup_router.rings.building import build_index
-from promptgroup_router.routing.near_miss import UnmatchedPrompt
 from promptgroup_router.routing.points import feature_of
-from promptgroup_router.routing.route import Route, route, written
+from promptgroup_router.routing.route import Route, written
 from support.changed import changed
+from support.routes import route
 from support.tables import SYSTEM, group, revision, table
 
 EXAMPLES = (("user", "What is 1 + 1?"), ("assistant", "2"))

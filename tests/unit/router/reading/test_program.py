@@ -30,9 +30,8 @@ def test_a_body_is_read_and_then_written_with_its_prompt():
     order = {
         "prompt": prompt,
         "allowed": [],
-        "salt": "",
-        "salted": [],
-        "cached": True,
+        "stripped": [],
+        "changes": [],
         "ordered": False,
         "model": "llama",
     }

@@ -4,6 +4,7 @@ import pytest
 
 from promptgroup_contract.fingerprint import hash_prefix
 from promptgroup_contract.messages import canonical_messages
+from promptgroup_router.base.steps import at_once
 from promptgroup_router.rings.claims import MOST_COUNTS, MOST_LENGTHS, Claim, Claims, common_length
 
 ages = itertools.count()
@@ -107,3 +108,15 @@ def test_of_more_counts_than_a_request_is_hashed_at_the_greatest_are_found():
     claims = Claims(with_messages(count, count) for count in range(1, MOST_COUNTS + 3))
     assert claims.match("", "You", "", starts(3)) == 3
     assert claims.match("", "You", "", starts(2)) is None
+
+
+def test_a_renewed_index_leaves_alone_the_one_before_where_a_length_is_a_number_of_messages():
+    """Hashes of texts of three bytes, and of three messages, are apart, though their numbers are equal."""
+    first = claim("You", "You", read=False)
+    messages = with_messages("three", 3)
+    before = Claims([first])
+    desired = {(item.namespace, item.fingerprint): item for item in (first, messages, claim("Him", "Him", read=False))}
+    after = at_once(before.renewed(desired))
+    assert after.match("", "Him.") == "Him"
+    assert before.match("", "Him.") is None
+    assert before.match("", "You.") == "You"

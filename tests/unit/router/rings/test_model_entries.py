@@ -26,6 +26,20 @@ def test_a_second_namespace_gets_claims_of_its_own():
     assert view.models["llama"].tenants["chat"].claims.match("", "B") is None
 
 
+def test_revisions_of_one_group_with_one_prompt_are_no_conflict():
+    plain = revision("B")
+    two = [
+        replace(plain, fingerprint=number * 32, text_fingerprint=plain.fingerprint, served_model=f"tone-{number}")
+        for number in "12"
+    ]
+    view = build_index(table(group("a", *two, model="tone", base_model="llama")))
+    assert view.conflicts == ()
+    assert view.models["tone"].claims.match("", "B").revision is two[0]
+    other = group("b", replace(two[0], fingerprint="3" * 32), model="tone", base_model="llama", created="2027")
+    (conflict,) = build_index(table(view.table.groups[0], other)).conflicts
+    assert (conflict.group, conflict.keeper, conflict.fingerprint) == ("chat/b", "chat/a", plain.fingerprint)
+
+
 def test_a_host_serves_undeclared_requests_of_callers_whom_an_older_guest_admits_too():
     guest = group("guest", revision("B"), created="2025", access=BY_KEY, sharing=Sharing.DEDICATED)
     view = build_index(table(guest, group("host", created="2026")))

@@ -2,7 +2,7 @@ import pytest
 import xxhash
 
 from promptgroup_contract.table import Policy, SlotState
-from promptgroup_router.policy.balancer import Balancer
+from promptgroup_router.placement.balancer import Balancer
 from promptgroup_router.policy.demand import Demand
 from promptgroup_router.policy.health import Health
 from promptgroup_router.rings.building import build_index
@@ -67,7 +67,7 @@ def test_what_is_predicted_is_what_happens_to_sessions(change):
         picks = []
         for session in sessions:
             picks.append(balancer.pick(candidates, Demand(session, 1), 0.0))
-            balancer.end(picks[-1], None, 0.0)
+            balancer.placed.end(picks[-1], None, 0.0)
         homes.append(picks)
     observed = sum(pick.moved for pick in homes[1]) / len(sessions)
     predicted = dict(remapped_shares(*views))["chat/a"]

@@ -3,7 +3,6 @@ from dataclasses import replace
 from promptgroup_contract.table import Engine, SlotState
 from promptgroup_router.rings.building import build_index
 from promptgroup_router.rings.renewal import renewed
-from promptgroup_router.routing.holder import only
 from support.tables import group, revision, slot, table
 
 ENGINE = Engine("one", kv_tokens=100_000, prefill_rate=10_000)
@@ -37,8 +36,8 @@ def test_a_slot_is_reached_at_the_address_of_the_process_that_has_it_now():
 
 def test_members_that_drain_are_left_where_no_other_is():
     assert slots(renewed(CANDIDATES, view_of(DRAINING, ABSENT))) == [0]
-    assert slots(renewed(only(CANDIDATES, CANDIDATES.ready[1]), view_of(READY, DRAINING))) == [1]
-    first, second = (only(CANDIDATES, each) for each in CANDIDATES.ready)
+    assert slots(renewed(CANDIDATES.only(CANDIDATES.ready[1]), view_of(READY, DRAINING))) == [1]
+    first, second = (CANDIDATES.only(each) for each in CANDIDATES.ready)
     both = replace(first, last_resort=second)
     assert slots(renewed(both, view_of(DRAINING, ABSENT))) == [0], "the last resort has nobody left"
     assert slots(renewed(both, view_of(DRAINING, READY))) == [], "the last resort has somebody"

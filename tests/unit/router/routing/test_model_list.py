@@ -2,9 +2,8 @@ import json
 
 import pytest
 
-from promptgroup_contract.access import Access, AccessType
+from promptgroup_contract.access import ANONYMOUS, Access, AccessType
 from promptgroup_contract.table import ModelAlias, RoutingTable
-from promptgroup_router.access.caller import ANONYMOUS
 from promptgroup_router.base.errors import ApiError
 from promptgroup_router.rings.building import build_index
 from promptgroup_router.routing.model_list import model_card, model_list
@@ -25,6 +24,13 @@ def test_models_and_groups_are_listed_by_the_names_that_work():
         ("y/b", "y", "llama"),
         ("chat/llama", "chat", "llama"),
     ]
+
+
+def test_an_adapter_is_listed_with_the_model_that_it_is_made_for():
+    index = build_index(table(group("support", model="tone", base_model="llama")))
+    names = [(each["id"], each["root"], each["parent"]) for each in json.loads(model_list(index))["data"]]
+    assert names == [("tone", "tone", "llama"), ("support", "tone", "tone")]
+    assert json.loads(model_card(index, b"/v1/models/tone"))["parent"] == "llama"
 
 
 def test_a_model_whose_name_an_older_group_keeps_is_not_listed():

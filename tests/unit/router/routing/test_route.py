@@ -14,13 +14,14 @@ from promptgroup_router.apis.endpoints import ENDPOINTS
 from promptgroup_router.apis.request import ApiKind, parse
 from promptgroup_router.apis.tokens import Tokens
 from promptgroup_router.base.errors import ApiError
+from promptgroup_router.features.near_miss import UnmatchedPrompt
 from promptgroup_router.policy.gossip import LAST_TURN
 from promptgroup_router.policy.session_locations import QUIET_SECONDS, Placement, SessionLocations
 from promptgroup_router.rings.building import build_index
 from promptgroup_router.routing.match import MatchedBy
-from promptgroup_router.routing.near_miss import UnmatchedPrompt
 from promptgroup_router.routing.points import feature_of
-from promptgroup_router.routing.route import UNMATCHED, refuse_empty, revision_by_weight, route, share_of
+from promptgroup_router.routing.route import UNMATCHED, refuse_empty, revision_by_weight, share_of
+from support.routes import route
 from support.tables import SYSTEM, group, revision, slot, table
 
 
@@ -496,3 +497,97 @@ def test_sessions_of_a_declared_prompt_share_nothing_by_it(count, filled):
     assert not marks("First. " * 400) & marks("Second. " * 400)
     document = "A document that many ask about. " * 100
     assert marks(document + "Who wrote it?") & marks(document + "When?")
+
+
+# --- LoRA adapters -----------------------------------------------------------------------------------------
+
+
+def adapted(version, weight, slots=2, **fields):
+    """A revision of the adapter `tone`, with the prompt of all of them."""
+    plain = revision(SYSTEM, slots)
+    prompt = replace(plain.prompt, adapter=f"v{version}")
+    return replace(
+        plain,
+        fingerprint=prompt.fingerprint,
+        prompt=prompt,
+        text_fingerprint=plain.fingerprint,
+        served_model=f"tone-{version}",
+        weight=weight,
+        **fields,
+    )
+
+
+def tone(*revisions, name="support", **fields):
+    return group(name, *revisions, model="tone", base_model="llama", **fields)
+
+
+def sent_model(found):
+    return orjson.loads(found.rewrite.body)["model"]
+
+
+def test_engines_are_asked_for_the_adapter_of_the_revision():
+    view = build_index(table(tone(adapted(1, 100))))
+    by_content = routed(view, ask(("system", SYSTEM), ("user", "Hi"), model="tone"))
+    by_name = routed(view, ask(("user", "Hi"), model="support"))
+    unmatched = routed(view, ask(("system", "Another."), ("user", "Hi"), model="tone"))
+    matches = [each.matched_by for each in (by_content, by_name, unmatched)]
+    assert matches == [MatchedBy.CONTENT, MatchedBy.NAME, MatchedBy.NONE]
+    for found in (by_content, by_name, unmatched):
+        assert (sent_model(found), found.model) == ("tone-1", "tone")
+        assert len(found.candidates.members) == 2
+
+
+def test_the_model_itself_is_not_served_by_the_engines_of_an_adapter():
+    view = build_index(table(tone(adapted(1, 100)), group("base")))
+    found = routed(view, ask(("system", SYSTEM), ("user", "Hi")))
+    assert found.group == "chat/base"
+    with pytest.raises(ApiError) as raised:
+        routed(build_index(table(tone(adapted(1, 100)))), ask(("system", SYSTEM), ("user", "Hi")))
+    assert raised.value.status == 404
+
+
+def test_revisions_with_one_prompt_share_the_sessions_that_bring_it():
+    one, two = adapted(1, 70), adapted(2, 30)
+    view = build_index(table(tone(one, two)))
+    counts = Counter()
+    for number in range(1000):
+        found = routed(view, ask(("system", SYSTEM), ("user", f"Question {number}"), model="tone"))
+        short = {each.served_model: each.fingerprint[:8] for each in (one, two)}
+        assert found.revision == short[sent_model(found)]
+        assert {member.fingerprint[:8] for member in found.candidates.members} == {found.revision}
+        counts[sent_model(found)] += 1
+    assert 640 < counts["tone-1"] < 760
+
+
+def test_a_session_stays_with_its_adapter_while_weights_change():
+    one, two = adapted(1, 100), adapted(2, 0)
+    view, locations = build_index(table(tone(one, two))), SessionLocations()
+    first = routed(view, ask(("system", SYSTEM), ("user", "Hi"), model="tone"), locations=locations)
+    member, demand = first.candidates.ready[0], first.demand
+    locations.put(demand.session, Placement(member.id, demand.prefix, demand.turn, demand.prompt, 0.0, 0.0))
+    released = build_index(table(tone(replace(one, weight=0), replace(two, weight=100))))
+    turns = (("system", SYSTEM), ("user", "Hi"), ("assistant", "Yes?"), ("user", "More"))
+    assert sent_model(routed(released, ask(*turns, model="tone"), locations=locations)) == "tone-1"
+    assert sent_model(routed(released, ask(*turns, model="tone"))) == "tone-2"
+
+
+def test_a_prompt_that_all_its_revisions_have_left_goes_to_one_that_is_there():
+    view = build_index(table(tone(adapted(1, 0, slots=0), adapted(2, 0))))
+    assert sent_model(routed(view, ask(("system", SYSTEM), ("user", "Hi"), model="tone"))) == "tone-2"
+
+
+def test_undeclared_prompts_get_one_adapter_alone():
+    """Two groups with one name for two adapters: the older one keeps it."""
+    old, new = adapted(1, 100), replace(adapted(2, 100), slots=(slot(0, address="10.1.0.1:8000"),))
+    young = tone(new, name="later", created="2026-11-04T11:00:00Z")
+    found = routed(build_index(table(tone(old), young)), ask(("user", "Hi"), model="tone"))
+    assert sent_model(found) == "tone-1"
+    assert {member.group for member in found.candidates.members} == {"chat/support"}
+
+
+def test_an_adapter_borrows_no_replica():
+    engine = Engine("same")
+    first, second = adapted(1, 100, engine=engine), replace(adapted(2, 100, engine=engine), slots=())
+    view = build_index(table(tone(first, second)))
+    for entry in view.groups[0].revisions:
+        assert (entry.candidates.lent, entry.candidates.last_resort, entry.lending) == ((), None, None)

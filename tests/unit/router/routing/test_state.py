@@ -1,15 +1,16 @@
 from dataclasses import replace
 
 from promptgroup_contract.table import ModelAlias
+from promptgroup_router.decision.composition import router_state
+from promptgroup_router.features.near_miss import NearMiss
 from promptgroup_router.policy.demand import Demand
 from promptgroup_router.policy.sessions import SESSION_SECONDS
-from promptgroup_router.routing.near_miss import NearMiss
-from promptgroup_router.routing.state import SERIES_SECONDS, RouterState
+from promptgroup_router.routing.state import SERIES_SECONDS
 from support.tables import group, revision, table
 
 
 def test_installing_a_table_tells_new_conflicts_once():
-    state = RouterState()
+    state = router_state()
     assert not state.loaded
     both = table(group("a"), group("b", created="2027"))
     assert [conflict.group for conflict in state.install(both, "file", 0.0)] == ["chat/b"]
@@ -19,7 +20,7 @@ def test_installing_a_table_tells_new_conflicts_once():
 
 
 def test_gauges_are_those_of_the_moment():
-    state = RouterState()
+    state = router_state()
     state.install(table(group("a", revision(slots=2))), "file", 10.0)
     pool = state.index.names["a"].revisions[0].candidates
     pick = state.balancer.pick(pool, Demand(1, 1), 10.0)
@@ -33,14 +34,14 @@ def test_gauges_are_those_of_the_moment():
 
 
 def test_a_table_that_grows_says_how_many_keys_moved():
-    state = RouterState()
+    state = router_state()
     state.install(table(group("a", revision(slots=1))), "file", 0.0)
     state.install(table(group("a", revision(slots=2))), "file", 0.0)
     assert 0.4 < state.metrics.keys_moved.values["chat/a",] < 0.6
 
 
 def test_what_the_table_has_no_more_is_forgotten():
-    state = RouterState()
+    state = router_state()
     state.install(table(group("a")), "file", 0.0)
     member = state.index.names["a"].revisions[0].candidates.ready[0]
     state.health.failed(member.id, "a", 0.0)
@@ -49,7 +50,7 @@ def test_what_the_table_has_no_more_is_forgotten():
 
 
 def test_health_outlives_a_slot_that_is_away_for_a_while():
-    state = RouterState()
+    state = router_state()
     state.install(table(group("a", revision(slots=2))), "file", 0.0)
     member = state.index.names["a"].revisions[0].candidates.ready[0]
     state.health.failed(member.id, "a", 0.0)
@@ -63,13 +64,13 @@ class Waits:
 
 
 def test_sessions_and_waiting_requests_are_told_by_revision():
-    state = RouterState()
+    state = router_state()
     state.install(table(group("a", revision(slots=2))), "file", 0.0)
     found = state.index.names["a"].revisions[0]
     pool, label = found.candidates, f'group="chat/a",revision="{found.short}"'
     assert f"revision_sessions{{{label}}} 0" in state.exposition(0.0, 0)
     demand = Demand(1, found.prefix, prompt=3400, tier1=2000, history=3150, turn=3)
-    state.balancer.first_token(state.balancer.pick(pool, demand, 10.0), 10.0)
+    state.balancer.placed.first_token(state.balancer.pick(pool, demand, 10.0), 10.0)
     state.admission_queue.put(Waits(("chat/a", found.short)), 10.0, new=True)
     state.admission_queue.put(Waits(("-", "")), 10.0, new=True)
     gone = state.admission_queue.put(Waits(("chat/a", found.short)), 10.0, new=True)
@@ -81,36 +82,36 @@ def test_sessions_and_waiting_requests_are_told_by_revision():
 
 
 def test_sessions_are_told_by_the_slot_that_served_them_last():
-    state = RouterState()
+    state = router_state()
     state.install(table(group("a", revision(slots=2))), "file", 0.0)
     found = state.index.names["a"].revisions[0]
     pool, label = found.candidates, f'group="chat/a",revision="{found.short}"'
     demand = Demand(1, found.prefix, prompt=3400, tier1=2000, history=3150, turn=3)
     pick = state.balancer.pick(pool, demand, 10.0)
-    state.balancer.first_token(pick, 10.0)
+    state.balancer.placed.first_token(pick, 10.0)
     text = state.exposition(12.0, 0)
     here, there = pick.member.slot, 1 - pick.member.slot
     assert f'slot_sessions{{{label},slot="{here}"}} 1' in text
     assert f'slot_session_tokens{{{label},slot="{here}"}} 1400' in text
     assert f'slot_sessions{{{label},slot="{there}"}} 0' in text
-    state.balancer.end(pick, None, 13.0)
+    state.balancer.placed.end(pick, None, 13.0)
     assert f'slot_sessions{{{label},slot="{here}"}} 1' in state.exposition(13.0 + SESSION_SECONDS, 0)
     assert f'slot_sessions{{{label},slot="{here}"}} 0' in state.exposition(13.1 + SESSION_SECONDS, 0)
 
 
 def test_a_process_that_takes_a_slot_over_holds_no_sessions():
-    state = RouterState()
+    state = router_state()
     state.install(table(group("a", revision(slots=1))), "file", 0.0)
     found = state.index.names["a"].revisions[0]
     (before,) = found.revision.slots
     demand = Demand(1, found.prefix, prompt=3400, tier1=2000, history=3150, turn=3)
-    state.balancer.first_token(state.balancer.pick(found.candidates, demand, 10.0), 10.0)
+    state.balancer.placed.first_token(state.balancer.pick(found.candidates, demand, 10.0), 10.0)
     state.install(table(group("a", revision(slots=(replace(before, incarnation="b"),)))), "file", 11.0)
     assert f'slot_sessions{{group="chat/a",revision="{found.short}",slot="0"}} 0' in state.exposition(12.0, 0)
 
 
 def test_series_of_what_left_the_table_are_told_for_an_hour_and_then_forgotten():
-    state = RouterState()
+    state = router_state()
     for prompt in range(100):
         now = prompt * 60.0
         state.install(table(group("a", revision(str(prompt)))), "file", now)
@@ -130,7 +131,7 @@ def test_series_of_what_left_the_table_are_told_for_an_hour_and_then_forgotten()
 
 
 def test_a_group_that_comes_back_counts_anew_also_beside_a_request_that_outlived_its_series():
-    state = RouterState()
+    state = router_state()
     state.install(table(group("a")), "file", 0.0)
     label = state.index.names["a"].revisions[0].short
 
@@ -152,22 +153,22 @@ def test_a_group_that_comes_back_counts_anew_also_beside_a_request_that_outlived
 
 
 def test_where_prompts_were_left_is_told_as_long_as_the_other_series_of_a_group():
-    state = RouterState()
+    state = router_state()
     state.install(table(group("old"), group("new", revision("x"))), "file", 0.0)
-    state.near_misses.add(NearMiss("chat/old", 7))
-    state.near_misses.add(NearMiss("chat/new", 8))
+    state.features.unmatched.near_misses.add(NearMiss("chat/old", 7))
+    state.features.unmatched.near_misses.add(NearMiss("chat/new", 8))
     state.install(table(group("new", revision("x"))), "file", 1.0)
     told = 'near_miss_offset_bytes{group="chat/old"} 7'
     assert told in state.exposition(SERIES_SECONDS, 0)
     assert told not in state.exposition(SERIES_SECONDS + 2.0, 0)
-    state.near_misses.add(NearMiss("chat/old", 7))  # by a request that began with the first table
+    state.features.unmatched.near_misses.add(NearMiss("chat/old", 7))  # by a request that began with the first table
     text = state.exposition(SERIES_SECONDS + 3.0, 0)
     assert told not in text
     assert 'near_miss_offset_bytes{group="chat/new"} 8' in text
 
 
 def test_an_alias_that_something_else_has_is_told_once():
-    state = RouterState()
+    state = router_state()
     both = table(group("a", aliases=(ModelAlias("b"),)), group("b", revision("z")))
     assert [conflict.alias for conflict in state.install(both, "file", 0.0)] == ["b"]
     assert state.install(both, "file", 1.0) == ()

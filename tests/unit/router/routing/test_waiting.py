@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from promptgroup_contract.table import Engine, Sleep
+from promptgroup_router.decision.composition import features_of
 from promptgroup_router.policy import working_set
 from promptgroup_router.routing import admission_queue
 from support.fakeengine import Call, engines, until
@@ -102,7 +103,7 @@ def test_a_client_that_leaves_while_it_waits_leaves_nothing_behind(tmp_path):
             assert (await first).status == 200
             router.state.expire_waiting(router.core.clock() + working_set.LIVE_SECONDS + 0.1)
             assert gate.asked == 1
-            assert router.state.balancer.loads == {}
+            assert router.state.balancer.placed.loads == {}
 
     run(check())
 
@@ -141,7 +142,7 @@ def test_clients_of_a_sleeping_group_wait_until_it_has_a_replica(tmp_path):
             state, asked = router.state, []
             for number in range(12):
                 asked.append(asyncio.ensure_future(ask(router.port, post(chat(f"question {number}.")))))
-                await until(lambda number=number: len(state.held_requests) == number + 1, "it to be held")
+                await until(lambda number=number: len(features_of(state).sleeping.held) == number + 1, "it to be held")
             state.install(sleeping(found, Sleep(wake_timeout=300)), "test", router.core.clock())
             assert {(await each).status for each in asked} == {200}
             assert 'wake_requests_total{group="chat/support"} 12' in state.exposition(0.0, 0)
@@ -155,8 +156,8 @@ def test_a_client_that_leaves_a_sleeping_group_is_let_go(tmp_path):
         async with routing(tmp_path, sleeping()) as router:
             async with connected(router.port) as client:
                 client.writer.write(post(chat()))
-                await until(lambda: len(router.state.held_requests) == 1, "it to be held")
-            await until(lambda: len(router.state.held_requests) == 0, "it to be let go")
+                await until(lambda: len(features_of(router.state).sleeping.held) == 1, "it to be held")
+            await until(lambda: len(features_of(router.state).sleeping.held) == 0, "it to be let go")
 
     run(check())
 
@@ -165,7 +166,7 @@ def test_a_client_is_told_why_its_group_cannot_start(tmp_path):
     async def check():
         async with routing(tmp_path, sleeping()) as router:
             waits = asyncio.ensure_future(ask(router.port, post(chat())))
-            await until(lambda: len(router.state.held_requests) == 1, "it to be held")
+            await until(lambda: len(features_of(router.state).sleeping.held) == 1, "it to be held")
             forbidden = Sleep(wake_timeout=300, start=40, problem="exceeded quota: gpus")
             router.state.install(sleeping(sleep=forbidden), "test", router.core.clock())
             answer = await waits

@@ -2,11 +2,12 @@ import tracemalloc
 
 import pytest
 
+from promptgroup_contract.names import UNMATCHED
 from promptgroup_router.policy.demand import Demand
 from promptgroup_router.rings.ids import PrefixKey
 from promptgroup_router.undeclared.decay import HALF_LIFE
 from promptgroup_router.undeclared.shared_prefixes import SharedPrefixes, merge, worth_a_group
-from promptgroup_router.undeclared.unmatched import CAPACITY, UNMATCHED
+from promptgroup_router.undeclared.unmatched import CAPACITY
 
 WITHIN = PrefixKey(1 << 60)
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from promptgroup_router.prefixes.leading import VolatileText
 from promptgroup_router.undeclared.decay import HALF_LIFE
-from promptgroup_router.undeclared.leading import VolatileText
 from promptgroup_router.undeclared.unmatched import (
     BITS,
     CAPACITY,

@@ -36,7 +36,7 @@ def template(*args):
         ({"dataParallelSize": 2, "template": template("m")}, "is 2, and spec.engine.template replaces the arguments"),
         ({"dataParallelSize": 1, "template": template("m", "-dp", "2")}, "-dp in spec.engine.template both set"),
         ({"args": ["--data-parallel-size=1000"]}, "has 1000 data-parallel ranks, and a router serves 256"),
-        ({"args": ["--data-parallel-size=8"]}, ""),
+        ({"args": ["--data-parallel-size=256"]}, ""),
     ],
 )
 def test_ranks_that_cannot_be_known_are_refused(engine, text):
@@ -61,6 +61,7 @@ def test_both_ways_at_once_are_refused():
         ("vllm/vllm-openai:latest", {"responses"}),
         ("example/own:v0.40", {"responses"}),
         ("vllm/vllm-openai@sha256:0123", {"responses"}),
+        ("vllm/vllm-openai:v0.33.0@sha256:0123", set()),
     ],
 )
 def test_an_api_whose_engine_does_not_heed_the_rank_is_told_by_the_release(image, apis):

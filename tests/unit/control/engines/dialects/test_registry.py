@@ -22,6 +22,7 @@ NAMED_BY = {"api", "engines/dialects/registry.py"}
 
 FOURTH = Dialect(
     args=("serve", "{model}", "--listen={port}"),
+    served_name="--name={model}",
     health="/alive",
     metrics=MetricNames(
         path="/counters",
@@ -42,6 +43,7 @@ FOURTH = Dialect(
     rank_flag="--copies",
     unranked=frozenset(("text",)),
     ranked_since=(2, 0),
+    adapters=None,
     image="example/fourth",
     tiers_since=(2, 0),
     tiers=lambda spec: PodParts(args=(f"--spill={spec.cache.offload.memory if spec.cache.offload else 'pool'}",)),
@@ -101,7 +103,7 @@ def test_its_metrics_are_read_by_their_names():
 
 
 def test_a_part_that_is_missing_is_an_error():
-    with pytest.raises(TypeError, match="missing 16 required keyword-only arguments"):
+    with pytest.raises(TypeError, match="missing 18 required keyword-only arguments"):
         Dialect(args=("serve",))
 
 

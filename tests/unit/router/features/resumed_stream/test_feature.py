@@ -123,6 +123,14 @@ def test_a_chat_without_a_limit_goes_on_to_the_end_of_the_context(tmp_path):
     run(check())
 
 
+def test_of_two_limits_the_newer_one_counts(tmp_path):
+    async def check():
+        _, calls, _ = await cut_anywhere(tmp_path, request() | {"max_completion_tokens": 20}, breaks_off(12))
+        assert 0 < calls[1].json["max_tokens"] < 20
+
+    run(check())
+
+
 def test_who_asks_for_ids_gets_each_once(tmp_path):
     async def check():
         body = request(return_token_ids=True)
@@ -174,6 +182,21 @@ def test_any_other_answer_ends_with_an_error(tmp_path, field):
         assert "return_token_ids" not in calls[0].json
         assert b"[DONE]" not in answer
         assert b"answer_cut" in answer
+
+    run(check())
+
+
+def test_no_ids_are_asked_for_where_a_prompt_has_more_than_text(tmp_path):
+    """The ids of an image's tokens stand for the image, which a text completion would not have."""
+    picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}
+    messages = [{"role": "system", "content": SYSTEM}, {"role": "user", "content": [picture]}]
+
+    async def refuse(call):
+        call.send(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n")
+
+    async def check():
+        _, calls, _ = await cut_anywhere(tmp_path, request() | {"messages": messages}, refuse)
+        assert "return_token_ids" not in calls[0].json
 
     run(check())
 

@@ -37,6 +37,8 @@ def test_of_several_tokens_at_once_the_last_must_be_known_to_end_a_character():
     # 4 has a text here because it ends a character that others began
     assert not kept(([3], ""), ([4], "é"), ([3, 4], "ab")).complete
     assert not kept(([3, 4], "ab"), ([5], "c"), ([6, 4], "ab")).complete
+    # 5 came with the end of the text of the token before
+    assert not kept(([3, 4], "ab"), ([5], "c"), ([6, 5], "dc")).complete
 
 
 @pytest.mark.parametrize("ids", ["", [], [True], [-1], ["1"], [1.0], {"a": 1}, [[1]], None])

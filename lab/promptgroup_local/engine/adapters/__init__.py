@@ -1,0 +1,1 @@
+"""The LoRA adapters of the stand-in engine."""

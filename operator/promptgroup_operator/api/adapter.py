@@ -1,0 +1,69 @@
+"""`spec.adapter` and `spec.engine.adapters` of a PromptGroup: LoRA adapters, and what engines have room for."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from promptgroup_operator.api.model import ApiModel, ObjectName, rule, rules
+
+_FOLDER = "[A-Za-z0-9_][A-Za-z0-9._-]*"
+"""A folder's name. It begins with no dot, so that one folder has one path."""
+
+
+class AdapterSource(ApiModel):
+    """The weights of an adapter, in the format of PEFT.
+
+    Weights that are replaced under one name are not a release: engines would serve cached KV of the old ones. Put new
+    weights into a folder or repository of another name.
+    """
+
+    model_config = rules(
+        rule(
+            "has(self.folder) != has(self.huggingFace)",
+            "adapter.source needs exactly one of folder (on the volume of engine.adapters) and huggingFace (a "
+            "repository)",
+            holds=lambda source: (source.folder is None) != (source.hugging_face is None),
+        ),
+    )
+
+    folder: Annotated[str, Field(max_length=512, pattern=f"^{_FOLDER}(/{_FOLDER})*$")] | None = None
+    """Folder with adapter_config.json on the volume that engine.adapters.claimName names, such as support/v3."""
+    hugging_face: Annotated[str, Field(max_length=193, pattern=f"^{_FOLDER}/{_FOLDER}$")] | None = None
+    """Repository of Hugging Face, such as example/support-v3. Engines load its default branch when they start."""
+
+
+class AdapterSpec(ApiModel):
+    """A LoRA adapter of the model, by whose name clients ask for it."""
+
+    name: Annotated[str, Field(min_length=1, max_length=200, pattern="^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$")]
+    """Name of the adapter, as clients send it in `model`. It cannot be changed. Engines serve each revision under a
+    name of its own, which answers have in `model`: this one, a hyphen and eight hex digits."""
+    source: AdapterSource
+    """Its weights. Another source is another revision, which is released as a new prompt is."""
+
+
+class EngineAdaptersSpec(ApiModel):
+    """Room of the engines for LoRA adapters.
+
+    It is for the group's own, and for those of PromptGroups whose engineFrom names the group, which are loaded and
+    unloaded while the engines run.
+    """
+
+    model_config = rules(
+        rule(
+            "self.maxActive <= self.maxInMemory",
+            "engine.adapters.maxInMemory is less than maxActive, whose adapters are in memory, too: raise it",
+            ".maxInMemory",
+            holds=lambda adapters: adapters.max_active <= adapters.max_in_memory,
+        ),
+    )
+
+    claim_name: ObjectName | None = None
+    """PersistentVolumeClaim with the adapters' folders. All replicas mount it read-only."""
+    max_active: Annotated[int, Field(ge=1, le=256)] = 4
+    """Adapters whose requests run at the same time on one replica; requests for further ones wait. Each takes memory of
+    the GPU."""
+    max_in_memory: Annotated[int, Field(ge=1, le=4096)] = 32
+    """Adapters that a replica keeps in main memory, those that are active included. Further ones are read again."""
+    max_rank: Literal[8, 16, 32, 64, 128, 256, 320, 512] = 16
+    """Highest rank of an adapter."""

@@ -1,0 +1,1 @@
+"""Isolates the callers of a group from each other's caches by salts."""
