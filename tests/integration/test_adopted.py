@@ -133,7 +133,8 @@ def test_a_deployment_is_adopted_its_prompts_become_guests_and_one_is_released(
     # 3. find the prompts, and make guests
     (tmp_path / "requests.jsonl").write_text("".join(json.dumps(body) + "\n" for body in requests))
     (discover,) = (line for line in manifest.splitlines() if "kubectl promptgroup discover" in line)
-    promptgroup(*shlex.split(discover, comments=False)[3:])
+    # the API server of this cluster proxies to no pod, since pods have loopback addresses
+    promptgroup(*shlex.split(discover, comments=False)[3:], "--router", lab.router_admin_url(kube))
     guests = list(yaml.safe_load_all((tmp_path / "guests.yaml").read_text()))
     assert {guest["spec"]["prompt"]["system"] for guest in guests} == {PROMPTS[letter] for letter in "abc"}
     assert {guest["spec"]["engineFrom"]["promptGroup"] for guest in guests} == {OLD}
