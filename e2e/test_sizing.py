@@ -89,7 +89,8 @@ def test_a_small_cache_is_told_grows_and_shrinks_and_drift_is_told_and_alerts_fi
         assert "differ from the declared prompt from byte 0" in kubectl.condition(DRIFTS, "CacheEffective")["message"]
         expected = {("PromptGroupThrashing", NAME), ("PromptGroupPromptDrift", DRIFTS)}
         until(lambda: expected <= watched.firing(), "both alerts to fire")
-        assert {series["metric"]["pod"] for series in watched.ask("vllm:num_requests_running")} == {
+        running = watched.ask(f'vllm:num_requests_running{{namespace="{kubectl.namespace}"}}')
+        assert {series["metric"]["pod"] for series in running} == {
             pod["metadata"]["name"] for name in (NAME, DRIFTS) for pod in pods(kubectl, name)
         }
         assert wanted(kubectl) == 1
