@@ -44,9 +44,12 @@ def test_from_nothing_to_a_warm_answer_in_two_minutes(cluster: Cluster, images: 
 def test_clients_that_bring_their_prompt_need_no_change(cluster: Cluster, images: Images) -> None:
     team = cluster.kubectl("promptgroup")
     spec = (team.get("promptgroup", "support") or {})["spec"]
-    plan = Plan((service("promptgroup"),), spec["model"], spec["prompt"]["system"], sessions=4, at_once=2, last=2)
+    plan = Plan((service("promptgroup"),), spec["model"], spec["prompt"]["system"], sessions=4, at_once=2, last=6)
     outcomes = ask(cluster, images, plan)
-    assert [each.error for each in outcomes] == [""] * 8
+    assert [each.error for each in outcomes] == [""] * 24
     assert {each.served.rpartition("/")[0].rpartition("/")[0] for each in outcomes} == {"promptgroup/support"}
-    slots = {each.session: each.served for each in outcomes if each.turn == 0}
-    assert all(slots[each.session] == each.served for each in outcomes)
+    # the declared prompt is warm on both replicas: on a busy machine a short session may move to the one that is sooner
+    slots = {(each.session, each.turn): each.served for each in outcomes}
+    moved = sum(slots[session, turn] != slots[session, turn - 1] for session, turn in slots if turn)
+    assert moved <= len(slots) / 2
+    assert [each for each in outcomes if each.prompt and not each.cached] == []
