@@ -36,7 +36,7 @@ from promptgroup_contract.fingerprint import fingerprint, short
 from promptgroup_contract.names import ANNOTATION_APPLIED
 from promptgroup_contract.table import Prompt, PromptRef
 from promptgroup_operator.adapters.identity import encode, of_spec
-from promptgroup_operator.api.adapter import AdapterSpec
+from promptgroup_operator.api.loaded_weights import AdapterSpec
 from promptgroup_operator.api.prompt_group import parse_spec
 from promptgroup_operator.plan import desired, plan, prompt_route, references
 from promptgroup_operator.world.engine_facts import Measured

@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from promptgroup_operator.adapters.identity import MOUNT, Adapter, decode, encode, is_ours, of_spec, to_spec
-from promptgroup_operator.api.adapter import AdapterSource, AdapterSpec
+from promptgroup_operator.api.loaded_weights import AdapterSource, AdapterSpec
 from promptgroup_operator.world.snapshot import CONTAINER
 from support.clustermodel import Model
 

@@ -10,7 +10,7 @@ import json
 import re
 from dataclasses import dataclass
 
-from promptgroup_operator.api.adapter import AdapterSource, AdapterSpec
+from promptgroup_operator.api.loaded_weights import AdapterSource, AdapterSpec
 
 MOUNT = "/var/lib/promptgroup/adapters"
 """Mount path of the volume with adapters in the engine's container."""

@@ -31,14 +31,13 @@ from promptgroup_contract.fingerprint import Fingerprint
 from promptgroup_contract.names import HEADER_SESSION
 from promptgroup_contract.table import MAX_ALIASES, MAX_MESSAGES, MOST_RANKS, OwnInstructions, Policy, Sharing
 from promptgroup_operator.api.access import AccessSpec, asks_callers
-from promptgroup_operator.api.adapter import AdapterSpec, EngineAdaptersSpec
 from promptgroup_operator.api.cache import CacheSpec, CacheStatus, PoolType, PrefixCaching
 from promptgroup_operator.api.gateway import FailureMode, GatewaySpec
 from promptgroup_operator.api.limits import LimitsSpec
+from promptgroup_operator.api.loaded_weights import AdapterSpec, EngineAdaptersSpec, WeightsSpec
 from promptgroup_operator.api.model import ApiModel, Duration, KeyRef, ObjectName, Printed, rule, rule_of_change, rules
 from promptgroup_operator.api.responses import ResponseCacheMode, ResponsesSpec
 from promptgroup_operator.api.starts import SHOWN, StartingReplica, StartStatus
-from promptgroup_operator.api.weights import WeightsSpec
 from promptgroup_operator.base import durations, nesting
 
 MAX_NAME = 50

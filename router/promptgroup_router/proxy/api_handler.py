@@ -171,7 +171,7 @@ class ApiHandler:
                 check_head(self._state, head.fields, client.sender, arrived)
                 return LargeRequest(self, self._reader, large, client=client, request=request, clock=self._clock)
             result = self.arrive(client, request, came=arrived)
-            if self._sharing is not None and isinstance(result, Route) and result.features:
+            if self._sharing is not None and isinstance(result, Route) and result.candidates.responses is not None:
                 shared = self._sharing.start(client, request, result, self._begin, from_peer=self._from_peer)
                 if shared is not None:
                     return shared

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from promptgroup_operator.adapters.identity import Adapter
-from promptgroup_operator.api.adapter import EngineAdaptersSpec
+from promptgroup_operator.api.loaded_weights import EngineAdaptersSpec
 from promptgroup_operator.api.prompt_group import EngineSpec, PromptGroupSpec
 from promptgroup_operator.engines.dialects.metric_names import MetricNames
 from promptgroup_operator.engines.dialects.pod_parts import ManualTier, PodParts

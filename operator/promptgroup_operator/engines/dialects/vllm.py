@@ -14,8 +14,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from promptgroup_operator.adapters.identity import Adapter
-from promptgroup_operator.api.adapter import EngineAdaptersSpec
 from promptgroup_operator.api.cache import OffloadSpec, PoolSpec, PoolType
+from promptgroup_operator.api.loaded_weights import EngineAdaptersSpec
 from promptgroup_operator.api.prompt_group import EngineSpec, PromptGroupSpec
 from promptgroup_operator.base import sizes
 from promptgroup_operator.engines.dialects.dialect import TLS_ARGS, AdapterForm, Dialect

@@ -2,7 +2,7 @@ import pytest
 
 from promptgroup_operator.adapters import identity
 from promptgroup_operator.adapters.identity import MOUNT, Adapter
-from promptgroup_operator.api.adapter import AdapterSource, AdapterSpec
+from promptgroup_operator.api.loaded_weights import AdapterSource, AdapterSpec
 
 FOLDER = AdapterSpec(name="tone", source=AdapterSource(folder="support/v1"))
 REPOSITORY = AdapterSpec(name="tone", source=AdapterSource(hugging_face="example/tone"))

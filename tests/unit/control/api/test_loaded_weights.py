@@ -1,7 +1,13 @@
 import pytest
 from pydantic import ValidationError
 
-from promptgroup_operator.api.adapter import AdapterSource, AdapterSpec, EngineAdaptersSpec
+from promptgroup_operator.api.loaded_weights import (
+    AdapterSource,
+    AdapterSpec,
+    EngineAdaptersSpec,
+    PullPolicy,
+    WeightsSpec,
+)
 
 
 @pytest.mark.parametrize("folder", ["tone", "support/v1", "a_b/c.d-e/_f"])
@@ -32,3 +38,19 @@ def test_the_room_of_an_engine():
     assert (room.claim_name, room.max_active, room.max_in_memory, room.max_rank) == (None, 4, 32, 16)
     with pytest.raises(ValidationError):
         EngineAdaptersSpec.model_validate({"maxRank": 20})
+
+
+def test_an_image_has_its_pull_policy():
+    weights = WeightsSpec.model_validate({"image": "registry.example.com/models/llama:1", "pullPolicy": "Always"})
+    assert (weights.pull_policy, weights.claim_name, weights.path) == (PullPolicy.ALWAYS, None, None)
+
+
+@pytest.mark.parametrize("path", ["a", "a/b-1.0/C_d"])
+def test_a_path_is_a_folder_within_the_volume(path):
+    assert WeightsSpec.model_validate({"claimName": "models", "path": path}).path == path
+
+
+@pytest.mark.parametrize("path", ["../x", "/x", "a/../b", "a//b", "a/", ""])
+def test_a_path_stays_within_the_volume(path):
+    with pytest.raises(ValidationError):
+        WeightsSpec.model_validate({"claimName": "models", "path": path})
