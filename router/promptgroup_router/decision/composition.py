@@ -104,18 +104,19 @@ class Features(ProcessFeatures):
 
     def compose_steps(self, view: RoutingIndex) -> Generator[None, None, dict[str, GroupPoints]]:
         """Return the points of the groups of a table, in steps of a group."""
-        groups: dict[str, GroupPoints] = {}
+        every, groups = self.routing.every, dict[str, GroupPoints]()
         for group in view.groups:
             for revision in group.revisions:
-                groups[group.label] = points = self._points(revision.candidates, revision.revision)
-                groups[revision.candidates.id] = points
+                if (points := self._points(revision.candidates, revision.revision)) is not every:
+                    groups[group.label] = groups[revision.candidates.id] = points
             yield
         for model in view.models.values():
             for tenant in model.tenants.values():
                 for _, candidates in tenant.by_access:
-                    groups[candidates.id] = self._points(candidates)
+                    if (points := self._points(candidates)) is not every:
+                        groups[candidates.id] = points
             yield
-        return {name: points for name, points in groups.items() if points is not self.routing.every}
+        return groups
 
     def _points(self, candidates: Candidates, revision: Revision | None = None) -> GroupPoints:
         """Return the points of a revision, or of the replicas for the requests that no group declares."""
