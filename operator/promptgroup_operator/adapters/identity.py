@@ -10,13 +10,14 @@ import json
 import re
 from dataclasses import dataclass
 
-from promptgroup_operator.api.loaded_weights import AdapterSource, AdapterSpec
+from promptgroup_operator.api.loaded_weights import ADAPTER_NAME, LONGEST_ADAPTER_NAME, AdapterSource, AdapterSpec
 
 MOUNT = "/var/lib/promptgroup/adapters"
 """Mount path of the volume with adapters in the engine's container."""
 
 _HASH_DIGITS = 8
-_SERVED = re.compile(rf"(?P<name>.+)-[0-9a-f]{{{_HASH_DIGITS}}}", re.DOTALL)
+_SERVED = re.compile(rf"(?P<name>{ADAPTER_NAME})-[0-9a-f]{{{_HASH_DIGITS}}}")
+_LONGEST_SERVED = LONGEST_ADAPTER_NAME + 1 + _HASH_DIGITS
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,5 +71,5 @@ def decode(text: str) -> Adapter | None:
 
 def is_ours(served: str, root: str) -> bool:
     """Return True if a name in an engine's list of models is one that `Adapter.served` makes of the path there."""
-    match = _SERVED.fullmatch(served)
+    match = _SERVED.fullmatch(served) if len(served) <= _LONGEST_SERVED else None
     return match is not None and Adapter(match["name"], root).served == served

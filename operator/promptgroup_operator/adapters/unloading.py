@@ -15,6 +15,11 @@ UNWANTED = timedelta(seconds=15)
 """Time after which an adapter that no revision has is unloaded."""
 
 
+MOST_UNLOADED = 8
+"""Adapters that are unloaded after one reading of an engine's list, so that an engine that lists many, or answers
+slowly, does not hold up the engines of others."""
+
+
 class LoadedModel(NamedTuple):
     """An entry of an engine's list of models."""
 
@@ -44,5 +49,5 @@ def unwanted_since(
 
 
 def to_unload(since: Mapping[str, datetime], now: datetime) -> list[str]:
-    """Return the adapters whose time has come."""
-    return sorted(name for name, at in since.items() if now - at >= UNWANTED)
+    """Return the adapters whose time has come, at most MOST_UNLOADED of them: the rest is for later readings."""
+    return sorted(name for name, at in since.items() if now - at >= UNWANTED)[:MOST_UNLOADED]

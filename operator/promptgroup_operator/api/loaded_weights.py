@@ -33,10 +33,15 @@ class AdapterSource(ApiModel):
     """Repository of Hugging Face, such as example/support-v3. Engines load its default branch when they start."""
 
 
+ADAPTER_NAME = "[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?"
+"""Pattern of the name of an adapter."""
+LONGEST_ADAPTER_NAME = 200
+
+
 class AdapterSpec(ApiModel):
     """A LoRA adapter of the model, by whose name clients ask for it."""
 
-    name: Annotated[str, Field(min_length=1, max_length=200, pattern="^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$")]
+    name: Annotated[str, Field(min_length=1, max_length=LONGEST_ADAPTER_NAME, pattern=f"^{ADAPTER_NAME}$")]
     """Name of the adapter, as clients send it in `model`. It cannot be changed. Engines serve each revision under a
     name of its own, which answers have in `model`: this one, a hyphen and eight hex digits."""
     source: AdapterSource

@@ -10,6 +10,8 @@ from promptgroup_operator.world.warming import Refresh, Warmup
 
 LOAD_SECONDS = 60.0
 """Time limit in seconds to load an adapter, whose weights may be downloaded; they have some hundred megabytes."""
+UNLOAD_SECONDS = 5.0
+"""Time limit in seconds to unload an adapter, which engines do at once."""
 MAX_LIST = 1 << 20
 """Maximum size of a list of models in bytes: an adapter takes about 500."""
 
@@ -73,4 +75,4 @@ def unload(engine: EngineClient, address: str, form: AdapterForm, name: str) -> 
     Raises:
         EngineError: the engine does not have it, or did not respond in time.
     """
-    engine.send(address, form.unload, {"lora_name": name}, LOAD_SECONDS)
+    engine.send(address, form.unload, {"lora_name": name}, UNLOAD_SECONDS)

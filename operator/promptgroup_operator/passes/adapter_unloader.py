@@ -69,12 +69,17 @@ class AdapterUnloader:
     def _unload(self, key: Key, pod: Pod, form: AdapterForm, wanted: frozenset[str]) -> None:
         try:
             engine = self._engines.of(key, pod.container_id)
-            listed, now = loaded_models(engine, pod.address), datetime.now(UTC)
+            now, listed = datetime.now(UTC), loaded_models(engine, pod.address)
             with self._lock:
                 since = unwanted_since(listed, wanted, self._unwanted.get(pod.container_id, {}), now)
                 self._unwanted[pod.container_id] = since
-            for name in to_unload(since, now):
-                unload(engine, pod.address, form, name)
-                logger.info("pod %s/%s: adapter %s is unloaded: no revision has it", key.namespace, pod.name, name)
         except EngineError as error:
             logger.info("pod %s/%s: its adapters were not checked: %s", key.namespace, pod.name, error)
+            return
+        for name in to_unload(since, now):
+            try:
+                unload(engine, pod.address, form, name)
+            except EngineError as error:
+                logger.info("pod %s/%s: adapter %s was not unloaded: %s", key.namespace, pod.name, name, error)
+                continue
+            logger.info("pod %s/%s: adapter %s is unloaded: no revision has it", key.namespace, pod.name, name)

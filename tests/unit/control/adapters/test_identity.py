@@ -33,3 +33,9 @@ def test_only_names_that_are_made_of_their_path_are_ours():
     assert not identity.is_ours(adapter.served, f"{MOUNT}/v2")
     assert not identity.is_ours("tone", adapter.path)
     assert not identity.is_ours("tone-01234567", adapter.path)
+
+
+@pytest.mark.parametrize("name", ["to\nne", "tone\x1b[2J", "-tone", "t" * 201])
+def test_a_name_that_no_spec_may_have_is_not_ours_and_is_never_logged(name):
+    adapter = Adapter(name, f"{MOUNT}/v1")
+    assert not identity.is_ours(adapter.served, adapter.path)

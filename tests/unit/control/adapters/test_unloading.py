@@ -1,7 +1,7 @@
 from datetime import timedelta
 
 from promptgroup_operator.adapters.identity import Adapter
-from promptgroup_operator.adapters.unloading import UNWANTED, LoadedModel, to_unload, unwanted_since
+from promptgroup_operator.adapters.unloading import MOST_UNLOADED, UNWANTED, LoadedModel, to_unload, unwanted_since
 from support.builders import NOW
 
 OLD, NEW = Adapter("tone", "example/v1"), Adapter("tone", "example/v2")
@@ -32,3 +32,12 @@ def test_what_the_operator_did_not_load_is_left_alone():
     later = NOW + UNWANTED
     found = to_unload(unwanted_since(LISTED, (), {"by-hand": NOW, "llama": NOW}, later), later)
     assert not {"by-hand", "llama"} & set(found)
+
+
+def test_an_engine_that_lists_many_adapters_has_a_few_unloaded_after_each_reading():
+    since = {f"tone-{number:08x}": NOW for number in range(20)}
+    later, rounds = NOW + UNWANTED, []
+    while due := to_unload(since, later):
+        rounds.append(len(due))
+        since = {name: at for name, at in since.items() if name not in due}
+    assert rounds == [MOST_UNLOADED, MOST_UNLOADED, 20 - 2 * MOST_UNLOADED]

@@ -22,7 +22,7 @@ class Engines:
     """Engines with two adapters; what they get comes into a queue."""
 
     def __init__(self):
-        self.lines, self.fails = queue.Queue(), False
+        self.lines, self.fails, self.keeps = queue.Queue(), False, set()
 
     def of(self, group, container):
         if self.fails:
@@ -35,6 +35,8 @@ class Engines:
 
     def send(self, address, path, body, seconds):
         self.lines.put((path, body["lora_name"]))
+        if body["lora_name"] in self.keeps:
+            raise EngineError("status 500", status=500)
 
     def next(self):
         return self.lines.get(timeout=10)
@@ -74,6 +76,19 @@ def test_what_no_revision_has_is_unloaded_once_its_time_has_come(engines, unload
     unloader.check(world(adapters={}), engines.clock)
     assert [engines.next(), engines.next()] == ["read", ("/v1/unload_lora_adapter", OLD.served)]
     assert engines.lines.empty()
+
+
+def test_an_adapter_that_an_engine_does_not_unload_holds_up_no_other(engines, unloader):
+    nothing = replace(world(adapters={}), adapters=frozenset())
+    engines.keeps = {min(OLD.served, NEW.served)}
+    unloader.check(nothing, NOW)
+    assert engines.next() == "read"
+    engines.clock = NOW + UNWANTED
+    unloader.check(nothing, engines.clock)
+    assert [engines.next() for _ in range(3)] == [
+        "read",
+        *(("/v1/unload_lora_adapter", name) for name in sorted((OLD.served, NEW.served))),
+    ]
 
 
 def test_engines_without_room_for_adapters_are_not_read(engines, unloader):
