@@ -25,7 +25,9 @@ IN_FLIGHT = 8
 def measure(policy: table.Policy, replicas: int, requests: int) -> tuple[float, float]:
     """Microseconds of CPU for a pick, and for a whole request with its first token and its end."""
     slots = tuple(
-        table.Slot(index, table.SlotState.READY, address="10.0.0.1:8000", incarnation="a") for index in range(replicas)
+        # slots of one address would be one engine, with the load of all
+        table.Slot(index, table.SlotState.READY, address=f"10.0.{index // 256}.{index % 256}:8000", incarnation="a")
+        for index in range(replicas)
     )
     engine = table.Engine("one", kv_tokens=4_000_000, prefill_rate=10_000)
     revision = table.Revision("f" * 32, 8000, tools=False, weight=1, slots=slots, engine=engine)
