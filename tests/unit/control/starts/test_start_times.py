@@ -73,6 +73,12 @@ def test_each_start_is_recorded_once_and_only_the_latest_are_kept():
     assert remembered(later, [started(), *more]) is later
 
 
+def test_a_start_is_added_to_those_that_were_recorded_before():
+    first = remembered({}, [started(warm=110)])
+    later = remembered(first, [started("p1", warm=140), started(warm=110)])
+    assert (later["latestSeconds"], later["seconds"]) == ([110, 140], 125)
+
+
 def test_sizing_expects_the_median_of_the_latest_starts():
     assert expected({"latestSeconds": [60, 3600, 70]}) == timedelta(seconds=70)
     assert expected({}) is None
