@@ -1,4 +1,4 @@
-"""`python -m promptgroup_research.scaling.sleeping`: a day of a group that sleeps while nobody asks.
+"""`python -m promptgroup_research.scaling.sleeping`: a day of a group that sleeps while it gets no requests.
 
 The operator's own decisions fall asleep and wake (`promptgroup_operator.sleep`), at the times at which it looks: every
 15 s while the group is awake, every second while it sleeps. One replica serves all requests, in a fixed time each; a

@@ -13,7 +13,7 @@ VOLUME = "model-weights"
 
 
 def model_path(engine: EngineSpec, model: str) -> str:
-    """Return what the engine is told to load: the path of the weights, or the model's name."""
+    """Return the argument that names what the engine loads: the path of the weights, or the model's name."""
     if engine.weights is None:
         return model
     return f"{WEIGHTS_PATH}/{engine.weights.path}" if engine.weights.path else WEIGHTS_PATH
