@@ -5,6 +5,7 @@ from typing import Any
 
 from promptgroup_operator.api.prompt_group import EngineSpec
 from promptgroup_operator.engines.dialects.dialect import Dialect
+from promptgroup_operator.engines.dialects.pod_parts import volume_mounts
 
 WEIGHTS_PATH = "/weights"
 """Path at which an engine has the volume with the weights."""
@@ -58,12 +59,7 @@ def problem(engine: EngineSpec, container: Mapping[str, Any]) -> str:
     """
     if engine.weights is None:
         return ""
-    at_path = [mount for mount in _mounts(container) if mount.get("mountPath") == WEIGHTS_PATH]
+    at_path = [mount for mount in volume_mounts(container) if mount.get("mountPath") == WEIGHTS_PATH]
     if [mount.get("name") for mount in at_path] != [VOLUME]:
         return f"spec.engine.template mounts at {WEIGHTS_PATH}, where spec.engine.weights are: use another path"
     return ""
-
-
-def _mounts(container: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    mounts = container.get("volumeMounts")
-    return [mount for mount in mounts if isinstance(mount, Mapping)] if isinstance(mounts, list) else []

@@ -348,10 +348,8 @@ def _merged_template(group: GroupObject) -> dict[str, Any]:
 
 def _mounts(template: Mapping[str, Any], path: str) -> bool:
     """Return True if a template, which may be malformed, has a volume mount at this path for the engine."""
-    mounts = _engine_container(template).get("volumeMounts")
-    return isinstance(mounts, list) and any(
-        isinstance(mount, dict) and mount.get("mountPath") == path for mount in mounts
-    )
+    mounts = pod_parts.volume_mounts(_engine_container(template))
+    return any(mount.get("mountPath") == path for mount in mounts)
 
 
 def _tiered(

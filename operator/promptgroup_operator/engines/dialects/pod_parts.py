@@ -94,6 +94,12 @@ def namespace(spec: PromptGroupSpec) -> str:
     return f"pg-{digest[:12]}"
 
 
+def volume_mounts(container: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the volume mounts of a container, which may be malformed."""
+    mounts = container.get("volumeMounts")
+    return [mount for mount in mounts if isinstance(mount, Mapping)] if isinstance(mounts, list) else []
+
+
 def compact_json(value: Any) -> str:
     """Return JSON without spaces, as an argument of a command line."""
     return json.dumps(value, separators=(",", ":"))
