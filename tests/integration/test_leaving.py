@@ -3,6 +3,7 @@
 import json
 import threading
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 import urllib3
@@ -10,8 +11,9 @@ import urllib3
 from promptgroup_local import lab
 from promptgroup_local.cluster.local import LocalCluster
 from promptgroup_local.kubectl import Kubectl, wait_for
+from support.evictions import wait_evicted
 from support.groups import PROMPTS, group
-from support.routed import routed
+from support.routed import routed, routers_know
 
 pytestmark = pytest.mark.integration
 
@@ -57,9 +59,7 @@ class Stream(threading.Thread):
 
 
 def evict(kube: Kubectl, pod: str) -> None:
-    body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod, "namespace": kube.namespace}}
-    path = f"/api/v1/namespaces/{kube.namespace}/pods/{pod}/eviction"
-    kube.run("create", "--raw", path, "-f", "-", stdin=json.dumps(body))
+    wait_evicted(kube, pod)
 
 
 def delete(kube: Kubectl, pod: str) -> None:
@@ -75,6 +75,57 @@ def announce(kube: Kubectl, pod: str) -> None:
     wait_for(lambda: True if pod not in sent_to(kube, name) else None, "routers to send no more to the pod")
     assert "deletionTimestamp" not in kube.get("pod", pod)["metadata"]
     delete(kube, pod)
+
+
+SPOT = {"key": "aws-node-termination-handler/spot-itn", "value": "notice", "effect": "NoSchedule"}
+
+
+def test_replicas_of_a_node_with_a_notice_drain_before_they_are_deleted(
+    cluster: LocalCluster, kube: Kubectl, operator: None
+) -> None:
+    name, spare = "notice", "spare-node"
+    kube.apply(long_answers(name))
+    kube.wait_warm(name, "2/2")
+    [node] = [item["metadata"]["name"] for item in kube.list("nodes")]
+    cluster.start_node(spare)
+    try:
+        wait_for(lambda: True if _is_usable(kube.get("node", spare)) else None, "another node")
+        kube.run("cordon", node)
+        kube.delete("pod", lab.engine_pods(kube, name)[0]["metadata"]["name"])
+        kube.wait_warm(name, "2/2")
+        nodes = {pod["spec"]["nodeName"]: pod["metadata"]["name"] for pod in lab.engine_pods(kube, name)}
+        assert nodes.keys() == {node, spare}
+        wait_for(lambda: True if sent_to(kube, name) == set(nodes.values()) else None, "a route to both")
+        routers_know(kube, name)
+        url = lab.router_url(kube)
+        streams = [Stream(url, name, session) for session in range(2 * STREAMS)]
+        assert all(stream.begun.wait(60) for stream in streams)
+        _taint(kube, spare, [SPOT])
+        wait_for(lambda: True if sent_to(kube, name) == {nodes[node]} else None, "routers to send to the other only")
+        assert "deletionTimestamp" not in kube.get("pod", nodes[spare])["metadata"]
+        assert kube.wait_condition(name, "PrefixWarm", "False", "NodeLeaving")["message"].count(SPOT["key"]) == 1
+        for stream in streams:
+            stream.join(120)
+        assert [stream.whole for stream in streams] == [True] * len(streams)
+        _taint(kube, spare, [])  # the notice is taken back
+        kube.wait_warm(name, "2/2")
+        wait_for(lambda: True if sent_to(kube, name) == set(nodes.values()) else None, "a route to both again")
+    finally:
+        kube.run("uncordon", node)
+        kube.delete("promptgroup", name)
+        wait_for(lambda: True if not lab.engine_pods(kube, name) else None, "its pods to go")
+        cluster.stop_node(spare)
+        kube.delete("node", spare)
+
+
+def _taint(kube: Kubectl, node: str, taints: list[dict[str, str]]) -> None:
+    kube.run("patch", "node", node, "--type=merge", "-p", json.dumps({"spec": {"taints": taints}}))
+
+
+def _is_usable(node: dict[str, Any] | None) -> bool:
+    if node is None or node["spec"].get("taints"):
+        return False
+    return any((item["type"], item["status"]) == ("Ready", "True") for item in node["status"]["conditions"])
 
 
 def sent_to(kube: Kubectl, name: str) -> set[str]:
@@ -102,8 +153,8 @@ def test_a_long_stream_ends_before_its_pod_does(
     name = leave.__name__.replace("_", "-")
     kube.apply(long_answers(name))
     kube.wait_warm(name, "2/2")
+    routers_know(kube, name)
     url = lab.router_url(kube)
-    wait_for(lambda: True if name in urllib3.request("GET", f"{url}/v1/models").data.decode() else None, "the route")
     streams = [Stream(url, name, session) for session in range(STREAMS)]
     assert all(stream.begun.wait(60) for stream in streams)
     old = {pod["metadata"]["name"] for pod in lab.engine_pods(kube, name)}

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from promptgroup_contract.fingerprint import Fingerprint
 from promptgroup_contract.table import PromptRef, SlotState
-from promptgroup_operator.rollout import kept_slots
+from promptgroup_operator.rollout import retained_slots
 from promptgroup_operator.world.samples import SlotUse
 from promptgroup_operator.world.snapshot import RevisionState
 from promptgroup_research.experiments import catalogue
@@ -115,7 +115,7 @@ def stay(slots: Sequence[int], slot_uses: Mapping[int, SlotUse], size: int) -> f
         prompt_from=PromptRef("ConfigMap", ""), prompt=None, pods=(),
         slots=dict.fromkeys(slots, SlotState.READY), use=slot_uses,
     )  # fmt: skip
-    return kept_slots.ring(kept_slots.keep_order(revision), size)
+    return retained_slots.ring(retained_slots.keep_order(revision), size)
 
 
 def run(job: Job) -> Loss:
