@@ -43,7 +43,8 @@ class AdapterSpec(ApiModel):
 
     name: Annotated[str, Field(min_length=1, max_length=LONGEST_ADAPTER_NAME, pattern=f"^{ADAPTER_NAME}$")]
     """Name of the adapter, as clients send it in `model`. It cannot be changed. Engines serve each revision under a
-    name of its own, which answers have in `model`: this one, a hyphen and eight hex digits."""
+    name of its own, which answers have in `model`: this one, a hyphen and eight hex digits; with SGLang behind the
+    model's name and a colon."""
     source: AdapterSource
     """Its weights. Another source is another revision, which is released as a new prompt is."""
 
@@ -70,7 +71,8 @@ class EngineAdaptersSpec(ApiModel):
     """Adapters whose requests run at the same time on one replica; requests for further ones wait. Each takes memory of
     the GPU."""
     max_in_memory: Annotated[int, Field(ge=1, le=4096)] = 32
-    """Adapters that a replica keeps in main memory, those that are active included. Further ones are read again."""
+    """Adapters that a replica keeps in main memory, those that are active included. Further ones are read again;
+    SGLang then unloads the least recently used one, whose prompts are cold when it is read again."""
     max_rank: Literal[8, 16, 32, 64, 128, 256, 320, 512] = 16
     """Highest rank of an adapter."""
 
@@ -105,6 +107,13 @@ class WeightsSpec(ApiModel):
             ".pullPolicy",
             holds=lambda weights: weights.pull_policy is None or weights.image is not None,
         ),
+        rule(
+            "!has(self.prefetch) || !self.prefetch || has(self.image)",
+            "engine.weights.prefetch is about images, which nodes pull, and a claim is served by its storage: remove "
+            "prefetch",
+            ".prefetch",
+            holds=lambda weights: not weights.prefetch or weights.image is not None,
+        ),
     )
 
     image: Annotated[str, Field(min_length=1, max_length=1024, pattern="^[!-~]+$")] | None = None
@@ -112,7 +121,19 @@ class WeightsSpec(ApiModel):
     2.1 or CRI-O). A node pulls it once for all replicas; name it by its digest or by a tag that does not move."""
     pull_policy: PullPolicy | None = None
     """Rule by which nodes pull the image. Default: Always for the tag latest, IfNotPresent for any other."""
+    prefetch: bool = False
+    """Have each node on which replicas may run pull the image, and the engine's, before a replica starts there. The
+    operator makes a DaemonSet for it, with node selector, node affinity and tolerations of the engine's template."""
     claim_name: ObjectName | None = None
     """PersistentVolumeClaim that holds the files. Replicas on several nodes need ReadOnlyMany or ReadWriteMany."""
     path: Annotated[str, Field(max_length=512, pattern=_INSIDE)] | None = None
     """Folder of the model within the volume. Default: its root."""
+
+
+class PrefetchStatus(ApiModel):
+    """Nodes that pull the weights before a replica starts there."""
+
+    nodes: Annotated[int, Field(ge=0)]
+    """Nodes on which replicas may run."""
+    ready: Annotated[int, Field(ge=0)]
+    """Nodes of them that have the images of the weights and of the engine."""

@@ -1,4 +1,4 @@
-"""The parts of a pod that give its engine the model's weights on a read-only volume. Does no I/O."""
+"""Decides on the parts of a pod that give its engine the model's weights on a read-only volume."""
 
 from collections.abc import Mapping
 from typing import Any
