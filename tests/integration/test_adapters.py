@@ -20,7 +20,7 @@ from support.groups import PROMPTS, group, guest
 from support.life import cold, unharmed
 from support.load import Load, endless
 from support.operators import REPLICAS, set_operators
-from support.routed import routed
+from support.routed import routed, routers_know
 
 pytestmark = pytest.mark.integration
 
@@ -88,6 +88,7 @@ def hosted(cluster: LocalCluster) -> Iterator[Kubectl]:
         kube.apply(*map(adapted, GUESTS))
         for name in (HOST, *GUESTS):
             kube.wait_warm(name, "2/2")
+        routers_know(kube, HOST, *GUESTS)
         yield kube
 
 
@@ -189,6 +190,7 @@ def test_a_group_with_engines_of_its_own_starts_them_with_its_adapter(cluster: L
     with routed(cluster, "own-adapter") as kube:
         kube.apply(group("own", PROMPTS["a"], replicas=1, adapter=source("own")))
         kube.wait_warm("own", "1/1")
+        routers_know(kube, "own")
         assert loaded(kube, "own") == [{served("own")}]
         first = ask(kube, "own-lora", PROMPTS["a"])
         assert first.model == served("own")
@@ -212,6 +214,65 @@ def test_a_group_with_engines_of_its_own_starts_them_with_its_adapter(cluster: L
                 kube.wait_warm("own", "1/1")
             assert unharmed(seen)
         assert ask(kube, "own-lora", PROMPTS["a"], session="new").model == served("own", 2)
+
+
+def sglang(name: str, **spec: Any) -> dict[str, Any]:
+    """A group of one replica of SGLang."""
+    made = group(name, PROMPTS["a"], replicas=1, args=("--page-size=16",), **spec)
+    made["spec"]["engine"]["type"] = "SGLang"
+    return made
+
+
+def test_sglang_serves_a_guests_adapter_behind_its_model_and_refuses_apis_without_it(
+    cluster: LocalCluster, crds: None
+) -> None:
+    set_operators(cluster, REPLICAS)
+    with routed(cluster, "sglang-adapters") as kube:
+        host = sglang(HOST)
+        host["spec"]["engine"]["adapters"] = {"maxActive": 4}
+        kube.apply(host)
+        kube.apply(adapted("tone"), adapted("law"))
+        for name in (HOST, "tone", "law"):
+            kube.wait_warm(name, "1/1")
+        routers_know(kube, HOST, "tone", "law")
+        answers = {name: ask(kube, f"{name}-lora", PROMPTS[GUESTS[name]]) for name in ("tone", "law")}
+        for name, answer in answers.items():
+            assert answer.model == f"tiny:{served(name)}"
+            assert answer.cached > 500
+        assert ask(kube, "tiny", PROMPTS["b"]).text != answers["tone"].text
+        body = {"model": "tone-lora", "input": "Hello", "max_output_tokens": 8}
+        refused = urllib3.request("POST", f"{lab.router_url(kube)}/v1/responses", json=body, timeout=60)
+        assert (refused.status, refused.json()["error"]["code"]) == (400, "adapter_not_supported")
+
+        kube.apply(adapted("tone", 2))
+        sessions = itertools.count()
+        # a session that has begun stays with its adapter
+        new = lambda: ask(kube, "tone-lora", PROMPTS["b"], session=f"new-{next(sessions)}")  # noqa: E731
+        wanted = f"tiny:{served('tone', 2)}"
+        wait_for(lambda: True if new().model == wanted else None, "the new adapter to serve", new, seconds=120)
+        assert new().cached > 500
+        assert new().text != answers["tone"].text
+        kube.delete("promptgroup", "law")
+        wait_for(
+            lambda: True if served("law") not in loaded(kube, HOST)[0] else None,
+            "the adapter to be unloaded that no revision has",
+            lambda: loaded(kube, HOST),
+            seconds=180,
+        )
+        assert served("tone", 2) in loaded(kube, HOST)[0]
+        assert new().cached > 500
+
+
+def test_engines_of_sglang_start_with_the_adapter_of_their_own_group(cluster: LocalCluster, crds: None) -> None:
+    set_operators(cluster, REPLICAS)
+    with routed(cluster, "own-sglang") as kube:
+        kube.apply(sglang("own", adapter=source("own")))
+        kube.wait_warm("own", "1/1")
+        routers_know(kube, "own")
+        assert loaded(kube, "own") == [{served("own")}]
+        answer = ask(kube, "own-lora", PROMPTS["a"])
+        assert answer.model == f"tiny:{served('own')}"
+        assert answer.cached > 500
 
 
 def test_a_host_that_loads_no_adapters_says_so(kube: Kubectl, crds: None) -> None:

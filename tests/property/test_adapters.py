@@ -21,6 +21,9 @@ ADAPTERS = st.builds(AdapterSpec, name=NAMES, source=SOURCES)
 
 MISSING = {"prompt": {"systemFrom": {"configMapKeyRef": {"name": "missing", "key": "system"}}}}
 
+RELEASED = [{"adapter": {"name": "tone", "source": {"folder": "b"}}}, MISSING, {"image": "engine:2"}, "settle"]
+STARTED_WITH = ("--lora-modules=", "--lora-paths=")
+
 EDITS = st.lists(
     st.one_of(
         st.sampled_from("abc").map(lambda folder: {"adapter": {"name": "tone", "source": {"folder": folder}}}),
@@ -51,21 +54,22 @@ def modules(model):
             fingerprint = live["metadata"]["annotations"]["promptgroup.dev/fingerprint"]
             containers = live["spec"]["template"]["spec"]["containers"]
             (args,) = [each["args"] for each in containers if each["name"] == CONTAINER]
-            found[fingerprint] = [each for each in args if each.startswith("--lora-modules=")]
+            found[fingerprint] = [each.partition("=")[2] for each in args if each.startswith(STARTED_WITH)]
     return found
 
 
 @pytest.mark.heavy
-@given(EDITS, st.integers(0, 5))
-@example([{"adapter": {"name": "tone", "source": {"folder": "b"}}}, MISSING, {"image": "engine:2"}, "settle"], 0)
-def test_no_revision_ever_has_another_adapter_and_no_path_two_revisions_of_one(edits, effects):
+@given(EDITS, st.integers(0, 5), st.sampled_from(["vLLM", "SGLang"]))
+@example(RELEASED, 0, "vLLM")
+@example(RELEASED, 0, "SGLang")
+def test_no_revision_ever_has_another_adapter_and_no_path_two_revisions_of_one(edits, effects, engine):
     model = Model(
         datetime(2026, 11, 3, 12, tzinfo=UTC),
         {
             "model": "llama",
             "prompt": {"system": "text x"},
             "adapter": {"name": "tone", "source": {"folder": "a"}},
-            "engine": {"image": "engine:1", "adapters": {"claimName": "adapters"}},
+            "engine": {"type": engine, "image": "engine:1", "adapters": {"claimName": "adapters"}},
             "replicas": 2,
             "rollout": {"retireAfter": "1m", "retireDeadline": "2m"},
         },
@@ -94,5 +98,4 @@ def test_no_revision_ever_has_another_adapter_and_no_path_two_revisions_of_one(e
                 model.edit(**edit)
         check()
     by_folder = {f"{MOUNT}/{folder}": Adapter("tone", f"{MOUNT}/{folder}").served for folder in "abc"}
-    pairs = {module.removeprefix("--lora-modules=") for (module,) in seen.values()}
-    assert pairs <= {f"{name}={path}" for path, name in by_folder.items()}
+    assert {module for (module,) in seen.values()} <= {f"{name}={path}" for path, name in by_folder.items()}

@@ -1,34 +1,32 @@
 """Determines why engines cannot have the adapter of a group or a guest. Messages name the field and the remedy."""
 
+from collections.abc import Collection
+
 from promptgroup_operator.api.prompt_group import EngineSpec, PromptGroupSpec
 
-FLAGS = ("--enable-lora", "--no-enable-lora", "--lora-modules", "--max-loras", "--max-cpu-loras", "--max-lora-rank")
-"""Arguments of vLLM that the operator sets of an engine with adapters; each given again would replace its own."""
+NOT_SERVED = "the operator supports adapters with vLLM and SGLang only"
 
 
-NOT_SERVED = "the operator supports adapters with vLLM only"
-
-
-def own_problem(spec: PromptGroupSpec, ranks: int, *, supported: bool) -> str:
+def own_problem(spec: PromptGroupSpec, ranks: int, flags: Collection[str] | None) -> str:
     """Return why the engines of a group cannot have adapters; empty if they can, or shall have none.
 
     Args:
         spec: of a group with engines of its own.
         ranks: data-parallel ranks of the engine.
-        supported: whether its engine is one whose adapters are supported.
+        flags: arguments that the operator sets of its engine for adapters; None if they are not supported.
     """
     if spec.adapter is None and spec.engine.adapters is None:
         return ""
     field = "spec.adapter" if spec.adapter is not None else "spec.engine.adapters"
-    if not supported:
+    if flags is None:
         return f"{field}: spec.engine.type is {spec.engine.type}, and {NOT_SERVED}: remove {field}"
-    given = [flag for flag in (word.partition("=")[0].replace("_", "-") for word in spec.engine.args) if flag in FLAGS]
+    given = [flag for flag in (word.partition("=")[0].replace("_", "-") for word in spec.engine.args) if flag in flags]
     if given:
         return f"{field} is set, and {given[0]} in spec.engine.args would replace what it sets: remove the argument"
     if spec.engine.adapters is not None and ranks > 1:
         return (
-            f"spec.engine.adapters is set, and the engine has {ranks} data-parallel ranks: vLLM starts an API server "
-            "for each and loads adapters into one of them only, so have one rank in each replica"
+            f"spec.engine.adapters is set, and the engine has {ranks} data-parallel ranks: {spec.engine.type} does not "
+            "load adapters into several while it runs, so have one rank in each replica"
         )
     return ""
 

@@ -16,7 +16,7 @@ from promptgroup_operator.engines.adapter_requests import loaded_models, unload
 from promptgroup_operator.engines.dialects.dialect import AdapterForm
 from promptgroup_operator.engines.dialects.registry import DIALECTS
 from promptgroup_operator.engines.group_engines import GroupEngines
-from promptgroup_operator.world.snapshot import ContainerId, Key, Pod, World
+from promptgroup_operator.world.snapshot import ContainerId, GroupObject, Pod, World
 
 logger = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ class AdapterUnloader:
             return
         pods = (pod for revision in world.revisions for pod in revision.pods)
         for pod in self._due((pod for pod in pods if pod.containers_ready and not pod.deleting), now):
-            job = partial(self._unload, world.group.key, pod, form, world.adapters)
+            job = partial(self._unload, world.group, pod, form, world.adapters)
             self._pool.submit(world.group.key.namespace, job)
 
     def _due(self, pods: Iterable[Pod], now: datetime) -> list[Pod]:
@@ -66,10 +66,13 @@ class AdapterUnloader:
             self._read |= {pod.container_id: now for pod in due}
         return due
 
-    def _unload(self, key: Key, pod: Pod, form: AdapterForm, wanted: frozenset[str]) -> None:
+    def _unload(self, group: GroupObject, pod: Pod, form: AdapterForm, models: frozenset[str]) -> None:
+        key = group.key
         try:
             engine = self._engines.of(key, pod.container_id)
             now, listed = datetime.now(UTC), loaded_models(engine, pod.address)
+            names = (item.name for item in listed)
+            wanted = {name for name in names if form.model.format(model=group.spec.model, adapter=name) in models}
             with self._lock:
                 since = unwanted_since(listed, wanted, self._unwanted.get(pod.container_id, {}), now)
                 self._unwanted[pod.container_id] = since

@@ -5,7 +5,12 @@ import functools
 import aiohttp
 import pytest
 
-from promptgroup_local.engine.adapters.loaded import AdapterRefusedError, LoadedAdapters, parse_module
+from promptgroup_local.engine.adapters.loaded import (
+    AdapterRefusedError,
+    LoadedAdapters,
+    SglangAdapters,
+    parse_module,
+)
 from promptgroup_local.engine.flags import Knobs, parse
 from promptgroup_local.engine.server import serving
 
@@ -145,3 +150,85 @@ def test_modules_that_are_none(text):
 def test_an_engine_with_a_path_that_is_not_there_does_not_start(tmp_path):
     with pytest.raises(AdapterRefusedError):
         LoadedAdapters([("one", str(tmp_path / "nowhere"))])
+
+
+SGLANG = ("python3", "-m", "sglang.launch_server", "--model-path=m", "--port=0", "--host=127.0.0.1", "--enable-lora")
+
+
+@contextlib.asynccontextmanager
+async def sglang(*args):
+    flags = parse([*SGLANG, "--enable-cache-report", "--max-loras-per-batch=2", *args])
+    async with serving(flags, Knobs(time_scale=0.01)) as url, aiohttp.ClientSession(url) as session:
+        yield session
+
+
+async def change(session, path, name, at=None):
+    body = {"lora_name": name} | ({"lora_path": str(at)} if at else {})
+    async with session.post(f"/{path}_lora_adapter", json=body) as answer:
+        return answer.status, await answer.json()
+
+
+@over_sockets
+async def test_sglang_applies_an_adapter_behind_the_model_and_a_colon_alone():
+    async with sglang("--lora-paths=one=a/one") as session:
+        base = await ask(session, "m")
+        adapted = await ask(session, "m:one")
+        alone = await ask(session, "one")
+        assert (await ask(session, "m:two"))[0] == 400
+        assert (await ask(session, "other:one"))[2] == adapted[2]
+    assert (adapted[0], adapted[1]) == (0, "m:one")
+    assert adapted[2] != base[2]
+    assert alone[2] == base[2]
+    assert alone[0] > 150
+
+
+@over_sockets
+async def test_sglang_applies_no_adapter_to_responses_but_one_to_messages():
+    async with sglang("--lora-paths=one=a/one") as session:
+        for model in ("m", "m:one"):
+            await ask(session, model)
+        texts = {}
+        for model in ("m", "m:one"):
+            body = {"model": model, "input": LONG, "max_output_tokens": 4}
+            async with session.post("/v1/responses", json=body) as answer:
+                texts[model, "responses"] = (await answer.json())["output"][0]["content"][0]["text"]
+            body = {"model": model, "messages": [{"role": "user", "content": LONG}], "max_tokens": 4}
+            async with session.post("/v1/messages", json=body) as answer:
+                texts[model, "messages"] = (await answer.json())["content"][0]["text"]
+    assert texts["m", "responses"] == texts["m:one", "responses"]
+    assert texts["m", "messages"] != texts["m:one", "messages"]
+
+
+@over_sockets
+async def test_each_load_of_sglang_has_a_cache_of_its_own(tmp_path):
+    path = folder(tmp_path / "one", "old")
+    async with sglang() as session:
+        status, answer = await change(session, "load", "one", path)
+        assert (status, answer["success"], answer["loaded_adapters"]) == (200, True, {"one": str(path)})
+        _, _, old = await ask(session, "m:one")
+        assert (await ask(session, "m:one"))[0] > 150
+        status, answer = await change(session, "load", "one", path)
+        assert (status, answer["success"]) == (400, False)
+        folder(path, "new")
+        assert (await change(session, "unload", "one"))[0] == 200
+        assert (await change(session, "unload", "one"))[0] == 400
+        await change(session, "load", "one", path)
+        cached, _, new = await ask(session, "m:one")
+        assert cached == 0
+        assert new != old
+        assert (await change(session, "load", "two", tmp_path / "nowhere"))[0] == 400
+        assert (await change(session, "load", "two"))[0] == 400
+
+
+def test_sglang_unloads_the_least_recently_used_and_loads_it_again_for_a_request():
+    adapters = SglangAdapters("m", [("one", "a/one"), ("two", "a/two")], most=2)
+    first = adapters.requested("m:one")
+    adapters.load("three", "a/three")
+    assert set(adapters.by_name) == {"one", "three"}
+    assert adapters.requested("m:one") == first
+    again = adapters.requested("m:two")
+    assert set(adapters.by_name) == {"one", "two"}
+    adapters.unload("one")
+    assert adapters.requested("m:one").cache_key != first.cache_key
+    assert again.path == "a/two"
+    assert adapters.requested("m") is adapters.requested("one") is None

@@ -1,4 +1,4 @@
-"""LoRA adapters, as vLLM 0.32 serves them.
+"""LoRA adapters, as vLLM 0.32 serves them, and SGLang where it differs (`SglangAdapters`).
 
 - Adapters are loaded at the start (`--lora-modules NAME=PATH`), and at run time where the environment has
   VLLM_ALLOW_RUNTIME_LORA_UPDATING. One that is loaded already is refused with 400 unless `load_inplace` is set; a path
@@ -12,6 +12,7 @@ A path that is not absolute is taken for a repository, whose weights are its nam
 """
 
 import hashlib
+import itertools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,11 +39,13 @@ class LoadedAdapter:
     path: str
     weights: str
     """Digest of its files when it was loaded."""
+    load: str = ""
+    """The id that SGLang makes of each load; empty for vLLM."""
 
     @property
     def cache_key(self) -> str:
         """The part of the keys of its blocks that no other adapter has."""
-        return f"lora\0{self.name}\0{self.path}"
+        return f"lora\0{self.name}\0{self.path}\0{self.load}"
 
 
 class LoadedAdapters:
@@ -57,6 +60,10 @@ class LoadedAdapters:
         self._by_name: dict[str, LoadedAdapter] = {}
         for name, path in modules:
             self.load(name, path)
+
+    def requested(self, model: str) -> LoadedAdapter | None:
+        """Return the adapter that a request names as its model; None if it names none."""
+        return self._by_name.get(model)
 
     @property
     def by_name(self) -> Mapping[str, LoadedAdapter]:
@@ -87,6 +94,90 @@ class LoadedAdapters:
         """
         if not isinstance(name, str) or name not in self._by_name:
             raise AdapterRefusedError(404, f"The lora adapter '{name}' cannot be found.")
+        del self._by_name[name]
+
+
+class SglangAdapters:
+    """The adapters of one server, as SGLang 0.5.23 serves them.
+
+    - Requests name them behind the model and a colon. A name alone is answered by the model without the adapter.
+    - Each load has a cache of its own, also of the same path: nothing is answered from the KV of replaced weights.
+    - When more than `--max-loaded-loras` are there, the least recently used one is unloaded.
+    - A request for one that was unloaded, by whomever, loads it again, with an empty cache.
+    """
+
+    def __init__(self, model: str, modules: Iterable[tuple[str, str]] = (), most: int = 0) -> None:
+        """Load those of the command line.
+
+        Args:
+            model: name under which the model is served.
+            modules: name and path of each.
+            most: adapters that are loaded at the same time; 0 for any number.
+
+        Raises:
+            AdapterRefusedError: one of them cannot be loaded: SGLang does not start.
+        """
+        self._model = model
+        self._most = most
+        self._by_name: dict[str, LoadedAdapter] = {}
+        """Name → adapter, the least recently used first."""
+        self._paths: dict[str, str] = {}
+        """Name → path of every adapter that was ever loaded."""
+        self._loads = itertools.count()
+        for name, path in modules:
+            self.load(name, path)
+
+    @property
+    def by_name(self) -> Mapping[str, LoadedAdapter]:
+        """Name → adapter; the mapping follows later changes."""
+        return self._by_name
+
+    def requested(self, model: str) -> LoadedAdapter | None:
+        """Return the adapter that a request names in its model; None if it names none.
+
+        Raises:
+            AdapterRefusedError: it was never loaded.
+        """
+        if model == self._model or ":" not in model:
+            return None
+        before = f"{self._model}:"
+        name = (model.removeprefix(before) if model.startswith(before) else model.partition(":")[2]).strip()
+        if not name:
+            return None
+        if name not in self._paths:
+            raise AdapterRefusedError(400, f"Got LoRA adapter that has never been loaded: {name}")
+        if name not in self._by_name:
+            self.load(name, self._paths[name])
+        self._by_name[name] = adapter = self._by_name.pop(name)
+        return adapter
+
+    def load(self, name: object, path: object) -> None:
+        """Load an adapter.
+
+        Raises:
+            AdapterRefusedError: it is loaded already, or there is none at the path.
+        """
+        if not (isinstance(name, str) and name and isinstance(path, str) and path):
+            raise AdapterRefusedError(400, "validation error: lora_name and lora_path: Field required")
+        if name in self._by_name:
+            raise AdapterRefusedError(400, f"Failed to load LoRA adapter {name} because it is already loaded")
+        try:
+            weights = _weights(name, path)
+        except AdapterRefusedError as error:
+            raise AdapterRefusedError(400, str(error)) from error
+        self._by_name[name] = LoadedAdapter(name, path, weights, f"{next(self._loads)}")
+        self._paths[name] = path
+        if self._most and len(self._by_name) > self._most:
+            del self._by_name[next(iter(self._by_name))]
+
+    def unload(self, name: object) -> None:
+        """Unload an adapter.
+
+        Raises:
+            AdapterRefusedError: it is not loaded.
+        """
+        if not isinstance(name, str) or name not in self._by_name:
+            raise AdapterRefusedError(400, f"LoRA with name {name} does not exist.")
         del self._by_name[name]
 
 

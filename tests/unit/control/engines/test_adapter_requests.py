@@ -4,6 +4,7 @@ from promptgroup_operator.adapters.identity import Adapter
 from promptgroup_operator.adapters.unloading import LoadedModel
 from promptgroup_operator.base.errors import AdapterError, EngineError
 from promptgroup_operator.engines.adapter_requests import ensure_loaded, loaded_models, unload
+from promptgroup_operator.engines.dialects.sglang import SGLANG
 from promptgroup_operator.engines.dialects.vllm import VLLM
 
 ADAPTER = Adapter("tone", "example/tone")
@@ -70,3 +71,10 @@ def test_unloading_names_the_adapter():
     engine = Engine({})
     unload(engine, "a:1", VLLM.adapters, ADAPTER.served)
     assert engine.sent == [("/v1/unload_lora_adapter", {"lora_name": ADAPTER.served})]
+
+
+def test_sglang_has_paths_of_its_own():
+    engine = Engine({"data": [BASE]})
+    ensure_loaded(engine, "a:1", SGLANG.adapters, ADAPTER)
+    unload(engine, "a:1", SGLANG.adapters, ADAPTER.served)
+    assert [path for path, _ in engine.sent] == ["/load_lora_adapter", "/unload_lora_adapter"]

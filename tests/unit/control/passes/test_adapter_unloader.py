@@ -78,6 +78,16 @@ def test_what_no_revision_has_is_unloaded_once_its_time_has_come(engines, unload
     assert engines.lines.empty()
 
 
+def test_routes_name_an_adapter_of_sglang_behind_its_model(engines, unloader):
+    made = replace(world(adapters={}, type="SGLang"), adapters=frozenset({f"llama:{NEW.served}"}))
+    unloader.check(made, NOW)
+    assert engines.next() == "read"
+    engines.clock = NOW + UNWANTED
+    unloader.check(made, engines.clock)
+    assert [engines.next(), engines.next()] == ["read", ("/unload_lora_adapter", OLD.served)]
+    assert engines.lines.empty()
+
+
 def test_an_adapter_that_an_engine_does_not_unload_holds_up_no_other(engines, unloader):
     nothing = replace(world(adapters={}), adapters=frozenset())
     engines.keeps = {min(OLD.served, NEW.served)}
