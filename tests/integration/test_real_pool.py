@@ -236,7 +236,7 @@ def counted(pooled: Pooled, asked: Callable[[], list[Answer]]) -> tuple[int, int
     assert sum(b.hits - a.hits for a, b in zip(before, after, strict=True)) == cached
     assert sum(b.tiered - a.tiered for a, b in zip(before, after, strict=True)) == brought
     assert brought > 0
-    found = history.found(map(ContainerId, engines))
+    found = history.found_tokens(map(ContainerId, engines))
     assert found.rates == (cached / prompt, brought / prompt)
     assert found.rates_by_source == {"pool": pytest.approx(brought / prompt)}  # LMCache's connector does not say more
     logger.info("of %d prompt tokens %d were found, %d of them in the pool", prompt, cached, brought)

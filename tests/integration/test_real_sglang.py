@@ -14,19 +14,14 @@ import pytest
 import urllib3
 
 from promptgroup_contract.table import Prompt
-from promptgroup_local import lab
-from promptgroup_local.cluster.local import LocalCluster
-from promptgroup_local.kubectl import Kubectl, wait_for
-from promptgroup_local.load.client import Target
+from promptgroup_local.kubectl import wait_for
 from promptgroup_local.load.prompts import system_prompt
-from promptgroup_local.load.workload import tasks
 from promptgroup_local.real import diagnosis
-from promptgroup_local.real.engine import MODEL, START_SECONDS, TASK
+from promptgroup_local.real.engine import TASK
 from promptgroup_local.real.sglang import SGLANG
 from promptgroup_operator.engines.engine import EngineClient
 from promptgroup_operator.world.snapshot import Reading
 from support.crosscaller import all_learned, within, world
-from support.load import Load, endless
 from support.realengines import SERVED, marks, named, serving
 
 pytestmark = marks(SGLANG)
@@ -37,7 +32,6 @@ SECONDS = 1500.0
 """Longest time of some hundred prompts on two cores that have other work."""
 PROMPT = Prompt(system_prompt(TASK, 1), "", "")
 SYSTEM = {"role": "system", "content": PROMPT.system}
-GROUP = "released"
 CHAT, MESSAGES = "/v1/chat/completions", "/v1/messages"
 numbers = itertools.count()
 
@@ -193,30 +187,3 @@ def test_no_way_tells_anything_of_callers_who_are_kept_apart(tmp_path: Path, add
 
 def test_conditions_say_what_is_done_to_real_engines() -> None:
     assert diagnosis.main([f"--sglang={named('SGLANG')}"]) == 0
-
-
-def test_a_release_under_load_fails_no_request(tmp_path: Path) -> None:
-    images = SGLANG.images(Path(named("SGLANG")).resolve())
-    with LocalCluster(tmp_path, images=images) as local:
-        kubectl = local.kubectl(GROUP)
-        lab.install_operator(kubectl)
-        kubectl.make_namespace(GROUP)
-        lab.install_router(kubectl)
-        kubectl.apply(SGLANG.group(GROUP, replicas=1))
-        first = kubectl.wait_warm(GROUP, "1/1", START_SECONDS)["status"]["revision"]
-        wait_for(lambda: kubectl.get("promptroute", GROUP), "the route")
-        target = Target([lab.router_url(kubectl)], MODEL)
-        with Load(target, endless(tasks([TASK])[0], turns=4), lambda: 0, at_once=2) as load, load.watched() as seen:
-            changed = SGLANG.group(GROUP, replicas=1)
-            changed["spec"]["prompt"]["system"] = system_prompt(TASK, 2)
-            kubectl.apply(changed)
-            second = wait_for(lambda: _warm_after(kubectl, first), "the new prompt to be warm", seconds=START_SECONDS)
-        assert second != first
-        assert seen.requests > 0
-        assert (seen.failed, seen.cut) == ([], [])
-
-
-def _warm_after(kubectl: Kubectl, first: str) -> str | None:
-    status = (kubectl.get("promptgroup", GROUP) or {}).get("status", {})
-    revision: str = status.get("revision", first)
-    return revision if revision != first and status.get("warm") == "1/1" else None
