@@ -9,11 +9,13 @@ from promptgroup_cli.reach.trace import BLOCK, read
 from promptgroup_contract.table import Policy
 from promptgroup_research.policies.cache_aware import CacheAware
 from promptgroup_research.policies.dynamo import Dynamo
+from promptgroup_research.policies.late_binding import LateBinding
 from promptgroup_research.policies.oracle import Oracle
 from promptgroup_research.policies.ours import Ours
 from promptgroup_research.policies.random_choice import PowerOfTwo, RandomChoice
 from promptgroup_research.policies.scorer import Scorer
 from promptgroup_research.policies.session_ring import BoundedRing, SessionRing
+from promptgroup_research.policies.sticky import Sticky
 from promptgroup_research.simulator import shared_prefixes, trace, workloads
 from promptgroup_research.simulator.engine import Model
 from promptgroup_research.simulator.turns import Session
@@ -87,8 +89,15 @@ def workload(name: str, recorded: Recorded | None = None) -> Workload:
         "examples": Workload("the first few examples of a template", 80.0, shared_prefixes.examples),
         "hot": Workload("one prefix in 70 % of requests", 60.0, shared_prefixes.hot),
         "tenants": Workload("tenants with a time of day", 40.0, shared_prefixes.tenants),
+        "long": Workload(
+            "chat beside documents of 20,000 tokens that nobody shares", 15.5, _beside_documents, warm_up=SLOW_WARM_UP
+        ),
         "mixed": Workload("declared agents beside undeclared prefixes", 33.0, shared_prefixes.mixed),
     }[name]
+
+
+def _beside_documents(rate: float, until: float, seed: int) -> list[Session]:
+    return workloads.chat(rate, until, seed, shared=0.9, unique=(20_000, 0.6, 4000, 80_000))
 
 
 def _undeclared(shape: workloads.Sharing) -> Callable[[float, float, int], list[Session]]:
@@ -99,7 +108,7 @@ SESSIONS = ("chat", "agents", "trace")
 SHARING = ("prompts", "prefixes", "documents", "helpers")
 """Workloads of undeclared shared prefixes. Their capacity is not measured: three quarters of it are the
 rates of published runs."""
-OTHERS = ("popular", "drifting", "threads", "retrieval", "examples", "hot", "tenants", "mixed")
+OTHERS = ("popular", "drifting", "threads", "retrieval", "examples", "hot", "tenants", "mixed", "long")
 """Workloads without a gate, in which other rules of sharing may go wrong. The capacities of the first three were
 measured in short runs, those of the others were not."""
 GATED = (*SESSIONS, *SHARING)
@@ -132,6 +141,7 @@ POLICIES: dict[str, Callable[[int], Router]] = {
     "sglang-0.5": lambda _: CacheAware(0.5),
     "gie": lambda seed: Scorer(seed=seed),
     "gie-nocap": lambda seed: Scorer(None, seed),
+    "llm-d-sticky": Sticky,
     "dynamo": lambda seed: Dynamo(seed=seed),
     "dynamo-w30": lambda seed: Dynamo(30, seed=seed),
     "dynamo-events-w30": lambda seed: Dynamo(30, events=True, seed=seed),
@@ -139,6 +149,8 @@ POLICIES: dict[str, Callable[[int], Router]] = {
     "promptgroup": lambda _: Ours(),
     "promptgroup-2-routers": lambda seed: Ours(routers=2, seed=seed),
     "promptgroup-4-routers": lambda seed: Ours(routers=4, seed=seed),
+    "late-binding": lambda seed: LateBinding(seed=seed),
+    "late-binding-4-routers": lambda seed: LateBinding(routers=4, seed=seed),
     "oracle": lambda _: Oracle(),
 }
 """Name → a new router, from a seed."""

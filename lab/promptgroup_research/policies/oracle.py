@@ -5,6 +5,7 @@ has no constant of the project's policy: a cold prompt costs its computation, re
 """
 
 from promptgroup_research.policies.peer import Peer
+from promptgroup_research.simulator.engine import Engine
 from promptgroup_research.simulator.turns import Turn
 
 PRICE = 2.0
@@ -18,23 +19,24 @@ class Oracle(Peer):
 
     def choose(self, turn: Turn, now: float) -> int:
         """The least cost."""
-        model = self.world.model
-        best, chosen, mine = float("inf"), -1, 0.0
-        for item in self.world.up:
-            engine = self.world.engines[item]
-            # prompts that wait there will be cached by then
-            cached = max(
-                engine.cache.find(turn.nodes, turn.sizes),
-                max((_shared(turn, waiting) for waiting in engine.waiting), default=0),
-            )
-            seconds = model.prefill(cached, turn.prompt - cached)
-            wait = engine.backlog(now) + sum(_predicted(waiting) for waiting in engine.waiting)
-            step = model.overhead + model.sequence * engine.decoding + model.context * engine.context
-            cost = wait + step * (1 + (wait + seconds) * model.prefill_rate / model.step_tokens) + PRICE * seconds
-            if cost < best:
-                best, chosen, mine = cost, item, seconds
-        turn.pick = mine
+        costs = {item: cost(self.world.engines[item], turn, now) for item in self.world.up}
+        chosen = min(costs, key=lambda item: costs[item][0])
+        turn.pick = costs[chosen][1]
         return chosen
+
+
+def cost(engine: Engine, turn: Turn, now: float) -> tuple[float, float]:
+    """Return what a request costs at an engine, and the part of it that is the request's own prefill, in seconds."""
+    model = engine.model
+    # prompts that wait there will be cached by then
+    cached = max(
+        engine.cache.find(turn.nodes, turn.sizes),
+        max((_shared(turn, waiting) for waiting in engine.waiting), default=0),
+    )
+    seconds = model.prefill(cached, turn.prompt - cached)
+    wait = engine.backlog(now) + sum(_predicted(waiting) for waiting in engine.waiting)
+    step = model.overhead + model.sequence * engine.decoding + model.context * engine.context
+    return wait + step * (1 + (wait + seconds) * model.prefill_rate / model.step_tokens) + PRICE * seconds, seconds
 
 
 def _shared(turn: Turn, other: Turn) -> int:

@@ -3,6 +3,7 @@
 import math
 import random
 from collections.abc import Iterable
+from functools import partial
 
 from promptgroup_contract.fingerprint import Fingerprint
 from promptgroup_contract.table import Engine, Group, Policy, Revision, RoutingTable, Sharing, Slot, SlotState
@@ -23,6 +24,8 @@ from promptgroup_router.routing.admission_queue import AdmissionQueue
 
 MODEL = "model"
 SWEEP_SECONDS = 0.25
+URGENT_DELAY = 0.002
+"""Seconds until others know what a router tells at once."""
 COPY_OVERHEAD = 0.020
 """Seconds of a warm-up beside its copy: a step, HTTP, template and tokenizer."""
 
@@ -61,6 +64,8 @@ class Ours:
         self._measured_copy = measured_copy
         self._draw = random.Random(seed)  # noqa: S311 - a simulation
         self._up: set[int] = set()
+        self._hurried: set[int] = set()
+        """Routers that have told something since the last exchange."""
         self._lives: dict[int, int] = {}
         """Slot → processes that held it."""
 
@@ -71,6 +76,8 @@ class Ours:
         world.every(SWEEP_SECONDS, self._sweep)
         if len(self.balancers) > 1:
             world.every(self._tick, self._exchange)
+            for sender, balancer in enumerate(self.balancers):
+                balancer.peers.on_urgent(partial(self._tell_soon, sender))
 
     def changed(self, now: float) -> None:
         """Install a table of the replicas that are up."""
@@ -133,6 +140,14 @@ class Ours:
         return session.key, greeting
 
     def _pick(self, index: int, turn: Turn, now: float) -> int:
+        pick = self.balancers[index].pick(self._pool_of(turn.session), self._demand(turn), now)
+        if pick is None:
+            return HELD
+        turn.pick = (index, pick)
+        return pick.member.slot
+
+    def _demand(self, turn: Turn) -> Demand:
+        """What the router knows of a request."""
         session = turn.session
         key, origin = self._key(turn)
         turns = 1 + 2 * turn.number
@@ -146,11 +161,7 @@ class Ours:
             SessionKey(origin),
         )
         demand.marks, demand.lengths = marks_of(turn)
-        pick = self.balancers[index].pick(self._pool_of(session), demand, now)
-        if pick is None:
-            return HELD
-        turn.pick = (index, pick)
-        return pick.member.slot
+        return demand
 
     def _pool_of(self, session: Session) -> Candidates:
         """The replicas that may serve a session."""
@@ -192,13 +203,24 @@ class Ours:
         self.balancers[index].placed.release(pick, now)
 
     def _exchange(self, now: float) -> None:
-        for sender, balancer in enumerate(self.balancers):
-            notes, loads = balancer.peers.export(now)
-            prefixes = balancer.peers.export_prefixes()
-            for other in self.balancers:
-                if other is not balancer and not (self._loss and self._draw.random() < self._loss):
-                    other.peers.merge_prefixes(prefixes)
-                    other.peers.merge(sender, notes, loads, now)
+        self._hurried.clear()
+        for sender in range(len(self.balancers)):
+            self._tell(sender, now)
+
+    def _tell_soon(self, sender: int) -> None:
+        """Tell the others before the next exchange, once."""
+        if sender not in self._hurried:
+            self._hurried.add(sender)
+            self._world.at(self._world.now + URGENT_DELAY, lambda: self._tell(sender, self._world.now))
+
+    def _tell(self, sender: int, now: float) -> None:
+        balancer = self.balancers[sender]
+        notes, loads = balancer.peers.export(now)
+        prefixes = balancer.peers.export_prefixes()
+        for other in self.balancers:
+            if other is not balancer and not (self._loss and self._draw.random() < self._loss):
+                other.peers.merge_prefixes(prefixes)
+                other.peers.merge(sender, notes, loads, now)
 
 
 BYTES = 4

@@ -84,8 +84,11 @@ def chatting(author: Author) -> Talk:
 
 
 def chat(rate: float, until: float, seed: int, *, groups: int = 6, shared: float = 0.8, exponent: float = 1.0,
-         prompt: tuple[int, int] = (2000, 4000), mean_turns: float = 5.0) -> list[Session]:  # fmt: skip
+         prompt: tuple[int, int] = (2000, 4000), mean_turns: float = 5.0,
+         unique: tuple[int, float, int, int] = (1000, 0.8, 32, 16_000)) -> list[Session]:  # fmt: skip
     """Task groups with chat: `rate` requests a second, `shared` of them in sessions of groups, the others unique.
+
+    `unique` is the lognormal distribution of the others' tokens: median, sigma, least and most.
 
     The rate applies from the beginning: as many sessions as usually run are in progress. Their remaining turns are as
     many as those of new ones (a geometric number has no memory), so they are written as new ones. Starting with none,
@@ -101,7 +104,7 @@ def chat(rate: float, until: float, seed: int, *, groups: int = 6, shared: float
         author.session(began, roots[pick()], geometric(draw, mean_turns, MOST_TURNS), talk)
         for began in (*under_way, *poisson(draw, rate * shared / mean_turns, until))
     ]
-    alone = Talk(lognormal(draw, 1000, 0.8, 32, 16_000), talk.answer, talk.think)
+    alone = Talk(lognormal(draw, *unique), talk.answer, talk.think)
     sessions += [author.session(began, author.lone(), 1, alone) for began in poisson(draw, rate * (1 - shared), until)]
     return sessions
 

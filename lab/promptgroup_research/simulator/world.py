@@ -47,12 +47,15 @@ class World:
         replicas: int,
         model: Model | None = None,
         tier: TierModel | None = None,
+        *,
+        engine: type[Engine] = Engine,
     ) -> None:
         self.now = 0.0
         self.model = model or Model()
         self.tiers: list[Tier] = []
         """By engine; one and the same for all when it is a pool; empty without."""
         self.tier = tier
+        self._engine = engine
         self.engines: list[Engine] = []
         self.up: tuple[int, ...] = ()
         """Replicas that may be sent to."""
@@ -73,7 +76,7 @@ class World:
 
     def add_engine(self) -> Engine:
         """One more engine; nothing is sent there until `set_up` adds it."""
-        engine = Engine(len(self.engines), self.model, self._first_token, self._ended)
+        engine = self._engine(len(self.engines), self.model, self._first_token, self._ended)
         self.engines.append(engine)
         if self.tier is not None:
             pooled = self.tier.shared and self.tiers

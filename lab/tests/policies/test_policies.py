@@ -11,6 +11,7 @@ from promptgroup_research.policies.ours import Ours
 from promptgroup_research.policies.random_choice import PowerOfTwo, RandomChoice
 from promptgroup_research.policies.scorer import INDEX_TOKENS, Scorer
 from promptgroup_research.policies.session_ring import BoundedRing, SessionRing
+from promptgroup_research.policies.sticky import MOST_SECONDS, Sticky
 from promptgroup_research.simulator.engine import Model
 from promptgroup_research.simulator.turns import Session, Turn
 from promptgroup_research.simulator.workloads import chat
@@ -18,7 +19,7 @@ from promptgroup_research.simulator.world import World
 
 HOUR = 2000.0
 ALL = [
-    RandomChoice, PowerOfTwo, SessionRing, BoundedRing, CacheAware, Scorer, lambda: Scorer(None), Dynamo,
+    RandomChoice, PowerOfTwo, SessionRing, BoundedRing, CacheAware, Scorer, lambda: Scorer(None), Sticky, Dynamo,
     lambda: Dynamo(30), lambda: Dynamo(events=True), Oracle,
 ]  # fmt: skip
 
@@ -51,6 +52,8 @@ def test_every_request_ends_though_replicas_come_and_go_and_nothing_stays_counte
     assert [turn for turn in world.turns if turn.replica == 3 and turn.arrived > 12 and turn.tries == 1] == []
     if isinstance(policy, Dynamo):
         assert policy._prefill == policy._active == [0] * 5
+    if isinstance(policy, Sticky):
+        assert not any(policy._waiting.values())
 
 
 @pytest.mark.parametrize("make", ALL)
@@ -134,6 +137,22 @@ def test_the_scorer_sees_the_first_4096_tokens_and_without_a_cap_all():
         started(policy)
         pod = place(policy, request((1,), (4096,)))
         assert policy._prefix(request((1, 2), (4096, 4096)), pod) == share
+
+
+def test_a_sticky_prompt_stays_until_its_pod_is_saturated():
+    policy = Sticky()
+    world = started(policy)
+    first = request((1,), (1600,))
+    pod = place(policy, first)
+    other = place(policy, request((9,), (50,)))
+    assert other != pod  # the least uncached work
+    policy.first_token(first, 0.0)
+    assert policy._waiting[pod] == 0
+    policy._waiting[pod] = 20_000
+    assert place(policy, request((1, 2), (1600, 400))) == pod  # four fifths, however much waits
+    assert place(policy, request((1, 3), (1600, 900))) != pod  # less: the least uncached work
+    policy._waiting[pod] = round(MOST_SECONDS * world.model.prefill_rate) + 1
+    assert place(policy, request((1, 2), (1600, 400))) != pod
 
 
 def test_the_scorers_index_keeps_what_was_sent_last():
