@@ -109,7 +109,7 @@ def main() -> int:
     for job, course in zip(todo, results, strict=True):
         courses.setdefault(job.scene, []).append(course)
     judged = judge.gates(kinds, courses)
-    tables = [*judge.sheets(kinds, courses), verdicts(judged)]
+    tables = [*judge.sheets(kinds, courses), judge.floor(courses), verdicts(judged)]
     for table in tables:
         console.print(table.rich())
     drawings = {name: drawn(kinds[name], result) for name, result in courses.items()} if chosen.plots else {}

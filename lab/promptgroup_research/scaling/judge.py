@@ -5,12 +5,16 @@ the line through the targets of its sweep; one that has more misses at every tar
 """
 
 import itertools
+import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from promptgroup_operator.world.load import LOAD_WINDOW
 from promptgroup_research.experiments.gates import Gate
 from promptgroup_research.experiments.report import Sheet
+from promptgroup_research.scaling import foresight
+from promptgroup_research.scaling.hpa import SYNC_SECONDS
 from promptgroup_research.scaling.loads import TURN, Scene
 from promptgroup_research.scaling.play import Course
 
@@ -164,6 +168,34 @@ def sheets(scenes: Mapping[str, Scene], courses: Mapping[str, Sequence[Course]])
             if rows:
                 sheets_.append(Sheet(heading, columns, rows))
     return sheets_
+
+
+def floor(courses: Mapping[str, Sequence[Course]]) -> Sheet:
+    """The least cost of each scene where its load is known in advance, beside ours: see `foresight`."""
+    columns = ("scene", "moves", "replica-seconds", "x ours", "moved", "x HPA on the queue, at ours' misses")
+    rows = []
+    for name, played in courses.items():
+        result = standings(played)
+        ours = next((item for item in result if item.scaler == OURS), None)
+        if ours is None or not all(course.needs for course in ours.courses):
+            continue
+        rival = any(item.scaler.startswith(QUEUE) for item in result)
+        for words, ratio in (("any number", math.inf), (f"{OSCILLATION:g} x the least", OSCILLATION)):
+            plans = [foreseen(course, ratio) for course in ours.courses]
+            cost = statistics.fmean(plan.replica_seconds for plan in plans)
+            share = f"{cost / cost_at(result, QUEUE, ours.missed):.3f}" if rival else "-"
+            moved = statistics.fmean(plan.moves for plan in plans)
+            rows.append((name, words, f"{cost:,.0f}", f"{cost / ours.cost:.3f}", f"{moved:.1f}", share))
+    return Sheet("The least with perfect foresight", columns, tuple(rows))
+
+
+def foreseen(course: Course, ratio: float) -> foresight.Schedule:
+    """Return the cheapest schedule of a course's load with so many moves, x the least that lead through its peak."""
+    late = round(LOAD_WINDOW.total_seconds() / 2 / SYNC_SECONDS)  # a window's mean is that of its middle
+    needs = [*course.needs[late:], *course.needs[-1:] * late]
+    begin = course.changes[0].wanted
+    peak = max(begin, *needs)
+    return foresight.least(needs, SYNC_SECONDS, begin, ratio * max(1, 2 * peak - begin - needs[-1]))
 
 
 def _row(standing: Standing, ours: Standing | None) -> tuple[str, ...]:

@@ -56,6 +56,8 @@ class Course:
     points: tuple[Point, ...]
     said: tuple[tuple[float, str], ...]
     """(time, reason) of the scaler, each time that its reason changed."""
+    needs: tuple[int, ...] = ()
+    """Replicas that the load needs, every `SYNC_SECONDS`; empty for scalers that have no model of it."""
 
 
 Maker = Callable[[Scene], Scaler]
@@ -93,6 +95,7 @@ def play(scene: Scene, make: Maker, seed: int) -> Course:
         refused=sum(turn.refused for turn in judged) / max(1, len(judged)),
         p50=percentile(times, 0.5), p99=percentile(times, 0.99), hit=hit(judged), replica_seconds=seconds,
         changes=tuple(fleet.changes), points=_points(scene, judged, fleet.changes), said=tuple(value),
+        needs=tuple(getattr(scaler, "needs", ())),
     )  # fmt: skip
 
 

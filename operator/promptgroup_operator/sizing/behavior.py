@@ -25,8 +25,6 @@ class Paced:
     """The change that is allowed now."""
 
     value: int
-    stabilised: bool
-    """True if a stabilization window limited the number."""
     limited: bool
     """True if a policy limited the number."""
     requeue_after: timedelta | None
@@ -43,7 +41,7 @@ def pace(past: Past, current: int, desired: int, behavior: Behavior, now: dateti
     else:
         value, again = steady, None
     waits = [item for item in (until, again) if item is not None]
-    return Paced(value, steady != desired, value != steady, min(waits) if waits else None)
+    return Paced(value, value != steady, min(waits) if waits else None)
 
 
 def _stabilised(

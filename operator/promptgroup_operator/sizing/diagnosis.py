@@ -118,7 +118,7 @@ def diagnose(load: GroupLoad | None, wave: Cause | None, before: str, prompts: s
     if may is None:
         return _alone(load, engines, rate, prompts)
     # Cached tokens are repeated tokens, even if there are too few sessions for an estimate.
-    message = f"{_found(engines, rate)}, of {_share(max(rate, may))} that repeat"
+    message = f"{_cached_share(engines, rate)}, of {_share(max(rate, may))} that repeat"
     low = rate < (LOW if before in WELL else RECOVERED).of(may)
     if low and drift is not None:
         return Diagnosis(False, "PromptDrift", f"{message}: {_where(drift)}")
@@ -220,14 +220,14 @@ def _idle(drift: PromptDrift | None, before: str) -> Diagnosis:
 
 def _alone(load: GroupLoad, engines: EngineLoad, rate: float, prompts: str) -> Diagnosis:
     """Return the diagnosis without the routers' statistics of prompts, from the engines' metrics alone."""
-    message = _found(engines, rate)
+    message = _cached_share(engines, rate)
     if rate < LOW.share and caches_full(load):
         text = f"{message}: running requests fill the KV cache, so more replicas would help"
         return Diagnosis(False, "Thrashing", _with_prompts(text, prompts))
     return Diagnosis(None, "RoutersUnknown", f"{message}: no router reports which part of the prompts repeats")
 
 
-def _found(engines: EngineLoad, rate: float) -> str:
+def _cached_share(engines: EngineLoad, rate: float) -> str:
     """Describe the hit rate, and the part of it from KV tiers."""
     tiered = _brought(engines)
     brought = f" ({_share(tiered)} brought from a KV tier)" if tiered >= TIERED else ""

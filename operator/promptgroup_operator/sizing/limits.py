@@ -75,8 +75,8 @@ def exceeded(model: Model, n: int, target: Target, margin: float = 1.0) -> Limit
 
 def _queues(model: Model, n: int, target: Target, margin: float) -> bool:
     """Return True if a queue requires more replicas; a queue with waits within the target does not."""
-    kept = target.ttft is not None and model.first_token is not None and not is_late(model, target)
-    return not kept and model.queueing(n) > margin
+    on_time = target.ttft is not None and model.first_token is not None and not is_late(model, target)
+    return not on_time and model.queueing(n) > margin
 
 
 def _too_late(model: Model, n: int, target: Target, margin: float) -> bool:

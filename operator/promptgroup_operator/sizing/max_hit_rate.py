@@ -41,5 +41,5 @@ def ceiling(load: GroupLoad) -> float | None:
 
 def expected(load: GroupLoad) -> float | None:
     """Return the expected hit rate: the ceiling, or the share of the Tier-1 prefix where sessions are unknown."""
-    known = ceiling(load)
-    return known if known is not None else declared(load)
+    limit = ceiling(load)
+    return limit if limit is not None else declared(load)

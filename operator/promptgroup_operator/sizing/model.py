@@ -183,7 +183,7 @@ class Model:
 
 
 def fit(load: GroupLoad) -> Model | None:
-    """Return the model that reproduces the observed load; None where too little is known."""
+    """Return the model that reproduces the observed load; None where a measurement is missing."""
     engines, clients = load.engines, load.clients
     if engines is None or engines.replicas <= 0:
         return None

@@ -31,7 +31,7 @@ from promptgroup_operator.world.engine_facts import MIN_UNCACHED
 from promptgroup_operator.world.load import PERIOD, GroupLoad, PoolMember
 from promptgroup_operator.world.sizing_history import NEW, Cause, GroupShape, History, Past, Wave
 
-MOST_ASKED = 16
+MOST_REQUESTED = 16
 """Maximum recommendation where the operator does not decide the number; or four times the current number, if more."""
 COVERED = 0.5
 """Minimum share of the window's replica-seconds that readings must cover."""
@@ -64,7 +64,7 @@ class SizingDecision:
     wave: Cause | None = None
     """The change that disturbs the caches in this pass, if any."""
     history: History = NEW
-    asked: int | None = None
+    requested: int | None = None
     """The number that the load requires, before windows, policies and bounds; one above the maximum of the bounds if
     the maximum is too small. Where the operator does not decide the number, it is a recommendation for other
     autoscalers. None where it is unknown."""
@@ -129,7 +129,7 @@ def _fixed(value: int, message: str, group: SizingInput, history: History, now: 
     model = requested = None
     if load is not None and _missing(load) is None:
         model = fit(load)
-        unbounded = SizingSpec(max_replicas=max(MOST_ASKED, 4 * value))
+        unbounded = SizingSpec(max_replicas=max(MOST_REQUESTED, 4 * value))
         coming = _coming(group, value, history, now)
         requested = _advice(unbounded, group, load, value, wave, now=now, coming=coming).value
     return SizingDecision(
@@ -139,7 +139,7 @@ def _fixed(value: int, message: str, group: SizingInput, history: History, now: 
         active=False,
         wave=wave.cause if wave is not None else None,
         history=history,
-        asked=requested,
+        requested=requested,
         model=model,
         requeue_after=PERIOD if load is not None and _tells(load) else None,
     )
@@ -336,7 +336,7 @@ def _paced(sizing: SizingSpec, current: int, advice: _Advice, history: History, 
         able=able,
         limited=limited,
         history=replace(history, past=past.changing(value - current, now)),
-        asked=advice.value,
+        requested=advice.value,
         requeue_after=min(PERIOD, paced.requeue_after) if paced.requeue_after is not None else PERIOD,
     )
 

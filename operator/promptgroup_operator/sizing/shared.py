@@ -28,8 +28,8 @@ def least_replicas(own: PoolMember, others: Sequence[PoolMember], margin: float 
     if model is None:
         return None
     fitted = [(other, fit(other.load)) for other in others if other.load is not None]
-    known = [(pool_member, result) for pool_member, result in fitted if result is not None]
-    members, models = [own, *(pool_member for pool_member, _ in known)], [model, *(result for _, result in known)]
+    present = [(pool_member, result) for pool_member, result in fitted if result is not None]
+    members, models = [own, *(pool_member for pool_member, _ in present)], [model, *(result for _, result in present)]
     whole = fit(together([member.load for member in members if member.load is not None]))
     if len(members) == 1 or whole is None:
         return limits.least_replicas(model, 1, own.high, Target(own.ttft), margin), model
@@ -140,5 +140,5 @@ def _clients(client_loads: Sequence[ClientLoad]) -> ClientLoad:
 
 def _sum(values: Sequence[float | None]) -> float | None:
     """Return the sum of the values; None if one of them is unknown."""
-    known = [value for value in values if value is not None]
-    return sum(known) if len(known) == len(values) else None
+    present = [value for value in values if value is not None]
+    return sum(present) if len(present) == len(values) else None

@@ -74,9 +74,9 @@ def _without_tiers(engines: EngineLoad, clients: ClientLoad, before: str) -> Dia
         far = f", {_share(evicted - useful, evicted)} of them too long ago for a tier" if evicted > useful else ""
         return Diagnosis(False, "TierNotNeeded", message + far)
     bands = zip(names.EVICTED_WITHIN, accumulate(clients.evicted[:-1]), strict=False)
-    caches, kept = next((band, tokens) for band, tokens in bands if tokens >= MOST * useful)
+    caches, held = next((band, tokens) for band, tokens in bands if tokens >= MOST * useful)
     size = f", {int(caches) * engines.kv_tokens:,} tokens for each replica," if engines.kv_tokens else ""
-    text = f"a KV tier of {caches} times the GPUs' cache{size} would have found {_share(kept, evicted)} of them"
+    text = f"a KV tier of {caches} times the GPUs' cache{size} would have found {_share(held, evicted)} of them"
     return Diagnosis(True, WOULD_HELP, f"{message}; {text}")
 
 

@@ -50,7 +50,7 @@ def test_a_fixed_number_is_followed_while_there_is_something_to_see_and_has_no_c
     verdict = replicas(spec(replicas=3), group(3, seen), NEW, NOW)
     assert (verdict.value, verdict.able, verdict.limited) == (3, None, None)
     assert (verdict.requeue_after, verdict.model is not None) == (again, modelled)
-    assert (verdict.asked is not None) == modelled
+    assert (verdict.requested is not None) == modelled
 
 
 @pytest.mark.parametrize(
@@ -59,8 +59,8 @@ def test_a_fixed_number_is_followed_while_there_is_something_to_see_and_has_no_c
 )
 def test_whoever_else_decides_the_number_is_told_what_the_load_asks_for(seen, asked):
     free = {"replicas": None, "sizing": {"maxReplicas": 16}}
-    assert replicas(spec(replicas=4), group(4, seen), NEW, NOW).asked == asked
-    assert replicas(spec(**free), group(4, seen), NEW, NOW).asked == asked
+    assert replicas(spec(replicas=4), group(4, seen), NEW, NOW).requested == asked
+    assert replicas(spec(**free), group(4, seen), NEW, NOW).requested == asked
 
 
 def test_a_group_that_may_sleep_has_one_replica_as_far_as_its_load_goes():
@@ -136,7 +136,7 @@ def test_a_queue_adds_no_more_replicas_while_those_that_it_added_start(minutes, 
     assert (verdict.reason, verdict.value > 8) == (reason, reason != "ReplicasStarting")
     # a group whose number an autoscaler decides is recommended no more either
     other = replicas(spec(replicas=8), there, began, NOW)
-    assert (other.asked > 8) == (reason != "ReplicasStarting")
+    assert (other.requested > 8) == (reason != "ReplicasStarting")
 
 
 def test_a_quiet_revision_shrinks_no_group_in_which_others_have_replicas():
@@ -144,10 +144,10 @@ def test_a_quiet_revision_shrinks_no_group_in_which_others_have_replicas():
     past = Past((Recommendation(2, ago(minutes=9), ago(seconds=15)),))
     quiet = load(0, running=0, usage=0, sessions=0, p95=None)
     held = replicas(spec(**BOUNDS), group(4, quiet, releasing=True), History(past), NOW)
-    assert (held.value, held.asked, held.active) == (4, 4, True)
+    assert (held.value, held.requested, held.active) == (4, 4, True)
     assert held.message == "no request arrived; the number stands while several revisions have replicas"
     at_rest = replicas(spec(**BOUNDS), group(4, quiet), History(past), NOW)
-    assert (at_rest.value, at_rest.asked, at_rest.reason) == (3, 2, "Quiet")
+    assert (at_rest.value, at_rest.requested, at_rest.reason) == (3, 2, "Quiet")
     least = replicas(spec(**BOUNDS), group(2, quiet, releasing=True), NEW, NOW)
     assert (least.value, least.reason) == (2, "WithinTarget")
 
