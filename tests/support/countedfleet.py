@@ -4,8 +4,9 @@ Controllers and kubelets act at once: a Deployment has its pods, whose container
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,17 +20,23 @@ from promptgroup_operator.engines.group_engines import GroupEngines
 from promptgroup_operator.kube.leader_election import Term
 from promptgroup_operator.kube.store import Store
 from promptgroup_operator.observe.group_reader import GroupReader
+from promptgroup_operator.passes import refresh_runner
 from promptgroup_operator.passes.reconcile import Reconciler
 from promptgroup_operator.passes.work_queue import WorkQueue
 from promptgroup_operator.telemetry.metrics import OperatorMetrics
 from promptgroup_operator.telemetry.pass_spans import PassSpans
-from promptgroup_operator.world.kept import kept
+from promptgroup_operator.world.engine_facts import Measured
 from promptgroup_operator.world.lookup import KINDS
-from promptgroup_operator.world.snapshot import Key, Reading
-from promptgroup_operator.world.warming import Outcome, WarmReason, Warmup
+from promptgroup_operator.world.snapshot import Key, Reading, Spent
+from promptgroup_operator.world.trimmed import trimmed
+from promptgroup_operator.world.warming import Outcome, Refresh, RefreshAnswer, WarmReason, Warmup
 from support.builders import CREATED
 
 SPACE = "chat"
+PREFIX = 96
+"""Tokens of each prompt."""
+COUNTERS = Reading(PREFIX, 0, 0, 0.0, 16, True, 400_000)
+"""Of each engine: no client asks."""
 
 
 class Warmups:
@@ -45,23 +52,38 @@ class Warmups:
         pass
 
 
+class AtOnce:
+    """A pool whose jobs run where they are submitted."""
+
+    def submit(self, _: str, job: Callable[[], object]) -> None:
+        job()
+
+    def close(self) -> None:
+        pass
+
+
 class CountedFleet:
     """Groups of a namespace, the API server, and an operator whose passes run when told."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(EngineClient, "_request", _unanswered)
-        monkeypatch.setattr(EngineClient, "read", lambda *_: Reading(96, 0, 0, 0.0, 16, True, 400_000))
+        monkeypatch.setattr(EngineClient, "read", lambda *_: COUNTERS)
+        clock = SimpleNamespace(now=lambda _: self.began + timedelta(seconds=self.now))
+        monkeypatch.setattr(refresh_runner, "datetime", clock)
+        monkeypatch.setattr(refresh_runner, "_refreshed", self._refreshed)
         self.objects: dict[tuple[str, str], dict[str, Any]] = {}
         self.calls: Counter[str] = Counter()
         """Verb → requests."""
         self.passes: Counter[Key] = Counter()
+        self.refreshed: Counter[str] = Counter()
+        """Pod → refreshes of prompts in its cache."""
         self.began = datetime.now(UTC)  # warm-ups note when they end
         self.now = 0.0
         self.version = 0
         self.queue = WorkQueue(lambda: self.now, workers=8)
         self.queue._condition.wait = lambda _=None: setattr(self.queue, "_closed", True)  # type: ignore[method-assign]
         self.stores = {kind: Store(kind, self.queue.add) for kind in KINDS}
-        reader = GroupReader(self, self.stores, lambda: self.now)  # type: ignore[arg-type]
+        reader = GroupReader(self, self.stores, clock=lambda: self.now)  # type: ignore[arg-type]
         writer = GroupWriter(self, Term(until=float("inf")), self.stores, reader.unwatched.cache)  # type: ignore[arg-type]
         self.engines = GroupEngines()
         self.reconciler = Reconciler(
@@ -73,6 +95,7 @@ class CountedFleet:
             metrics=OperatorMetrics(),
             spans=PassSpans({}),
         )
+        self.reconciler._refreshes._pool = AtOnce()  # type: ignore[assignment]
         self.reconciler._warmups.close()
         self.warmups = self.reconciler._performer._warmups = Warmups()  # type: ignore[assignment]
 
@@ -126,7 +149,8 @@ class CountedFleet:
 
     def warm(self, key: Key, job: Warmup) -> None:
         """End one warm-up; the kubelet sees the gate open."""
-        self.reconciler._outcomes.report_warmup(key, job, Outcome(WarmReason.PROVEN, "in cache"))
+        proven = Outcome(WarmReason.PROVEN, "in cache", measured=Measured(prefix_tokens=PREFIX))
+        self.reconciler._outcomes.report_warmup(key, job, proven)
         if job.shared:  # it opens no gate
             return
         pod = self.objects["Pod", job.pod]
@@ -138,6 +162,10 @@ class CountedFleet:
         route = self.objects.get(("PromptRoute", key.name), {"spec": {"revisions": []}})
         slots = (slot for revision in route["spec"]["revisions"] for slot in revision.get("slots", []))
         return {slot["pod"] for slot in slots if slot["state"] == "Ready"}
+
+    def _refreshed(self, _: EngineClient, refresh: Refresh) -> RefreshAnswer:
+        self.refreshed[refresh.pod] += 1
+        return RefreshAnswer(COUNTERS, PREFIX, PREFIX, Spent(0, 0))
 
     def weights(self, name: str) -> list[int]:
         """The shares of the new sessions that a group's revisions get, the least first."""
@@ -153,7 +181,7 @@ class CountedFleet:
         metadata = {**known, **found["metadata"], "resourceVersion": str(self.version)}
         self.objects[kind, name] = stored = {**found, "metadata": metadata}
         if kind in self.stores:
-            self.stores[kind].put(kept(stored, kind))
+            self.stores[kind].put(trimmed(stored, kind))
         return stored
 
     def request(
@@ -204,6 +232,7 @@ class CountedFleet:
 
 _KINDS = {
     "deployments": "Deployment",
+    "daemonsets": "DaemonSet",
     "poddisruptionbudgets": "PodDisruptionBudget",
     "secrets": "Secret",
     "configmaps": "ConfigMap",
