@@ -9,9 +9,9 @@ from promptgroup_contract.table import PromptRef
 from promptgroup_operator.base.errors import ClusterError, EngineError
 from promptgroup_operator.kube.store import Store
 from promptgroup_operator.plan import desired
-from promptgroup_operator.world.kept import kept
 from promptgroup_operator.world.lookup import KINDS
 from promptgroup_operator.world.snapshot import Key
+from promptgroup_operator.world.trimmed import trimmed
 from promptgroup_operator.world.warming import Outcome, WarmReason
 from support.builders import CREATED, FINGERPRINT, NOW, SETTINGS, TEXT
 from support.builders import group as group_object
@@ -43,7 +43,7 @@ class Cluster:
         for kind, label in KINDS.items():
             found = [each for (of, _), each in self.objects.items() if of == kind]
             listed = [each for each in found if not label or label in each["metadata"].get("labels", {})]
-            show(self.stores[kind], [kept(each, kind) for each in listed], self.version)
+            show(self.stores[kind], [trimmed(each, kind) for each in listed], self.version)
 
     def apply(self, todo):
         """Perform a pass's writes of objects and of the route."""
@@ -56,6 +56,7 @@ class Cluster:
             return {"metadata": {"resourceVersion": str(self.version)}, "items": []}
         kinds = {
             "deployments": "Deployment",
+            "daemonsets": "DaemonSet",
             "poddisruptionbudgets": "PodDisruptionBudget",
             "secrets": "Secret",
             "replicasets": "ReplicaSet",

@@ -20,7 +20,7 @@ from promptgroup_operator.rollout import replica_split
 from promptgroup_operator.world.load import GroupLoad, PoolMember
 from promptgroup_operator.world.snapshot import GroupObject, Key, RevisionState
 
-KEPT = timedelta(minutes=3)
+MEMBER_LIFETIME = timedelta(minutes=3)
 """Age beyond which a group's figures are dropped: three passes of a group at rest."""
 
 Pool = tuple[str, str, str, Access | None, CallerRules]
@@ -66,7 +66,9 @@ class Lending:
         """Return the other members of the group's pool, by name."""
         with self._lock:
             members = self._pools.get(pool_of(group) or NO_POOL, {})
-            pool_members = [member for key, (at, member) in members.items() if key != group.key and now - at <= KEPT]
+            pool_members = [
+                member for key, (at, member) in members.items() if key != group.key and now - at <= MEMBER_LIFETIME
+            ]
         return tuple(sorted(pool_members, key=attrgetter("name")))
 
     def put(self, group: GroupObject, member: PoolMember, now: datetime) -> None:

@@ -121,7 +121,7 @@ class Observer:
         """Return the world that a pass decides on, from readings and memories. Changes neither."""
         state, key = readings.state, readings.state.group.key
         load = self._load(state, now)
-        history = self._engine_history.found(readings.containers if state.host is None else ())
+        history = self._engine_history.found_tokens(readings.containers if state.host is None else ())
         hit_rate, tier_hit_rate = history.rates
         if state.host is not None and load is not None and load.clients is not None:  # engines count all prompts
             hit_rate = load.clients.hit_rate
@@ -137,7 +137,7 @@ class Observer:
             live={**state.live, **readings.name_collisions},
             traffic=self._router_history.traffic(key, now) if readings.released else None,
             load=load,
-            pool=self._lending.others(state.group, now) if _may_borrow(state) else (),
+            pool=self._lending.others(state.group, now) if state.group.spec.sizing is not None else (),
             hit_rate=hit_rate,
             tier_hit_rate=tier_hit_rate,
             tier_hit_rates=history.rates_by_source,
@@ -201,11 +201,6 @@ class Observer:
         quiet = self._engine_history.quiet_since(pod.container_id for pod in pods) if not shared else None
         use = self._router_history.slot_use(key, short(revision.fingerprint), now)
         return replace(revision, pods=pods, quiet_since=quiet, use=use)
-
-
-def _may_borrow(state: ClusterState) -> bool:
-    """Return True if the decision on a group needs the other members of its pool: if it is sized."""
-    return state.group.spec.sizing is not None
 
 
 def _step(revisions: Iterable[RevisionState]) -> list[tuple[Fingerprint, int, bool]]:

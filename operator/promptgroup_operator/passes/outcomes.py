@@ -71,13 +71,15 @@ class Outcomes:
         logger.info("pod %s/%s: %s: %s", key.namespace, refresh.pod, outcome.reason, outcome.message)
         if refresh.shared:
             subject = refresh.container_id, refresh.fingerprint
-            since = refresh.said.since or datetime.now(UTC)
+            since = refresh.condition.since or datetime.now(UTC)
             self._guest_proofs.put(key, *subject, outcome, serves=True, now=since)
             self._queue.add(key)
             return
         change = ConditionChange(refresh.pod, refresh.uid, outcome)
         try:
-            self._writer.set_condition(key.namespace, change, warm=True, now=refresh.said.since or datetime.now(UTC))
+            self._writer.set_condition(
+                key.namespace, change, warm=True, now=refresh.condition.since or datetime.now(UTC)
+            )
         except ClusterError as error:
             logger.warning("pod %s/%s: %s", key.namespace, refresh.pod, error)
         self._queue.add(key)

@@ -21,7 +21,7 @@ from promptgroup_operator.passes.work_queue import WorkQueue
 from promptgroup_operator.plan import desired, plan, router_secrets, status
 from promptgroup_operator.plan.plan import Plan
 from promptgroup_operator.world.effects import ConditionChange
-from promptgroup_operator.world.snapshot import Key, Manifest, Problem, PromptText, World
+from promptgroup_operator.world.snapshot import WORKLOADS, Key, Manifest, Problem, PromptText, World
 
 logger = logging.getLogger(__name__)
 
@@ -156,7 +156,7 @@ class Performer:
         whole, missing = True, set()
         for manifest in sorted(plan.unwritten(world, todo), key=failed_before, reverse=True):
             name = manifest["metadata"]["name"]
-            if name in missing or self._apply(world, manifest, writes) is None or manifest["kind"] != "Deployment":
+            if name in missing or self._apply(world, manifest, writes) is None or manifest["kind"] not in WORKLOADS:
                 continue
             if not all_of_them:
                 return False

@@ -31,6 +31,7 @@ from promptgroup_operator.plan import desired, prompt_route
 from promptgroup_operator.sizing import recommend
 from promptgroup_operator.sleep import route_sleep
 from promptgroup_operator.sleep.decision import WATCH
+from promptgroup_operator.weights import prefetch
 from promptgroup_operator.world.load import PERIOD
 from promptgroup_operator.world.snapshot import (
     NO_CONTAINER,
@@ -242,11 +243,15 @@ class ReadingsReader:
             return {}
         name = desired.name(state.group, text.fingerprint)
         collisions = {}
-        budget = () if state.host is not None else ("PodDisruptionBudget",)
-        for kind in (*budget, "Secret" if text.secret else "ConfigMap"):
+        own = [("Secret" if text.secret else "ConfigMap", name)]
+        if state.host is None:
+            own.append(("PodDisruptionBudget", name))
+            if prefetch.is_wanted(state.group.spec.engine):
+                own.append((prefetch.KIND, prefetch.name(state.group.key.name)))
+        for kind, name in own:
             if (kind, name) not in state.live:
                 # an unreadable object is applied without force, which takes nothing over
-                raw = self._unwatched.if_known(state.group.key, kind, name, seconds=0)
+                raw = self._unwatched.get_if_readable(state.group.key, kind, name, seconds=0)
                 if raw is not None:
                     collisions[kind, name] = raw
         return collisions

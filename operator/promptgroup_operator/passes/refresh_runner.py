@@ -18,6 +18,7 @@ from promptgroup_contract.table import rank_numbers
 from promptgroup_operator.base.errors import EngineError
 from promptgroup_operator.base.fair_pool import FairPool
 from promptgroup_operator.engines.adapter_requests import load_for
+from promptgroup_operator.engines.dialects.dialect import requested_model
 from promptgroup_operator.engines.dialects.registry import DIALECTS
 from promptgroup_operator.engines.engine import EngineClient
 from promptgroup_operator.engines.group_engines import GroupEngines
@@ -146,10 +147,11 @@ class RefreshRunner:
 def _refreshed(engine: EngineClient, due: Refresh) -> RefreshAnswer:
     """Refresh the prefix, on each rank of the engine."""
     dialect = DIALECTS[due.engine]
+    model = requested_model(dialect, due.model, due.adapter)
     load_for(due, engine)
     whole = engine.read(due.address, dialect) if due.ranks > 1 else None
     answers = [
-        engine.refresh(due.address, dialect, due.model, due.prompt, due.needed, any_tier=due.any_tier, rank=rank)
+        engine.refresh(due.address, dialect, model, due.prompt, due.needed, any_tier=due.any_tier, rank=rank)
         for rank in rank_numbers(due.ranks)
     ]
     return refreshed(whole, answers) if whole is not None else answers[0]

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from promptgroup_contract.table import rank_numbers
 from promptgroup_operator.base.errors import AdapterError, EngineError
 from promptgroup_operator.engines.adapter_requests import load_for
+from promptgroup_operator.engines.dialects.dialect import requested_model
 from promptgroup_operator.engines.dialects.registry import DIALECTS
 from promptgroup_operator.engines.group_engines import GroupEngines
 from promptgroup_operator.passes.warmup_queue import WarmupQueue
@@ -82,10 +83,11 @@ class WarmupRunner:
         dialect, outcomes = DIALECTS[job.engine], []
         ranks = 0
         try:
+            model = requested_model(dialect, job.model, job.adapter)
             engine = self._engines.of(key, job.container_id)
             load_for(job, engine)
             for rank in rank_numbers(job.ranks):
-                evidence = engine.prove(job.address, dialect, job.model, job.prompt, rank)
+                evidence = engine.prove(job.address, dialect, model, job.prompt, rank)
                 self._spend(job.container_id, evidence.spent)
                 ranks = evidence.ranks  # some engines show a rank with its first request
                 outcomes.append(_judge(job, evidence))

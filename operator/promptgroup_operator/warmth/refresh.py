@@ -21,7 +21,10 @@ is that of one cache, and `queries` and `generated` are those of its rank.
 counters since the last refresh           refresh
 were reset (another process)              at once
 MARGIN of the bound is reached            at once
-otherwise, or the size is not known       `every` after it, less up to half of that by the container's id
+otherwise, or the size is not known       `every` after it, less up to SPREAD of that by the container's id
+
+A pass also runs what is due within EARLY of `every` after it. So the refreshes of a group are run by the passes that it
+has at rest in any case, where each of them would need one of its own.
 """
 
 import zlib
@@ -35,6 +38,12 @@ from promptgroup_operator.world.warming import Outcome, Refresh, RefreshAnswer, 
 
 MARGIN = 0.5
 """Share of the bound at which a prefix is refreshed: blocks are filled in part, and a reading is seconds old."""
+SPREAD = 0.3
+"""Share of the regular interval by which the refreshes of containers differ: those that were proven together are not
+refreshed together."""
+EARLY = 0.2
+"""Share of the regular interval by which a refresh may run before it is due. Of the default, 300 seconds, it is as much
+as lies between two passes at rest; with SPREAD it is half of the interval."""
 REMEMBERED = timedelta(hours=1)
 """Time for which a loss is reported. Two losses within it mean that the cache is too small."""
 
@@ -45,7 +54,7 @@ TOUCHED = frozenset({WarmReason.PROVEN, WarmReason.EVICTED, WarmReason.PRESSED})
 def due_refresh(pod: Pod, prompt: Prompt, spec: PromptGroupSpec, every: timedelta, now: datetime) -> Refresh | None:
     """Return the refresh that the replica needs, if it is due."""
     due = due_at(pod, every)
-    if due is None or due > now or pod.last_seen is None or pod.warm is None:
+    if due is None or due > now + EARLY * every or pod.last_seen is None or pod.warm is None:
         return None
     adapter = identity.decode(prompt.adapter)
     return Refresh(
@@ -54,17 +63,18 @@ def due_refresh(pod: Pod, prompt: Prompt, spec: PromptGroupSpec, every: timedelt
         container_id=pod.container_id,
         address=pod.address,
         engine=spec.engine.type,
-        model=adapter.served if adapter is not None else spec.model,
+        model=spec.model,
         prompt=prompt,
         prefix=pod.measured.prefix_tokens,
         needed=_needed(pod.measured.prefix_tokens, pod.last_seen.last.step),
         any_tier=spec.warmup.tier is WarmTier.ANY,
-        said=pod.warm,
+        condition=pod.warm,
         last_seen=pod.last_seen,
         fingerprint=pod.fingerprint,
         shared=spec.is_guest,
         crowd=pod.crowd,
         ranks=pod.ranks,
+        adapter=adapter,
         loads=adapter if spec.is_guest else None,
     )
 
@@ -82,8 +92,19 @@ def due_at(pod: Pod, every: timedelta) -> datetime | None:
     outgrown = 2 * pod.crowd > seen.then.kv_tokens / pod.ranks > 0
     if not outgrown and pressed(seen.then, seen.last, max(pod.crowd, pod.measured.prefix_tokens)):
         return seen.at
-    # A fixed share of it per container, so that replicas that were proven together are not refreshed together.
-    return seen.at + every * (1 - zlib.crc32(pod.container_id.encode()) / 2**33)
+    return seen.at + _interval(pod, every)
+
+
+def next_at(pod: Pod, every: timedelta, now: datetime) -> datetime | None:
+    """Return the time at which a replica needs a pass for its next refresh, beside one that this pass runs."""
+    due = due_at(pod, every)
+    if due is None or due > now + EARLY * every:
+        return due
+    return now + _interval(pod, every)
+
+
+def _interval(pod: Pod, every: timedelta) -> timedelta:
+    return every * (1 - SPREAD * zlib.crc32(pod.container_id.encode()) / 2**32)
 
 
 def pressed(then: Reading, last: Reading, prefix: int) -> bool:
@@ -115,7 +136,7 @@ def judge_answer(refresh: Refresh, refresh_answer: RefreshAnswer, now: datetime)
         return None
     lost = _lost_lately(refresh, now)
     if refresh_answer.cached >= refresh.needed:
-        if lost or refresh.said.reason == WarmReason.PROVEN:
+        if lost or refresh.condition.reason == WarmReason.PROVEN:
             return None
         return Outcome(WarmReason.PROVEN, f"{refresh_answer.cached} of {refresh.prefix} prefix tokens are in cache")
     gone = f"{refresh_answer.cached} of {refresh.prefix} prefix tokens were left in cache"

@@ -138,8 +138,9 @@ def warmups(pods: Sequence[Pod], prompt: Prompt, spec: PromptGroupSpec, traffic:
             container_id=pod.container_id,
             address=pod.address,
             engine=spec.engine.type,
-            model=adapter.served if adapter is not None else spec.model,
+            model=spec.model,
             prompt=prompt,
+            adapter=adapter,
             loads=adapter if spec.is_guest else None,
             cohort=cohort(pod),
             shared=spec.is_guest,
@@ -152,7 +153,7 @@ def warmups(pods: Sequence[Pod], prompt: Prompt, spec: PromptGroupSpec, traffic:
             ranks=pod.ranks,
         )
         for pod in pods
-        if _can_be_asked(pod) and not pod.is_warm and pod.containers_ready_since is not None
+        if _is_reachable(pod) and not pod.is_warm and pod.containers_ready_since is not None
     ]
 
 
@@ -161,7 +162,7 @@ def cohort(pod: Pod) -> str:
     return f"{pod.fingerprint} {pod.settings}"
 
 
-def _can_be_asked(pod: Pod) -> bool:
+def _is_reachable(pod: Pod) -> bool:
     return not pod.deleting and pod.containers_ready and pod.container_id != NO_CONTAINER and pod.address != ""
 
 

@@ -222,3 +222,17 @@ def test_a_prompt_of_a_guest_is_released_five_seconds_after_its_apply_beside_the
             fleet.warm_all()
         assert len(fleet.routed(Key(SPACE, name))) == replicas
         assert sum(kind in ("Pod", "Deployment") for kind, _ in fleet.objects) == replicas + 1
+
+
+def test_refreshes_are_run_by_the_passes_that_a_group_at_rest_has_in_any_case(fleet_of):
+    fleet = fleet_of(groups := 8)
+    fleet.run(30)
+    fleet.warm_all()
+    fleet.run(300)
+    fleet.passes.clear()
+    fleet.refreshed.clear()
+    minutes = 20
+    fleet.run(60 * minutes)
+    assert len(fleet.refreshed) == groups * REPLICAS
+    assert all(minutes / 5 <= count <= minutes / 2.5 for count in fleet.refreshed.values())
+    assert max(fleet.passes.values()) <= minutes

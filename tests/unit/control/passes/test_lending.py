@@ -1,6 +1,6 @@
 from datetime import timedelta
 
-from promptgroup_operator.passes.lending import KEPT, Lending, member, pool_of
+from promptgroup_operator.passes.lending import MEMBER_LIFETIME, Lending, member, pool_of
 from promptgroup_operator.world.load import GroupLoad, PoolMember
 from support.builders import FINGERPRINT, NOW, group, pod, revision
 
@@ -60,7 +60,7 @@ def test_a_member_that_goes_or_falls_silent_is_none():
     pools = Lending()
     (one, first), (two, second) = seen("one"), seen("two")
     turn(pools, one, first, NOW)
-    assert turn(pools, two, second, NOW + KEPT + timedelta(seconds=1)) == ()
+    assert turn(pools, two, second, NOW + MEMBER_LIFETIME + timedelta(seconds=1)) == ()
     turn(pools, one, first, NOW)
     pools.forget(one.key)
     assert turn(pools, two, second, NOW) == ()

@@ -4,8 +4,9 @@ import pytest
 
 from promptgroup_contract.table import Prompt
 from promptgroup_operator.world.effects import ConditionChange
-from promptgroup_operator.world.warming import Outcome, WarmReason, Warmup
-from support.builders import NOW, TEXT
+from promptgroup_operator.world.snapshot import PodCondition
+from promptgroup_operator.world.warming import LastSeen, Outcome, Refresh, WarmReason, Warmup
+from support.builders import NOW, TEXT, reading
 from support.passrun import GROUP, KEY, WARM, FailingWriter, Writer, passes
 
 
@@ -17,6 +18,30 @@ def test_the_outcome_of_a_warm_up_is_written_counted_and_looked_at_by_the_next_p
     assert writer.calls == [("set_condition", "chat", ConditionChange("p0", "u0", outcome))]
     counted = {each.labels["outcome"]: each.value for each in reconciler._outcomes._counter.collect()[0].samples}
     assert counted[outcome.reason] == 1
+    assert reconciler._outcomes._queue.take() == KEY
+
+
+def test_the_refresh_of_a_guest_is_remembered_and_a_pass_looks_at_it(reconciler):
+    reconciler._writer.to = writer = Writer()
+    proof = PodCondition("True", WarmReason.PROVEN, "", NOW)
+    refresh = Refresh(
+        "p0",
+        "u0",
+        "c",
+        "a:1",
+        GROUP.spec.engine.type,
+        "llama",
+        Prompt(TEXT),
+        96,
+        96,
+        proof,
+        LastSeen(NOW, reading(), reading()),
+        fingerprint="f",
+        shared=True,
+    )
+    reconciler._outcomes.report_refresh(KEY, refresh, Outcome(WarmReason.EVICTED, "10 of 96"))
+    assert writer.calls == [], "the pod's condition is that of its host"
+    assert reconciler._outcomes._guest_proofs.of(KEY, ["c"])["c", "f"].condition.reason == WarmReason.EVICTED
     assert reconciler._outcomes._queue.take() == KEY
 
 

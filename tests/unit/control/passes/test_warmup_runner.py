@@ -28,7 +28,7 @@ class Engines:
     """Engines that all answer a proof as told."""
 
     def __init__(self, answer):
-        self.answer, self.asked, self.ranks = answer, [], []
+        self.answer, self.asked, self.ranks, self.models = answer, [], [], []
 
     def of(self, group, container):
         self.asked.append(container)
@@ -36,6 +36,7 @@ class Engines:
 
     def prove(self, address, dialect, model, prompt, rank=None):
         self.ranks.append(rank)
+        self.models.append(model)
         answer = self.answer[rank] if isinstance(self.answer, list) else self.answer
         if isinstance(answer, Exception):
             raise answer
@@ -143,3 +144,12 @@ def test_an_adapter_that_is_refused_is_told_and_nothing_is_proven(told):
     told.runner.want(KEY, [replace(a_job("p0"), loads=adapter)], NOW)
     assert told.next() == ("report", "p0", WarmReason.NO_ADAPTER)
     assert told.engines.ranks == []
+
+
+@pytest.mark.parametrize(("engine", "expected"), [(EngineType.VLLM, "{}"), (EngineType.SGLANG, "llama:{}")])
+def test_the_proof_asks_for_the_adapter_as_requests_do(told, engine, expected):
+    adapter = Adapter("tone", "example/tone")
+    told.runner.want(KEY, [replace(a_job("p0"), engine=engine, adapter=adapter)], NOW)
+    while told.next()[0] != "report":
+        pass
+    assert told.engines.models == [expected.format(adapter.served)]

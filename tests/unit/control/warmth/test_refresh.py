@@ -5,12 +5,14 @@ import pytest
 
 from promptgroup_contract.table import Prompt
 from promptgroup_operator.warmth.refresh import (
+    EARLY,
     MARGIN,
     REMEMBERED,
     due_at,
     due_refresh,
     first_seen,
     judge_answer,
+    next_at,
     pressed,
     seen_after,
 )
@@ -109,6 +111,17 @@ def test_replicas_that_were_proven_together_are_not_touched_together():
     times = {due_at(replica(container_id=f"c{number}", warmed=f"c{number}"), EVERY) for number in range(50)}
     assert len(times) == 50
     assert max(times) - min(times) > EVERY / 4
+
+
+def test_a_pass_runs_what_is_due_before_the_next_one_and_waits_for_the_rest():
+    due = due_at(replica(), EVERY)
+    early = due - EARLY * EVERY
+    assert due_refresh(replica(), Prompt(TEXT), spec(), EVERY, early) is not None
+    assert due_refresh(replica(), Prompt(TEXT), spec(), EVERY, early - timedelta(seconds=1)) is None
+    assert next_at(replica(), EVERY, early - timedelta(seconds=1)) == due
+    assert next_at(replica(), EVERY, early) == early + (due - NOW)
+    assert early >= NOW + EVERY / 2
+    assert next_at(cold(), EVERY, NOW) is None
 
 
 AT_ONCE = {
