@@ -4,8 +4,6 @@ A replica that holds a slot of the revision stays, so that no prompt moves when 
 chosen by rendezvous hashing over the names of pods, seeded with the guest (Thaler and Ravishankar 1998): guests spread
 over the host, and the revisions of one guest share replicas. A replica whose engine answers is preferred to one whose
 engine does not, and new prompts avoid a replica whose cache is full of other prompts.
-
-Does no I/O and reads no clock.
 """
 
 import hashlib

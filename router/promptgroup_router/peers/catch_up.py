@@ -24,7 +24,7 @@ class SnapshotClient:
     """The side of the starting router."""
 
     def __init__(self) -> None:
-        self._asked: dict[int, int] = {}
+        self._attempts: dict[int, int] = {}
         """Peer → number of requests to it."""
         self._from: int | None = None
         self._patient_until = 0.0
@@ -34,12 +34,12 @@ class SnapshotClient:
         """Return the peer to send a request to now, or None if the router waits for a part or needs no more."""
         if self._done or not live or (self._from is not None and now < self._patient_until):
             return None
-        if sum(self._asked.values()) >= ATTEMPTS:
+        if sum(self._attempts.values()) >= ATTEMPTS:
             self._done = True
             return None
         # of the peers with the fewest requests, the one that has sent most has run longest
-        peer = min(live, key=lambda item: (self._asked.get(item.sender, 0), -item.sequence))
-        self._asked[peer.sender] = self._asked.get(peer.sender, 0) + 1
+        peer = min(live, key=lambda item: (self._attempts.get(item.sender, 0), -item.sequence))
+        self._attempts[peer.sender] = self._attempts.get(peer.sender, 0) + 1
         self._from, self._patient_until = peer.sender, now + PATIENCE_SECONDS
         return peer
 

@@ -6,7 +6,7 @@ Nothing is acknowledged.
 """
 
 from collections import deque
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import islice
 from typing import Protocol
 
@@ -38,6 +38,9 @@ MAX_CANDIDATES = 512
 
 class GossipHandler(Protocol):
     """The policy, which exports the state of this router and merges that of its peers."""
+
+    def on_urgent(self, listener: Callable[[], None]) -> None:
+        """Call `listener` whenever there is something that should be exported before the next tick."""
 
     def export(self, now: float) -> tuple[list[PlacementReport], list[LoadReport]]:
         """Return the placements since the last call, and the loads of replicas that have, or recently had, requests."""

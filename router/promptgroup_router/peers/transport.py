@@ -64,6 +64,8 @@ class GossipTransport:
         self._clock = clock
         self._wall = time.time  # noqa: TID251 - the clock that machines share
         self._protocol = GossipProtocol(handler, metrics, secrets.randbits(64), limiter)
+        self._urgent = asyncio.Event()
+        handler.on_urgent(self._urgent.set)
         self._found: dict[PeerName, list[Address]] = {}
         self._secret: bytes | None = None
         self._keyed = asyncio.Event()
@@ -101,9 +103,19 @@ class GossipTransport:
 
     async def _tick(self) -> None:
         while True:
-            for data, address in self._protocol.tick(self._clock(), self._wall()):
-                self._send(data, address)
-            await asyncio.sleep(self._tick_seconds)
+            self._send_all()
+            try:
+                async with asyncio.timeout(self._tick_seconds):
+                    await self._urgent.wait()
+            except TimeoutError:
+                continue
+            self._send_all()
+            await asyncio.sleep(self._tick_seconds)  # so that urgent reports double the datagrams at most
+
+    def _send_all(self) -> None:
+        self._urgent.clear()
+        for data, address in self._protocol.tick(self._clock(), self._wall()):
+            self._send(data, address)
 
     def _send(self, data: bytes, address: Address) -> None:
         try:

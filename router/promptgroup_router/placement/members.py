@@ -106,10 +106,14 @@ class MemberRecords:
     def release_steps(self) -> Generator[None, None, None]:
         """Release the records of the previous table, one in each step: together they take a tenth of a second."""
         while self._gone:
-            self._gone.pop()
+            record = self._gone.pop()
+            if isinstance(record, ReplicaLoad):
+                # others may take over its slot in the next table, which is made after this
+                self._clock = max(self._clock, record.tokens_written)
             yield
 
     def _made(self, view: RoutingIndex, now: float) -> Generator[None, None, _TableRecords]:
+        yield from self.release_steps()
         made = _TableRecords(view)
         for running in self.processes.values():
             self._clock = max(self._clock, running.tokens_written)
@@ -177,8 +181,8 @@ class MemberRecords:
         made, self._prepared = self._prepared, None
         if made is None or made.view is not view:
             made = at_once(self._made(view, now))
-        # processes removed by this table count, too: others may take over their slots in a later table
-        self._clock = max([self._clock, *(replica.tokens_written for replica in made.gone)])
+        if made.successors:  # of processes that this table removes
+            self._clock = max([self._clock, *(replica.tokens_written for replica in made.gone)])
         for replica in made.successors:
             self._start(replica, now)
             replica.inherited = now

@@ -5,13 +5,13 @@ ticks longer.
 """
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from promptgroup_router.apis.session_key import SessionKey
 from promptgroup_router.placement.members import MemberRecords
 from promptgroup_router.policy.demand import Demand
 from promptgroup_router.policy.expected_ttft import ANSWER, TRUST
-from promptgroup_router.policy.gossip import REPEATS, LoadReport, PlacementReport, PrefixReport
+from promptgroup_router.policy.gossip import REPEATS, URGENT_SECONDS, LoadReport, PlacementReport, PrefixReport
 from promptgroup_router.policy.session_locations import Placement, SessionLocations
 from promptgroup_router.policy.sessions import Sessions
 from promptgroup_router.rings.ids import MemberHash, MemberId
@@ -33,6 +33,7 @@ class PeerReports:
         self._sessions = sessions
         self.has_peers = False
         """True once `export` was called; before, no report for peers needs to be queued."""
+        self._urgent: Callable[[], None] = _ignore
         self._outbox: deque[PlacementReport] = deque(maxlen=OUTBOX)
         self._prefixes: deque[tuple[MemberHash, Demand]] = deque(maxlen=PREFIX_OUTBOX)
 
@@ -49,9 +50,15 @@ class PeerReports:
         member = self._members.member_hash(place.member)
         self._outbox.append(PlacementReport(session, member, place.prefix, place.turn, int(place.tokens), shared))
 
-    def queue_prefixes(self, member: MemberHash, demand: Demand) -> None:
-        """Queue the prefixes of a request that is sent to a member."""
+    def queue_prefixes(self, member: MemberHash, demand: Demand, seconds: float) -> None:
+        """Queue the prefixes of a request that is sent to a member, with so many predicted seconds of prefill."""
         self._prefixes.append((member, demand))
+        if seconds > URGENT_SECONDS:
+            self._urgent()
+
+    def on_urgent(self, listener: Callable[[], None]) -> None:
+        """Call `listener` whenever a request was sent that peers should not learn of only in the next tick."""
+        self._urgent = listener
 
     def export(self, now: float) -> tuple[list[PlacementReport], list[LoadReport]]:
         """Return the placements that were not sent to peers yet, and the loads to send in this tick."""
@@ -156,3 +163,7 @@ class PeerReports:
         """Drop the load of a peer that has left."""
         for replica in self._members.processes.values():
             replica.drop_peer(sender)
+
+
+def _ignore() -> None:
+    """Do nothing: there is no exchange."""

@@ -77,7 +77,7 @@ class PlacedRequests:
         pick.known = replica.prefixes.longest(demand.marks)
         replica.use(demand)
         if self._peers.has_peers:
-            self._peers.queue_prefixes(replica.key, demand)
+            self._peers.queue_prefixes(replica.key, demand, seconds)
         if demand.tier1:
             costs.in_use.use(demand.prefix, demand.tier1, max(0.0, demand.prompt - pick.cached))
         self._members.record_prefix(demand.prefix, demand.tier1)

@@ -264,10 +264,7 @@ class ExpectedTtft:
             shared = prefixes.longest(marks) if marks else 0
             if shared:
                 prefill = min(prefill, costs.prefill(demand.lengths[shared - 1], demand.prompt))
-            pending = replica.pending
-            wait = pending - now + replica.since if pending > 0 else 0.0
-            if wait < 0:
-                wait = 0.0
+            wait = replica.wait(now) if replica.pending > 0 else 0.0
             answers = replica.answers
             if answers and answers[0].due < now:
                 wait += replica.late(now)
@@ -390,10 +387,13 @@ class ExpectedTtft:
             if home and demand.history:
                 result = max(result, demand.tier1 + self.home_trust * max(0, demand.history - demand.tier1))
         elif place.member == id_:
-            if written - place.written < depth:
-                result = max(result, min(place.tokens, most))
-        elif place.before == id_ and written - place.before_written < depth:
-            result = max(result, min(place.before_tokens, most))
+            age = written - place.written
+            if age < depth:
+                result = max(result, min(place.tokens, most, replica.space_for(demand.session) - age))
+        elif place.before == id_:
+            age = written - place.before_written
+            if age < depth:
+                result = max(result, min(place.before_tokens, most, replica.space_for(demand.session) - age))
         return result
 
     def learn(self, demand: Demand, cached: float) -> None:

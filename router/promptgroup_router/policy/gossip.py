@@ -10,6 +10,11 @@ REPEATS = 3
 REPORT_SECONDS = 5.0
 """Seconds after which a report of requests that is not renewed expires: each tick sends one, so many were lost."""
 
+URGENT_SECONDS = 1.0
+"""Predicted seconds of prefill beyond which a request is reported at once and not in the next tick. Until then another
+router may send as long a prompt to the same replica, and all requests that share a prefix with either would wait for
+both. Shorter ones delay others by less, and are too many."""
+
 LAST_TURN = 65535
 """The largest turn number that a report holds: that of a session which is never silent for half an hour meanwhile."""
 

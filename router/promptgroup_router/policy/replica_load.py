@@ -11,6 +11,7 @@ Does no I/O and reads no clock; `now` is in monotonic seconds.
 import math
 from collections import deque
 
+from promptgroup_router.apis.session_key import SessionKey
 from promptgroup_router.policy.costs import EngineCosts
 from promptgroup_router.policy.demand import Demand
 from promptgroup_router.policy.gossip import REPEATS, REPORT_SECONDS, LoadReport
@@ -148,9 +149,27 @@ class ReplicaLoad:
         return self.written + self.peer_written
 
     def wait(self, now: float) -> float:
-        """Return the seconds until everything sent there is computed."""
-        left = self.pending - now + self.since
-        return left if self.pending > 0 and left > 0 else 0.0
+        """Return the seconds until everything sent there is computed.
+
+        While first tokens are due, the time since the last one has computed no more than one step, or the oldest
+        prompt. An engine whose KV cache is full of running requests computes nothing, and its backlog stays. With
+        peers, whose oldest prompts are not known, it runs off with time.
+        """
+        if self.pending <= 0:
+            return 0.0
+        elapsed = now - self.since
+        costs = self.costs
+        if elapsed * costs.rate > costs.step_tokens and self.waiting and not self.peers:
+            elapsed = min(elapsed, max(costs.step_tokens / costs.rate, self._oldest()))
+        left = self.pending - elapsed
+        return left if left > 0 else 0.0
+
+    def _oldest(self) -> float:
+        """Return the predicted seconds of prefill of the oldest request without a first token."""
+        answers = self.answers
+        while answers and answers[0].settled:
+            answers.popleft()
+        return answers[0].seconds if answers else 0.0
 
     def late(self, now: float) -> float:
         """Return by how many seconds this router's oldest first token is overdue, beyond its engines' usual delay.
@@ -232,6 +251,10 @@ class ReplicaLoad:
         """Record that tokens were written into its cache which no other request is known to share."""
         self.prefixes.write(tokens)
         self.prefixes.evict(self.costs.kv_tokens)
+
+    def space_for(self, session: SessionKey) -> float:
+        """Return the tokens of its cache that requests of other sessions leave: a session can have no more there."""
+        return self.costs.kv_tokens - self.live.running_beside(session) - self.peer_unplaced
 
     def shared(self, demand: Demand, *, been: bool) -> int:
         """Return the tokens of a request that other sessions have computed there: Tier 1, or a longer cached prefix.

@@ -48,7 +48,9 @@ would wait for ever under traffic; when it is admitted, it evicts other sessions
 
 
 class _Session:
-    __slots__ = ("back", "discount", "in_flight", "looked_at", "prefix", "returned", "shared", "tokens", "until")
+    __slots__ = (
+        "back", "discount", "in_flight", "looked_at", "prefix", "returned", "running", "shared", "tokens", "until",
+    )  # fmt: skip
 
     def __init__(self, prefix: PrefixKey) -> None:
         self.prefix = prefix
@@ -62,6 +64,8 @@ class _Session:
         """1 once the session has returned for a later turn, else 0."""
         self.back = True
         """True if the session has returned since its last answer."""
+        self.running = 0
+        """1 while a request of the session is in flight, be it a peer's, else 0."""
         self.in_flight = 0
         self.until = 0.0
         self.looked_at = math.inf
@@ -83,7 +87,7 @@ class _Prefix:
 class WorkingSet:
     """The live sessions of one replica. Times must not decrease."""
 
-    __slots__ = ("_ends", "_prefixes", "_seen", "_sessions", "kept", "returning", "tokens")
+    __slots__ = ("_ends", "_prefixes", "_seen", "_sessions", "kept", "returning", "running", "tokens")
 
     def __init__(self) -> None:
         self.tokens = 0.0
@@ -91,6 +95,8 @@ class WorkingSet:
         sessions that return."""
         self.kept = 0.0
         """Unshared tokens of the live sessions that have returned at least once."""
+        self.running = 0.0
+        """Unshared tokens of the sessions that have a request in flight."""
         self.returning = [0.0, 1.0]
         """Share of the sessions that return in time: after their first turn, and after a later one. A return is
         observed at once, but a session that does not return only after seconds, in which a flood of single questions
@@ -114,6 +120,11 @@ class WorkingSet:
         """Return the tokens that a live session shares with other sessions; -1 if the session is not live here."""
         known = self._sessions.get(session)
         return known.shared if known is not None else -1
+
+    def running_beside(self, session: SessionKey) -> float:
+        """Return the unshared tokens of the other sessions that have a request in flight."""
+        known = self._sessions.get(session)
+        return self.running - known.tokens * known.running if known is not None else self.running
 
     def need(self, session: SessionKey, prefix: PrefixKey, tier1: float, tokens: float) -> float:
         """Return the tokens by which a session with `tokens` unshared tokens would enlarge the working set."""
@@ -198,12 +209,13 @@ class WorkingSet:
             return
         self._weigh(known, 1.0)
         self.kept -= known.tokens * known.returned
+        self.running -= known.tokens * known.running
         prefix = self._prefixes[known.prefix]
         prefix.sessions -= 1
         if not prefix.sessions:
             del self._prefixes[known.prefix]
         if not self._sessions:
-            self.tokens = self.kept = 0.0  # resets the rounding errors of the sums
+            self.tokens = self.kept = self.running = 0.0  # resets the rounding errors of the sums
 
     def seldom_returns(self, *, later: bool) -> bool:
         """Return True if sessions are expected to end with their first turn, or with a later one."""
@@ -240,6 +252,7 @@ class WorkingSet:
         if tokens > known.tokens:
             self.tokens += (tokens - known.tokens) * (1 - known.discount)
             self.kept += (tokens - known.tokens) * known.returned
+            self.running += (tokens - known.tokens) * known.running
             known.tokens = tokens
 
     def _weigh(self, known: _Session, discount: float) -> None:
@@ -255,10 +268,14 @@ class WorkingSet:
     def _rest(self, known: _Session) -> None:
         """Discount a session between two turns by the share of sessions that do not return."""
         known.back = False
+        self.running -= known.tokens * known.running
+        known.running = 0
         self._weigh(known, 1 - self.returning[known.returned])
 
     def _resume(self, known: _Session) -> None:
         self._came_back(known)
+        self.running += known.tokens * (1 - known.running)
+        known.running = 1
         self._weigh(known, 0.0)
 
     def _came_back(self, known: _Session) -> None:

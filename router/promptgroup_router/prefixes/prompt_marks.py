@@ -6,7 +6,7 @@ on nothing behind them. The prompt is read in the order in which engines read it
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import orjson
 import xxhash
@@ -28,6 +28,11 @@ LEAST = STEP // NEAR
 """Bytes behind a declared prompt from which on marks count. Nearer ones are the end of that prompt, or a greeting: all
 sessions with the prompt would share them, and would therefore have the same home."""
 
+REMEMBERED_BYTES = 2 * STEP
+"""Bytes of tools and system text from which on their marks are cached: requests of one application share them."""
+REMEMBERED_STARTS = 512
+"""Most beginnings of prompts whose marks are cached; the cache is cleared when it is full. One takes 16 KB at most."""
+
 _TOOL_PARTS = frozenset(("tool_use", "tool_result"))
 """Types of the parts that are text in another form: the calls of tools and their results."""
 
@@ -46,9 +51,6 @@ class Marks(NamedTuple):
     """Bytes of each prefix's text; a token that is given as its id counts as ID_BYTES."""
 
 
-NO_MARKS: Final = Marks((), ())
-
-
 def step_at(place: int) -> int:
     """Return the bytes from a position to the next fixed one."""
     return max(STEP, (1 << place.bit_length()) >> 4)
@@ -62,12 +64,8 @@ def marks_of(request: ParsedRequest) -> Marks:
     cut = _Cut()
     if request.ids:
         return _marks_of_ids(cut, request)
-    if request.tools:
-        cut.begin("tools")
-        cut.add(request.tools.encode())
-    if request.system:
-        cut.begin("system")
-        cut.add(request.system.encode())
+    if request.tools or request.system:
+        cut = _start(request.tools.encode(), request.system.encode())
     expected, first = "user", True
     for message in request.messages:
         role: str = message["role"]
@@ -82,6 +80,37 @@ def marks_of(request: ParsedRequest) -> Marks:
         if len(cut.hashes) >= MOST_MARKS:
             break
     return Marks(cut.hashes, cut.ends)
+
+
+def _start(tools: bytes, system: bytes) -> "_Cut":
+    """Return the reader of a prompt behind its tools and its system text.
+
+    The marks of the beginning are cached by a hash of all of it, which takes a fraction of the time of its marks. The
+    hash is the one that marks are made of, so that two beginnings with the same hash are no more likely than two
+    prompts with the same mark. No text is stored.
+    """
+    size = len(tools) + len(system)
+    if size < REMEMBERED_BYTES:
+        return _read_start(tools, system)
+    name = _digest(system, _digest(tools, size) if tools else size)
+    start = _starts.get(name)
+    if start is None or start.place != size:
+        start = _read_start(tools, system)
+        if len(_starts) >= REMEMBERED_STARTS:
+            _starts.clear()
+        _starts[name] = start
+    return start.copy()
+
+
+def _read_start(tools: bytes, system: bytes) -> "_Cut":
+    cut = _Cut()
+    if tools:
+        cut.begin("tools")
+        cut.add(tools)
+    if system:
+        cut.begin("system")
+        cut.add(system)
+    return cut
 
 
 def _add_message(cut: "_Cut", message: Mapping[str, Any]) -> None:
@@ -125,13 +154,22 @@ class _Cut:
     if no mark is there, so that no text is copied to join it with the next part.
     """
 
-    __slots__ = ("_at", "_chain", "_last", "_step", "ends", "hashes")
+    __slots__ = ("_chain", "_last", "_step", "ends", "hashes", "place")
 
     def __init__(self) -> None:
         self.hashes: list[int] = []
         self.ends: list[int] = []
-        self._at = self._last = self._chain = 0
+        self.place = 0
+        """Bytes that have been read."""
+        self._last = self._chain = 0
         self._step = STEP
+
+    def copy(self) -> "_Cut":
+        """Return a reader at the same place, which reads on by itself."""
+        cut = _Cut()
+        cut.hashes, cut.ends = self.hashes.copy(), self.ends.copy()
+        cut.place, cut._last, cut._chain, cut._step = self.place, self._last, self._chain, self._step
+        return cut
 
     def begin(self, subject: str) -> None:
         """Begin a part that does not follow from the one before, such as a message with another role."""
@@ -140,7 +178,7 @@ class _Cut:
     def add(self, text: bytes) -> None:
         """Read the text of a part."""
         hashes, ends, chain = self.hashes, self.ends, self._chain
-        begin, end, last, step = self._at, self._at + len(text), self._last, self._step
+        begin, end, last, step = self.place, self.place + len(text), self._last, self._step
         if last + step > end:
             chain = _digest(text, chain)
         else:
@@ -164,4 +202,8 @@ class _Cut:
             last = end
             if last >= step << 4:
                 step <<= 1
-        self._at, self._last, self._step, self._chain = end, last, step, chain
+        self.place, self._last, self._step, self._chain = end, last, step, chain
+
+
+_starts: dict[int, _Cut] = {}
+"""Hash of tools and system text → the reader behind them."""

@@ -1,4 +1,4 @@
-"""This project's router beside the real sglang-router and vllm-router, on stand-in engines, over real sockets.
+"""This project's router beside other real routers, on stand-in engines, over real sockets.
 
     make bench-peers [PEERS="--quick --only cache_aware"]
 
@@ -53,7 +53,7 @@ def main() -> int:
     title = f"{given.load:.0%} of capacity ({plan.rate:.1f} requests a second), {mix.ENGINES} engines"
     console.print(f"{title}: {len(chosen)} routers, seeds {seeds}, {plan.until:.0f} s each", highlight=False)
     try:
-        routers.install()
+        routers.install(chosen)
         with tempfile.TemporaryDirectory() as folder:
             runs = uvloop.run(Bench(Path(folder), plan).all(chosen, seeds, lambda run: _tell(console, run)))
     except (TimeoutError, subprocess.CalledProcessError) as error:

@@ -4,23 +4,24 @@ import json
 import subprocess
 import sys
 import venv
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.peers import prose
+from bench.peers import dynamo, prose
 from bench.peers.drive import NAME
 from bench.peers.mix import ENGINES, GROUPS, KV_TOKENS, MODEL
 from promptgroup_contract.fingerprint import fingerprint
 from promptgroup_contract.table import Policy
 from promptgroup_research.policies.cache_aware import CacheAware
+from promptgroup_research.policies.dynamo import Dynamo
 from promptgroup_research.policies.ours import Ours
 from promptgroup_research.policies.random_choice import PowerOfTwo
 from promptgroup_research.policies.session_ring import SessionRing
 from promptgroup_research.simulator.world import Router
 
 ROOT = Path(__file__).parents[3]
-PINNED = {"sglang-router": "0.3.2", "vllm-router": "0.1.17"}
+PINNED = {"sglang-router": "0.3.2", "vllm-router": "0.1.17", "smg": "1.13.0"}
 """From PyPI, each into a virtual environment of its own under .cache/peers."""
 
 OWN_SLOTS = (2, 2, 1, 1, 1, 1)
@@ -121,13 +122,12 @@ def _single(policy: Policy) -> Contestant:
     return Contestant(name, promptgroup(_one_pool(policy)), simulated=lambda: Ours(policy))
 
 
-def peer(name: str, *flags: str, version: str = "") -> Callable[[Place], list[str]]:
+def peer(name: str, *flags: str) -> Callable[[Place], list[str]]:
     """Return the command line of another router, which `install` has put into an environment of its own.
 
     Args:
         name: its package.
         flags: its settings.
-        version: of the package; empty for the pinned one.
     """
     launch = ["launch"] if name != "vllm-router" else []
 
@@ -135,7 +135,7 @@ def peer(name: str, *flags: str, version: str = "") -> Callable[[Place], list[st
         listen = ["--host", "127.0.0.1", "--port", str(place.port)]
         metrics = ["--prometheus-host", "127.0.0.1", "--prometheus-port", str(place.other_port)]
         quiet = ["--log-level", "warn" if launch else "warning"]
-        binary = str(_venv(name, version) / "bin" / name)
+        binary = str(_venv(name, PINNED[name]) / "bin" / name)
         return [binary, *launch, *listen, *metrics, *quiet, "--worker-urls", *place.engines, *flags]
 
     return command
@@ -147,6 +147,11 @@ def _aware(name: str, threshold: float | None = None) -> Contestant:
     flags = () if threshold is None else ("--cache-threshold", str(threshold))
     simulated = CacheAware if threshold is None else (lambda: CacheAware(threshold))
     return Contestant(label, peer(name, "--policy", "cache_aware", *flags), simulated=simulated)
+
+
+def of_dynamo(place: Place) -> list[str]:
+    """Return the command line of Dynamo's KV router."""
+    return dynamo.command(_venv(dynamo.PACKAGE, dynamo.VERSION), place.port, place.folder, list(place.engines))
 
 
 TUNED = 0.8
@@ -185,20 +190,26 @@ CONTESTANTS = (
         peer("vllm-router", "--policy", "sticky_least_loaded"),
         header="x-session-id",
     ),
+    Contestant("smg cache_aware", peer("smg", "--policy", "cache_aware")),
+    Contestant(dynamo.NAMED, of_dynamo, simulated=Dynamo),
 )
 
 
-def _venv(name: str, version: str = "") -> Path:
-    return ROOT / ".cache" / "peers" / f"{name}-{version or PINNED[name]}"
+def _venv(name: str, version: str) -> Path:
+    return ROOT / ".cache" / "peers" / f"{name}-{version}"
 
 
-def install(names: Mapping[str, str] = PINNED) -> None:
-    """Have the peers' packages, each in its own environment.
+def install(chosen: Sequence[Contestant]) -> None:
+    """Have the packages of these peers, each in its own environment.
 
     Raises:
         subprocess.CalledProcessError: pip could not get one; it has said why.
     """
-    for name, version in names.items():
+    packages = {contestant.name.partition(" ")[0] for contestant in chosen}
+    if dynamo.PACKAGE in packages:
+        dynamo.install(_venv(dynamo.PACKAGE, dynamo.VERSION))
+    for name in packages & PINNED.keys():
+        version = PINNED[name]
         folder = _venv(name, version)
         if (folder / "bin" / name).exists():
             continue

@@ -90,9 +90,22 @@ def test_three_processes_on_one_machine_share_a_range_and_tell_each_other(tmp_pa
     run(check())
 
 
+def test_what_is_urgent_does_not_wait_for_the_next_tick(tmp_path):
+    async def check():
+        async with Routers(tmp_path) as routers:
+            (one, told, _), (_, heard, _) = routers.add(peer_tick=3600.0), routers.add()
+            await until(one.others, "a peer")
+            told.loads = [load(5, written=10)]
+            told.urgent()
+            await until(lambda: heard.peers, "the load")
+            assert list(heard.peers.values()) == [{5: load(5, written=10)}]
+
+    run(check())
+
+
 @pytest.mark.heavy
 def test_one_that_starts_copies_and_one_that_stops_is_forgotten(tmp_path, monkeypatch):
-    monkeypatch.setattr("promptgroup_router.peers.members.SILENT_SECONDS", 1.5)
+    monkeypatch.setattr("promptgroup_router.peers.members.SILENT_SECONDS", 5.0)
 
     async def check():
         async with Routers(tmp_path) as routers:

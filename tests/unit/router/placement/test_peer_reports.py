@@ -39,6 +39,18 @@ def test_a_prefix_of_a_peer_is_found_where_the_peer_has_put_it():
     assert (second.member.id, second.cached) == (first.member.id, 8000)
 
 
+@pytest.mark.parametrize(("tokens", "calls"), [(30_000, 1), (3000, 0)])
+def test_a_long_prefill_is_urgent_once_there_are_peers(tokens, calls):
+    candidates, one, two = pair()
+    urgent = []
+    one.peers.on_urgent(lambda: urgent.append(tokens))
+    one.pick(candidates, Demand(1, 77, prompt=30_000), 0.0)
+    exchange(one, two, 0.05)
+    assert urgent == []
+    one.pick(candidates, Demand(2, 78, prompt=tokens), 0.1)
+    assert len(urgent) == calls
+
+
 def test_a_tier_1_prefix_that_a_peer_has_computed_is_found_there():
     candidates, one, two = pair()
     exchange(one, two, 0.0)

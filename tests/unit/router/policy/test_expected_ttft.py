@@ -136,6 +136,42 @@ def test_a_record_is_believed_until_as_much_was_written_and_no_longer():
     assert case.policy.cached(NEXT, there.id, case.books(there), case.locations.get(7), home=False) == 0
 
 
+def test_a_record_is_believed_as_far_as_requests_in_flight_leave_space_for_it():
+    case = Case()
+    there = case.order[2]
+    case.record(there)
+    replica, place = case.books(there), case.locations.get(7)
+    replica.written = 20_000
+    replica.live.enter(1, 11, 3000, 60_000)
+    replica.peer_unplaced = 16_850
+    assert case.policy.cached(NEXT, there.id, replica, place, home=False) == 3150
+    replica.peer_unplaced = 17_850  # engines evict the end of a session first
+    assert case.policy.cached(NEXT, there.id, replica, place, home=False) == 2150
+    replica.peer_unplaced = 20_000
+    assert case.policy.cached(NEXT, there.id, replica, place, home=False) == 0
+    replica.live.leave(1, 0.0)
+    assert case.policy.cached(NEXT, there.id, replica, place, home=False) == 3150
+
+
+def test_a_session_whose_own_request_is_in_flight_is_believed_to_have_what_that_holds():
+    case = Case()
+    there = case.order[2]
+    case.record(there)
+    replica, place = case.books(there), case.locations.get(7)
+    replica.live.enter(7, 11, 0, 98_000)
+    assert case.policy.cached(NEXT, there.id, replica, place, home=False) == 3150
+
+
+def test_the_record_before_a_move_is_believed_as_far_as_requests_in_flight_leave_space_for_it():
+    case = Case()
+    there = case.order[2]
+    case.record(there)
+    case.record(case.order[1])
+    replica, place = case.books(there), case.locations.get(7)
+    replica.live.enter(1, 11, 3000, 98_000)
+    assert case.policy.cached(NEXT, there.id, replica, place, home=False) == 2000
+
+
 def test_a_client_that_trims_its_history_is_not_believed_to_have_more_cached_than_it_sends():
     case = Case()
     case.record(case.order[0], tokens=9000)

@@ -21,7 +21,35 @@ def test_a_backlog_adds_up_and_runs_off_with_time():
     send(books, 0.5)
     assert books.wait(0.0) == 1.5
     assert books.wait(1.0) == 0.5
-    assert books.wait(9.0) == 0
+
+
+def test_a_backlog_stays_while_an_engine_that_is_full_computes_nothing():
+    books = replica()
+    first, *rest = [send(books, 0.25) for _ in range(8)]
+    step = books.costs.step_tokens / books.costs.rate
+    assert books.wait(0.5) == pytest.approx(1.5)
+    assert books.wait(60.0) == pytest.approx(2.0 - step)  # at most the prompts of one step can be computed
+    books.progress(first, 60.0)
+    assert books.wait(60.0) == pytest.approx(1.75)
+    for sent in rest:
+        books.leave(sent)
+    assert books.wait(60.0) == 0
+
+
+def test_a_long_prompt_is_computed_for_as_long_as_it_takes():
+    books = replica()
+    send(books, 5.0)
+    send(books, 0.5)
+    assert books.wait(3.0) == pytest.approx(2.5)
+    assert books.wait(60.0) == pytest.approx(0.5)
+
+
+def test_a_backlog_runs_off_with_time_where_the_oldest_prompt_may_be_that_of_a_peer():
+    books = replica()
+    send(books, 0.5)
+    books.merge(7, LoadReport(1, 1, 30_000, 5.0, 0.0, 0, waiting=1), 0.0)
+    assert books.wait(3.0) == pytest.approx(2.5)
+    assert books.wait(60.0) == 0
 
 
 def test_a_first_token_sets_the_clock_right_whether_early_or_late():

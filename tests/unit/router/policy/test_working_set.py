@@ -143,3 +143,30 @@ def test_what_is_kept_is_that_of_the_sessions_that_have_come_back():
     assert live.kept == 150
     live.drop(1)
     assert live.kept == 0
+
+
+def test_running_are_the_unshared_tokens_of_the_sessions_with_a_request_in_flight():
+    live = WorkingSet()
+    live.enter(1, 7, 2000, 100)
+    live.enter(2, 7, 2000, 300)
+    live.enter(2, 7, 2000, 350)
+    live.heard(3, 7, 2000, 500, 0.0, ended=False)
+    assert live.running == 950
+    assert [live.running_beside(session) for session in (1, 2, 3, 4)] == [850, 600, 450, 950]
+    live.leave(2, 0.0)
+    assert live.running == 950  # its other request still runs
+    live.leave(2, 0.0)
+    live.heard(3, 7, 2000, 500, 0.0, ended=True)
+    assert live.running == 100
+    live.enter(1, 8, 500, 150)  # another prompt
+    assert live.running == 150
+    live.drop(1)
+    assert live.running == 0
+
+
+def test_a_request_that_waits_in_the_router_is_not_running():
+    live = WorkingSet()
+    live.enter(1, 7, 0, 100)
+    live.leave(1, 0.0)
+    live.arrive(1)
+    assert live.running == 0

@@ -2,7 +2,17 @@ import orjson
 import pytest
 
 from promptgroup_router.apis.request import ApiKind, parse
-from promptgroup_router.prefixes.prompt_marks import ID_BYTES, MOST_IDS, MOST_MARKS, STEP, marks_of, step_at
+from promptgroup_router.prefixes import prompt_marks
+from promptgroup_router.prefixes.prompt_marks import (
+    ID_BYTES,
+    MOST_IDS,
+    MOST_MARKS,
+    REMEMBERED_BYTES,
+    REMEMBERED_STARTS,
+    STEP,
+    marks_of,
+    step_at,
+)
 
 TEXT = "".join(f"line {number} of a long text. " for number in range(4000))
 
@@ -110,3 +120,19 @@ def test_those_of_a_digest_are_taken_as_they_are():
     ask = chat(("user", TEXT))
     ask.marks = orjson.loads(orjson.dumps(tuple(marks_of(ask))))
     assert marks_of(ask) == marks_of(chat(("user", TEXT)))
+
+
+def test_the_marks_of_a_long_beginning_are_cached_and_those_of_a_short_one_are_not():
+    prompt_marks._starts.clear()
+    first = marks_of(chat(("system", TEXT[:REMEMBERED_BYTES]), ("user", TEXT)))
+    assert len(prompt_marks._starts) == 1
+    assert marks_of(chat(("system", TEXT[:REMEMBERED_BYTES]), ("user", TEXT))) == first
+    marks_of(chat(("system", TEXT[: REMEMBERED_BYTES - 1]), ("user", TEXT)))
+    assert len(prompt_marks._starts) == 1
+
+
+def test_as_many_beginnings_are_cached_as_fit():
+    prompt_marks._starts.clear()
+    for number in range(REMEMBERED_STARTS + 1):
+        marks_of(chat(("system", f"{number} {TEXT[:REMEMBERED_BYTES]}"), ("user", "Hi")))
+        assert 0 < len(prompt_marks._starts) <= REMEMBERED_STARTS
