@@ -14,7 +14,7 @@ class SemanticCaching:
     url: str = field(metadata=wire("url", TEXT))
     """URL of an endpoint for embeddings as OpenAI defines it (`/v1/embeddings`)."""
     model: str = field(metadata=wire("model", TEXT))
-    """Model that the endpoint is asked for."""
+    """Model that requests to the endpoint name."""
     max_entries: int = field(metadata=wire("maxEntries", COUNT, minimum=1))
     """Most questions that a router process remembers."""
     credential: str = field(default="", metadata=wire("credential", TEXT))

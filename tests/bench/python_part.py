@@ -1,7 +1,7 @@
 """Time that the router's own code takes for a request and for a streamed event, without sockets and kernel.
 
     python tests/bench/python_part.py [--body 8192] [--groups 1] [--slots 4] [--sessions 500]
-        [--clients 16] [--keys own|mixed] [--even]
+        [--clients 16] [--keys own|mixed] [--responses] [--access-log] [--even]
 
 The real classes run from the client's bytes to the last byte of the answer, between transports that only count. The
 figure is a low quantile of short batches, so that it stands for an undisturbed processor: compare figures of one
@@ -18,6 +18,7 @@ import gc
 import itertools
 import json
 import logging
+import os
 import platform
 import sys
 import time
@@ -27,13 +28,15 @@ from pathlib import Path
 from promptgroup_contract.encoding import decode_table
 from promptgroup_contract.fingerprint import fingerprint
 from promptgroup_router.access.keyring import SecretRef
-from promptgroup_router.base import build
+from promptgroup_router.base import build, logs
 from promptgroup_router.decision.composition import router_state
+from promptgroup_router.flights.shared_answers import SharedAnswers
 from promptgroup_router.proxy.api_handler import ApiHandler
 from promptgroup_router.proxy.body_budget import BodyBudget
 from promptgroup_router.proxy.downstream import ClientConnection, ClientListener
 from promptgroup_router.proxy.upstream import EngineConnections
 from promptgroup_router.reading.body_reader import BodyReader
+from promptgroup_router.response_cache.memory import Memory
 
 BATCH = 8
 """Requests that are timed together."""
@@ -61,6 +64,8 @@ CLOSED = {
     },
 }
 """What a group has that asks for keys and has all limits, which nobody reaches."""
+CACHED = {"responses": {"ttlSeconds": 3600, "maxBytes": 2**26}}
+"""What a group with a response cache has."""
 STREAM = COMMON + b"content-type: text/event-stream; charset=utf-8\r\ntransfer-encoding: chunked\r\n\r\n" + CHUNK
 
 
@@ -119,11 +124,23 @@ class Bench:
         callers = [each % given.clients if given.keys == "own" else each for each in range(given.sessions)]
         keys = {f"caller-{each}": key(each).encode() for each in callers}
         self.state.features.authenticator.keyring.learn_keys(SecretRef("bench", "keys"), keys)
-        known = table(given.groups, given.slots, CLOSED if given.keys else {})
+        fields = (CLOSED if given.keys else {}) | (CACHED if "responses" in given and given.responses else {})
+        known = table(given.groups, given.slots, fields)
         self.state.install(decode_table(known), "bench", clock())
         self.install_seconds = time.perf_counter() - began
         loop.create_connection = self.connect  # type: ignore[method-assign] # engines that take everything
-        handler = ApiHandler(self.state, EngineConnections(clock, 10), BodyReader(), clock, 600)
+        connections = EngineConnections(clock, 10)
+        sharing = SharedAnswers(
+            Memory(1 << 26),
+            self.state.metrics,
+            connections,
+            self.state.features.limiter,
+            clock=clock,
+            wall=lambda: 1e9,
+            home=lambda _key: None,
+            lives=lambda _address: False,
+        )
+        handler = ApiHandler(self.state, connections, BodyReader(), clock, 600, sharing=sharing)
         self.listener = ClientListener(handler, clock, 64 << 20, budget=BodyBudget(1 << 30))
         self.clients = [self.client() for _ in range(given.clients)]
         self.whole_requests = [
@@ -190,7 +207,7 @@ def group(number: int, slots: int) -> dict:
         for i in range(slots)
     ]
     revision = {"fingerprint": fingerprint(system), "systemBytes": len(system), "tokens": 1000, "weight": 100}
-    revision |= {"prompt": {"system": system}, "slots": addresses}
+    revision |= {"prompt": {"system": system}, "slots": addresses, "engine": {"settings": "bench"}}
     return {"namespace": "bench", "name": f"group-{number}", "format": 1, "model": "tiny", "revisions": [revision]}
 
 
@@ -246,7 +263,9 @@ async def measure(given: argparse.Namespace) -> None:
     lines = [
         f"{python()}, router {'compiled' if build.compiled() else 'interpreted'}",
         f"{given.body} bytes, {given.groups} groups of {given.slots} slots, {given.clients} clients"
-        + (f", callers with keys ({given.keys}) and limits" if given.keys else ""),
+        + (f", callers with keys ({given.keys}) and limits" if given.keys else "")
+        + (", a response cache that requests bypass" if given.responses else "")
+        + (", an access log" if given.access_log else ""),
         f"request {requests:.1f} µs, event {events:.2f} µs, table installed in {bench.install_seconds * 1000:.0f} ms",
     ]
     sys.stdout.write("\n".join(lines) + "\n")
@@ -261,10 +280,16 @@ def main() -> None:
     parser.add_argument("--clients", type=int, default=16, help="open connections (default: %(default)s)")
     keys = "callers have keys and all limits: one for each connection, or one for each session"
     parser.add_argument("--keys", choices=("own", "mixed"), help=keys)
+    parser.add_argument("--responses", action="store_true", help="a response cache, which requests bypass")
+    parser.add_argument("--access-log", action="store_true", help="a line for each request, to nowhere")
     parser.add_argument("--even", action="store_true", help="a clock that advances at each look")
     parser.add_argument("--batches", type=int, default=3000, help="batches that are timed (default: %(default)s)")
+    given = parser.parse_args()
+    if given.access_log:
+        sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 # to the end of the process
+        logs.configure("CRITICAL", "json", access=True)
     logging.disable()
-    asyncio.run(measure(parser.parse_args()))
+    asyncio.run(measure(given))
 
 
 if __name__ == "__main__":

@@ -8,11 +8,11 @@ from collections.abc import Iterator, Sequence
 from operator import mul
 from pathlib import Path
 
+from promptgroup_cli.calibration import minilm
 from promptgroup_cli.calibration.choice import AnsweredPairs, choose, outcome
+from promptgroup_cli.calibration.endpoint import Embed
 from promptgroup_cli.calibration.pairs import Judged, Pair, is_held_out
 from promptgroup_cli.calibration.proportions import interval
-from promptgroup_cli.embedding import minilm
-from promptgroup_cli.embedding.endpoint import Embed
 from promptgroup_research.semantic import faq, intents, traps
 from promptgroup_research.semantic.shares import (
     Request,

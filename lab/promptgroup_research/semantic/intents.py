@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from operator import mul
 from pathlib import Path
 
+from promptgroup_cli.calibration.endpoint import Embed
 from promptgroup_cli.calibration.pairs import Pair
-from promptgroup_cli.embedding.endpoint import Embed
 from promptgroup_research.semantic.faq import Question
 
 NEAREST = 3

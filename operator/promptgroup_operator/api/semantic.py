@@ -45,6 +45,15 @@ class SemanticSpec(ApiModel):
     """Most questions that each router process remembers of the group."""
 
 
+NEEDS_EXACT_CACHE = rule(
+    "!has(self.semantic) || self.cache == 'Exact'",
+    "responses.semantic compares questions that the exact cache keeps: set responses.cache to Exact, too",
+    ".semantic",
+    holds=lambda responses: responses.semantic is None or responses.cache == "Exact",
+)
+"""The rule of a `ResponsesSpec`."""
+
+
 def semantic_of(spec: SemanticSpec | None) -> SemanticCaching | None:
     """Return the rules for routers; None to count nothing, and for rules of an older schema without a threshold."""
     if spec is None or spec.threshold is None:

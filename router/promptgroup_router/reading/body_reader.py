@@ -54,17 +54,7 @@ class BodyReader:
     async def read(
         self, endpoint: Endpoint, body: bytes | bytearray, declared: int, *, asks_by_header: bool = False
     ) -> ParsedRequest:
-        """Return the data that routing needs from a body; see `digest`.
-
-        Args:
-            endpoint: the path to which it was sent.
-            body: the body.
-            declared: most messages that any group of the table declares.
-            asks_by_header: whether its client asks, by a header, why its prompt missed the cache.
-
-        Raises:
-            ApiError: the body is refused, or it cannot be read (503).
-        """
+        """Return the data that routing needs from a body, as `LargeBodyReader.read` does; see `digest`."""
         about = {"path": endpoint.path.decode(), "declared": declared, "asks_by_header": asks_by_header}
         letter = await self._ask(about, body)
         return digest.from_digest(letter.document)
@@ -72,17 +62,7 @@ class BodyReader:
     async def decode(
         self, endpoint: Endpoint, coded: tuple[str, bytes | bytearray, int], declared: int, *, asks_by_header: bool
     ) -> tuple[ParsedRequest, int]:
-        """Return the data that routing needs from a compressed body, and the number of its bytes once decoded.
-
-        Args:
-            endpoint: the path to which it was sent.
-            coded: its coding, the body, and the most bytes to which it may decode.
-            declared: most messages that any group of the table declares.
-            asks_by_header: whether its client asks, by a header, why its prompt missed the cache.
-
-        Raises:
-            ApiError: the body is refused, or it cannot be read (503).
-        """
+        """Return the data of a compressed body, as `LargeBodyReader.decode` does."""
         coding, body, most = coded
         about = {"path": endpoint.path.decode(), "declared": declared, "asks_by_header": asks_by_header}
         letter = await self._ask(about | {"coding": coding, "most": most}, body)
@@ -92,16 +72,7 @@ class BodyReader:
     async def written(
         self, rewrite: Rewrite, request: ParsedRequest, body: bytes | bytearray | None
     ) -> bytes | bytearray:
-        """Return the body for the engine, of the request that was read last.
-
-        Args:
-            rewrite: the changes to the body.
-            request: the request, made from its digest.
-            body: the body as received, which is returned where it needs no change; None if it was compressed.
-
-        Raises:
-            ApiError: it cannot be combined with the group's prompt, or not be written (503).
-        """
+        """Return the body for the engine, as `LargeBodyReader.written` does: the one received if nothing changes."""
         preamble, order = rewrite.preamble, rewrite.ordered and not request.tools_in_order
         unasked = without_question(request) is not request
         spliced = all(change.splices(request) for change in rewrite.changes)
@@ -117,7 +88,8 @@ class BodyReader:
         prompt = None
         if preamble is not None:
             value = preamble.prompt
-            prompt = {"texts": [value.system, value.tools, value.messages], "appends": preamble.appends}
+            texts = [value.system, value.tools, value.messages]
+            prompt = {"texts": texts, "model": preamble.model, "appends": preamble.appends}
         result = {
             "prompt": prompt,
             "allowed": sorted(rewrite.allowed),

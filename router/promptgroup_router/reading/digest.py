@@ -12,7 +12,6 @@ from typing import Any
 
 import xxhash
 
-from promptgroup_contract.caller_rules import EngineField
 from promptgroup_router.apis.request import SYSTEM_ROLES, ApiKind, ParsedRequest, encoded
 from promptgroup_router.apis.responses import BACKGROUND, goes_on
 from promptgroup_router.apis.session_key import (
@@ -31,7 +30,7 @@ from promptgroup_router.features import prompt_digest
 from promptgroup_router.features.cache_diagnosis import ANTHROPIC, OPENAI, OPENAI_ID, PREVIOUS, asks
 from promptgroup_router.features.secret_prompt import repeating_field
 from promptgroup_router.prefixes.prompt_marks import marks_of
-from promptgroup_router.routing.engine_fields import CACHE_FIELD
+from promptgroup_router.routing.engine_fields import CACHE_FIELD, names_in
 
 MOST_SYSTEM = 1 << 20
 """Most characters of a system text in the digest: more than a declared prompt may have."""
@@ -99,44 +98,46 @@ def _short(text: str) -> str:
 def _fields(request: ParsedRequest, declared: int) -> dict[str, Any]:
     """Return the fields of the body that routing reads."""
     doc = request.doc
-    kept: dict[str, Any] = {}
+    short: dict[str, Any] = {}
     for root, *inner in (*NAMING_FIELDS, *MESSAGES_SHARED_FIELDS, ("previous_response_id",)):
         value = doc.get(root)
         if not inner and isinstance(value, str):
-            kept[root] = _short(value)
+            short[root] = _short(value)
         elif inner and isinstance(value, dict) and isinstance(text := value.get(inner[0]), str):
-            kept[root] = {inner[0]: _short(text)}
+            short[root] = {inner[0]: _short(text)}
+    short |= {name: value for name, value in names_in(doc).items() if name not in short}
     if (repeating := repeating_field(doc)) is not None:
-        kept[repeating] = True
-    kept |= {field.value: None for field in EngineField if field.value in doc and field.value not in kept}
-    kept |= options_of(doc)
-    kept |= _question(doc)
+        short[repeating] = short.get(repeating) or True
+    short |= options_of(doc)
+    short |= _question(doc)
     if CACHE_FIELD in doc:
-        kept[CACHE_FIELD] = whole if len(encoded(whole := doc[CACHE_FIELD])) <= MOST_QUESTION else True
-    kept |= {name: min(MOST, whole) for name in SAYING if (whole := lax.whole(doc.get(name))) is not None and whole > 0}
+        short[CACHE_FIELD] = whole if len(encoded(whole := doc[CACHE_FIELD])) <= MOST_QUESTION else True
+    short |= {
+        name: min(MOST, whole) for name in SAYING if (whole := lax.whole(doc.get(name))) is not None and whole > 0
+    }
     if goes_on(request):
-        kept[BACKGROUND] = True
+        short[BACKGROUND] = True
     if request.ids:
         ids = doc["prompt"][0] if isinstance(doc["prompt"][0], list) else doc["prompt"]
-        kept["prompt"] = [[id_ for id_ in ids[:TEXT_IDS] if isinstance(id_, int)]]
+        short["prompt"] = [[id_ for id_ in ids[:TEXT_IDS] if isinstance(id_, int)]]
     if request.kind is ApiKind.RESPONSES:
         given = doc["input"]
-        kept["input"] = [_item(item) for item in given[: declared + 1]] if isinstance(given, list) else ""
-    return kept
+        short["input"] = [_item(item) for item in given[: declared + 1]] if isinstance(given, list) else ""
+    return short
 
 
 def _question(doc: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields by which clients ask about the cache, without their other members."""
-    kept: dict[str, Any] = {}
+    short: dict[str, Any] = {}
     if ANTHROPIC in doc:
         given = doc[ANTHROPIC]
         option = {PREVIOUS: given.get(PREVIOUS)} if isinstance(given, dict) else given
-        kept[ANTHROPIC] = option if len(encoded(option)) <= MOST_QUESTION else True
+        short[ANTHROPIC] = option if len(encoded(option)) <= MOST_QUESTION else True
     options = doc.get(OPENAI)
     if isinstance(options, dict) and OPENAI_ID in options:
         option = options[OPENAI_ID]
-        kept[OPENAI] = {OPENAI_ID: option if len(encoded(option)) <= MOST_QUESTION else True}
-    return kept
+        short[OPENAI] = {OPENAI_ID: option if len(encoded(option)) <= MOST_QUESTION else True}
+    return short
 
 
 def _item(item: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -33,7 +33,7 @@ class LetterReader:
 
     def __init__(self) -> None:
         self._lengths = bytearray()
-        self._said = bytearray()
+        self._header = bytearray()
         self._content = bytearray()
 
     def feed(self, data: bytes) -> Letter | None:
@@ -47,13 +47,13 @@ class LetterReader:
                 return None
             self._content = bytearray()
         value, size = _LENGTHS.unpack(self._lengths)
-        missing = value - len(self._said)
-        self._said += view[:missing]
+        missing = value - len(self._header)
+        self._header += view[:missing]
         view = view[missing:]
         # the buffer grows as data arrives: to allocate all of it at once takes milliseconds
         self._content += view
-        if len(self._said) < value or len(self._content) < size:
+        if len(self._header) < value or len(self._content) < size:
             return None
-        letter = Letter(orjson.loads(self._said), self._content)
-        self._lengths, self._said, self._content = bytearray(), bytearray(), bytearray()
+        letter = Letter(orjson.loads(self._header), self._content)
+        self._lengths, self._header, self._content = bytearray(), bytearray(), bytearray()
         return letter

@@ -74,7 +74,9 @@ class BodyProgram:
         if request is None:
             raise AssertionError("a body is read before it is written")
         prompt = order["prompt"]
-        put = preamble(Prompt(*prompt["texts"]), appends=prompt["appends"]) if prompt is not None else None
+        put = None
+        if prompt is not None:
+            put = preamble(Prompt(*prompt["texts"]), prompt["model"], appends=prompt["appends"])
         rewrite = Rewrite(
             allowed=frozenset(map(EngineField, order["allowed"])),
             stripped=frozenset(order["stripped"]),

@@ -3,7 +3,6 @@
 from promptgroup_contract.names import HEADER_CACHE_KEY
 from promptgroup_router.http11.http1 import Headers
 from promptgroup_router.response_cache.answer import KeptAnswer
-from promptgroup_router.response_cache.cacheable import Bypass
 from promptgroup_router.response_cache.canonical import CacheKey
 
 _NAME = b"promptgroup"
@@ -32,9 +31,9 @@ def of_collapsed(key: CacheKey) -> Headers:
     return [(b"cache-status", _NAME + b"; fwd=miss; collapsed"), _key(key)]
 
 
-def of_bypass(reason: Bypass) -> Headers:
+def of_bypass(reason: str) -> Headers:
     """Return the fields of an answer to a request that bypasses the cache."""
-    return [(b"cache-status", b"%b; fwd=bypass; detail=%b" % (_NAME, reason.value.encode()))]
+    return [(b"cache-status", b"%b; fwd=bypass; detail=%b" % (_NAME, reason.encode()))]
 
 
 def _key(key: CacheKey) -> tuple[bytes, bytes]:

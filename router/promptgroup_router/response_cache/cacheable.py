@@ -1,14 +1,30 @@
-"""Decides whether a request always has the same answer, so that it may be cached. Does no I/O and reads no clock.
+"""Decides whether a request always has the same answer, so that it may be cached. Does no I/O.
 
 Only JSON numbers are recognized. A request with another form that engines accept, such as `"0"`, bypasses the cache,
 which is correct for any request.
 """
 
 import enum
+from collections.abc import Callable
+from dataclasses import dataclass
+from hashlib import blake2b
 
 from promptgroup_contract.caller_rules import EngineField
-from promptgroup_contract.table import ResponseCaching
+from promptgroup_contract.table import CacheScope, ResponseCaching
+from promptgroup_router.apis.endpoints import Endpoint
 from promptgroup_router.apis.request import ApiKind, ParsedRequest
+from promptgroup_router.apis.session_key import CREDENTIALS
+from promptgroup_router.base.errors import ApiError
+from promptgroup_router.base.metrics import Metrics
+from promptgroup_router.decision.arrival import endpoint_of
+from promptgroup_router.features.cache_diagnosis import CacheDiagnosis
+from promptgroup_router.features.kept_request import KeptRequest
+from promptgroup_router.http11.http1 import Headers, RequestHead, pairs
+from promptgroup_router.response_cache import cache_status
+from promptgroup_router.response_cache.directives import NO_DIRECTIVES, Directives, read_directives
+from promptgroup_router.routing.engine_fields import CACHE_FIELD
+from promptgroup_router.routing.points import feature_of
+from promptgroup_router.routing.route import Route
 
 
 class Bypass(enum.StrEnum):
@@ -36,6 +52,8 @@ class Bypass(enum.StrEnum):
     """The request forbids it."""
 
 
+_BYPASSED: dict[Bypass, Headers] = {reason: cache_status.of_bypass(reason) for reason in Bypass}
+"""The header fields of an answer to a request that bypasses the cache, by the reason."""
 _KINDS = (ApiKind.CHAT, ApiKind.TEXT, ApiKind.MESSAGES)
 
 
@@ -80,3 +98,124 @@ def _is_single(value: object) -> bool:
 
 def _has_several_prompts(prompt: object) -> bool:
     return isinstance(prompt, list) and len(prompt) > 1 and not all(isinstance(item, int) for item in prompt)
+
+
+@dataclass(slots=True)
+class EligibleRequest:
+    """A request that the cache may answer."""
+
+    parsed: ParsedRequest
+    endpoint: Endpoint
+    caching: ResponseCaching
+    """The rules of its group."""
+    directives: Directives
+    """Those of its client."""
+    sharers: bytes
+    """Identifies the callers that share its answer; empty for all."""
+
+
+class Eligibility:
+    """Decides which requests the cache may answer."""
+
+    def __init__(self, metrics: Metrics, clock: Callable[[], float]) -> None:
+        """Decide for a router.
+
+        Args:
+            metrics: of the router, which count the others.
+            clock: monotonic seconds.
+        """
+        self._metrics = metrics
+        self._clock = clock
+
+    def judge(self, head: RequestHead, route: Route) -> EligibleRequest | Headers | None:
+        """Return a request that the cache may answer, or the header fields for the answer to one that bypasses it.
+
+        Args:
+            head: of the request.
+            route: where it may go.
+
+        Returns:
+            None for a request whose body was not parsed for the cache.
+
+        Raises:
+            ApiError: 400: the body's `cache` is invalid; 504: the client accepts only a cached answer.
+        """
+        kept_request, caching = feature_of(route.features, KeptRequest), route.candidates.responses
+        if kept_request is None:
+            return None
+        parsed = kept_request.ask
+        if caching is None or parsed is None:
+            raise RuntimeError(f"{route.group} keeps no answers: check before the call")
+        directives = self._directives(head, route, parsed)
+        # the parsed document takes more memory than the body, and is not needed once the key is computed
+        kept_request.ask = None
+        endpoint = endpoint_of(head.path)
+        if feature_of(route.features, CacheDiagnosis) is not None:
+            reason: Bypass | None = Bypass.QUESTION
+        elif not endpoint.cached:
+            reason = Bypass.API
+        elif directives.no_store:
+            reason = Bypass.REQUEST
+        else:
+            reason = bypass(parsed, caching, route.candidates.settings, route.rewrite.allowed)
+        sharers = _sharers(caching, route, head.fields) if reason is None else None
+        if sharers is not None:
+            return EligibleRequest(parsed, endpoint, caching, directives, sharers)
+        route.remove(kept_request)
+        return self.bypassed(route, directives, reason or Bypass.CALLER)
+
+    def bypassed_large(self, head: RequestHead, route: Route, parsed: ParsedRequest) -> Headers:
+        """Return the header fields for the answer to a request of which only a digest of the body is available.
+
+        Raises:
+            ApiError: as `judge` does.
+        """
+        return self.bypassed(route, self._directives(head, route, parsed), Bypass.LARGE)
+
+    def bypassed(self, route: Route, directives: Directives, reason: Bypass) -> Headers:
+        """Count a request that bypasses the cache; return the header fields about it for its answer.
+
+        Raises:
+            ApiError: 504: the client accepts only a cached answer.
+        """
+        if directives.only_if_cached:
+            raise self.not_cached(route)
+        self._metrics.responses.add(route.group, "bypass")
+        return _BYPASSED[reason]
+
+    def not_cached(self, route: Route) -> ApiError:
+        """Return the error for a client that accepts only a cached answer where there is none."""
+        self.withdraw(route)
+        return ApiError(504, "there is no kept answer: leave out `only-if-cached` for an engine's", code="not_cached")
+
+    def withdraw(self, route: Route) -> None:
+        """Refund the tokens charged for a request that no engine has computed; it still counts as a request."""
+        for feature in route.features:
+            feature.withdrawn(self._clock())
+
+    def _directives(self, head: RequestHead, route: Route, parsed: ParsedRequest) -> Directives:
+        field = parsed.doc.get(CACHE_FIELD)
+        if field is None and b"cache-control" not in head.fields:
+            return NO_DIRECTIVES
+        try:
+            return read_directives(pairs(head.headers), field)
+        except ApiError:
+            self.withdraw(route)
+            raise
+
+
+def _sharers(caching: ResponseCaching, route: Route, fields: dict[bytes, bytes]) -> bytes | None:
+    """Return an identifier of the callers that share a request's answer; empty for all, None if it is undetermined.
+
+    A credential that only the engine verifies separates the callers that send it from all others: a caller without a
+    credential, or with a wrong one, must be refused by the engine.
+    """
+    if route.rewrite.domain.salt:
+        # callers that are isolated in engines' caches are isolated here
+        return b"salt:" + route.rewrite.domain.salt.encode()
+    if route.caller.name:
+        return b"" if caching.scope is CacheScope.GROUP else b"name:" + route.caller.name.encode()
+    given = [name + b":" + fields[name] for name in CREDENTIALS if name in fields]
+    if given:
+        return b"credential:" + blake2b(b"\n".join(given), digest_size=16).hexdigest().encode()
+    return b"" if caching.scope is CacheScope.GROUP else None

@@ -50,7 +50,7 @@ class EmbeddingSource(NamedTuple):
     credential: bytes
 
 
-Found = Callable[["array[float] | NoEmbedding"], None]
+Receive = Callable[["array[float] | NoEmbedding"], None]
 
 
 class _Origin(NamedTuple):
@@ -73,12 +73,12 @@ class _Server:
 
     def __init__(self) -> None:
         self.idle: list[_Connection] = []
-        self.asked = 0
+        self.pending = 0
         """Requests that it has not answered."""
         self.failures = 0
         """Consecutive failed requests."""
         self.rests_until = 0.0
-        self.asked_at = 0.0
+        self.last_request_at = 0.0
         """Time of the last request, in monotonic seconds."""
 
 
@@ -103,7 +103,7 @@ class Embedder:
         self._servers: dict[_Origin, _Server] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def ask(self, endpoint: EmbeddingSource, text: str, result: Found) -> Callable[[], None]:
+    def ask(self, endpoint: EmbeddingSource, text: str, result: Receive) -> Callable[[], None]:
         """Request the embedding of a text.
 
         Args:
@@ -139,21 +139,21 @@ class Embedder:
         self._servers = {
             origin: server
             for origin, server in self._servers.items()
-            if server.asked or now - server.asked_at < FORGET_SECONDS
+            if server.pending or now - server.last_request_at < FORGET_SECONDS
         }
 
-    async def _ask(self, endpoint: EmbeddingSource, text: str, value: Found) -> None:
+    async def _ask(self, endpoint: EmbeddingSource, text: str, value: Receive) -> None:
         try:
             origin, request = _request(endpoint, text)
         except ValueError:  # the URL is none
             value(NoEmbedding.FAILED)
             return
         server = self._servers.setdefault(origin, _Server())
-        if server.asked >= AT_ONCE or server.rests_until > self._clock():
+        if server.pending >= AT_ONCE or server.rests_until > self._clock():
             value(NoEmbedding.BUSY)
             return
-        server.asked += 1
-        server.asked_at = self._clock()
+        server.pending += 1
+        server.last_request_at = self._clock()
         result: array[float] | NoEmbedding
         try:
             async with asyncio.timeout(EMBEDDING_SECONDS):
@@ -161,7 +161,7 @@ class Embedder:
         except (TimeoutError, OSError, ValueError, HttpError, EmbeddingError, AnswerError):
             result = NoEmbedding.FAILED
         finally:
-            server.asked -= 1
+            server.pending -= 1
         self._account(server, failed=isinstance(result, NoEmbedding))
         value(result)
 

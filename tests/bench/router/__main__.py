@@ -43,7 +43,7 @@ http {
    %s
     error_page 418 = @streams;
     location / {
-      if ($http_authorization = "Bearer sk-stream") { return 418; }
+      if ($http_authorization = "Bearer %s") { return 418; }
       return 200 '%s';
     }
     location = /health { return 200 ''; }
@@ -86,7 +86,8 @@ def main() -> None:
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     given.clients = min(given.clients, hard // 2 - 500)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    there, missing = contestants.found(shlex.split(given.router_command))
+    command = shlex.split(given.router_command)
+    there, missing = contestants.found(command, floors=given.floors, features=given.features)
     there = [each for each in there if not given.only or any(each.name.startswith(name) for name in given.only)]
     for line in missing:
         print(f"left out: {line}", flush=True)
@@ -95,8 +96,11 @@ def main() -> None:
         units = [*(f"{size} KB" for size in given.sizes), "event", *([SAME_RATE] if given.latency else [])]
         some = [each.figures for each in routers]
         text = report.tables(some, units)
-        print(f"\n{given.rounds} rounds of {given.seconds:g} s, {given.clients} idle clients")
+        print(f"\n{machine.about()}\n{given.rounds} rounds of {given.seconds:g} s, {given.clients} idle clients")
         print(f"load: {load.wrk() or 'Python'}, engines: {nginx() or 'Python'}\n\n{text}", flush=True)
+        own = [each for each in some if each.name.startswith("promptgroup")]
+        if given.features and own:
+            print(f"\n{report.ratio_table(own, own[0], units)}", flush=True)
         if given.plots:
             _plot(given.plots, some)
 
@@ -124,6 +128,11 @@ def measure(routers: Sequence[Running], direct: int, given: argparse.Namespace, 
                 done, spent = uvloop.run(load.events(each.port, given.seconds, each.cpu))
                 each.figures.micros.setdefault("event", []).append(spent / done * 1e6)
         print(f"round {number + 1} of {given.rounds}", flush=True)
+    for each in routers:
+        with _noted(each, "perf stat"):
+            with machine.counted(each.process.pid, list(report.EVENTS)) as counts:
+                done = load.closed_loop(each.port, 8, 1, folder, rest)
+            each.figures.events = {event: count / done for event, count in counts.items()}
     if given.latency:
         _latency(routers, direct, given)
     for each in routers if given.clients else ():
@@ -202,7 +211,14 @@ def _pinned_engines(given_core: int, engines: Sequence[int], streaming: int, fol
         return [[*rest, sys.executable, ENGINE, *map(str, engines)]]
     path = folder / "nginx.conf"
     path.write_text(
-        NGINX % (folder, "".join(f" listen 127.0.0.1:{port};" for port in engines), ANSWER_BODY.decode(), streaming)
+        NGINX
+        % (
+            folder,
+            "".join(f" listen 127.0.0.1:{port};" for port in engines),
+            requests.CREDENTIALS["streaming"],
+            ANSWER_BODY.decode(),
+            streaming,
+        )
     )
     return [
         [*rest, sys.executable, ENGINE, str(streaming)],
@@ -289,7 +305,10 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--router-command", default=own, help="the build of this router (default: %(default)s)")
     parser.add_argument("--only", action="append", metavar="NAME", help="only routers whose names begin so; repeatable")
     parser.add_argument("--install", action="store_true", help="first fetch the peers that PyPI has")
-    parser.add_argument("--quick", action="store_true", help="8 KB and events only, three short rounds: a minute")
+    parser.add_argument("--floors", action="store_true", help="with proxies in Python that decide nothing: floor.py")
+    help_text = "with this router once for each feature that a request cannot use, as multiples of the one without"
+    parser.add_argument("--features", action="store_true", help=help_text)
+    parser.add_argument("--quick", action="store_true", help="8 KB and events only, three short rounds: two minutes")
     parser.add_argument("--rounds", type=int, default=5, help="rounds (default: %(default)s)")
     parser.add_argument("--seconds", type=float, default=3.0, help="of each window (default: %(default)s)")
     parser.add_argument("--sizes", type=int, nargs="+", default=requests.SIZES, metavar="KB", help="bodies")
@@ -298,7 +317,7 @@ def _arguments() -> argparse.Namespace:
     help_text = "write plots as SVG"
     parser.add_argument("--plots", type=Path, metavar="DIR", help=help_text)
     given = parser.parse_args()
-    given.latency = not given.quick
+    given.latency = True
     if given.quick:
         given.rounds, given.seconds, given.sizes, given.clients = 3, 2.0, (8,), 0
     return given

@@ -2,15 +2,18 @@
 
 import json
 import os
+import platform
 import resource
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 
-from bench.router.requests import MODEL, SYSTEM
+from bench.router import floor
+from bench.router.requests import CREDENTIALS, MODEL, SYSTEM
 from promptgroup_contract.fingerprint import fingerprint
 
 CACHE = Path(__file__).parents[3] / ".cache" / "peers"
@@ -20,6 +23,17 @@ ENVOY = "type.googleapis.com/envoy.extensions.filters"
 LIMITS = ("max_connections", "max_pending_requests", "max_requests")
 GROUPS = 10_000
 """Groups of one model, beside the one that is asked for."""
+LIMITED = {
+    "default": {
+        "requestsPerMinute": 10**8,
+        "tokensPerMinute": 10**11,
+        "requestsInFlight": 1000,
+        "tokensPerDay": 10**14,
+    }
+}
+"""All limits of callers, which nobody reaches."""
+KEEPING = {"ttlSeconds": 3600, "maxBytes": 2**26}
+"""The response cache. The bench's requests sample, so that their answers cannot be kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +61,16 @@ class Contestant:
         return self.name.startswith("promptgroup")
 
 
-def found(router_command: Sequence[str]) -> tuple[list[Contestant], list[str]]:
-    """Return the contestants that can be run, and a line for each that is missing."""
+def found(
+    router_command: Sequence[str], *, floors: bool = False, features: bool = False
+) -> tuple[list[Contestant], list[str]]:
+    """Return the contestants that can be run, and a line for each that is missing.
+
+    Args:
+        router_command: runs this project's router.
+        floors: whether proxies that decide nothing are among them.
+        features: whether this router is, with each of the features that cost a request which cannot use them.
+    """
     there, missing = [], []
     if (peer := haproxy()) is not None:
         there.append(peer)
@@ -79,6 +101,22 @@ def found(router_command: Sequence[str]) -> tuple[list[Contestant], list[str]]:
                 about,
                 lambda place, groups=groups: _own(router_command, groups, place),  # type: ignore[misc]
             )
+        )
+    for name, variant in VARIANTS.items() if features else ():
+        there.append(
+            Contestant(
+                f"promptgroup, {name}",
+                about,
+                lambda place, variant=variant: _own(router_command, 1, place, variant),  # type: ignore[misc]
+            )
+        )
+    for form in floor.FORMS if floors else ():
+        if form == "heads" and find_spec("httptools") is None:
+            missing.append(f"floor: {form}: install httptools beside {sys.executable}")
+            continue
+        version = f"Python {platform.python_version()} on uvloop, interpreted"
+        there.append(
+            Contestant(f"floor: {form}", version, lambda place, form=form: _floor(form, place))  # type: ignore[misc]
         )
     return there, missing
 
@@ -208,14 +246,51 @@ def _peer(binary: str, arguments: Sequence[str], place: Place) -> list[str]:
     return [binary, *arguments, *listen, *metrics, *quiet, *limits, "--worker-urls", *urls]
 
 
-def _own(router_command: Sequence[str], groups: int, place: Place) -> list[str]:
+def _floor(form: str, place: Place) -> list[str]:
+    return [sys.executable, floor.__file__, str(place.port), form, *map(str, place.engines)]
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """A feature of this router that is on."""
+
+    group: dict[str, object] = field(default_factory=dict)
+    """Fields of the group."""
+    flags: tuple[str, ...] = ()
+    sampled: float = 0.0
+    """Share of the requests of which spans are sent; 0 to record none."""
+
+
+VARIANTS = {
+    "response cache": Variant({"responses": KEEPING}),
+    "access log": Variant(flags=("--access-log=on",)),
+    "keys and limits": Variant(
+        {"access": {"type": "APIKey", "secrets": ["keys"], "passCredentials": True}, "callers": LIMITED}
+    ),
+    "spans of 1 %": Variant(sampled=0.01),
+}
+
+
+def _own(router_command: Sequence[str], groups: int, place: Place, variant: Variant | None = None) -> list[str]:
+    variant = variant or Variant()
     path = place.folder / "table.json"
     others = [f"You are assistant {number} of Example Ltd. Answer briefly and kindly." for number in range(groups - 1)]
-    path.write_text(
-        json.dumps({"format": 1, "version": "bench", "groups": [_group(place, text) for text in (SYSTEM, *others)]})
-    )
+    some = [_group(place, text) | variant.group for text in (SYSTEM, *others)]
+    path.write_text(json.dumps({"format": 1, "version": "bench", "groups": some}))
+    keys = place.folder / "secrets" / "bench" / "keys"
+    keys.mkdir(parents=True)
+    for caller, value in CREDENTIALS.items():
+        (keys / caller).write_text(value)
     listen = ["--host=127.0.0.1", f"--port={place.port}", f"--admin-port={place.other_port}", "--max-connections=40000"]
-    return [*router_command, f"--table={path}", *listen, "--log-level=WARNING"]
+    told = ["--log-level=WARNING", f"--secrets-dir={place.folder / 'secrets'}"]
+    # the engines take spans, too: they answer everything at once
+    spans = [
+        "env",
+        f"OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:{place.engines[0]}",
+        "OTEL_TRACES_SAMPLER=parentbased_traceidratio",
+        f"OTEL_TRACES_SAMPLER_ARG={variant.sampled}",
+    ]
+    return [*(spans if variant.sampled else []), *router_command, f"--table={path}", *listen, *told, *variant.flags]
 
 
 def _group(place: Place, prompt: str) -> dict[str, object]:

@@ -9,6 +9,8 @@ SESSIONS = 64
 """Conversations that take turns. Bodies of 1,000 KB are of fewer."""
 SIZES = (1, 8, 100, 1000)
 """Kilobytes of a body."""
+CREDENTIALS = {"whole": "sk-0123456789abcdef", "streaming": "sk-streaming-0123456789"}
+"""Caller → API key: of those who get whole answers, and of those who get streams."""
 TURN_BYTES = 1024
 """Most bytes of one message: longer conversations have more messages."""
 
@@ -38,7 +40,7 @@ def headers(session: int, *, stream: bool = False) -> dict[str, str]:
         "Content-Type": "application/json",
         "Accept": "application/json",
         # the one field that every router passes on: by it the engines' nginx knows a stream
-        "Authorization": "Bearer sk-stream" if stream else "Bearer sk-0123456789abcdef",
+        "Authorization": f"Bearer {CREDENTIALS['streaming' if stream else 'whole']}",
         "User-Agent": "openai-python/2.0",
         "X-Session-Id": f"session-{session}",
     }

@@ -26,7 +26,7 @@ def test_a_body_is_read_and_then_written_with_its_prompt():
     asked = BodyProgram()
     document, content = answered(asked, Letter(READ, bytearray(BODY)))
     assert (document["model"], content) == ("support", b"")
-    prompt = {"texts": ["Be kind.", "", ""], "appends": False}
+    prompt = {"texts": ["Be kind.", "", ""], "model": "llama", "appends": False}
     order = {
         "prompt": prompt,
         "allowed": [],

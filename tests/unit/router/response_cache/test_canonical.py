@@ -92,7 +92,7 @@ def test_an_unknown_field_counts_by_its_value_and_its_order():
         {"revision": "chat/support/" + "b" * 32},
         {"settings": "e2"},
         {"model": "adapter"},
-        {"preamble": preamble(Prompt("You are helpful."))},
+        {"preamble": preamble(Prompt("You are helpful."), "m")},
         {"sharers": b"name:ann"},
         {"space": "team"},
     ],
@@ -103,7 +103,9 @@ def test_an_answer_follows_from_more_than_the_body(changed):
 
 def test_a_prompt_in_front_and_one_with_the_client_s_instructions_behind_it_are_two():
     prompt = Prompt("You are helpful.")
-    assert key_of(asked(), preamble=preamble(prompt)) != key_of(asked(), preamble=preamble(prompt, appends=True))
+    assert key_of(asked(), preamble=preamble(prompt, "m")) != key_of(
+        asked(), preamble=preamble(prompt, "m", appends=True)
+    )
 
 
 @pytest.mark.parametrize(

@@ -2,15 +2,17 @@
 
 import asyncio
 import contextlib
+from dataclasses import replace
 
 import orjson
 import pytest
 
 from promptgroup_contract.semantic import SemanticCaching
-from promptgroup_contract.table import CacheScope
+from promptgroup_contract.table import CacheScope, ResponseCaching
 from promptgroup_router.response_cache.purge import Purge
-from support.answered import Oracle, exact, keeping
+from support.answered import CACHING, Oracle, exact, keeping
 from support.fakeengine import Call, engines, until
+from support.tables import group, table
 from support.wire import ask, get, post, routing, run
 
 STATUS = b"cache-status"
@@ -53,11 +55,11 @@ async def tell(router, text, *fields, **body):
 
 
 def counts(router) -> dict:
-    return {result: count for (_, result), count in router.state.metrics.semantic.values.items()}
+    return {result: count for (_, result), count in router.answers.observer.series.results.values.items()}
 
 
 async def learnt(router, count: int) -> None:
-    similar = router.answers.similar
+    similar = router.answers.observer
     await until(lambda: sum(map(len, similar._groups.values())) == count, f"{count} questions to be remembered")
 
 
@@ -96,7 +98,7 @@ def test_questions_of_other_requests_do_not_meet(tmp_path, changed):
             await tell(router, "How do I get a refund?")
             await learnt(router, 1)
             await tell(router, "My money back?", **changed)
-            await until(lambda: not router.answers.similar.embedder._tasks, "each question to be embedded")
+            await until(lambda: not router.answers.observer.embedder._tasks, "each question to be embedded")
             assert "would_hit" not in counts(router)
 
     run(inside())
@@ -136,7 +138,7 @@ def test_callers_that_are_kept_apart_do_not_meet(tmp_path):
 def test_an_endpoint_that_is_gone_fails_no_request(tmp_path):
     async def inside() -> None:
         async with measuring(tmp_path) as (router, _, _):
-            router.answers.similar.embedder._post = lambda *_: (_ for _ in ()).throw(OSError("gone"))
+            router.answers.observer.embedder._post = lambda *_: (_ for _ in ()).throw(OSError("gone"))
             answers = [await tell(router, f"How do I get a refund, {word}?") for word in ("please", "pray", "sir")]
             assert [answer.status for answer in answers] == [200] * 3
             await counted(router, failed=3)
@@ -190,13 +192,28 @@ def test_what_a_client_forbids_is_not_done(tmp_path):
 def test_questions_leave_with_their_group_and_with_the_model_of_their_embeddings(tmp_path):
     async def inside() -> None:
         async with measuring(tmp_path, max_entries=1) as (router, _, _):
-            similar = router.answers.similar
+            similar = router.answers.observer
             await tell(router, "How do I get a refund?")
             await learnt(router, 1)
             await tell(router, "What are your hours?")
             await learnt(router, 1)
-            similar.keep_groups({})
+            router.answers.tell()
+            page = await ask(router.admin_port, get("/metrics"))
+            assert b'promptgroup_router_semantic_questions{group="chat/support"} 1' in page.body
+            similar.keep_groups({"chat/support": CACHING})
             assert similar._groups == {}
+
+    run(inside())
+
+
+def test_the_credential_of_the_endpoint_is_read_where_a_group_names_one(tmp_path):
+    async def inside() -> None:
+        async with measuring(tmp_path) as (router, _, _):
+            rules = SemanticCaching(0.9, "http://embedder/", "m", 10, "embedder/key")
+            asking = group("support", responses=ResponseCaching(60, 1024, semantic=rules))
+            keyless = group("other", responses=ResponseCaching(60, 1024, semantic=replace(rules, credential="")))
+            (secrets,) = router.state.features.secrets
+            assert list(secrets(table(asking, keyless, group("third")))) == [("chat", "embedder")]
 
     run(inside())
 
@@ -226,7 +243,7 @@ def test_there_are_no_samples_where_nobody_allows_them(tmp_path):
             await learnt(router, 1)
             await tell(router, "My money back?")
             await until(lambda: counts(router).get("would_hit"), "what would have been answered")
-            assert router.answers.similar.samples() == b""
+            assert router.answers.observer.samples() == b""
             assert (await ask(router.admin_port, get("/responses/samples"))).status == 403
 
     run(inside())
