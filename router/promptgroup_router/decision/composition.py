@@ -31,14 +31,13 @@ from promptgroup_router.features.unmatched_prompts import UnmatchedPrompts
 from promptgroup_router.prefixes.leading import Leading
 from promptgroup_router.rings.index import Candidates, RoutingIndex, TenantEntry
 from promptgroup_router.routing.engine_fields import TO_ROUTER
-from promptgroup_router.routing.points import (
-    BodyChange,
+from promptgroup_router.routing.points import BodyChange, RequestFeature
+from promptgroup_router.routing.process_points import (
     Continuation,
     Gauge,
     GroupPoints,
     PrefixUse,
     ProcessFeatures,
-    RequestFeature,
     RouterFeature,
     RoutingPoints,
 )

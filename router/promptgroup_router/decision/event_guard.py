@@ -30,7 +30,7 @@ from promptgroup_router.http11.whole_events import WholeEvents
 
 _FAILED = ("abort", "aborted", "error")
 _CANCELLED = ("cancelled", "failed")
-_MESSAGE = re.compile(rb'"type": ?"message"')
+_MESSAGE, _SPACED_MESSAGE = b'"type":"message"', b'"type": "message"'
 _END = re.compile(rb"\n\r?\n")
 _CHUNKED_ENDS = (b"\n\n\r\n", b"\n\r\n\r\n", b"\n\n\r\n0\r\n\r\n", b"\n\r\n\r\n0\r\n\r\n")
 """The ends of a chunk that ends with an event, and of the last one."""
@@ -39,9 +39,10 @@ _ERROR = b"error"
 """Part of each event that reports an error."""
 _NAMED_ERROR = re.compile(rb"^event: ?error\s*$", re.MULTILINE)
 _ERROR_TYPES = ("error", "response.failed")
-CHAT = b'"abort', b'"error"'
-MESSAGES = b'"message_', b'"error"'
-RESPONSES = b'"cancelled"', b'"failed"'
+CHAT = (b'"abort',)
+MESSAGES = (b'"message_',)
+RESPONSES = (b'"cancelled"', b'"failed"')
+"""By the API: words beside `error` that are in each event which aborts the answer or has no content."""
 _DATA, _LINE_DATA, _PING = b"data:", b"\ndata:", b'"ping"'
 _SILENT = (b":", b"event:", b"id:", b"retry:")
 """The beginnings of lines that carry no content of a stream."""
@@ -58,27 +59,24 @@ class EventGuard:
         "_events",
         "_in_comment",
         "_last",
-        "_marks",
-        "_other_word",
         "_unreasoned",
-        "_word",
+        "_words",
         "at_boundary",
         "broken",
         "chunked",
-        "told",
+        "reported",
     )
 
-    def __init__(self, *, chunked: bool, words: tuple[bytes, bytes] = CHAT, marks: tuple[bytes, ...] = ()) -> None:
+    def __init__(self, *, chunked: bool, words: tuple[bytes, ...] = CHAT, marks: tuple[bytes, ...] = ()) -> None:
         """Start a stream.
 
         Args:
             chunked: whether it is received in the chunked transfer coding.
-            words: byte strings of the API; an event without them passes without being parsed.
+            words: byte strings of the API; an event without them and `error` passes without being parsed.
             marks: further ones, for a rewriter of the events.
         """
         self.chunked = chunked
-        self._word, self._other_word = words
-        self._marks = marks
+        self._words = words + marks
         self._ends = _CHUNKED_ENDS if chunked else _PLAIN_ENDS
         self._events = WholeEvents()
         self._in_comment = False
@@ -91,19 +89,19 @@ class EventGuard:
         """True if all that went on is whole events."""
         self.broken = False
         """True once the engine has aborted the answer."""
-        self.told = False
+        self.reported = False
         """True if the engine has reported that itself, in an event that the client gets."""
 
     @property
     def failure(self) -> Failure:
         """The kind of failure of an engine that has aborted the answer."""
-        return Failure.REPORTED if self.told else Failure.ABORTED
+        return Failure.REPORTED if self.reported else Failure.ABORTED
 
     def moves(self, data: bytes) -> bool:
         """Return True if a part of the body, as received, contains more than keep-alives."""
-        if _LINE_DATA in data or data.startswith(_DATA):
+        if _has(data, _LINE_DATA) or data.startswith(_DATA):
             self._in_comment = False
-            return _PING not in data or data.count(_DATA) > data.count(_PING)
+            return not _has(data, _PING) or data.count(_DATA) > data.count(_PING)
         lines = data.split(b"\n", MOST_LINES)
         if self._in_comment:
             lines[0] = b":" + lines[0]
@@ -118,14 +116,12 @@ class EventGuard:
         if (
             self.at_boundary
             and data.endswith(self._ends)
-            and _LINE_DATA in data
-            and _PING not in data
-            and self._word not in data
-            and self._other_word not in data
-            and _ERROR not in data
+            and _has(data, _LINE_DATA)
+            and not _has(data, _PING)
+            and not _has(data, _ERROR)
         ):
-            for mark in self._marks:
-                if mark in data:
+            for word in self._words:
+                if _has(data, word):
                     return False
             self._last = data
             return True
@@ -146,7 +142,7 @@ class EventGuard:
                     whole = whole[:start]
                     break
                 if _tells_error(event, document):
-                    self.broken = self.told = True
+                    self.broken = self.reported = True
                     whole = whole[: end.end()]
                     break
                 start = end.end()
@@ -183,8 +179,8 @@ def _is_silent(line: bytes) -> bool:
     return not line.strip() or line.startswith(_SILENT) or _SIZE.fullmatch(line.strip()) is not None
 
 
-def words_of(endpoint: Endpoint) -> tuple[bytes, bytes]:
-    """Return the words of an API, one of which is in each event that aborts the answer or has no content."""
+def words_of(endpoint: Endpoint) -> tuple[bytes, ...]:
+    """Return the words of an API; each event that aborts the answer or has no content has one of them, or `error`."""
     if endpoint.form is ANTHROPIC:
         return MESSAGES
     return RESPONSES if endpoint.form is RESPONSES_FORM else CHAT
@@ -192,16 +188,21 @@ def words_of(endpoint: Endpoint) -> tuple[bytes, bytes]:
 
 def suspicious(data: bytes | bytearray) -> bool:
     """Return True if events may be those of an answer that was broken off, so that most are not parsed."""
-    return _ERROR in data or b'"message_' in data or _ended_early(data)
+    return _has(data, _ERROR) or _has(data, b'"message_') or _ended_early(data)
 
 
 def _ended_early(data: bytes | bytearray) -> bool:
-    return b'"abort' in data or b'"cancelled"' in data or b'"failed"' in data
+    return _has(data, b'"abort') or _has(data, b'"cancelled"') or _has(data, b'"failed"')
+
+
+def _has(data: bytes | bytearray, word: bytes) -> bool:
+    # `in` takes the word for a number first, and raises and drops an error that costs ten times the search of an event
+    return data.find(word) >= 0
 
 
 def body_suspicious(data: bytes | bytearray) -> bool:
     """Return True if a whole body may be that of an answer that was broken off."""
-    return b'"error"' in data or _ended_early(data) or _MESSAGE.search(data) is not None
+    return _has(data, b'"error"') or _ended_early(data) or _has(data, _MESSAGE) or _has(data, _SPACED_MESSAGE)
 
 
 def broken_body(content: bytes | bytearray) -> bool:

@@ -8,15 +8,16 @@ from promptgroup_contract.names import UNMATCHED
 from promptgroup_router.apis.usage import Usage
 from promptgroup_router.base.errors import ApiError, Failure
 from promptgroup_router.base.exposition import Exemplar
-from promptgroup_router.base.logs import ACCESS, FIELDS, fields
+from promptgroup_router.base.logs import ACCESS, fields, log_request
 from promptgroup_router.base.request_series import RequestSeries
 from promptgroup_router.base.series import Observations
 from promptgroup_router.decision.attempts import Attempts
-from promptgroup_router.decision.likeness import is_like, own_tokens, shared_tokens
 from promptgroup_router.decision.span_attributes import api_attributes, end_without_engine, placed_by, span_name
 from promptgroup_router.http11.trace_context import HEADER, sampled_trace, trace_id
+from promptgroup_router.placement.likeness import is_like, own_tokens, shared_tokens
 from promptgroup_router.placement.misses import EVICTED, find_miss, repeated, seconds_saved
-from promptgroup_router.routing.points import ERRORS, PrefixUse, RequestTrace, Value
+from promptgroup_router.routing.points import ERRORS
+from promptgroup_router.routing.process_points import PrefixUse, RequestTrace, Value
 from promptgroup_router.routing.route import Route
 from promptgroup_router.routing.state import RouterState
 
@@ -40,6 +41,7 @@ def quarter(usage: Usage | None) -> str:
     return QUARTERS[min(3, 4 * usage.cached_tokens // usage.prompt_tokens)]
 
 
+_NO_MORE: dict[str, Value] = {}
 _NO_SPAN: tuple[bytes, RequestTrace | None] = (b"", None)
 
 
@@ -91,12 +93,17 @@ def log_without_engine(
     if traceparent and (text := trace_id(traceparent)):
         line["trace_id"] = text
     line.update(values)
-    access.info(event, extra={FIELDS: line})
+    log_request(event, line)
 
 
 def shown_id(request_id: bytes) -> str:
     """Return as much of a request's id as a line of a log has."""
     return request_id.decode("latin-1")[:128]
+
+
+def _to_microseconds(seconds: float) -> float:
+    """Round seconds to six digits; `round` takes as long for it as a third of the whole line."""
+    return int(1e6 * seconds + 0.5) / 1e6
 
 
 class RequestRecord:
@@ -108,7 +115,6 @@ class RequestRecord:
         "_began",
         "_header",
         "_held",
-        "_other",
         "_path",
         "_queued",
         "_request_id",
@@ -165,24 +171,22 @@ class RequestRecord:
         """Time at which the first byte went to the client."""
         self._held: float | None = None
         """Since when the request waits for capacity; None while it does not."""
-        self._series = self._series_of(names.TURN_FIRST if attempts.new else names.TURN_LATER)
+        self._series = state.metrics.of_requests(
+            route.group,
+            route.revision,
+            turn=names.TURN_FIRST if attempts.new else names.TURN_LATER,
+            how=route.matched_by,
+            streamed=route.demand.streamed,
+        )
         """The series of requests like this one. A canary has young sessions of clients that name the group, whose
         requests may differ from those of other clients, so that only similar requests are compared."""
-        self._other = self._series_of(names.TURN_OTHER)
-        """The series of those that nothing may be compared with."""
         self._queued = False
         """True if it waited for capacity."""
-
-    def _series_of(self, turn: str) -> RequestSeries:
-        route = self._route
-        return self._state.metrics.of_requests(
-            route.group, route.revision, turn=turn, how=route.matched_by, streamed=route.demand.streamed
-        )
 
     @property
     def _tried_once(self) -> RequestSeries:
         """The series of its time and its cache, which a second try would distort."""
-        return self._series if self._attempts.tries <= 1 else self._other
+        return self._series if self._attempts.tries <= 1 else self._series.other
 
     @property
     def sampled(self) -> bool:
@@ -201,7 +205,7 @@ class RequestRecord:
             and self._attempts.tries == 1
             and not is_like(pick, self._route.group, self._route.revision)
         ):
-            self._series = self._other
+            self._series = self._series.other
         if self._span is not None:
             expected = round(pick.cached) if pick is not None else 0
             slot = self._attempts.member.label
@@ -235,7 +239,7 @@ class RequestRecord:
         if route.revision and status < ERRORS and route.demand.streamed:
             pick = self._attempts.pick
             waited = self._queued or (pick is not None and pick.ahead)
-            timed = self._other if waited else self._tried_once
+            timed = self._series.other if waited else self._tried_once
             self._observe(timed.revision_first_token, now - self._began, now)
             if pick is not None:
                 timed.revision_own_tokens.add(own_tokens(pick))
@@ -266,7 +270,7 @@ class RequestRecord:
         self._series.answered(status)
         if self._attempts.tries:  # the revision is not at fault where no replica had capacity
             self._count_outcome(failed=True)
-        self._tell("refused", now, status=status, code=error.code or "")
+        self._tell("refused", now, more={"status": status, "code": error.code or ""})
 
     def cut(self, now: float) -> None:
         """Record an answer that the engine did not finish."""
@@ -364,16 +368,16 @@ class RequestRecord:
             "gen_ai.request.model": route.model[:256],
             "promptgroup.group": route.group,
             "promptgroup.revision": route.revision,
-            "promptgroup.matched_by": route.matched_by.value,
+            "promptgroup.matched_by": str(route.matched_by),
             "promptgroup.pinned": route.session.pinned,
             "promptgroup.session": f"{route.demand.session:016x}",
             "promptgroup.tries": self._attempts.tries,
-            "promptgroup.seconds": round(now - self._began, 6),
+            "promptgroup.seconds": _to_microseconds(now - self._began),
         }
         if route.caller.name:
             line["promptgroup.caller"] = route.caller.name
         if self._status:
-            line["promptgroup.first_byte_seconds"] = round(self._answered - self._began, 6)
+            line["promptgroup.first_byte_seconds"] = _to_microseconds(self._answered - self._began)
         if pick is not None:
             line["promptgroup.slot"] = pick.member.label
             line["promptgroup.moved"] = pick.moved
@@ -390,14 +394,18 @@ class RequestRecord:
             line.update(feature.log_fields(usage))
         return line
 
-    def _tell(self, event: str, now: float, usage: Usage | None = None, **more: Value) -> None:
+    def _tell(self, event: str, now: float, usage: Usage | None = None, more: dict[str, Value] = _NO_MORE) -> None:
         """Record the end of the request in its span, the access log and the log of decisions."""
         if self._span is not None:
             self._end_span(self._span, event, now, usage, more)
-        if access.isEnabledFor(logging.INFO):
-            text = trace_id(self._header or self._traceparent)
-            traced: dict[str, Value] = {"trace_id": text} if text else {}
-            access.info(event, extra={FIELDS: self._line(now, usage) | traced | _told_of_refusal(more)})
+        if 0 < access.level <= logging.INFO:
+            line = self._line(now, usage)
+            traceparent = self._header or self._traceparent
+            if traceparent and (text := trace_id(traceparent)):
+                line["trace_id"] = text
+            if "status" in more:  # of the router's own error, instead of an engine's
+                line["http.response.status_code"], line["error.type"] = more["status"], more["code"]
+            log_request(event, line)
         if not log.isEnabledFor(logging.DEBUG):
             return
         route, tries = self._route, self._attempts.tries
@@ -436,8 +444,3 @@ class RequestRecord:
         if kind:
             line["error.type"] = kind
         span.end(span_name(self._path, route.model[:256]), line, now, kind if failed else "")
-
-
-def _told_of_refusal(more: dict[str, Value]) -> dict[str, Value]:
-    """Return what a line has of a router's own error: its status instead of an engine's, and its code."""
-    return {"http.response.status_code": more["status"], "error.type": more["code"]} if "status" in more else {}

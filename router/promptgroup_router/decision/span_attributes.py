@@ -20,7 +20,7 @@ from promptgroup_router.apis.endpoints import ENDPOINTS
 from promptgroup_router.apis.request import CHAT_PATH, TEXT_PATH
 from promptgroup_router.apis.responses import RESPONSES_PATH
 from promptgroup_router.placement.pick import Pick
-from promptgroup_router.routing.points import RequestTrace, Value
+from promptgroup_router.routing.process_points import RequestTrace, Value
 from promptgroup_router.routing.route import Route
 
 PROVIDER = "promptgroup"
@@ -65,7 +65,7 @@ def end_without_engine(
     now: float,
     model: str = "",
     error: str = "",
-    told: Mapping[str, Value] = _NOTHING,
+    further: Mapping[str, Value] = _NOTHING,
 ) -> None:
     """End the span of a request that was sent to no engine: one that is refused, or has a cached or shared answer.
 
@@ -76,10 +76,10 @@ def end_without_engine(
         now: monotonic seconds.
         model: the request's; empty where the request was not parsed.
         error: the code of the error; empty for none.
-        told: more attributes.
+        further: more attributes.
     """
     values = api_attributes(path)
-    values.update(told)
+    values.update(further)
     values["http.response.status_code"] = status
     if model:
         values["gen_ai.request.model"] = model

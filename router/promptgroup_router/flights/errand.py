@@ -14,7 +14,7 @@ from promptgroup_router.flights.answer_store import AnswerName, AnswerStore
 from promptgroup_router.flights.flight import CACHE_STATUS, Flight, Receiver
 from promptgroup_router.flights.follower import Follower
 from promptgroup_router.flights.home_fetch import HomeFetch
-from promptgroup_router.flights.source import kept_source
+from promptgroup_router.flights.source import source_of
 from promptgroup_router.http11.http1 import Headers, ResponseHead, pairs
 from promptgroup_router.http11.reader import HttpRequest
 from promptgroup_router.proxy.api_handler import Begin
@@ -23,9 +23,8 @@ from promptgroup_router.response_cache import cache_status
 from promptgroup_router.response_cache.answer import KeptAnswer
 from promptgroup_router.response_cache.canonical import CacheKey
 from promptgroup_router.response_cache.directives import Directives
+from promptgroup_router.response_cache.points import ObservedRequest
 from promptgroup_router.routing.route import Route
-from promptgroup_router.semantic.question import Question
-from promptgroup_router.semantic.similar_answers import Search, SimilarAnswers
 
 PATIENCE_SECONDS = 60.0
 """Time after which an answer that the home router did not deliver is not computed here: its clients waited too long."""
@@ -37,13 +36,13 @@ class WantedAnswer(NamedTuple):
     key: CacheKey
     route: Route
     caching: ResponseCaching
-    asked: Directives
+    directives: Directives
     request: HttpRequest
     kind: ApiKind
     begin: Begin
     """Sends the request to an engine."""
-    question: Question | None = None
-    """Question for the semantic cache; None without one."""
+    observed: ObservedRequest | None = None
+    """The part of a feature in it; None if none observes it."""
 
 
 class Depot(Protocol):
@@ -52,9 +51,8 @@ class Depot(Protocol):
     metrics: Metrics
     connections: EngineConnections
     store: AnswerStore | None
-    similar: SimilarAnswers | None
 
-    def kept(self, key: CacheKey, wanted: WantedAnswer) -> KeptAnswer | None:
+    def cached(self, key: CacheKey, wanted: WantedAnswer) -> KeptAnswer | None:
         """Return the answer in memory that may be served to a request; None if there is none."""
 
     def lives(self, address: str) -> bool:
@@ -66,7 +64,7 @@ class Depot(Protocol):
     def wall(self) -> float:
         """Return the seconds since the epoch."""
 
-    def given(self, kept_answer: KeptAnswer, wanted: WantedAnswer) -> KeptAnswer | None:
+    def given(self, cached_answer: KeptAnswer, wanted: WantedAnswer) -> KeptAnswer | None:
         """Return a cached answer as it may be served to a request; None if it may not."""
 
     def landed(self, errand: "Errand") -> None:
@@ -87,10 +85,10 @@ class Errand:
         """Time at which the answer was requested, in seconds since the epoch."""
         self.fetched = False
         """True if the answer comes from the key's home router, which also writes it to the store."""
-        self.found: KeptAnswer | None = None
+        self.cached_answer: KeptAnswer | None = None
         """The answer from the store; None if it comes from elsewhere."""
-        self.search: Search | None = None
-        """The search for a similar question."""
+        self.observed = wanted.observed
+        """The part of a feature in the request that began this."""
         self._waiting: dict[Follower, WantedAnswer] | None = {}
         """The clients and their requests, in order of arrival; None once an engine is asked."""
         self._home: str | None = None
@@ -113,11 +111,8 @@ class Errand:
         Args:
             home: `host:port` of the key's home router; None if it is this one.
         """
-        desired, similar = self.wanted, self._depot.similar
-        rules = desired.caching.semantic
-        if desired.question is not None and rules is not None and similar is not None:
-            lookup = partial(self._depot.kept, wanted=desired)
-            self.search = similar.search(desired.route.group, desired.question, rules, lookup)
+        if self.observed is not None:
+            self.observed.missed(partial(self._depot.cached, wanted=self.wanted))
         if home is None:
             self._get_here()
             return
@@ -171,7 +166,7 @@ class Errand:
     def _get_here(self) -> None:
         self.fetched = False
         store, desired = self._depot.store, self.wanted
-        if store is None or desired.asked.no_cache:
+        if store is None or desired.directives.no_cache:
             self._compute()
             return
         name = AnswerName(desired.route.group, desired.route.revision, desired.key)
@@ -181,16 +176,16 @@ class Errand:
         else:
             self.flight.depart(_Lookup(call_off))
 
-    def _looked_up(self, kept_answer: KeptAnswer | None) -> None:
-        answer = self._depot.given(kept_answer, self.wanted) if kept_answer is not None else None
+    def _looked_up(self, cached_answer: KeptAnswer | None) -> None:
+        answer = self._depot.given(cached_answer, self.wanted) if cached_answer is not None else None
         if answer is None:
             self._compute()
             return
-        self.found = answer
+        self.cached_answer = answer
         self._note("hit_store", counted=False)
         if self.first is not None:
             _tell(self.first, cache_status.of_hit(answer, self._depot.wall()))
-        self.flight.land(kept_source(answer))
+        self.flight.land(source_of(answer))
 
     def _compute(self) -> None:
         self._replace_first()
@@ -198,7 +193,7 @@ class Errand:
         self._note("miss" if first is not None else "revalidated", counted=True)
         if first is not None:
             first.computed = True
-            _tell(first, cache_status.of_miss(desired.key, reload=desired.asked.no_cache))
+            _tell(first, cache_status.of_miss(desired.key, reload=desired.directives.no_cache))
         head = desired.request.head
         # the answer is shared with clients that may not support the first one's content codings
         plain = copy(head)

@@ -260,12 +260,12 @@ class _Question:
     """One read from the store, for which a request waits."""
 
     def __init__(
-        self, store: RedisStore, seal: Seal, name: AnswerName, found: Callable[[KeptAnswer | None], None]
+        self, store: RedisStore, seal: Seal, name: AnswerName, on_result: Callable[[KeptAnswer | None], None]
     ) -> None:
         self._store = store
         self._seal = seal
         self._name = name
-        self._found = found
+        self._on_result = on_result
         self._open = True
 
     def begin(self) -> Callable[[], None]:
@@ -281,13 +281,13 @@ class _Question:
             self._open = False
             self._timer.cancel()
             self._store.in_time()
-            self._found(self._seal.open(data, self._name.key) if data is not None else None)
+            self._on_result(self._seal.open(data, self._name.key) if data is not None else None)
 
     def _too_late(self) -> None:
         if self._open:
             self._open = False
             self._store.late()
-            self._found(None)
+            self._on_result(None)
 
     def _call_off(self) -> None:
         self._open = False

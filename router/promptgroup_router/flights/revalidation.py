@@ -25,7 +25,7 @@ class Revalidations:
     def add(self, key: CacheKey, flight: Flight) -> None:
         """Follow a flight to its end."""
         self._flights[key] = flight
-        flight.follow(_Nobody(flight))
+        flight.follow(_NoListener(flight))
 
     def tick(self, now: float) -> None:
         """Enforce deadlines, which a client's connection does for other flights; called every second."""
@@ -34,7 +34,7 @@ class Revalidations:
         self._flights = {key: flight for key, flight in self._flights.items() if not flight.source.ends}
 
 
-class _Nobody:
+class _NoListener:
     """A follower without a client, so that a flight continues although no client waits for it."""
 
     paused = False

@@ -3,33 +3,28 @@
 import logging
 from collections.abc import Callable
 from functools import partial
-from hashlib import blake2b
 
 from promptgroup_contract import names
-from promptgroup_contract.caller_rules import EngineField
-from promptgroup_contract.table import CacheScope, ResponseCaching
+from promptgroup_contract.table import ResponseCaching
 from promptgroup_router.apis.request import ParsedRequest, encoded, read_object
-from promptgroup_router.apis.session_key import CREDENTIALS
 from promptgroup_router.apis.usage import Tail, Usage
 from promptgroup_router.base.errors import ApiError
 from promptgroup_router.base.metrics import Metrics
 from promptgroup_router.callers.limiter import Limiter
 from promptgroup_router.decision.arrival import endpoint_of
-from promptgroup_router.decision.engine_query import engine_query
+from promptgroup_router.decision.engine_request import engine_query
 from promptgroup_router.decision.record import access, log_without_engine
 from promptgroup_router.decision.span_attributes import end_without_engine
-from promptgroup_router.features.cache_diagnosis import CacheDiagnosis
 from promptgroup_router.features.caller_account import CallerAccount
-from promptgroup_router.features.kept_request import KeptRequest
 from promptgroup_router.flights.answer_store import AnswerStore
 from promptgroup_router.flights.errand import Errand, WantedAnswer
 from promptgroup_router.flights.flight import Flight
 from promptgroup_router.flights.follower import PEER_STALL_SECONDS, STALL_SECONDS, Follower
 from promptgroup_router.flights.purge_file import PurgeFile
 from promptgroup_router.flights.revalidation import Revalidations
-from promptgroup_router.flights.source import Source, SourceState, kept_source
+from promptgroup_router.flights.source import Source, SourceState, source_of
 from promptgroup_router.flights.under_way import UnderWay
-from promptgroup_router.http11.http1 import Headers, forwarded, pairs
+from promptgroup_router.http11.http1 import Headers, forwarded
 from promptgroup_router.http11.reader import HttpRequest
 from promptgroup_router.http11.trace_context import HEADER as TRACEPARENT
 from promptgroup_router.proxy.api_handler import Begin
@@ -39,17 +34,15 @@ from promptgroup_router.proxy.response import id_fields
 from promptgroup_router.proxy.upstream import EngineConnections
 from promptgroup_router.response_cache import cache_status, freshness
 from promptgroup_router.response_cache.answer import MOST_BYTES, KeptAnswer
-from promptgroup_router.response_cache.cacheable import Bypass, bypass
+from promptgroup_router.response_cache.cacheable import Bypass, Eligibility, EligibleRequest
 from promptgroup_router.response_cache.canonical import CacheKey, cache_key
-from promptgroup_router.response_cache.directives import Directives, read_directives
 from promptgroup_router.response_cache.memory import Memory
+from promptgroup_router.response_cache.points import AnswerObserver
 from promptgroup_router.response_cache.purge import Purge, Purges
 from promptgroup_router.response_cache.wholeness import is_whole
-from promptgroup_router.routing.engine_fields import CACHE_FIELD
-from promptgroup_router.routing.points import RequestTrace, RequestTracer, Value, feature_of
+from promptgroup_router.routing.points import feature_of
+from promptgroup_router.routing.process_points import RequestTrace, RequestTracer, Value
 from promptgroup_router.routing.route import Route
-from promptgroup_router.semantic.question import Circumstances, Question, read_question
-from promptgroup_router.semantic.similar_answers import NO_QUESTION, SimilarAnswers
 
 OK = 200
 SHUN_SECONDS = 5.0
@@ -73,7 +66,7 @@ class SharedAnswers:
         home: Callable[[CacheKey], str | None],
         lives: Callable[[str], bool],
         store: AnswerStore | None = None,
-        similar: SimilarAnswers | None = None,
+        observer: AnswerObserver | None = None,
         tracer: RequestTracer | None = None,
         purge_file: PurgeFile | None = None,
     ) -> None:
@@ -89,7 +82,7 @@ class SharedAnswers:
             home: key → `host:port` of its home router; None if that is this one.
             lives: whether another router, `host:port`, is a live peer.
             store: the store that all routers share; None without one.
-            similar: searches for similar questions; None where that is off.
+            observer: the feature that observes the requests; None without one.
             tracer: records spans of requests that are answered without an engine; None where tracing is off.
             purge_file: stores purges across restarts; None to lose them at a restart.
         """
@@ -97,7 +90,7 @@ class SharedAnswers:
         self.connections = connections
         self.tracer = tracer
         self.store = store
-        self.similar = similar
+        self.observer = observer or AnswerObserver()
         self.home = home
         self.lives = lives
         self.wall = wall
@@ -113,6 +106,7 @@ class SharedAnswers:
             purge_file.restore(self._purges, wall())
         self._errands = UnderWay()
         self._revalidations = Revalidations()
+        self._eligibility = Eligibility(metrics, clock)
 
     # --- Requests ---------------------------------------------------------------------------------------------------
 
@@ -125,113 +119,67 @@ class SharedAnswers:
         *,
         from_peer: bool,
     ) -> ActiveRequest | None:
-        """Answer a request of a group with a response cache, from the cache or by an engine; None for any other.
-
-        Args:
-            client: the connection.
-            request: the request.
-            route: its route.
-            begin: sends a request to an engine.
-            from_peer: whether another router sent the request to this one, as the key's home router.
+        """Answer a request from the cache or by an engine, as `AnswerSharing.start` does.
 
         Raises:
             ApiError: 400: the body's `cache` is invalid; 504: the client accepts only a cached answer, and there is
                 none.
         """
-        caching, settings = route.candidates.responses, route.candidates.settings
-        kept_request = feature_of(route.features, KeptRequest)
-        if kept_request is None:
+        judged = self._eligibility.judge(request.head, route)
+        if judged is None:
             return None
-        parsed_request, endpoint = kept_request.ask, endpoint_of(request.head.path)
-        if caching is None or parsed_request is None:
-            raise RuntimeError(f"{route.group} keeps no answers: check before the call")
-        directives = self._asked(request, route, parsed_request)
-        sharers = _sharers(caching, route, request.head.fields)
-        allowed = route.rewrite.allowed
-        if feature_of(route.features, CacheDiagnosis) is not None:
-            reason: Bypass | None = Bypass.QUESTION
-        elif endpoint.cached:
-            reason = _reason(parsed_request, caching, settings, allowed, asked=directives, sharers=sharers)
-        else:
-            reason = Bypass.API
+        if not isinstance(judged, EligibleRequest):
+            return begin(client, request, route, judged)
+        parsed_request, endpoint, directives = judged.parsed, judged.endpoint, judged.directives
+        caching, allowed = judged.caching, route.rewrite.allowed
         named = partial(
             cache_key,
             path=request.head.path,
             query=engine_query(endpoint, request.head.path, request.head.query),
             revision=route.candidates.id,
-            settings=settings,
+            settings=route.candidates.settings,
             model=route.model,
             preamble=route.rewrite.preamble,
             allowed=allowed,
-            sharers=sharers or b"",
+            sharers=judged.sharers,
             space=directives.namespace,
             headers=_named_headers(request, route),
         )
-        wanted_answer = None
         try:
-            # the parsed document takes more memory than the body, and is not needed any more
             route.rewrite.body = _engine_body(parsed_request, route)
-            kept_request.ask = None
-            if reason is None and sharers is not None:
-                wanted_answer = WantedAnswer(
-                    named(parsed_request), route, caching, directives, request, parsed_request.kind, begin
-                )
-                if caching.semantic is not None and not from_peer and not directives.no_cache:
-                    wanted_answer = wanted_answer._replace(question=_question(parsed_request, route, named))
+            wanted_answer = WantedAnswer(
+                named(parsed_request), route, caching, directives, request, parsed_request.kind, begin
+            )
+            if not from_peer and not directives.no_cache:
+                observed = self.observer.observe(route, caching, parsed_request, named)
+                wanted_answer = wanted_answer._replace(observed=observed)
         except ApiError:  # nested too deeply to be written again
-            reason, wanted_answer = reason or Bypass.REQUEST, None
-        if wanted_answer is None:
-            return begin(client, request, route, self._past(route, directives, reason or Bypass.CALLER))
+            return begin(client, request, route, self._eligibility.bypassed(route, directives, Bypass.REQUEST))
         return self._answer(client, wanted_answer, from_peer=from_peer)
 
     def pass_by(self, request: HttpRequest, route: Route, parsed_request: ParsedRequest) -> Headers:
-        """Return the cache header fields of a request that bypasses the cache, since only its digest is available.
-
-        Args:
-            request: the request.
-            route: its route.
-            parsed_request: the request, made from its digest.
-
-        Returns:
-            The header fields of its answer that report the result of the cache.
-
-        Raises:
-            ApiError: as `start` does.
-        """
-        return self._past(route, self._asked(request, route, parsed_request), Bypass.LARGE)
-
-    def _asked(self, request: HttpRequest, route: Route, parsed_request: ParsedRequest) -> Directives:
-        try:
-            return read_directives(pairs(request.head.headers), parsed_request.doc.get(CACHE_FIELD))
-        except ApiError:
-            self._withdraw(route)
-            raise
-
-    def _past(self, route: Route, directives: Directives, reason: Bypass) -> Headers:
-        if directives.only_if_cached:
-            raise self._not_kept(route)
-        self.metrics.responses.add(route.group, "bypass")
-        return cache_status.of_bypass(reason)
+        """Let a request bypass the cache, as `AnswerSharing.pass_by` does; raises ApiError as `start` does."""
+        return self._eligibility.bypassed_large(request.head, route, parsed_request)
 
     def _answer(self, client: ClientConnection, wanted: WantedAnswer, *, from_peer: bool) -> ActiveRequest:
-        key, group, requested = wanted.key, wanted.route.group, wanted.asked
-        kept_answer = self.kept(key, wanted)
-        if kept_answer is not None:
+        key, group, requested = wanted.key, wanted.route.group, wanted.directives
+        cached_answer = self.cached(key, wanted)
+        if cached_answer is not None:
             self.metrics.responses.add(group, "hit")
-            fields = cache_status.of_hit(kept_answer, self.wall())
-            follower = self._follower(client, wanted, kept_source(kept_answer), fields, result="hit")
+            fields = cache_status.of_hit(cached_answer, self.wall())
+            follower = self._follower(client, wanted, source_of(cached_answer), fields, result="hit")
             follower.advance()
             return follower
         stale = self._stale(wanted)
         if stale is not None:
             self.metrics.responses.add(group, "stale")
             fields = cache_status.of_hit(stale, self.wall())
-            follower = self._follower(client, wanted, kept_source(stale), fields, result="stale")
+            follower = self._follower(client, wanted, source_of(stale), fields, result="stale")
             follower.advance()
             self._revalidate(wanted, from_peer=from_peer)
             return follower
         if requested.only_if_cached:
-            raise self._not_kept(wanted.route)
+            raise self._eligibility.not_cached(wanted.route)
         running = None
         if not requested.no_cache and requested.max_age is None:
             running = self._errands.to_join(key, from_peer=from_peer)
@@ -251,8 +199,6 @@ class SharedAnswers:
         )
         errand.first = follower
         errand.join(follower, wanted)
-        if wanted.caching.semantic is not None and wanted.question is None and not from_peer and not requested.no_cache:
-            self.metrics.semantic.add(group, NO_QUESTION)
         # limits are enforced by the router that receives a request; the key's home router would not know of them
         here = from_peer or _is_limited(wanted.route)
         errand.go(None if here else self._home_of(key))
@@ -263,20 +209,20 @@ class SharedAnswers:
         caching, route = wanted.caching, wanted.route
         if not caching.stale or _is_limited(route):  # limits count what is computed, for one caller or another
             return None
-        kept_answer = self._memory.get(route.group, wanted.key)
-        if kept_answer is None or self._purges.forbid_kept(kept_answer):
+        cached_answer = self._memory.get(route.group, wanted.key)
+        if cached_answer is None or self._purges.forbid_kept(cached_answer):
             return None
-        kept_answer = freshness.held_to(kept_answer, caching.ttl)
+        cached_answer = freshness.held_to(cached_answer, caching.ttl)
         given = freshness.may_be_given_stale(
-            kept_answer, wanted.asked, self.wall(), ttl=caching.ttl, stale=caching.stale
+            cached_answer, wanted.directives, self.wall(), ttl=caching.ttl, stale=caching.stale
         )
-        return kept_answer if given else None
+        return cached_answer if given else None
 
     def _revalidate(self, wanted: WantedAnswer, *, from_peer: bool) -> None:
         """Recompute a stale answer in the background, unless that is under way or too many are recomputed already."""
-        if wanted.key in self._errands or self._revalidations.full or wanted.asked.only_if_cached:
+        if wanted.key in self._errands or self._revalidations.full or wanted.directives.only_if_cached:
             return
-        errand = Errand(wanted._replace(question=None), self)
+        errand = Errand(wanted._replace(observed=None), self)
         self._errands.add(errand)
         self._revalidations.add(wanted.key, errand.flight)
         errand.go(None if from_peer else self._home_of(wanted.key))
@@ -284,10 +230,7 @@ class SharedAnswers:
     def tick(self, now: float) -> None:
         """Enforce the deadlines of revalidations, for which no client waits; called every second."""
         self._revalidations.tick(now)
-
-    def _not_kept(self, route: Route) -> ApiError:
-        self._withdraw(route)
-        return ApiError(504, "there is no kept answer: leave out `only-if-cached` for an engine's", code="not_cached")
+        self.observer.tick(now)
 
     def _home_of(self, key: CacheKey) -> str | None:
         home = self.home(key)
@@ -323,15 +266,15 @@ class SharedAnswers:
             traceparent = header or traceparent
 
         def settle(event: str, usage: Usage | None) -> None:
-            self._withdraw(wanted.route)
+            self._eligibility.withdraw(wanted.route)
             if caller and event in ("served", "refused"):
                 use = self.metrics.callers.of(wanted.route.group, caller)
                 use.answered(source.status)
-                use.kept_tokens += usage.completion_tokens if usage is not None else 0
+                use.reused_tokens += usage.completion_tokens if usage is not None else 0
             if span is not None:
                 self._end_span(span, wanted, source.status, result)
             if logged:
-                document = _told(wanted, result) | {"promptgroup.seconds": round(self._clock() - began, 6)}
+                document = _attributes(wanted, result) | {"promptgroup.seconds": round(self._clock() - began, 6)}
                 log_without_engine(event, request_id, source.status, traceparent, document)
 
         return Follower(
@@ -352,43 +295,38 @@ class SharedAnswers:
 
     def _end_span(self, span: RequestTrace, wanted: WantedAnswer, status: int, result: str) -> None:
         """End the span of a request that was served a cached or shared answer."""
-        path, document = wanted.request.head.path, _told(wanted, result)
-        end_without_engine(span, path, status=status, now=self._clock(), told=document)
-
-    def _withdraw(self, route: Route) -> None:
-        """Refund the tokens charged for a request that no engine has computed; it still counts as a request."""
-        for feature in route.features:
-            feature.withdrawn(self._clock())
+        path, document = wanted.request.head.path, _attributes(wanted, result)
+        end_without_engine(span, path, status=status, now=self._clock(), further=document)
 
     # --- Answers ----------------------------------------------------------------------------------------------------
 
-    def kept(self, key: CacheKey, wanted: WantedAnswer) -> KeptAnswer | None:
+    def cached(self, key: CacheKey, wanted: WantedAnswer) -> KeptAnswer | None:
         """Return the answer in memory that may be served to a request; None if there is none."""
-        kept_answer = self._memory.get(wanted.route.group, key)
-        return self.given(kept_answer, wanted) if kept_answer is not None else None
+        cached_answer = self._memory.get(wanted.route.group, key)
+        return self.given(cached_answer, wanted) if cached_answer is not None else None
 
-    def given(self, kept_answer: KeptAnswer, wanted: WantedAnswer) -> KeptAnswer | None:
+    def given(self, cached_answer: KeptAnswer, wanted: WantedAnswer) -> KeptAnswer | None:
         """Return a cached answer as it may be served to a request; None if it may not, or a purge covers it."""
-        held = freshness.held_to(kept_answer, wanted.caching.ttl)
-        fresh = freshness.may_be_given(held, wanted.asked, self.wall())
+        held = freshness.held_to(cached_answer, wanted.caching.ttl)
+        fresh = freshness.may_be_given(held, wanted.directives, self.wall())
         return held if fresh and not self._purges.forbid_kept(held) else None
 
     def landed(self, errand: Errand) -> None:
         """Cache the answer of a flight that has ended, if it is cacheable."""
         desired, flight = errand.wanted, errand.flight
         newest = self._errands.end(errand)
-        kept_answer = errand.found or _to_keep(errand)
-        if kept_answer is not None:
-            too_old = kept_answer.born < newest or kept_answer.age(self.wall()) >= kept_answer.lifetime
-            kept_answer = None if too_old or self._purges.forbid_kept(kept_answer) else kept_answer
-        if errand.search is not None:
-            errand.search.landed(kept_answer.key if kept_answer is not None else None)
-        if kept_answer is None:
+        cached_answer = errand.cached_answer or _to_keep(errand)
+        if cached_answer is not None:
+            too_old = cached_answer.born < newest or cached_answer.age(self.wall()) >= cached_answer.lifetime
+            cached_answer = None if too_old or self._purges.forbid_kept(cached_answer) else cached_answer
+        if errand.observed is not None:
+            errand.observed.computed(cached_answer.key if cached_answer is not None else None)
+        if cached_answer is None:
             return
-        self._errands.landed(desired.key, kept_answer.born)
-        self._memory.put(kept_answer, desired.caching.max_bytes)
-        if self.store is not None and flight.complete and not errand.fetched and errand.found is None:
-            self.store.put(kept_answer)
+        self._errands.landed(desired.key, cached_answer.born)
+        self._memory.put(cached_answer, desired.caching.max_bytes)
+        if self.store is not None and flight.complete and not errand.fetched and errand.cached_answer is None:
+            self.store.put(cached_answer)
 
     def tell(self) -> None:
         """Update the gauges."""
@@ -396,32 +334,22 @@ class SharedAnswers:
         self.metrics.responses_bytes.replace({(label,): group_answers.bytes for label, group_answers in groups})
         self.metrics.responses_kept.replace({(label,): len(group_answers) for label, group_answers in groups})
         self.metrics.responses_evicted.replace({(): self._memory.evictions})
-        if self.similar is not None:
-            self.similar.tell()
+        self.observer.tell()
 
     def keep_groups(self, caching: dict[str, ResponseCaching]) -> None:
         """Remove the answers of groups that are not listed, and shrink the other groups to their limits."""
-        self._memory.keep({group: semantic_caching.max_bytes for group, semantic_caching in caching.items()})
-        if self.similar is not None:
-            rules = {group: semantic_caching.semantic for group, semantic_caching in caching.items()}
-            self.similar.keep_groups(
-                {
-                    group: semantic_caching.max_entries
-                    for group, semantic_caching in rules.items()
-                    if semantic_caching is not None
-                }
-            )
+        self._memory.keep({group: rules.max_bytes for group, rules in caching.items()})
+        self.observer.keep_groups(caching)
 
     def purge(self, purge: Purge) -> int:
         """Remove answers from memory, and do not cache those in progress. Return the number of removed answers."""
         self._purges.add(purge, self.wall())
         if self._purge_file is not None:
             self._purge_file.save(self._purges)
-        if self.similar is not None:
-            self.similar.purge(purge)
+        self.observer.purge(purge)
         self._errands.purge(purge)
         return self._memory.remove_if(
-            lambda kept_answer: purge.covers(kept_answer.key, kept_answer.group, kept_answer.revision)
+            lambda cached_answer: purge.covers(cached_answer.key, cached_answer.group, cached_answer.revision)
         )
 
     async def purge_everywhere(self, purge: Purge) -> int:
@@ -440,48 +368,9 @@ class SharedAnswers:
         return count
 
 
-def _reason(
-    request: ParsedRequest,
-    caching: ResponseCaching,
-    settings: str,
-    allowed: frozenset[EngineField],
-    *,
-    asked: Directives,
-    sharers: bytes | None,
-) -> Bypass | None:
-    if asked.no_store:
-        return Bypass.REQUEST
-    return bypass(request, caching, settings, allowed) or (Bypass.CALLER if sharers is None else None)
-
-
-def _question(request: ParsedRequest, route: Route, named: Callable[[ParsedRequest], CacheKey]) -> Question | None:
-    """Return the question of a request; None if it has none. `named` returns the cache key of a request."""
-    preamble = route.rewrite.preamble
-    parts = read_question(request) if preamble is None or preamble.tools is None else None
-    return Question(parts[0], Circumstances(named(parts[1]))) if parts is not None else None
-
-
 def _is_limited(route: Route) -> bool:
     account = feature_of(route.features, CallerAccount)
     return account is not None and account.charge is not None
-
-
-def _sharers(caching: ResponseCaching, route: Route, fields: dict[bytes, bytes]) -> bytes | None:
-    """Return an identifier of the callers that share a request's answer; empty for all, None if it is undetermined.
-
-    A credential that only the engine verifies separates the callers that send it from all others: a caller without a
-    credential, or with a wrong one, must be refused by the engine.
-    """
-    if route.rewrite.domain.salt:
-        return (
-            b"salt:" + route.rewrite.domain.salt.encode()
-        )  # callers that are isolated in engines' caches are isolated here
-    if route.caller.name:
-        return b"" if caching.scope is CacheScope.GROUP else b"name:" + route.caller.name.encode()
-    given = [name + b":" + fields[name] for name in CREDENTIALS if name in fields]
-    if given:
-        return b"credential:" + blake2b(b"\n".join(given), digest_size=16).hexdigest().encode()
-    return b"" if caching.scope is CacheScope.GROUP else None
 
 
 def _named_headers(request: HttpRequest, route: Route) -> list[bytes]:
@@ -506,7 +395,7 @@ def _tail_of(wanted: WantedAnswer) -> Tail:
     return endpoint_of(wanted.request.head.path).tail()
 
 
-def _told(wanted: WantedAnswer, result: str) -> dict[str, Value]:
+def _attributes(wanted: WantedAnswer, result: str) -> dict[str, Value]:
     """Return the attributes, for the span and the access log, of a request with a cached or shared answer."""
     route = wanted.route
     values: dict[str, Value] = {
@@ -528,7 +417,7 @@ def _to_keep(errand: Errand) -> KeptAnswer | None:
         return None
     if not is_whole(desired.kind, source.pieces, streamed=source.streamed):
         return None
-    kept_answer = KeptAnswer(
+    cached_answer = KeptAnswer(
         key=desired.key,
         group=desired.route.group,
         revision=desired.route.revision,
@@ -536,6 +425,6 @@ def _to_keep(errand: Errand) -> KeptAnswer | None:
         pieces=tuple(source.shared),
         id=source.id,
         born=errand.born,
-        lifetime=freshness.lifetime(desired.caching.ttl, desired.asked.ttl, desired.key),
+        lifetime=freshness.lifetime(desired.caching.ttl, desired.directives.ttl, desired.key),
     )
-    return kept_answer if kept_answer.size <= MOST_BYTES else None
+    return cached_answer if cached_answer.size <= MOST_BYTES else None

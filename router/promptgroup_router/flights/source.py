@@ -42,14 +42,14 @@ class Source:
         return self.state not in (SourceState.AWAITED, SourceState.COMING)
 
 
-def kept_source(kept_answer: KeptAnswer) -> Source:
+def source_of(cached_answer: KeptAnswer) -> Source:
     """Return a cached answer as a source."""
-    pieces = list(kept_answer.pieces)
+    pieces = list(cached_answer.pieces)
     return Source(
         state=SourceState.WHOLE,
-        headers=[(b"content-type", kept_answer.content_type)],
-        streamed=kept_answer.content_type.startswith(b"text/event-stream"),
+        headers=[(b"content-type", cached_answer.content_type)],
+        streamed=cached_answer.content_type.startswith(b"text/event-stream"),
         pieces=pieces,
         shared=pieces,
-        id=kept_answer.id,
+        id=cached_answer.id,
     )

@@ -24,11 +24,11 @@ from promptgroup_router.http11.content_coding import coding_of, decoded, too_lar
 from promptgroup_router.http11.cross_origin import ORIGIN, CrossOrigin
 from promptgroup_router.http11.http1 import Headers, RequestHead
 from promptgroup_router.http11.reader import HttpRequest
-from promptgroup_router.proxy.client_body import AnswerTaker
+from promptgroup_router.proxy.client_answer import NO_NOTES, AnswerTaker
 from promptgroup_router.proxy.downstream import ActiveRequest, ClientConnection
 from promptgroup_router.proxy.key_waits import KeyWaits
 from promptgroup_router.proxy.large_request import LargeBodyReader, LargeRequest
-from promptgroup_router.proxy.relay import NO_NOTES, Relay
+from promptgroup_router.proxy.relay import Relay, RelayContext
 from promptgroup_router.proxy.request_ids import RequestIds
 from promptgroup_router.proxy.response import id_fields
 from promptgroup_router.proxy.upstream import EngineConnections
@@ -66,7 +66,7 @@ class AnswerSharing(Protocol):
             request: the request.
             route: where it may go.
             begin: sends the request to an engine.
-            from_peer: whether another router has sent the request.
+            from_peer: whether another router has sent the request to this one, as the key's home router.
 
         Raises:
             ApiError: the request is refused.
@@ -114,10 +114,9 @@ class ApiHandler:
         """
         self._state = state
         self._reader = reader
-        self._connections = connections
         self._ids = RequestIds()
         self._clock = clock
-        self._timeout = timeout
+        self._context = RelayContext(state, connections, self._ids, clock, timeout)
         self._max_body = max_body
         self._origins = CrossOrigin(origins) if origins else None
         self._sharing = sharing
@@ -128,7 +127,7 @@ class ApiHandler:
     def __call__(self, client: ClientConnection, request: HttpRequest) -> ActiveRequest | None:
         """Answer a request, or return what will."""
         clock, head = self._clock(), request.head
-        if b"//" in head.path or head.path.endswith(b"/"):
+        if head.path not in ENDPOINTS and (head.path.find(b"//") >= 0 or head.path.endswith(b"/")):
             plain = _plain(head.path)
             # by another method than POST such a path, with a slash behind it, would be that of a thing without a name
             head.path = plain if head.method == b"POST" or plain not in ENDPOINTS else head.path
@@ -262,11 +261,7 @@ class ApiHandler:
             request,
             route,
             endpoint=endpoint_of(request.head.path, self._state.pass_paths),
-            state=self._state,
-            connections=self._connections,
-            ids=self._ids,
-            clock=self._clock,
-            timeout=self._timeout,
+            context=self._context,
             notes=notes,
         )
 

@@ -38,7 +38,7 @@ class LargeBodyReader(Protocol):
             endpoint: the path to which it was sent.
             body: the body.
             declared: most messages that any group of the table declares.
-            asks_by_header: see `asks_of_digest`.
+            asks_by_header: whether its client asks, by a header, why its prompt missed the cache.
 
         Raises:
             ApiError: the body is refused, or it cannot be read (503).
@@ -53,7 +53,7 @@ class LargeBodyReader(Protocol):
             endpoint: the path to which it was sent.
             coded: its coding, the body, and the most bytes to which it may decode.
             declared: most messages that any group of the table declares.
-            asks_by_header: see `asks_of_digest`.
+            asks_by_header: as `read` has it.
 
         Raises:
             ApiError: the body is refused, or it cannot be read (503).

@@ -22,7 +22,7 @@ class RequestIds:
     def new(self) -> bytes:
         """Return an id that no other request has."""
         self._number += 1
-        return b"%b%d" % (self._start, self._number)
+        return self._start + str(self._number).encode()
 
     def of(self, request: HttpRequest) -> bytes:
         """Return the client's id of a request, or a new one where it sent none or one that is too long."""

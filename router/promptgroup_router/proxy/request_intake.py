@@ -1,6 +1,6 @@
 """Reads the requests of one client connection, within the memory that all connections share.
 
-Bytes of later requests are kept up to a bound, beyond which nothing is read from the client. A body counts from its
+Bytes of later requests are buffered up to a bound, beyond which nothing is read from the client. A body counts from its
 first byte, and is refused where there is no memory for what its head announces.
 """
 

@@ -24,8 +24,9 @@ STATUS_LINES = {int(status): f"HTTP/1.1 {int(status)} {status.phrase}".encode() 
 }
 """Older versions of Python have older phrases than RFC 9110."""
 
-_SERVED_BY = names.HEADER_SERVED_BY.encode()
-_REVISION = names.HEADER_REVISION.encode()
+_SERVED_BY = names.HEADER_SERVED_BY.encode() + b": "
+_REVISION = names.HEADER_REVISION.encode() + b": "
+_ID = REQUEST_ID + b": "
 
 
 @dataclass(slots=True)
@@ -64,19 +65,17 @@ def retry_after(answer: ResponseHead) -> float:
 
 def is_event_stream(answer: ResponseHead) -> bool:
     """Return True if the body of an engine's answer is a stream of server-sent events."""
-    value = _value_of(answer, b"content-type")
-    return value is not None and value[:17].lower() == b"text/event-stream"
+    return answer.content_type.startswith(b"text/event-stream")
 
 
 def is_json(answer: ResponseHead) -> bool:
     """Return True if the body of an engine's answer is a JSON document that can be read."""
-    value = _value_of(answer, b"content-type")
-    return value is not None and value[:16].lower() == b"application/json" and not is_compressed(answer)
+    return answer.content_type.startswith(b"application/json") and not answer.coded
 
 
 def is_compressed(answer: ResponseHead) -> bool:
     """Return True if the body of an engine's answer is compressed, so that the router cannot inspect it."""
-    return _value_of(answer, b"content-encoding") is not None
+    return answer.coded
 
 
 def _value_of(answer: ResponseHead, name: bytes) -> bytes | None:
@@ -115,7 +114,7 @@ def relayed_head(
         served_by: the replica's label.
         revision: short fingerprint of the request's own prompt; empty without a group.
         request_id: the client's id of the request; engines get another one.
-        rewritten: whether the body is rewritten, so that its length is not known in advance.
+        rewritten: whether the body is rewritten, so that its length is unknown in advance.
         further: fields that the router adds to this answer.
         limits: lines of fields that report the client's limits, without the end of the last.
         rules: of the group, which name the engine's fields that clients get beside those of every group.
@@ -128,10 +127,10 @@ def relayed_head(
     keep = keep and (chunked or answer.framing is not Framing.UNTIL_CLOSE) and not (chunked and minor == 0)
     if chunked and minor == 1:
         lines.append(b"transfer-encoding: chunked")
-    lines.append(b"%b: %b" % (_SERVED_BY, served_by.encode()))
+    lines.append(_SERVED_BY + served_by.encode())
     if revision:
-        lines.append(b"%b: %b" % (_REVISION, revision.encode()))
-    lines.append(b"%b: %b" % (REQUEST_ID, request_id))
+        lines.append(_REVISION + revision.encode())
+    lines.append(_ID + request_id)
     if further:
         lines += http1.lines_of(further)
     if limits:

@@ -109,7 +109,7 @@ class EngineConnection(asyncio.Protocol):
 
     __slots__ = (
         "_connections", "_deferred", "_full", "_listener", "_paused", "_reader", "_reading_paused", "_request",
-        "_rests", "_sent", "_sent_at", "_told_end", "_transport", "_unwritten", "address", "context", "idle_since",
+        "_rests", "_saw_end", "_sent", "_sent_at", "_transport", "_unwritten", "address", "context", "idle_since",
         "used", "verification",
     )  # fmt: skip
 
@@ -125,7 +125,7 @@ class EngineConnection(asyncio.Protocol):
         """The rule by which the engine is verified; None for plain HTTP."""
         self.context = context
         """The TLS settings that the connection was opened with; once they are replaced it gets no further requests."""
-        self._told_end = verification is None
+        self._saw_end = verification is None
         """True if the end of the connection counts as the engine's own."""
         self.used = False
         """True if it has carried an answer, so that the engine may have closed it since."""
@@ -227,8 +227,9 @@ class EngineConnection(asyncio.Protocol):
             self._fail(Failure.MALFORMED)
             return
         if not started:
-            for interim in reader.take_interim():
-                listener.interim_answer(interim)
+            if reader.has_interim:
+                for interim in reader.take_interim():
+                    listener.interim_answer(interim)
             if reader.head is None or self._listener is not listener:
                 return
             listener.answer_began(reader.head)
@@ -252,7 +253,7 @@ class EngineConnection(asyncio.Protocol):
 
     def eof_received(self) -> None:
         """Close at once: to flush the rest of a request first could take for ever."""
-        self._told_end = True
+        self._saw_end = True
         if self._transport is not None:
             self._transport.abort()
 
@@ -262,7 +263,7 @@ class EngineConnection(asyncio.Protocol):
         listener = self._listener
         if listener is None:
             return
-        if self._reader.ends_by_close and exc is None and self._told_end:
+        if self._reader.ends_by_close and exc is None and self._saw_end:
             self._listener = None
             listener.answer_ended()
             return

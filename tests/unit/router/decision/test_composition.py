@@ -2,7 +2,7 @@
 
 from promptgroup_contract.table import Sleep
 from promptgroup_router.decision.composition import features_of, router_state
-from promptgroup_router.routing.points import RouterFeature
+from promptgroup_router.routing.process_points import RouterFeature
 from support.tables import group, revision, table
 
 

@@ -92,7 +92,7 @@ TOLD = {
 def test_an_error_that_the_engine_tells_goes_on_as_it_is_and_nothing_after_it(case, size):
     content, guard = choice() + TOLD[case] + DONE + STOP, EventGuard(chunked=False)
     passed = b"".join(guard.feed(content[at : at + size]) for at in range(0, len(content), size))
-    assert (passed, guard.broken, guard.told, guard.at_boundary) == (choice() + TOLD[case], True, True, True)
+    assert (passed, guard.broken, guard.reported, guard.at_boundary) == (choice() + TOLD[case], True, True, True)
     assert (guard.finish(), guard.failure) == (b"", Failure.REPORTED)
 
 
@@ -230,3 +230,11 @@ def test_a_whole_answer_says_by_its_end_if_it_was_broken_off(case):
 def test_most_events_are_not_looked_into():
     assert not suspicious(choice("some text"))
     assert not suspicious(TEXT)
+
+
+@pytest.mark.parametrize("word", [b"error", b'"message_', b'"abort', b'"cancelled"', b'"failed"'])
+def test_a_word_is_seen_wherever_it_stands(word):
+    for data in (word, word + b"a", b"a" + word):
+        assert suspicious(data)
+        assert suspicious(bytearray(data))
+    assert not suspicious(word[1:])

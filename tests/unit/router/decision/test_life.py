@@ -162,7 +162,8 @@ def test_whose_books_are_closed_is_not_kept_in_memory(state):
 def test_what_a_gateway_could_not_send_ejects_the_replica(state):
     life = begin(state, Driver())
     life.begin(100.0)
-    life.not_sent(503, 100.5)
+    life.exchange.not_sent(100.5)
+    life.refused(ApiError(503, "no", code="no_answer"), 503, 100.5)
     assert in_flight(state) == 0
     assert isinstance(begin(state, Driver()).begin(100.6), Send)
 

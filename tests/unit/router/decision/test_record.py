@@ -24,7 +24,7 @@ from promptgroup_router.rings.ids import NO_MEMBER, MemberId, PrefixKey, member_
 from promptgroup_router.rings.index import Member
 from promptgroup_router.routing.match import MatchedBy
 from promptgroup_router.routing.moves import Moves
-from promptgroup_router.routing.points import ProcessFeatures
+from promptgroup_router.routing.process_points import ProcessFeatures
 from support.accesslog import access_lines
 
 pytestmark = pytest.mark.interpreted

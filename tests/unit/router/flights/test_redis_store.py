@@ -99,7 +99,7 @@ def test_names_say_what_purges_need_and_nothing_of_requests():
 @pytest.mark.parametrize("behaviour", [closing, garbage])
 def test_a_store_that_fails_is_left_alone(behaviour):
     async def inside() -> None:
-        async with serving(behaviour) as port, storing(port, timeout=1.0) as (store, counted):
+        async with serving(behaviour) as port, storing(port, timeout=10.0) as (store, counted):
             assert await asked(store) is None
             for _ in range(5):
                 assert await asked(store) == "left alone"
@@ -165,9 +165,9 @@ def test_routers_share_answers_by_a_real_server_and_purge_them(tmp_path):
     async def inside() -> None:
         async with (
             redis_server(tmp_path) as server,
-            storing(server.port, timeout=1.0) as (one, _),
-            storing(server.port, timeout=1.0) as (two, counted),
-            storing(server.port, b"another secret", timeout=1.0) as (foreign, _),
+            storing(server.port, timeout=10.0) as (one, _),
+            storing(server.port, timeout=10.0) as (two, counted),
+            storing(server.port, b"another secret", timeout=10.0) as (foreign, _),
         ):
             one.put(KEPT)
             await until(lambda: not one._tasks, "the answer to be written")
@@ -186,7 +186,7 @@ def test_routers_share_answers_by_a_real_server_and_purge_them(tmp_path):
 @real
 def test_whoever_writes_to_the_store_cannot_speak_for_the_engine(tmp_path):
     async def inside() -> None:
-        async with redis_server(tmp_path) as server, storing(server.port, timeout=1.0) as (store, _):
+        async with redis_server(tmp_path) as server, storing(server.port, timeout=10.0) as (store, _):
             store.put(KEPT)
             other = answer(2)
             store.put(other)
@@ -215,8 +215,8 @@ def test_a_purge_leaves_the_answers_of_other_clusters_alone(tmp_path, purge):
     async def inside() -> None:
         async with (
             redis_server(tmp_path) as server,
-            storing(server.port, b"a" * 32, timeout=1.0) as (one, _),
-            storing(server.port, b"b" * 32, timeout=1.0) as (another, _),
+            storing(server.port, b"a" * 32, timeout=10.0) as (one, _),
+            storing(server.port, b"b" * 32, timeout=10.0) as (another, _),
         ):
             for store in (one, another):
                 store.put(KEPT)
@@ -328,7 +328,7 @@ def test_a_router_that_starts_finds_what_others_have_kept(tmp_path):
     async def inside() -> None:
         oracle = Oracle()
         async with redis_server(tmp_path) as server, engines(1, oracle) as (engine,):
-            of = {"responses_store": store_at(server.port, timeout=1.0), "responses_memory_bytes": 0}
+            of = {"responses_store": store_at(server.port, timeout=10.0), "responses_memory_bytes": 0}
             for results in ([b"fwd=miss", b"hit"], [b"hit", b"hit"]):
                 async with knowing_each_other(tmp_path, keeping(engine.address), count=2, **of) as routers:
                     for router, result in zip(routers, results, strict=True):

@@ -98,6 +98,16 @@ def test_what_has_no_single_answer_goes_past_the_cache(tmp_path, fields, detail)
     served(tmp_path, test)
 
 
+def test_a_body_that_goes_past_the_cache_is_passed_on_byte_for_byte(tmp_path):
+    async def test(router, _oracle, engine):
+        spelled = orjson.dumps(exact(temperature=1), option=orjson.OPT_INDENT_2)
+        answer = await ask(router.port, post(spelled))
+        assert answer.status == 200
+        assert engine.requests[-1].body == spelled
+
+    served(tmp_path, test)
+
+
 @pytest.mark.parametrize(("allowed", "inferences"), [((), 1), ((EngineField.SESSION_PARAMS,), 4)])
 def test_sessions_that_an_engine_keeps_share_no_answers(tmp_path, allowed, inferences):
     async def test(router, oracle, engine):
@@ -409,6 +419,7 @@ def test_a_request_of_a_group_that_keeps_no_answers_runs_no_line_of_the_cache(tm
             served = keeping(engine.address) if keeps else table_of(engine.address)
             async with routing(tmp_path, served) as router:
                 router.core._on_tick = lambda _now: None  # what is told every second is told of all groups
+                router.state.features.secrets.clear()  # which Secrets to read is asked for each table
                 sys.setprofile(profile)
                 try:
                     for streamed in (False, True):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from promptgroup_router.flights.source import Source, SourceState, kept_source
+from promptgroup_router.flights.source import Source, SourceState, source_of
 from support.asks import answer
 
 
@@ -10,7 +10,7 @@ from support.asks import answer
     ("content_type", "streamed"), [(b"text/event-stream; charset=utf-8", True), (b"application/json", False)]
 )
 def test_a_kept_answer_is_a_whole_source(content_type, streamed):
-    source = kept_source(answer(content_type=content_type, pieces=(b"a", b"b")))
+    source = source_of(answer(content_type=content_type, pieces=(b"a", b"b")))
     assert (source.state, source.streamed, source.pieces, source.shared) == (
         SourceState.WHOLE,
         streamed,

@@ -287,7 +287,7 @@ def test_an_engine_that_answers_before_it_has_read_the_request_is_not_sent_anoth
         await reader.read()
 
     async def check():
-        limits = {"max_body_bytes": 32 * MEGABYTE, "request_timeout": 3.0}
+        limits = {"max_body_bytes": 32 * MEGABYTE, "request_timeout": 30.0}
         async with engine_that(early) as address, routing(tmp_path, table_of(address), **limits) as router:
             for words, status in (("x" * 16 * MEGABYTE, 413), ("y", 200)):
                 assert (await ask(router.port, post(chat(words)))).status == status

@@ -15,32 +15,16 @@ from promptgroup_router.proxy.downstream import (
 )
 from promptgroup_router.proxy.request_intake import PIPELINED_BYTES
 from promptgroup_router.proxy.upstream import EngineConnection, EngineConnections
+from support.followed import Origin
 from support.script import FakeTransport
 from support.wire import get, post
-
-
-class Work:
-    def __init__(self) -> None:
-        self.told = []
-
-    def client_left(self):
-        self.told.append("left")
-
-    def pause(self):
-        self.told.append("pause")
-
-    def resume(self):
-        self.told.append("resume")
-
-    def tick(self, now):
-        self.told.append("tick")
 
 
 class Client:
     """A connection in a phase, its transport writable or paused."""
 
     def __init__(self, phase: ClientPhase, *, paused: bool) -> None:
-        self.now, self.begun, self.work = 0.0, 0, Work()
+        self.now, self.begun, self.work = 0.0, 0, Origin()
         self.transport = FakeTransport()
         self.connection = ClientListener(self.handle, lambda: self.now, 10**6).accept()
         self.connection.connection_made(self.transport)
@@ -92,7 +76,7 @@ class Client:
                     connection.tick(self.now)
 
     def outcome(self) -> tuple:
-        return self.connection._phase.name, self.begun, self.transport.did, self.work.told
+        return self.connection._phase.name, self.begun, self.transport.did, [told.split()[0] for told in self.work.told]
 
 
 O, A, C = "OPEN", "ANSWERING", "CLOSING"  # noqa: E741

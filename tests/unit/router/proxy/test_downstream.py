@@ -17,6 +17,7 @@ from promptgroup_router.proxy.downstream import (
 )
 from promptgroup_router.proxy.making_room import GRACE_SECONDS, PAUSE_SECONDS
 from promptgroup_router.proxy.request_intake import PIPELINED_BYTES, TURN_BYTES
+from support.followed import Origin
 from support.script import FakeTransport
 from support.wire import get, post
 
@@ -34,24 +35,12 @@ class Addressed(FakeTransport):
         return (self._address, 1) if name == "peername" else None
 
 
-class Work:
+class Work(Origin):
     """A request that runs until the test ends it."""
 
     def __init__(self, client) -> None:
+        super().__init__()
         self.client = client
-        self.told = []
-
-    def client_left(self):
-        self.told.append("left")
-
-    def pause(self):
-        self.told.append("pause")
-
-    def resume(self):
-        self.told.append("resume")
-
-    def tick(self, now):
-        self.told.append("tick")
 
 
 class Case:
@@ -222,7 +211,7 @@ def test_what_runs_is_told_of_the_client(case):
     case.connection.tick(1.0)
     case.connection.eof_received()
     case.lose()
-    assert case.running[0].told == ["pause", "resume", "tick", "left"]
+    assert case.running[0].told == ["pause", "resume", "tick 1", "left"]
     assert case.transport.did == ["abort"]
     assert case.clients.connections == set()
 

@@ -270,7 +270,7 @@ def test_a_stream_that_waits_for_its_first_token_is_asked_for_elsewhere_though_i
             async with routing(tmp_path, routed) as router:
                 asked = (ask(router.port, post(chat(f"user {n}", stream=True))) for n in range(8))
                 answers = await asyncio.gather(*asked)
-                assert all(answer.body.removeprefix(COMMENT).removeprefix(COMMENT) == DONE for answer in answers)
+                assert all(answer.body.replace(COMMENT, b"") == DONE for answer in answers)
                 assert any(answer.body.startswith(COMMENT) for answer in answers)
 
     run(check())

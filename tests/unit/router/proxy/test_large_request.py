@@ -13,6 +13,7 @@ from promptgroup_contract.table import ModelAlias
 from promptgroup_router.apis import structure
 from promptgroup_router.apis.endpoints import ENDPOINTS
 from promptgroup_router.proxy import large_request
+from promptgroup_router.reading.body_reader import BodyReader
 from support.answered import keeping
 from support.fakeengine import Call, engines
 from support.tables import SYSTEM, group, revision, slot, table
@@ -253,7 +254,13 @@ def in_flight(router):
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("end", ["refused", "left"])
-def test_a_request_that_ends_before_an_engine_is_asked_is_in_flight_no_more(tmp_path, end):
+def test_a_request_that_ends_before_an_engine_is_asked_is_in_flight_no_more(tmp_path, monkeypatch, end):
+    writing = BodyReader.written
+
+    def never_written(reader, *of):
+        os.kill(reader.pid, signal.SIGSTOP)
+        return writing(reader, *of)
+
     async def check():
         rules = CallerRules(default=CallerLimits(in_flight=2))
         async with engines(1) as (engine,):
@@ -267,11 +274,12 @@ def test_a_request_that_ends_before_an_engine_is_asked_is_in_flight_no_more(tmp_
                 else:
                     body = {"model": "support", "messages": [{"role": "user", "content": LONG}]}
                     async with connected(router.port) as client:
-                        client.send(post(body))
-                        await until(lambda: in_flight(router) == [1], pause=0)  # it may last for few turns of the loop
-                        os.kill(reader.pid, signal.SIGSTOP)
-                        client.leave()
-                        await until(lambda: not router._clients.connections)
+                        with monkeypatch.context() as patched:
+                            patched.setattr(BodyReader, "written", never_written)
+                            client.send(post(body))
+                            await until(lambda: in_flight(router) == [1])
+                            client.leave()
+                            await until(lambda: not router._clients.connections)
                         os.kill(reader.pid, signal.SIGCONT)
                 await until(lambda: in_flight(router) == [0])
                 assert engine.requests == []

@@ -444,7 +444,7 @@ def test_the_deadline_cuts_an_answer_that_does_not_end(tmp_path):
     async def check():
         async with (
             engines(1, endless) as (engine,),
-            routing(tmp_path, table_for([engine]), request_timeout=0.5) as router,
+            routing(tmp_path, table_for([engine]), request_timeout=2.0) as router,
             connected(router.port) as client,
         ):
             with pytest.raises(EOFError, match="data: one"):
@@ -892,7 +892,7 @@ def test_an_engine_that_never_begins_is_given_up_after_the_groups_limit(tmp_path
     async def check():
         async with engines(2, hang, stream) as both:
             slots = tuple(slot(number, address=each.address) for number, each in enumerate(both))
-            limits = TimeLimits(first_token=1)
+            limits = TimeLimits(first_token=2)
             served = table(group("support", revision(slots=slots), time_limits=limits))
             async with routing(tmp_path, served) as router:
                 found = await ask(router.port, post(session_at(router, 0) | {"stream": True}))

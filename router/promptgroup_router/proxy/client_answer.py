@@ -1,15 +1,21 @@
-"""The body of one answer from an engine to the client: inspected, rewritten, framed, and completed with an end."""
+"""One answer as the client gets it: an engine's body, inspected, rewritten and framed, or an error of the router."""
 
 from collections.abc import Callable
 from typing import Protocol
 
+from promptgroup_contract.caller_rules import CallerRules
+from promptgroup_router.apis.errors import OPENAI, AnswerForm
 from promptgroup_router.apis.usage import Tail, Usage
-from promptgroup_router.base.errors import Failure, RewriteError
+from promptgroup_router.base.errors import ApiError, Failure, RewriteError
 from promptgroup_router.decision.event_guard import EventGuard
 from promptgroup_router.http11.framing import Chunked
-from promptgroup_router.http11.http1 import Headers
-from promptgroup_router.proxy.response import RelayedHead
+from promptgroup_router.http11.http1 import Headers, ResponseHead
+from promptgroup_router.http11.reader import MAX_INTERIM
+from promptgroup_router.proxy.response import RelayedHead, early_head, id_fields, interim_head
 from promptgroup_router.routing.points import BodyRewriter
+
+NO_NOTES: Headers = []
+CONTINUE = 100
 
 
 class AnswerTaker(Protocol):
@@ -32,39 +38,61 @@ class AnswerTaker(Protocol):
         """Take the end of an answer that is not whole; `visibly` where its framing would not show it."""
 
 
-class ClientBody:
-    """The body of an answer, as the client gets it.
+class ClientAnswer:
+    """The answer to a request, as the client gets it.
 
     Where nothing has to be changed, a part of a body costs one call to store its end and one to the client's transport:
     such a body is relayed as `plain`, in the chunks of the engine.
     """
 
     __slots__ = (
-        "_client",
         "_closing",
         "_decoder",
+        "_form",
         "_guard",
         "_in_place",
+        "_interims",
         "_minor",
         "_pending",
         "_plain",
         "_rewriter",
         "committed",
+        "connection",
         "keep",
         "moved",
+        "notes",
+        "request_id",
         "tail",
     )
 
-    def __init__(self, client: AnswerTaker, minor: int, tail: Tail) -> None:
+    def __init__(
+        self,
+        connection: AnswerTaker,
+        minor: int,
+        tail: Tail,
+        *,
+        form: AnswerForm = OPENAI,
+        request_id: bytes = b"",
+        notes: Headers = NO_NOTES,
+    ) -> None:
         """Expect an answer.
 
         Args:
-            client: gets it.
+            connection: gets it.
             minor: the client's version is HTTP/1.minor.
             tail: stores the end of the body.
+            form: of errors and events of the API.
+            request_id: the client's id of the request.
+            notes: fields that the router adds to the head.
         """
-        self._client = client
+        self.connection = connection
+        self.request_id = request_id
+        self.notes = notes if form is OPENAI else [*notes, *id_fields(form, request_id)[1:]]
+        """Fields that the router adds to the head of the answer, beside that with the request's id."""
+        self._form = form
         self._minor = minor
+        self._interims = 0
+        """Interim answers that the client got, from all engines: no more than one may send."""
         self.tail = tail
         """Keeps the end of the body; another one until the body has begun."""
         self._decoder: Chunked | None = None
@@ -91,10 +119,40 @@ class ClientBody:
         """True if the client gets a stream whose events are watched."""
         return self._guard is not None
 
-    def commit(self, head: bytes) -> None:
-        """Begin the answer before the engine does."""
-        self.committed, self.keep = True, self._client.keeps_alive
-        self._client.write(head)
+    def interim(self, head: ResponseHead, rules: CallerRules) -> None:
+        """Pass on an interim answer, which changes nothing of the request's state (RFC 9110 section 15.2)."""
+        # the router does not wait for 100 before it sends a body, and no interim answer exists in HTTP/1.0
+        if head.status != CONTINUE and not self.committed and self._minor == 1 and self._interims < MAX_INTERIM:
+            self._interims += 1
+            self.connection.write(interim_head(head, rules))
+
+    def keep_alive(self) -> bool:
+        """Send an event without content, and begin the answer with it if necessary. Return False if none can be."""
+        if not self.streams and not self.committed:
+            self.committed, self.keep = True, self.connection.keeps_alive
+            self.connection.write(early_head(self.notes, self.request_id, keep=self.keep))
+        elif self.streams and not self.takes_events:
+            return False
+        self.add_event(self._form.keep_alive)
+        return True
+
+    def refuse(self, error: ApiError, status: int, body: bytes) -> None:
+        """Answer with an error of the router, which its form has as `status` and `body`."""
+        if self.committed:
+            self.add_event(self._form.event(error, self.request_id, 0))
+            self.connection.cut(visibly=False)
+            return
+        ids = id_fields(self._form, self.request_id)
+        self.connection.answer(status, [*error.headers(), *ids], body)
+
+    def cut(self, error: ApiError) -> None:
+        """End an answer that is not whole, with an error in an event where the stream can have one."""
+        reported = self.error_reported
+        if not reported and self.takes_events:
+            reported = True
+            self.add_event(self._form.event(error, self.request_id, self.next_number()))
+        # where the end of the connection ends the answer, only a reset shows that it is not whole, or an event
+        self.connection.cut(visibly=not reported and not self.cut_shows)
 
     def begin(
         self,
@@ -199,9 +257,9 @@ class ClientBody:
         self._write(self._framed(event))
 
     @property
-    def error_told(self) -> bool:
+    def error_reported(self) -> bool:
         """True if the engine has reported its error in an event of the stream."""
-        return self._guard is not None and self._guard.told
+        return self._guard is not None and self._guard.reported
 
     @property
     def takes_events(self) -> bool:
@@ -231,7 +289,7 @@ class ClientBody:
         if self._pending:
             data, self._pending = self._pending + data, b""
         if data:
-            self._client.write(data)
+            self.connection.write(data)
 
     def _framed(self, content: bytes) -> bytes:
         """Return a part of a rewritten body as the client gets it."""

@@ -12,7 +12,7 @@ from promptgroup_router.decision.event_guard import EventGuard
 from promptgroup_router.features.answer_usage import UsageEvents
 from promptgroup_router.features.told_usage import ToldUsage
 from promptgroup_router.http11.framing import Chunked
-from promptgroup_router.proxy.client_body import ClientBody
+from promptgroup_router.proxy.client_answer import ClientAnswer
 from promptgroup_router.proxy.response import RelayedHead
 
 TOKEN = b'data: {"choices":[{"delta":{"content":"a"}}]}\n\n'
@@ -42,7 +42,7 @@ pytestmark = pytest.mark.interpreted
 
 def begun(*, minor=1, chunked=True, decode=False, rewriter=None, closing=None, events=True, marks=()):
     client = Client()
-    body = ClientBody(client, minor, ENDPOINTS[b"/v1/chat/completions"].tail())
+    body = ClientAnswer(client, minor, ENDPOINTS[b"/v1/chat/completions"].tail())
     guard = EventGuard(chunked=chunked, marks=marks) if events else None
     head = RelayedHead(HEAD, True, decode or (rewriter is not None and not marks) or closing is not None)
     body.begin(head, chunked=chunked, rewriter=rewriter, guard=guard, closing=closing, in_place=bool(marks))
@@ -149,16 +149,17 @@ def test_events_of_the_router_stand_between_those_of_the_engine(cut):
 
 def test_an_answer_that_began_before_its_engine_has_its_head_once():
     client = Client()
-    body = ClientBody(client, 1, ENDPOINTS[b"/v1/chat/completions"].tail())
-    body.commit(b"EARLY\r\n\r\n")
-    body.add_event(b": alive\n\n")
+    body = ClientAnswer(client, 1, ENDPOINTS[b"/v1/chat/completions"].tail(), request_id=b"early")
+    assert body.keep_alive()
+    assert body.keep_alive()
     guard = EventGuard(chunked=True)
     body.begin(RelayedHead(HEAD, True, False), chunked=True, rewriter=None, guard=guard, closing=None)
     body.pass_on(chunk(TOKEN + DONE) + b"0\r\n\r\n", between_chunks=True)
     body.finish()
     assert HEAD not in client.got
     assert client.got.endswith(b"0\r\n\r\n")
-    assert client.got.count(b"EARLY") == 1
+    assert client.got.count(b"x-request-id: early") == 1
+    assert client.got.count(b": keep-alive") == 2
 
 
 def test_where_only_the_end_of_the_connection_ends_an_answer_a_cut_does_not_show():
