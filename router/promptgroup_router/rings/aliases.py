@@ -85,16 +85,16 @@ def settle_steps(oldest_first: Sequence[Group], everywhere: NameKeepers) -> Gene
         for alias in group.aliases:
             owner = owners.get((group.namespace, alias.name)) or labels.get(alias.name)
             there = meanings.setdefault(alias.name, {}) if owner is None else {}
-            known = there.get(group.namespace)
+            earlier = there.get(group.namespace)
             if owner is not None:
                 conflicts.append(AliasConflict(full_name(group), alias.name, full_name(owner)))
-            elif known is None:
+            elif earlier is None:
                 there[group.namespace] = Meaning(group.model, age_of(alias.since), full_name(group))
-            elif known.model == group.model:
-                age = min(known.age, age_of(alias.since))
-                there[group.namespace] = Meaning(known.model, age, known.group)
+            elif earlier.model == group.model:
+                age = min(earlier.age, age_of(alias.since))
+                there[group.namespace] = Meaning(earlier.model, age, earlier.group)
             else:
-                conflicts.append(AliasConflict(full_name(group), alias.name, known.group))
+                conflicts.append(AliasConflict(full_name(group), alias.name, earlier.group))
         yield
     first: dict[str, str] = {}
     for name, result in meanings.items():

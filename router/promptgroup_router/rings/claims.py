@@ -72,11 +72,11 @@ class _Claimants(Generic[_T]):
 
     def put(self, claim: Claim[_T], owner: object) -> "_Claimants[_T]":
         """Return the claimants with this claim for its namespace."""
-        known = self.by_namespace.get(claim.namespace)
+        current = self.by_namespace.get(claim.namespace)
         if self.owner is not owner:
             return _Claimants({**self.by_namespace, claim.namespace: claim}, owner)
         self.by_namespace[claim.namespace] = claim
-        if known is self.oldest:
+        if current is self.oldest:
             self.oldest = min(self.by_namespace.values(), key=_age)
         elif claim.age < self.oldest.age:
             self.oldest = claim
@@ -94,8 +94,8 @@ def _age(claim: Claim[_T]) -> tuple[Age, str]:
     return claim.age
 
 
-def _put(known: _Claimants[_T] | None, claim: Claim[_T], owner: object) -> _Claimants[_T]:
-    return known.put(claim, owner) if known is not None else _Claimants({claim.namespace: claim}, owner)
+def _put(current: _Claimants[_T] | None, claim: Claim[_T], owner: object) -> _Claimants[_T]:
+    return current.put(claim, owner) if current is not None else _Claimants({claim.namespace: claim}, owner)
 
 
 class _Node(Generic[_T]):
@@ -273,18 +273,18 @@ class Claims(Generic[_T]):
     # --- Added and removed claims -----------------------------------------------------------------------------------
 
     def _change(
-        self, desired: dict[_Key, Claim[_T]], known: dict[_Key, Claim[_T]], owner: object
+        self, desired: dict[_Key, Claim[_T]], current: dict[_Key, Claim[_T]], owner: object
     ) -> Generator[None, None, None]:
         """Turn this index, which contains the claims `known`, into that of the claims `desired`."""
         touched: set[str] = set()
-        for key, claim in known.items():
+        for key, claim in current.items():
             now = desired.get(key)
             if now is not claim and (now is None or _place(now) != _place(claim)):
                 self._note(touched, claim)
                 self._drop(claim, owner)
                 yield
         for key, claim in desired.items():
-            before = known.get(key)
+            before = current.get(key)
             if before is not claim:
                 if before is not None:
                     self._note(touched, before)
@@ -302,8 +302,8 @@ class Claims(Generic[_T]):
         """Record the tools of a claim if adding or removing it may change their longest texts."""
         if claim.messages or claim.system is None:
             return
-        known = self._longest.get(claim.tools, ())
-        if len(known) < LONGEST or len(claim.system) >= len(known[-1].system or ""):
+        current = self._longest.get(claim.tools, ())
+        if len(current) < LONGEST or len(claim.system) >= len(current[-1].system or ""):
             touched.add(claim.tools)
 
     def _add(self, claim: Claim[_T], owner: object) -> None:

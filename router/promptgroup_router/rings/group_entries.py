@@ -179,9 +179,10 @@ def _preamble(group: Group, revision: Revision, had: Sequence[RevisionEntry]) ->
     if prompt is None:
         return None
     for item in had:
-        if item.revision.prompt == prompt and item.group.own_instructions is group.own_instructions:
+        same = item.group.model == group.model and item.group.own_instructions is group.own_instructions
+        if same and item.revision.prompt == prompt:
             return item.preamble
-    return preamble_of(prompt, appends=group.own_instructions is OwnInstructions.APPEND)
+    return preamble_of(prompt, group.model, appends=group.own_instructions is OwnInstructions.APPEND)
 
 
 def _revision_candidates(
@@ -208,6 +209,7 @@ def _revision_candidates(
         settings=revision.engine.settings,
         unranked=revision.engine.unranked,
         served_model=revision.served_model,
+        served_apis=revision.served_apis,
         draining=draining,
         rules=group.callers,
         access=group.access,

@@ -122,6 +122,8 @@ class Candidates:
     """APIs for which engines with data-parallel ranks choose the rank themselves; empty if no engine has ranks."""
     served_model: str = ""
     """Name under which the engines serve the LoRA adapter; empty without one, where they serve the group's model."""
+    served_apis: frozenset[str] | None = None
+    """APIs on which the engines apply that adapter; None if they do on all of them."""
     draining: tuple[Member, ...] = ()
     """Draining members: they get only requests that continue a response which they store."""
     rules: CallerRules = NO_RULES

@@ -49,9 +49,9 @@ def model_steps(
         last: the model in the index before.
     """
     nothing: Claims[RevisionEntry] = Claims(())
-    known = last.everybodys if last is not None else nothing
-    claims = yield from _claim_steps(groups, conflicts, known)
-    everybodys = yield from known.renewed(claims)
+    before = last.everybodys if last is not None else nothing
+    claims = yield from _claim_steps(groups, conflicts, before)
+    everybodys = yield from before.renewed(claims)
     by_namespace: dict[str, list[GroupEntry]] = {}
     for group in groups:
         by_namespace.setdefault(group.group.namespace, []).append(group)
@@ -77,15 +77,15 @@ def model_steps(
         return ModelEntry(tenants, nothing, None, everybodys)
     if named is None:
         return ModelEntry(tenants, everybodys, first, everybodys)
-    kept: _Claimed = {}
+    owned: _Claimed = {}
     limit = by_age(named)
     for key, claim in claims.items():
         if claim.namespace == first.namespace or claim.age < limit:
-            kept[key] = claim
+            owned[key] = claim
         yield
-    if len(kept) == len(claims):
+    if len(owned) == len(claims):
         return ModelEntry(tenants, everybodys, first, everybodys)
-    some = yield from (last.claims if last is not None else nothing).renewed(kept)
+    some = yield from (last.claims if last is not None else nothing).renewed(owned)
     return ModelEntry(tenants, some, first, everybodys)
 
 
@@ -116,14 +116,14 @@ def alias_steps(
     theirs = [item for item in by_model[first.model] if item.group.namespace == namespace]
     oldest_first = yield from sorted_steps([*by_model[name], *theirs], entry_age)
     last = before.models.get(name) if before is not None else None
-    known = last.claims if last is not None else nothing
-    claimed = yield from _claim_steps(oldest_first, [], known)
-    claims = yield from known.renewed(claimed)
+    claimed_before = last.claims if last is not None else nothing
+    claimed = yield from _claim_steps(oldest_first, [], claimed_before)
+    claims = yield from claimed_before.renewed(claimed)
     return ModelEntry(tenants, claims, first, nothing)
 
 
 def _claim_steps(
-    groups: Iterable[GroupEntry], conflicts: list[ClaimConflict], known: Claims[RevisionEntry]
+    groups: Iterable[GroupEntry], conflicts: list[ClaimConflict], last: Claims[RevisionEntry]
 ) -> Generator[None, None, _Claimed]:
     """Return the declared prefixes of groups, which are given in the order in which they claim prefixes."""
     claims: _Claimed = {}
@@ -135,7 +135,7 @@ def _claim_steps(
                 if claims[key].entry.label != group.label:
                     conflicts.append(ClaimConflict(group.label, claims[key].entry.label, key[1]))
             elif revision.revision.system_bytes or revision.revision.tools or revision.revision.messages:
-                before = known.declared.get(key)
+                before = last.declared.get(key)
                 claims[key] = before if before is not None and before.entry is revision else _claim(revision)
         yield
     return claims
@@ -203,6 +203,7 @@ def _model_candidates(
     sleepers: list[GroupEntry] = []
     resumes: list[int] = []
     unranked: frozenset[str] = frozenset()
+    apis: dict[str, frozenset[str] | None] = {}
     for group in groups:
         callers = group.group.callers
         if not rules or callers is not rules[-1]:
@@ -216,6 +217,7 @@ def _model_candidates(
                 own, served = revision.candidates, revision.revision.served_model
                 (lending if revision.revision.lends else others).setdefault(served, []).extend(own.ready)
                 draining.setdefault(served, []).extend(own.draining)
+                apis[served] = own.served_apis
                 unranked |= own.unranked
         yield
     by_name = (*lending.items(), *others.items())
@@ -230,6 +232,7 @@ def _model_candidates(
         ring=NO_SLOTS,
         ready=tuple(lending.get(served) or others.get(served) or ()),
         served_model=served,
+        served_apis=apis.get(served),
         unranked=unranked,
         max_resumes=min(resumes, default=0),
         draining=tuple(draining.get(served, ())),

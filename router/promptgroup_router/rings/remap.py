@@ -4,7 +4,6 @@ from collections.abc import Generator
 
 import xxhash
 
-from promptgroup_router.base.steps import at_once
 from promptgroup_router.rings.ids import NO_MEMBER, MemberId
 from promptgroup_router.rings.index import Candidates, GroupEntry, RoutingIndex
 
@@ -18,11 +17,6 @@ MOST_WEIGHED = 2**17
 
 Shares = dict[str, float]
 """Group label → share of its keys whose first ready slot differs, over the revisions in both tables."""
-
-
-def remapped_shares(old: RoutingIndex, new: RoutingIndex) -> Shares:
-    """Return the shares of the groups that are in both tables, in one call: see `remap_steps`."""
-    return at_once(remap_steps(old, new))
 
 
 def remap_steps(old: RoutingIndex, new: RoutingIndex) -> Generator[None, None, Shares]:

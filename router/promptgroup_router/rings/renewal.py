@@ -29,5 +29,5 @@ def renewed(candidates: Candidates, view: RoutingIndex) -> Candidates:
     )
 
 
-def _present(members: Sequence[Member], known: Mapping[MemberId, Member]) -> tuple[Member, ...]:
-    return tuple(known[member.id] for member in members if member.id in known)
+def _present(members: Sequence[Member], current: Mapping[MemberId, Member]) -> tuple[Member, ...]:
+    return tuple(current[member.id] for member in members if member.id in current)

@@ -192,13 +192,13 @@ class AdmissionQueue(Generic[_T]):
             _line_up(flow, order, old, highest, now)
         passed: list[tuple[_Flow, _Entry]] = []
         over: Counter[int] = Counter()
-        kept = self._kept()
-        others = LOOKS - sum(kept.values())
+        reserved = self._reserved()
+        others = LOOKS - sum(reserved.values())
         while (order or old) and len(passed) < LOOKS:
             aged = bool(old) and (not order or self._turns >= TURNS - 1)
             _, _, _, flow = heapq.heappop(old if aged else order)
             place = flow.place
-            own = kept.get(place, 0)
+            own = reserved.get(place, 0)
             if not own and not others:
                 continue
             entry = heapq.heappop(flow.heap)
@@ -210,7 +210,7 @@ class AdmissionQueue(Generic[_T]):
                     passed.append((flow, entry))
                     over[id(flow)] += 1
                     if own:
-                        kept[place] = own - 1
+                        reserved[place] = own - 1
                     else:
                         others -= 1
                 if place in self._places:
@@ -220,7 +220,7 @@ class AdmissionQueue(Generic[_T]):
         for flow, entry in passed:
             heapq.heappush(flow.heap, entry)
 
-    def _kept(self) -> dict[_Place, int]:
+    def _reserved(self) -> dict[_Place, int]:
         """Return place → failed attempts of an `admit` that are reserved for its requests.
 
         If there are more places than attempts, the places that were tried the longest ago have one each, and half of

@@ -1,5 +1,6 @@
 """Removes fields from a body that only the engine's operator may set, and adds the caller's salt."""
 
+from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from copy import copy
 from typing import Any
@@ -9,8 +10,12 @@ from promptgroup_router.apis.request import ApiKind, ParsedRequest, encoded
 from promptgroup_router.base.errors import ApiError
 
 _ALL = frozenset(field.value for field in EngineField)
-_NESTING = EngineField.VLLM_XARGS.value
-"""vLLM merges its members with others of `EngineField` before it reads any."""
+_NESTING = frozenset((EngineField.VLLM_XARGS.value, "sampling_params", "extra_args"))
+"""Objects, or lists of them, whose members engines read as fields of `EngineField`. vLLM merges `vllm_xargs` with them,
+its API of tokens does so with `sampling_params.extra_args`, and SGLang's own API has some in `sampling_params`."""
+_DEPTH = 2
+"""Most of these objects within each other that an engine reads."""
+_READ = _ALL | _NESTING
 NONE: frozenset[str] = frozenset()
 CUTTING = frozenset(("truncate_prompt_tokens",))
 """Fields by which vLLM drops the beginning of a conversation, with a prompt that a router has put there."""
@@ -28,14 +33,10 @@ def without_engine_fields(
     Raises:
         ApiError: 400: they are in a form, which is not written anew.
     """
-    if _ALL.isdisjoint(request.doc) and (not further or further.isdisjoint(request.doc)):
+    if _READ.isdisjoint(request.doc) and (not further or further.isdisjoint(request.doc)):
         return request
-    unwanted = (_ALL - allowed) | further
-    doc = {name: value for name, value in request.doc.items() if name not in unwanted}
-    nested = doc.get(_NESTING)
-    if isinstance(nested, dict) and not unwanted.isdisjoint(nested):
-        doc[_NESTING] = {name: value for name, value in nested.items() if name not in unwanted}
-    elif len(doc) == len(request.doc):
+    doc = _without(request.doc, (_ALL - allowed) | further, _DEPTH)
+    if doc is request.doc:
         return request
     if request.kind is ApiKind.FORM:
         field = next(name for name in request.doc if doc.get(name) != request.doc[name])
@@ -43,6 +44,37 @@ def without_engine_fields(
     sent = copy(request)
     sent.doc, sent.raw = doc, encoded(doc)
     return sent
+
+
+def names_in(*docs: Mapping[str, Any], depth: int = _DEPTH) -> dict[str, Any]:
+    """Return what `without_engine_fields` reads of bodies: names of `EngineField` in their places."""
+    names: dict[str, Any] = {name: None for doc in docs for name in doc if name in _ALL}
+    for name in _NESTING if depth else ():
+        inner = names_in(*(item for doc in docs for item in _objects(doc.get(name))), depth=depth - 1)
+        if inner:
+            names[name] = inner
+    return names
+
+
+def _objects(value: Any) -> list[dict[str, Any]]:
+    """Return an object, or those of a list."""
+    return [item for item in (value if isinstance(value, list) else [value]) if isinstance(item, dict)]
+
+
+def _without(doc: dict[str, Any], unwanted: AbstractSet[str], depth: int) -> dict[str, Any]:
+    """Return an object without some members, also of the objects in it that engines read; itself if it has none."""
+    kept = {name: value for name, value in doc.items() if name not in unwanted}
+    changed = len(kept) != len(doc)
+    for name in _NESTING if depth else ():
+        if name not in kept:
+            continue
+        value = kept[name]
+        items = value if isinstance(value, list) else [value]
+        cleaned = [_without(item, unwanted, depth - 1) if isinstance(item, dict) else item for item in items]
+        if any(new is not old for new, old in zip(cleaned, items, strict=True)):
+            kept[name] = cleaned if isinstance(value, list) else cleaned[0]
+            changed = True
+    return kept if changed else doc
 
 
 def with_text_field(body: bytes, name: str, value: str) -> bytes:

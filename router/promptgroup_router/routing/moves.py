@@ -9,7 +9,7 @@ from typing import Any
 
 from promptgroup_router.rings.ids import MemberId, member_parts
 
-KEPT = 256
+MOST_MOVES = 256
 """Most moves that are stored: more than a person can follow between two refreshes."""
 LATELY = 60.0
 """Seconds for which a move is reported."""
@@ -19,15 +19,15 @@ class Moves:
     """The latest moves of sessions, the oldest first."""
 
     def __init__(self) -> None:
-        self._kept: deque[tuple[float, MemberId, MemberId]] = deque(maxlen=KEPT)
+        self._moves: deque[tuple[float, MemberId, MemberId]] = deque(maxlen=MOST_MOVES)
 
     def add(self, origin: MemberId, target: MemberId, now: float) -> None:
         """Record that a session that `origin` served last is served by `target` from here on."""
-        self._kept.append((now, origin, target))
+        self._moves.append((now, origin, target))
 
     def documents(self, now: float) -> Iterator[dict[str, Any]]:
         """Yield the moves of the last `LATELY` seconds, the oldest first; slots by the labels that clients see."""
-        for at, origin, target in self._kept:
+        for at, origin, target in self._moves:
             if now - at <= LATELY:
                 yield {
                     "from": member_parts(origin).label,

@@ -22,12 +22,12 @@ def sound_part(
         last: the table in use. If the new value of a group cannot be installed, the group's value in this table is
             used; unchanged groups are not tried.
     """
-    kept = {full_name(group): group for group in last.groups}
+    last_groups = {full_name(group): group for group in last.groups}
     groups, faults = list[Group](), dict[str, Exception]()
     trial = RouterState()
     for group in table.groups:
         label = full_name(group)
-        if kept.get(label) == group:
+        if last_groups.get(label) == group:
             groups.append(group)
             continue
         try:
@@ -36,7 +36,7 @@ def sound_part(
         except Exception as error:  # noqa: BLE001 # each error is reported
             faults[label] = error
             trial = RouterState()  # the trial may have got half of it
-            if label in kept:
-                groups.append(kept[label])
+            if label in last_groups:
+                groups.append(last_groups[label])
         yield
     return replace(table, groups=tuple(groups)), faults

@@ -24,7 +24,7 @@ from promptgroup_router.rings.names import NameConflict
 from promptgroup_router.rings.remap import remap_steps
 from promptgroup_router.routing.admission_queue import AdmissionQueue
 from promptgroup_router.routing.moves import Moves
-from promptgroup_router.routing.points import GroupPoints, ProcessFeatures
+from promptgroup_router.routing.process_points import GroupPoints, ProcessFeatures
 
 SERIES_SECONDS = 3600.0
 """Time for which the series of a revision or a group that left the table are still exported: rates cover less time."""
@@ -47,10 +47,8 @@ class Prepared(NamedTuple):
     """Groups of the index before that are not in this one."""
     replaced: Sequence[Candidates]
     """Candidates of the index before that are not in this one."""
-    gone: Sequence[Labels]
-    """Values of the labels group, and group and revision, that are not in it any more."""
     come: Sequence[Labels]
-    """Values of these labels that it adds."""
+    """Values of the labels group, and group and revision, that it adds."""
     gauges: Sequence[tuple[Counter, dict[Labels, Series]]]
     """Gauges about the table, with their series."""
     conflicts: tuple[Conflict, ...]
@@ -161,14 +159,17 @@ class RouterState:
         gauges = []
         for gauge, values in result:
             gauges.append((gauge, (yield from gauge.series_steps(values))))
-        known, conflicts = frozenset(_conflicts(before)), []
+        reported, conflicts = frozenset(_conflicts(before)), []
         for conflict in _conflicts(view):
-            if conflict not in known:
+            if conflict not in reported:
                 conflicts.append(conflict)
             yield
         points = yield from self.features.compose_steps(view)
         asks_callers = bool(kinds - {AccessType.ANONYMOUS})
-        return Prepared(before, view, asks_callers, stale, replaced, gone, come, gauges, tuple(conflicts), points)
+        for labels in gone:  # no series of theirs is dropped meanwhile, since the table in use has them still
+            self._left[labels] = now
+            yield
+        return Prepared(before, view, asks_callers, stale, replaced, come, gauges, tuple(conflicts), points)
 
     def install(
         self, table: RoutingTable, source: str, now: float, prepared: Prepared | None = None
@@ -194,15 +195,14 @@ class RouterState:
         self._stale += prepared.stale
         self._stale += parts.models.values()
         self._stale += (before.names, before.ready, before.draining, parts.labels, parts.oldest_first, parts.models)
+        self._stale += (parts.lenders, parts.keepers)
         for candidates in prepared.replaced:
             candidates.validity.ended = True
         self.asks_callers = prepared.asks_callers
         self.loaded = True
         self.confirmed = now
         self.health.keep(_Slots(prepared.view.ready))
-        for labels in prepared.gone:
-            self._left[labels] = now
-        for labels in prepared.come:
+        for labels in prepared.come if self._left else ():
             self._left.pop(labels, None)
         self.metrics.table_info.replace({(table.version, source): 1})
         for gauge, series in prepared.gauges:
@@ -225,11 +225,11 @@ class RouterState:
         if expired:
             for labels in expired:
                 del self._left[labels]
-            result = _Told(self.index, self._left)
+            result = _ExportedLabels(self.index, self._left)
             yield from self.metrics.keep_steps(("group",), result)
             yield from self.metrics.keep_steps(("group", "revision"), result)
         # every time: a request that began with an older table may be counted after its group's series were dropped
-        self.features.keep(_Told(self.index, self._left))
+        self.features.keep(_ExportedLabels(self.index, self._left))
 
     def set_epoch(self, epoch: float) -> None:
         """Set the seconds since 1970 at which the monotonic clock was 0, for components that read no clock."""
@@ -318,7 +318,7 @@ class _Slots:
         return slot_id in self._ready or f"{slot_id}.0" in self._ready
 
 
-class _Told:
+class _ExportedLabels:
     """The labels whose series are exported: those of the table, and those that have left it recently."""
 
     def __init__(self, view: RoutingIndex, left: Container[Labels]) -> None:

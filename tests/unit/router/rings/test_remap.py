@@ -2,16 +2,17 @@ import pytest
 import xxhash
 
 from promptgroup_contract.table import Policy, SlotState
+from promptgroup_router.base.steps import at_once
 from promptgroup_router.placement.balancer import Balancer
 from promptgroup_router.policy.demand import Demand
 from promptgroup_router.policy.health import Health
 from promptgroup_router.rings.building import build_index
-from promptgroup_router.rings.remap import remap_steps, remapped_shares
+from promptgroup_router.rings.remap import remap_steps
 from support.tables import group, revision, slot, table
 
 
 def share(before, after):
-    return dict(remapped_shares(build_index(table(group("a", before))), build_index(table(group("a", after))))).get(
+    return at_once(remap_steps(build_index(table(group("a", before))), build_index(table(group("a", after))))).get(
         "chat/a"
     )
 
@@ -33,7 +34,7 @@ def test_a_slot_that_is_away_moves_its_own_keys():
 
 def test_new_groups_and_new_revisions_have_no_before():
     assert share(revision("old"), revision("new")) == 0
-    assert dict(remapped_shares(build_index(table(group("a"))), build_index(table(group("b"))))) == {}
+    assert at_once(remap_steps(build_index(table(group("a"))), build_index(table(group("b"))))) == {}
 
 
 @pytest.mark.parametrize(("slots", "keys"), [(4, 1024), (128, 1024), (1024, 128), (8000, 64)])
@@ -70,7 +71,7 @@ def test_what_is_predicted_is_what_happens_to_sessions(change):
             balancer.placed.end(picks[-1], None, 0.0)
         homes.append(picks)
     observed = sum(pick.moved for pick in homes[1]) / len(sessions)
-    predicted = dict(remapped_shares(*views))["chat/a"]
+    predicted = at_once(remap_steps(*views))["chat/a"]
     assert observed == pytest.approx(predicted, abs=0.03)
     if change == "replace all":
         assert observed == predicted == 0

@@ -1,5 +1,9 @@
+from dataclasses import replace
+
 import orjson
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from promptgroup_contract.caller_rules import CallerRules, EngineField
 from promptgroup_router.apis.by_model import parse_form
@@ -11,7 +15,12 @@ from promptgroup_router.features.secret_prompt import repeating_field
 from promptgroup_router.features.stored_responses.response_id import ChosenResponseId
 from promptgroup_router.policy.session_locations import SessionLocations
 from promptgroup_router.rings.building import build_index
-from promptgroup_router.routing.engine_fields import with_text_field, without_engine_fields, without_media_ids
+from promptgroup_router.routing.engine_fields import (
+    names_in,
+    with_text_field,
+    without_engine_fields,
+    without_media_ids,
+)
 from promptgroup_router.routing.points import feature_of
 from support.enginefields import JUDGED, PASSES, REPEATING
 from support.routes import route
@@ -132,6 +141,26 @@ def test_ids_of_images_are_taken_out_and_nothing_else_is():
 def parts_of(name: str, value: bytes) -> bytes:
     head = b"Content-Disposition: form-data; name="
     return b"--XX\r\n%bmodel\r\n\r\nllama\r\n--XX\r\n%b%b\r\n\r\n%b\r\n--XX--\r\n" % (head, head, name.encode(), value)
+
+
+NAMES = st.sampled_from(["vllm_xargs", "sampling_params", "extra_args", "kv_transfer_params", "priority", "other"])
+NESTED = st.recursive(
+    st.none() | st.integers(0, 3), lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=4)
+)
+
+
+@pytest.mark.interpreted
+@given(st.dictionaries(NAMES, NESTED, max_size=4), st.sets(st.sampled_from(EngineField)))
+def test_the_names_in_a_body_say_whether_something_is_taken_out_of_it(fields, allowed):
+    ask = parse(ApiKind.CHAT, orjson.dumps(fields | {"model": "llama", "messages": HELLO}))
+    short = replace(ask, doc=names_in(ask.doc))
+    assert (without_engine_fields(short, allowed) is short) == (without_engine_fields(ask, allowed) is ask)
+    assert without_engine_fields(done := without_engine_fields(ask, allowed), allowed) is done
+
+
+def test_names_do_not_grow_with_a_batch():
+    batch = {"sampling_params": [{"extra_args": {name.value: 1}} for name in EngineField] * 100}
+    assert names_in(batch) == {"sampling_params": {"extra_args": {name.value: None for name in EngineField}}}
 
 
 @pytest.mark.parametrize("field", EngineField)

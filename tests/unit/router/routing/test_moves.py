@@ -1,6 +1,6 @@
 from promptgroup_contract.fingerprint import fingerprint
 from promptgroup_router.rings.ids import member_id
-from promptgroup_router.routing.moves import KEPT, LATELY, Moves
+from promptgroup_router.routing.moves import LATELY, MOST_MOVES, Moves
 
 PRINT = fingerprint("You are the support assistant.")
 A, B = (member_id("chat/support", PRINT, slot) for slot in (0, 1))
@@ -25,8 +25,8 @@ def test_a_move_of_long_ago_is_not_told():
 
 def test_of_many_moves_the_latest_are_kept():
     moves = Moves()
-    for number in range(2 * KEPT):
-        moves.add(A, B, now=number / KEPT)
+    for number in range(2 * MOST_MOVES):
+        moves.add(A, B, now=number / MOST_MOVES)
     told = list(moves.documents(now=2.0))
-    assert len(told) == KEPT
+    assert len(told) == MOST_MOVES
     assert told[0]["secondsAgo"] == 1.0

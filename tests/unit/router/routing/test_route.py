@@ -537,6 +537,36 @@ def test_engines_are_asked_for_the_adapter_of_the_revision():
         assert len(found.candidates.members) == 2
 
 
+def test_a_prompt_beside_the_groups_is_told_the_model_that_clients_know():
+    view = build_index(table(tone(adapted(1, 100))))
+    with pytest.raises(ApiError, match=r"or ask for 'tone'$"):
+        routed(view, ask(("system", "Mine"), ("user", "Hi"), model="support"))
+
+
+ADAPTED_APIS = frozenset(("chat", "text", "messages"))
+
+
+@pytest.mark.parametrize("case", ASKED)
+def test_an_api_that_applies_no_adapter_is_refused(case):
+    view = build_index(table(tone(adapted(1, 100, served_apis=ADAPTED_APIS))))
+    request = asked(*ASKED[case], "tone")
+    if request.kind.value in ADAPTED_APIS:
+        assert sent_model(routed(view, request)) == "tone-1"
+        return
+    with pytest.raises(ApiError) as raised:
+        routed(view, request)
+    assert (raised.value.status, raised.value.param, raised.value.code) == (400, "model", "adapter_not_supported")
+    assert "use one of chat, messages, text" in str(raised.value)
+
+
+def test_a_request_that_names_the_group_is_refused_there_too():
+    view = build_index(table(tone(adapted(1, 100, served_apis=ADAPTED_APIS))))
+    with pytest.raises(ApiError) as raised:
+        routed(view, asked(b"/v1/responses", {"input": "Hi"}, "support"))
+    assert raised.value.code == "adapter_not_supported"
+    assert sent_model(routed(view, ask(("user", "Hi"), model="support"))) == "tone-1"
+
+
 def test_the_model_itself_is_not_served_by_the_engines_of_an_adapter():
     view = build_index(table(tone(adapted(1, 100)), group("base")))
     found = routed(view, ask(("system", SYSTEM), ("user", "Hi")))

@@ -112,7 +112,7 @@ def test_a_client_that_leaves_while_it_waits_leaves_nothing_behind(tmp_path):
 def test_a_request_past_its_deadline_is_refused_where_it_waits(tmp_path):
     async def check():
         gate = Gate()
-        async with engines(1, gate) as found, routing(tmp_path, table_for(found), request_timeout=0.2) as router:
+        async with engines(1, gate) as found, routing(tmp_path, table_for(found), request_timeout=2.0) as router:
             first = asyncio.ensure_future(ask(router.port, post(returning("one"))))
             await until(lambda: gate.asked == 1, "the first request to arrive")
             second = await ask(router.port, post(body("two")))
