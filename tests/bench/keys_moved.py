@@ -15,8 +15,9 @@ from rich.console import Console
 from rich.table import Table
 
 from promptgroup_contract import table
+from promptgroup_router.base.steps import at_once
 from promptgroup_router.rings.building import build_index
-from promptgroup_router.rings.remap import remapped_shares
+from promptgroup_router.rings.remap import remap_steps
 from promptgroup_router.rings.ring import Ring
 
 SIZES = (1, 2, 4, 8, 16)
@@ -48,7 +49,7 @@ def predicted(slots: int, lives: tuple[int, int], after: int) -> float:
         )
         revision = table.Revision("f" * 32, 100, tools=False, weight=1, slots=held)
         views.append(build_index(table.RoutingTable((table.Group("n", "g", "m", "", (revision,)),))))
-    return dict(remapped_shares(*views))["n/g"]
+    return at_once(remap_steps(*views))["n/g"]
 
 
 def main() -> None:

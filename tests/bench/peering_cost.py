@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import uvloop
@@ -41,6 +41,9 @@ class Driver:
         self.heard = 0
         self._told = time.monotonic()
         self._session = secrets.randbits(60)
+
+    def on_urgent(self, listener: Callable[[], None]) -> None:
+        """Nothing is urgent."""
 
     def export(self, now: float) -> tuple[list[PlacementReport], list[LoadReport]]:
         count = int((now - self._told) * NOTES_A_SECOND)

@@ -21,7 +21,7 @@ from promptgroup_router.base import build
 from promptgroup_router.callers.unasked_usage import NO_CHOICES, UsageEvents
 from promptgroup_router.decision.event_guard import EventGuard
 from promptgroup_router.features.answer_usage import USAGE_REQUEST
-from promptgroup_router.proxy.client_body import ClientBody
+from promptgroup_router.proxy.client_answer import ClientAnswer
 from promptgroup_router.proxy.response import RelayedHead
 from promptgroup_router.routing.route import Rewrite, written
 
@@ -84,7 +84,7 @@ def _stream(events: int, *, asked: bool) -> Callable[[], object]:
 
     def work() -> None:
         client = _Client()
-        body = ClientBody(client, 1, Tail())
+        body = ClientAnswer(client, 1, Tail())
         body.begin(
             RelayedHead(b"HTTP/1.1 200 OK\r\n\r\n", True, False),
             chunked=True,

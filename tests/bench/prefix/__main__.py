@@ -27,7 +27,7 @@ from rich.table import Table
 from bench.peers import routers
 from bench.peers.fleet import Fleet, wait_for
 from bench.peers.routers import Contestant, Place
-from bench.prefix.contestants import CONTESTANTS, ENGINES, KV_TOKENS, PINNED, package_of
+from bench.prefix.contestants import CONTESTANTS, ENGINES, KV_TOKENS
 from bench.prefix.shapes import CHAT, MODEL, SHAPES, Talk, talks
 from promptgroup_local.cluster import process
 from promptgroup_local.engine.scheduler import Cost
@@ -196,7 +196,7 @@ def main() -> int:
         parser.error(f"argument --only: none of {'; '.join(each.name for each in CONTESTANTS)}")
     console = Console(width=None if sys.stdout.isatty() else 120)
     try:
-        routers.install({package: PINNED[package] for package in map(package_of, chosen) if package})
+        routers.install(chosen)
         seeds = given.seeds or (SEEDS[:1] if given.quick else SEEDS)
         runs = uvloop.run(all_runs(chosen, given.shape, seeds, console))
     except (TimeoutError, subprocess.CalledProcessError) as error:

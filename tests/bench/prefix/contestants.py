@@ -1,6 +1,6 @@
 """The routers that are compared, each as a command line over the same engines."""
 
-from bench.peers import routers
+from bench.peers import dynamo, routers
 from bench.peers.routers import Contestant, Place
 from bench.prefix.shapes import MODEL
 from promptgroup_contract.fingerprint import fingerprint
@@ -8,7 +8,6 @@ from promptgroup_contract.table import Policy
 
 ENGINES = 4
 KV_TOKENS = 40_000
-PINNED = routers.PINNED | {"smg": "1.13.0"}
 DECLARED = "You are the assistant of a company that nobody here asks."
 """The prompt of the only group: no request begins with it, so that nothing that is shared is declared."""
 
@@ -30,14 +29,8 @@ def _only_group(place: Place) -> list[dict[str, object]]:
     return [{**head, "policy": Policy.EXPECTED_TTFT.value, "revisions": [revision]}]
 
 
-def package_of(contestant: Contestant) -> str:
-    """Return the package of a router, which is installed into an environment of its own; empty for this project's."""
-    return "" if contestant.ours else contestant.name.partition(" ")[0]
-
-
 def _peer(package: str, policy: str) -> Contestant:
-    command = routers.peer(package, "--policy", policy, version=PINNED[package])
-    return Contestant(f"{package} {policy}", command)
+    return Contestant(f"{package} {policy}", routers.peer(package, "--policy", policy))
 
 
 CONTESTANTS = (
@@ -45,6 +38,7 @@ CONTESTANTS = (
     _peer("sglang-router", "cache_aware"),
     _peer("vllm-router", "cache_aware"),
     _peer("smg", "cache_aware"),
+    Contestant(dynamo.NAMED, routers.of_dynamo),
     _peer("sglang-router", "round_robin"),
 )
 """Round robin is a peer's: this project's router treats prompts that no group declares as those of one pool."""
