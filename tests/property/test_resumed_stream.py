@@ -123,6 +123,6 @@ def check(*, text, sizes, together, then, parts, cut):
         assert documents[-1]["usage"] == data_of(first)[-1]["usage"]
         assert told.endswith(DONE)
         assert b'_ids":[' not in told
-    assert state.token_bytes == found._text.kept.size
+    assert state.token_bytes == found._text.tokens.size
     found.ended(RequestEnd(None, 0.0, worked=True, metered=True))
     assert state.token_bytes == 0

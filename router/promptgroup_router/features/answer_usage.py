@@ -8,7 +8,8 @@ from promptgroup_router.apis.request import ParsedRequest
 from promptgroup_router.callers.reported_usage import ReportedUsage
 from promptgroup_router.callers.unasked_usage import NO_CHOICES, OPTIONS, UsageEvents, asking, is_unasked
 from promptgroup_router.prefixes.cache_domain import CacheDomain
-from promptgroup_router.routing.points import Answering, BodyChange, GroupFeature, RequestFeature
+from promptgroup_router.routing.points import Answering, BodyChange, RequestFeature
+from promptgroup_router.routing.process_points import GroupFeature
 
 OK = 200
 

@@ -115,23 +115,25 @@ class CacheDiagnosis(RequestFeature):
     """The question of a request's client about the cache, and its answer."""
 
     __slots__ = (
-        "_before", "_change", "_exact", "_expected", "_group", "_known", "_metrics", "_owner", "_pick", "_question",
+        "_before", "_change", "_digests", "_exact", "_expected", "_group", "_metrics", "_owner", "_pick", "_question",
         "_tail", "_text", "_tokens_a_byte",
     )  # fmt: skip
     reads_usage = True
 
-    def __init__(self, known: PromptDigests, route: Route, asked: CacheQuestion, text: int, metrics: Metrics) -> None:
+    def __init__(
+        self, digests: PromptDigests, route: Route, question: CacheQuestion, text: int, metrics: Metrics
+    ) -> None:
         """Store the question, and compare the prompt with the one that it names.
 
         Args:
-            known: the prompts of earlier answers.
+            digests: the prompts of earlier answers.
             route: its route.
-            asked: the question.
+            question: the question.
             text: length of the prompt, in bytes.
             metrics: count the diagnoses.
         """
-        self._known = known
-        self._question = asked
+        self._digests = digests
+        self._question = question
         self._metrics = metrics
         self._group = route.group
         self._text = max(1, text)
@@ -140,12 +142,12 @@ class CacheDiagnosis(RequestFeature):
         """Identifies the clients that may ask about the answer: the caller, in the group and its cache domain."""
         self._exact = route.candidates.rules.cached_tokens is CachedTokens.EXACT
         """False where clients do not get exact counts of cached tokens."""
-        self._before = known.get(self._owner, asked.previous) if asked.previous else None
+        self._before = digests.get(self._owner, question.previous) if question.previous else None
         """The prompt of the answer that the client names; None without one, and where it is not recorded."""
         self._change: PromptChange | None = None
         """The first difference from that prompt; None without one."""
         if self._before is not None:
-            self._change = first_change(self._before, asked.digest)
+            self._change = first_change(self._before, question.digest)
         self._pick: Pick | None = None
         """The replica that answers."""
         self._expected = ""
@@ -171,7 +173,7 @@ class CacheDiagnosis(RequestFeature):
         if not answer.compressed:
             answer_diagnosis = AnswerDiagnosis(diagnosis, self.observe, self.reported)
             answer.rewrite(
-                Diagnosed(self._known, self._owner, self._question, answer_diagnosis, streamed=answer.streamed)
+                Diagnosed(self._digests, self._owner, self._question, answer_diagnosis, streamed=answer.streamed)
             )
 
     def ended(self, end: RequestEnd) -> None:
@@ -234,13 +236,13 @@ class Diagnosed:
     """Inserts a diagnosis into an answer in transit, and records the prompt by the answer's id."""
 
     def __init__(
-        self, known: PromptDigests, owner: str, asked: CacheQuestion, told: AnswerDiagnosis, *, streamed: bool
+        self, digests: PromptDigests, owner: str, question: CacheQuestion, diagnosis: AnswerDiagnosis, *, streamed: bool
     ) -> None:
-        self._known = known
+        self._digests = digests
         self._owner = owner
-        self._asked = asked
-        self._told = told
-        self._form = form = asked.form
+        self._question = question
+        self._diagnosis = diagnosis
+        self._form = form = question.form
         """The API whose objects have the field; None where only the header has the diagnosis."""
         self._streamed = streamed
         self._places = (_PLACES[form],) if form is not None else ()
@@ -262,19 +264,19 @@ class Diagnosed:
         if self._done:
             return data
         whole, self._held = self._held + data, b""
-        waits = not self._told.first.observed and len(whole) <= MOST_HELD
+        waits = not self._diagnosis.first.observed and len(whole) <= MOST_HELD
         if waits or (_OBJECT.search(whole) is None and len(whole) <= HEAD):
             self._held = whole
             return b""
-        return self._filled_whole(whole, self._told.first)
+        return self._filled_whole(whole, self._diagnosis.first)
 
     def finish(self) -> bytes:
         """Return the rest of the body; after a stream, a comment with the diagnosis by the engine's usage."""
         if not self._streamed:
             held, self._held = self._held, b""
-            return self._filled_whole(held, self._told.reported() or self._told.first) if held else b""
+            return self._filled_whole(held, self._diagnosis.reported() or self._diagnosis.first) if held else b""
         left = self._filled_events(self._events.finish()) if self._events is not None else b""
-        observed = self._told.reported()
+        observed = self._diagnosis.reported()
         return left + (b"\n: %b: %b\n\n" % (CACHE_MISS, observed.header()) if observed is not None else b"")
 
     def _filled_whole(self, whole: bytes, diagnosis: MissDiagnosis) -> bytes:
@@ -290,7 +292,7 @@ class Diagnosed:
     def _filled_line(self, line: bytes) -> bytes:
         if not line.startswith(_DATA):
             return line
-        if self._form is ApiKind.MESSAGES and _DELTA in line and _USAGE in line:
+        if self._form is ApiKind.MESSAGES and line.find(_DELTA) >= 0 and line.find(_USAGE) >= 0:
             return self._filled_delta(line)
         for place in self._places:
             if b'"%b"' % place not in line:
@@ -301,7 +303,7 @@ class Diagnosed:
                 continue
             result = _OBJECT.match(line, reader.begin + len(_DATA))
             if result is not None:
-                return _with_field(line, result.end(), self._observed(line) or self._told.first, self._form)
+                return _with_field(line, result.end(), self._observed(line) or self._diagnosis.first, self._form)
         return line
 
     def _filled_delta(self, line: bytes) -> bytes:
@@ -309,24 +311,24 @@ class Diagnosed:
         kind = MemberReader(b"type")
         kind.feed(line[len(_DATA) :])
         search = _OBJECT.search(line)
-        observed = self._told.reported() if kind.value == _DELTA else None
+        observed = self._diagnosis.reported() if kind.value == _DELTA else None
         if observed is None or search is None:
             return line
         return _with_field(line, search.end(), observed, self._form)
 
     def _observed(self, line: bytes) -> MissDiagnosis | None:
         """Return the diagnosis by the usage in an event; None if the usage counts no prompt tokens yet."""
-        if _USAGE not in line:
+        if line.find(_USAGE) < 0:
             return None
         tail: Tail = MessagesTail() if self._form is ApiKind.MESSAGES else ResponsesTail()
         tail.add(line)
         usage = tail.usage()
-        return self._told.held_against(usage) if usage is not None and usage.prompt_tokens else None
+        return self._diagnosis.held_against(usage) if usage is not None and usage.prompt_tokens else None
 
     def _remember(self, head: bytes) -> bytes | None:
         """Record the prompt by the id at the beginning of its answer; return None once the search has ended."""
         if answer_id := _id_of(head, streamed=self._streamed):
-            self._known.put(self._owner, answer_id, self._asked.digest)
+            self._digests.put(self._owner, answer_id, self._question.digest)
             return None
         return head if len(head) < HEAD else None
 

@@ -34,16 +34,21 @@ class CallerAccount(RequestFeature):
         self._metrics = metrics
         self._group = route.group
         self._name = route.caller.name
-        self._prompt = round(route.demand.prompt) if route.demand.cached else -1
+        self._prompt = route.demand.prompt if route.demand.cached else -1
         """Estimated tokens of the prompt; negative where tokens that an engine does not report are not counted."""
-        self._seen = SeenEvents()
+        self._seen: SeenEvents | None = None
+        """The events of a streamed answer; None for any other."""
         self._use: CallerUse | None = None
         """The use of its caller; None until the request is counted, and for a caller that is not identified."""
         self.charge = charge
 
     def tail(self, tail: Tail, *, streamed: bool) -> Tail:
         """Count the events of a stream, whose end may never arrive."""
-        return AnswerEvents(tail, self._seen) if streamed else tail
+        if not streamed:
+            return tail
+        if self._seen is None:
+            self._seen = SeenEvents()
+        return AnswerEvents(tail, self._seen)
 
     def answering(self, answer: Answering) -> None:
         """Add the caller's limits, and their remaining amounts, to the answer."""
@@ -57,9 +62,10 @@ class CallerAccount(RequestFeature):
 
     def ended(self, end: RequestEnd) -> None:
         """Settle the charge, and count the tokens."""
+        seen = self._seen.count if self._seen is not None else UNSEEN
         if self.charge is not None:
             if end.worked or end.usage is not None:
-                self._limiter.settle(self.charge, end.usage, end.now, self._seen.count)
+                self._limiter.settle(self.charge, end.usage, end.now, seen)
             else:
                 self._limiter.give_back(self.charge, end.now)
         use = self._use if end.shown else self._callers_use()
@@ -71,9 +77,9 @@ class CallerAccount(RequestFeature):
             use.answer_tokens += usage.completion_tokens
         elif self._prompt >= 0:
             use.unmetered += 1
-            if self._seen.count != UNSEEN:
+            if seen != UNSEEN:
                 use.prompt_tokens += self._prompt
-                use.answer_tokens += self._seen.count
+                use.answer_tokens += seen
 
     def withdrawn(self, now: float) -> None:
         """Refund the charge."""

@@ -58,8 +58,8 @@ class MissDiagnosis(NamedTuple):
     def _anthropic(self) -> dict[str, Any] | None:
         if self.reason == NONE:
             return None
-        known = self.reason == NOT_FOUND or self.reason.endswith("_changed")
-        result: dict[str, Any] = {"type": self.reason if known else UNAVAILABLE}
+        clear = self.reason == NOT_FOUND or self.reason.endswith("_changed")
+        result: dict[str, Any] = {"type": self.reason if clear else UNAVAILABLE}
         return result | ({"cache_missed_input_tokens": self.tokens} if self.tokens else {})
 
     def _openai(self) -> dict[str, Any]:
@@ -88,7 +88,7 @@ def expect(change: PromptChange | None, pick: Pick | None, tokens_a_byte: float)
         tokens_a_byte: estimated tokens per byte of the prompt.
     """
     if change is not None:
-        return _changed(change, round(change.lost * tokens_a_byte), round(change.kept * tokens_a_byte), observed=False)
+        return _changed(change, round(change.lost * tokens_a_byte), round(change.same * tokens_a_byte), observed=False)
     missed = expect_miss(pick) if pick is not None else None
     return MissDiagnosis(missed.cause, round(missed.tokens)) if missed is not None else MissDiagnosis(NONE)
 

@@ -88,10 +88,10 @@ class NearMisses:
 
     def add(self, near_miss: NearMiss) -> None:
         """Count a request."""
-        known = self._at.get(near_miss.group)
-        if known is None:
-            known = self._at[near_miss.group] = deque(maxlen=REMEMBERED)
-        known.append(near_miss.at)
+        times = self._at.get(near_miss.group)
+        if times is None:
+            times = self._at[near_miss.group] = deque(maxlen=REMEMBERED)
+        times.append(near_miss.at)
 
     def keep(self, result: Container[tuple[str, ...]]) -> None:
         """Drop the offsets of all groups but those with labels in `result`."""

@@ -44,7 +44,7 @@ class PromptChange(NamedTuple):
     """Index of the first message that differs; None for the others."""
     lost: int
     """Bytes of the earlier prompt behind the difference."""
-    kept: int
+    same: int
     """Bytes before it."""
 
 
@@ -61,8 +61,8 @@ class CacheQuestion(NamedTuple):
 def digest(request: ParsedRequest) -> PromptDigest:
     """Return the digest of a request's prompt."""
     if request.compared is not None:
-        model, tools, system, messages, told_sizes = request.compared
-        return PromptDigest(model, tools, system, tuple(messages), tuple(told_sizes))
+        model, tools, system, messages, lengths = request.compared
+        return PromptDigest(model, tools, system, tuple(messages), tuple(lengths))
     items = _messages(request)
     if items and items[0].get("role") in SYSTEM_ROLES:
         items = items[1:]
@@ -101,20 +101,20 @@ class PromptDigests:
         self._most_messages = most_messages
         self._messages = 0
         """Messages of all of them."""
-        self._known: OrderedDict[int, PromptDigest] = OrderedDict()
+        self._digests: OrderedDict[int, PromptDigest] = OrderedDict()
 
     def get(self, of: str, answer: str) -> PromptDigest | None:
         """Return the digest of the prompt of an answer; None if it is not stored, or is another caller's."""
-        return self._known.get(_key(of, answer))
+        return self._digests.get(_key(of, answer))
 
     def put(self, of: str, answer: str, prompt_digest: PromptDigest) -> None:
         """Store the digest of the prompt of an answer that was sent to `of`."""
         key = _key(of, answer)
-        known = self._known.pop(key, None)
-        self._messages += len(prompt_digest.messages) - (len(known.messages) if known is not None else 0)
-        self._known[key] = prompt_digest
-        while len(self._known) > self._limit or self._messages > self._most_messages:
-            _, oldest = self._known.popitem(last=False)
+        replaced = self._digests.pop(key, None)
+        self._messages += len(prompt_digest.messages) - (len(replaced.messages) if replaced is not None else 0)
+        self._digests[key] = prompt_digest
+        while len(self._digests) > self._limit or self._messages > self._most_messages:
+            _, oldest = self._digests.popitem(last=False)
             self._messages -= len(oldest.messages)
 
 

@@ -21,7 +21,8 @@ from typing import Any
 from promptgroup_contract.table import Revision
 from promptgroup_router.apis.request import ApiKind, ParsedRequest
 from promptgroup_router.base.errors import SHOWN, ApiError, shown
-from promptgroup_router.routing.points import GroupFeature, RequestFeature
+from promptgroup_router.routing.points import RequestFeature
+from promptgroup_router.routing.process_points import GroupFeature
 
 REPEATING_FIELDS = (
     "echo",  # OpenAI completions, vLLM's chat completions

@@ -6,7 +6,8 @@ from promptgroup_router.apis.request import ParsedRequest
 from promptgroup_router.base.metrics import Metrics
 from promptgroup_router.features.near_miss import NearMisses, UnmatchedPrompt
 from promptgroup_router.rings.index import RoutingIndex
-from promptgroup_router.routing.points import Gauge, PrefixUse, RouterFeature, feature_of
+from promptgroup_router.routing.points import feature_of
+from promptgroup_router.routing.process_points import Gauge, PrefixUse, RouterFeature
 from promptgroup_router.routing.route import Route
 from promptgroup_router.undeclared.shared_prefixes import SharedPrefixes
 from promptgroup_router.undeclared.unmatched import UnmatchedPrefixes, sampled
@@ -42,7 +43,7 @@ class UnmatchedPrompts(RouterFeature):
         self._metrics.unmatched.add(route.model)
         limit = self.prefixes.sample_bytes
         # no sample is taken of a near miss of a declared prompt: that prompt may be confidential
-        kept = limit > 0 and bool(request.system) and near_miss is None
+        sampling = limit > 0 and bool(request.system) and near_miss is None
         self.prefixes.add(
             route.model,
             leading.hash,
@@ -51,7 +52,7 @@ class UnmatchedPrompts(RouterFeature):
             session=route.demand.session,
             text=route.demand.prefix,
             now=now,
-            sample=sampled(request.system, request.tools, limit) if kept else None,
+            sample=sampled(request.system, request.tools, limit) if sampling else None,
             near=near_miss,
             volatile=leading.volatile,
         )

@@ -10,7 +10,8 @@ from promptgroup_router.base.errors import ApiError, shown
 from promptgroup_router.features.isolation.salts import Salts
 from promptgroup_router.prefixes.cache_domain import CacheDomain
 from promptgroup_router.routing.engine_fields import with_text_field, without_engine_fields, without_media_ids
-from promptgroup_router.routing.points import BodyChange, GroupFeature
+from promptgroup_router.routing.points import BodyChange
+from promptgroup_router.routing.process_points import GroupFeature
 
 _NEVER = SALTS | {EngineField.REQUEST_ID}
 """Fields that the clients of a group which isolates its callers never set, whatever it allows: its router
@@ -37,13 +38,7 @@ class IsolatedGroup(GroupFeature):
         self._salted = salted
 
     def domain(self, caller: Caller, namespace: str, request: ParsedRequest, *, cached: bool) -> CacheDomain:
-        """Return the caller's own part of engines' caches.
-
-        Args:
-            caller: who sends the request.
-            namespace: the namespace of its group.
-            request: the request.
-            cached: False for requests that leave nothing in a cache.
+        """Return the caller's own part of engines' caches, as `GroupFeature.domain` does.
 
         Raises:
             ApiError: 401: the caller is anonymous. 400: the engines take no salt on its API.

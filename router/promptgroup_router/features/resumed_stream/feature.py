@@ -106,9 +106,9 @@ class ResumedStream(RequestFeature):
         if text is None:
             return content
         result = text.feed(content)
-        grown = text.kept.size - self._counted
+        grown = text.tokens.size - self._counted
         if grown > 0 and self._state.token_bytes + grown > MOST_BYTES:
-            text.kept.give_up()
+            text.tokens.give_up()
             grown = -self._counted
         self._counted += grown
         self._state.token_bytes += grown
@@ -123,9 +123,9 @@ class ResumedStream(RequestFeature):
         text = self._text
         if failure not in _LOSSES and failure is not Failure.LEAVING:
             return None
-        if text is None or not self._left or not text.whole or not text.kept.complete:
+        if text is None or not self._left or not text.whole or not text.tokens.complete:
             return None
-        if self._limit and self._limit <= text.kept.told:
+        if self._limit and self._limit <= text.tokens.passed_on:
             return None
         self._failure = failure
         return self
@@ -154,14 +154,14 @@ class ResumedStream(RequestFeature):
             raise RuntimeError("nothing was answered yet")
         if self.asks:
             return MODELS_PATH, b""
-        kept = text.kept
+        tokens = text.tokens
         first = orjson.loads(self._body)
         fields: dict[str, Any] = {name: first[name] for name in CARRIED if name in first}
         fields["stream"] = fields[SHOWS_IDS] = True
-        fields["max_tokens"] = max(1, (self._limit or self._context - kept.prompt) - kept.told)
+        fields["max_tokens"] = max(1, (self._limit or self._context - tokens.prompt) - tokens.passed_on)
         if least := first.get("min_tokens"):
-            fields["min_tokens"] = max(0, least - kept.told)
-        return PATH, b'{"prompt":[' + kept.ids() + b"]," + orjson.dumps(fields)[1:]
+            fields["min_tokens"] = max(0, least - tokens.passed_on)
+        return PATH, b'{"prompt":[' + tokens.ids() + b"]," + orjson.dumps(fields)[1:]
 
     def begins(self) -> bytes:
         """Record that the rest begins; return the comment that informs the client."""

@@ -61,12 +61,12 @@ _NO_EFFECT: Mapping[str, tuple[Any, ...]] = {
     "response_format": (None, {"type": "text"}),
 }
 """Fields that exclude a request unless they have one of these values, which are equivalent to a missing field."""
-_KNOWN = frozenset((*CARRIED, *LIMITS, *_SPENT, *_NO_EFFECT))
+_SUPPORTED = frozenset((*CARRIED, *LIMITS, *_SPENT, *_NO_EFFECT))
 
 
 def can_go_on(kind: ApiKind, doc: Mapping[str, Any]) -> bool:
     """Return True if another engine can continue the answer to a request of this API, by the ids of its tokens."""
-    if kind not in (ApiKind.CHAT, ApiKind.TEXT) or not _KNOWN.issuperset(doc):
+    if kind not in (ApiKind.CHAT, ApiKind.TEXT) or not _SUPPORTED.issuperset(doc):
         return False
     if any(name in doc and not _says_nothing(doc[name], values) for name, values in _NO_EFFECT.items()):
         return False

@@ -20,7 +20,18 @@ MOST_WHOLE = 1024
 class KeptTokens:
     """The ids of a prompt and of its answer so far, in JSON: 6 bytes for a token."""
 
-    __slots__ = ("_answer", "_lost", "_prompt", "_waiting", "_waits", "_whole", "certain", "finished", "prompt", "told")
+    __slots__ = (
+        "_answer",
+        "_lost",
+        "_prompt",
+        "_waiting",
+        "_waits",
+        "_whole",
+        "certain",
+        "finished",
+        "passed_on",
+        "prompt",
+    )
 
     def __init__(self) -> None:
         self._prompt = b""
@@ -35,7 +46,7 @@ class KeptTokens:
         """True once ids are missing, or the answer has content other than plain text."""
         self.prompt = 0
         """Number of tokens of the prompt; 0 until the engine has reported them."""
-        self.told = 0
+        self.passed_on = 0
         """Number of tokens of the answer whose text the client has."""
         self.certain = True
         """True if the client has exactly the text of these tokens."""
@@ -96,7 +107,7 @@ class KeptTokens:
         if self._answer:
             self._answer += b","
         self._answer += self._waiting
-        self.told += self._waits
+        self.passed_on += self._waits
         self._waiting.clear()
         self._waits = 0
 

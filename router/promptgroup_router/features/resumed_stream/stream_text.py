@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 
 from promptgroup_router.apis.request import ApiKind
-from promptgroup_router.apis.usage import Tail, Usage, count
+from promptgroup_router.apis.usage import OuterTail, Tail, Usage, count
 from promptgroup_router.features.resumed_stream.kept_tokens import KeptTokens
 
 _IDS = re.compile(rb'"((?:prompt_)?token_ids)": ?\[[0-9, ]*\]')
@@ -27,7 +27,7 @@ _PLAIN = ("role", "content")
 class StreamText:
     """The events of one stream."""
 
-    __slots__ = ("_chat", "_first", "_others", "_shows_ids", "kept", "whole")
+    __slots__ = ("_chat", "_first", "_others", "_shows_ids", "tokens", "whole")
 
     def __init__(self, kind: ApiKind, *, shows_ids: bool) -> None:
         """Begin.
@@ -36,7 +36,7 @@ class StreamText:
             kind: the API: a chat or a text completion.
             shows_ids: whether the client requested the ids of tokens.
         """
-        self.kept = KeptTokens()
+        self.tokens = KeptTokens()
         self.whole = True
         """True if the data so far ends with a complete event."""
         self._chat = kind is ApiKind.CHAT
@@ -53,8 +53,8 @@ class StreamText:
 
     def go_on(self) -> None:
         """Expect the rest from another engine."""
-        self.kept.go_on()
-        self._others = self.kept.told
+        self.tokens.go_on()
+        self._others = self.tokens.passed_on
 
     def feed(self, content: bytes) -> bytes:
         """Return complete events as the client gets them."""
@@ -62,7 +62,7 @@ class StreamText:
             return content
         self.whole = content.endswith((b"\n\n", b"\n\r\n"))
         if not self.whole:  # an event that exceeds the buffer
-            self.kept.give_up()
+            self.tokens.give_up()
         if self.goes_on:
             return b"".join([self._rest(event) for event in _events(content)])
         for event in _events(content):
@@ -77,7 +77,7 @@ class StreamText:
         """Return the usage of the whole answer, given the usage that the last engine reports."""
         if result is None or not self.goes_on:
             return result
-        prompt = self.kept.prompt
+        prompt = self.tokens.prompt
         cached = min(result.cached_tokens, prompt) if result.cached_tokens is not None else None
         return Usage(prompt, cached, self._others + result.completion_tokens)
 
@@ -87,16 +87,16 @@ class StreamText:
             return
         choice = choices[0]
         if len(choices) > 1 or not isinstance(choice, dict):
-            self.kept.give_up()
+            self.tokens.give_up()
             return
         if not self._first:
             self._first = {name: document[name] for name in _SHARED if name in document}
-        kept = self.kept
+        tokens = self.tokens
         if (prompt := document.get("prompt_token_ids") or choice.get("prompt_token_ids")) is not None:
-            kept.begin(prompt)
-        kept.add(choice.get("token_ids") or [], self._text(choice))
+            tokens.begin(prompt)
+        tokens.add(choice.get("token_ids") or [], self._text(choice))
         if choice.get("finish_reason") is not None:
-            kept.finished = True
+            tokens.finished = True
 
     def _text(self, choice: dict[str, Any]) -> Any:
         """Return the text of a choice; None if it has other content, too."""
@@ -131,7 +131,7 @@ class StreamText:
         return result
 
     def _usage(self, usage: dict[str, Any]) -> dict[str, Any]:
-        prompt, answer = self.kept.prompt, self._others + (count(usage.get("completion_tokens")) or 0)
+        prompt, answer = self.tokens.prompt, self._others + (count(usage.get("completion_tokens")) or 0)
         result = usage | {"prompt_tokens": prompt, "completion_tokens": answer, "total_tokens": prompt + answer}
         details = usage.get("prompt_tokens_details")
         if isinstance(details, dict) and (cached := count(details.get("cached_tokens"))) is not None:
@@ -139,10 +139,10 @@ class StreamText:
         return result
 
 
-class WholeUsage(Tail):
+class WholeUsage(OuterTail):
     """The token counts of an answer that another engine may continue."""
 
-    __slots__ = ("_tail", "_text")
+    __slots__ = ("_text",)
 
     def __init__(self, tail: Tail, text: StreamText) -> None:
         """Begin.
@@ -151,21 +151,12 @@ class WholeUsage(Tail):
             tail: of the first engine's answer.
             text: the events of the stream.
         """
-        super().__init__()
-        self._tail = tail
+        super().__init__(tail)
         self._text = text
 
     def go_on(self) -> None:
         """Expect the rest from another engine."""
         self._tail = Tail()
-
-    def in_chunks(self) -> None:
-        """Expect the body in the chunked transfer coding."""
-        self._tail.in_chunks()
-
-    def add(self, data: bytes) -> None:
-        """Add received bytes of the body."""
-        self._tail.add(data)
 
     def usage(self) -> Usage | None:
         """Return the usage of the whole answer; None if there is none."""

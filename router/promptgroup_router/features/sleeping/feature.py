@@ -8,7 +8,8 @@ from promptgroup_router.base.metrics import Metrics
 from promptgroup_router.features.sleeping import waking
 from promptgroup_router.features.sleeping.held_requests import FullError, HeldRequests
 from promptgroup_router.rings.index import Candidates, RoutingIndex
-from promptgroup_router.routing.points import Gauge, HeldLife, RequestFeature, RouterFeature
+from promptgroup_router.routing.points import HeldLife, RequestFeature
+from promptgroup_router.routing.process_points import Gauge, RouterFeature
 from promptgroup_router.routing.route import Route
 from promptgroup_router.routing.state import RouterState
 

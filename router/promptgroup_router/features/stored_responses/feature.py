@@ -8,7 +8,7 @@ from promptgroup_router.features.stored_responses.holder import PREVIOUS, find_h
 from promptgroup_router.features.stored_responses.response_id import ChosenResponseId, decode, is_of, is_open_to
 from promptgroup_router.prefixes.cache_domain import CacheDomain
 from promptgroup_router.rings.index import GroupEntry, RevisionEntry
-from promptgroup_router.routing.points import Continuation, Continued, PlacedRequest
+from promptgroup_router.routing.process_points import Continuation, Continued, PlacedRequest
 
 _CODE = "previous_response_not_found"
 

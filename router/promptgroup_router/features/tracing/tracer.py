@@ -1,4 +1,4 @@
-"""Records the requests that are sampled as spans; of the others it makes only what their engines are told.
+"""Records the requests that are sampled as spans; of the others it makes only the header for their engines.
 
 A request that is not sampled and belongs to no client's trace costs one look at 64 random bits, which are drawn for
 many requests at once and become its ids: they are the low half of its trace's id, by which all samplers of a ratio
@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from promptgroup_router.features.tracing.sampling import Sampling
 from promptgroup_router.http11.trace_context import SAMPLED, TraceContext, parse
-from promptgroup_router.routing.points import RequestTrace, RequestTracer, Value
+from promptgroup_router.routing.process_points import RequestTrace, RequestTracer, Value
 
 ID_BYTES = 8
 """Bytes of a span's id, and of each half of a trace's id."""
@@ -37,7 +37,7 @@ class SpanEvent(NamedTuple):
 
 
 class EndedSpan(NamedTuple):
-    """A request that has ended, as it is told to a collector."""
+    """A request that has ended, as it is exported to a collector."""
 
     context: TraceContext
     parent: TraceContext | None
@@ -124,15 +124,7 @@ class Tracer(RequestTracer):
         self.epoch = epoch
 
     def begin(self, traceparent: bytes, now: float) -> tuple[bytes, RequestSpan | None]:
-        """Begin the span of a request, if it is sampled.
-
-        Args:
-            traceparent: the client's header; empty for none.
-            now: monotonic seconds.
-
-        Returns:
-            The header `traceparent` for engines, empty where they get the client's as it is; and the span, if any.
-        """
+        """Begin the span of a request, if it is sampled, as `RequestTracer.begin` says."""
         parent = parse(traceparent) if traceparent else None
         if parent is None:
             at = self._at

@@ -21,7 +21,7 @@ GROUP = "chat/support"
 
 def account_of(state, name="team-a", *, cached=True, charge=None):
     route = SimpleNamespace(
-        group=GROUP, caller=SimpleNamespace(name=name), demand=SimpleNamespace(prompt=40.4, cached=cached)
+        group=GROUP, caller=SimpleNamespace(name=name), demand=SimpleNamespace(prompt=40, cached=cached)
     )
     return CallerAccount(state.features.limiter, state.metrics, route, charge)
 

@@ -85,10 +85,11 @@ def test_of_groups_that_are_not_kept_nothing_is_told():
     assert found.medians() == {("chat/poems",): 9}
 
 
+@pytest.mark.parametrize("length", [300, 500])
 @pytest.mark.parametrize("turned", [False, True])
-def test_of_several_with_the_same_end_the_one_that_goes_along_furthest_is_the_nearest(turned):
+def test_of_several_with_the_same_end_the_one_that_goes_along_furthest_is_the_nearest(turned, length):
     end = "Answer shortly. " * 12
-    far, near = "A" * 400 + end, "Today is the day. " + "B" * 400 + end
+    far, near = "A" * length + end, "Today is the day. " + "B" * 400 + end
     texts = (near, far) if turned else (far, near)
     found = find_near_miss(model(*texts), ask("Today is the day. Note: " + end))
     assert found == NearMiss(f"chat/{'support' if turned else 'poems'}", len("Today is the day. "))

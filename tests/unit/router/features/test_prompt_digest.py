@@ -44,8 +44,8 @@ def test_what_is_lost_is_behind_the_change_and_the_rest_is_kept():
         first_change(before, message(**CHANGES[case][0]))
         for case in ("the model", "the system text", "the first message", "an answer")
     ]
-    assert [each.lost + each.kept for each in changes] == [before.sizes[-1]] * 4
-    assert [each.kept for each in changes] == sorted(each.kept for each in changes)
+    assert [each.lost + each.same for each in changes] == [before.sizes[-1]] * 4
+    assert [each.same for each in changes] == sorted(each.same for each in changes)
 
 
 def test_a_system_message_is_no_turn():

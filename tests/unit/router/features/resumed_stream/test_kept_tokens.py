@@ -13,21 +13,21 @@ def kept(*parts, prompt=(1, 2)):
 
 def test_tokens_with_a_text_are_gone_on_behind():
     tokens = kept(([3], "a"), ([4], "b"))
-    assert (tokens.ids(), tokens.prompt, tokens.told, tokens.complete) == (b"1,2,3,4", 2, 2, True)
+    assert (tokens.ids(), tokens.prompt, tokens.passed_on, tokens.complete) == (b"1,2,3,4", 2, 2, True)
 
 
 def test_tokens_without_a_text_wait_for_the_next_that_has_one():
     tokens = kept(([3], "a"), ([4], ""), ([5], ""))
-    assert (tokens.ids(), tokens.told) == (b"1,2,3", 1)
+    assert (tokens.ids(), tokens.passed_on) == (b"1,2,3", 1)
     tokens.add([6], "é")
-    assert (tokens.ids(), tokens.told) == (b"1,2,3,4,5,6", 4)
+    assert (tokens.ids(), tokens.passed_on) == (b"1,2,3,4,5,6", 4)
 
 
 def test_tokens_that_the_client_has_no_text_of_are_drawn_anew():
     tokens = kept(([3], "a"), ([4], ""))
     tokens.go_on()
     tokens.add([5], "é")
-    assert (tokens.ids(), tokens.told) == (b"1,2,3,5", 2)
+    assert (tokens.ids(), tokens.passed_on) == (b"1,2,3,5", 2)
 
 
 def test_of_several_tokens_at_once_the_last_must_be_known_to_end_a_character():
@@ -54,7 +54,7 @@ def test_what_is_no_text_with_its_ids_ends_the_keeping(ids, text):
     tokens = kept(([3], "a"), (ids, text))
     assert not tokens.complete or (ids, text) == ([], "a")
     tokens.add([4], "b")
-    assert not (tokens.complete and tokens.told == 1)
+    assert not (tokens.complete and tokens.passed_on == 1)
 
 
 def test_a_text_of_which_nobody_told_the_ids_is_not_gone_on_behind():

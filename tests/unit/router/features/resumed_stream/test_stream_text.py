@@ -47,7 +47,7 @@ def test_the_rest_looks_as_if_the_first_engine_had_gone_on():
     assert (told["id"], told["created"], told["model"], told["object"]) == ("a", 1, "m", "chat.completion.chunk")
     assert told["choices"] == [{"index": 0, "finish_reason": None, "token_ids": None, "delta": {"content": "y"}}]
     assert told["usage"] == {"prompt_tokens": 2, "completion_tokens": 2, "total_tokens": 4}
-    assert text.kept.ids() == b"1,2,3,4"
+    assert text.tokens.ids() == b"1,2,3,4"
     assert text.feed(DONE) == DONE
 
 
@@ -77,7 +77,7 @@ def test_a_part_of_an_event_ends_the_keeping():
     text.feed(OPENING + part("x", 3))
     text.feed(b"data: {")
     assert not text.whole
-    assert not text.kept.complete
+    assert not text.tokens.complete
 
 
 def test_usage_counts_the_clients_own_prompt_and_all_tokens():

@@ -13,7 +13,7 @@ from promptgroup_router.features.stored_responses.feature import StoredResponses
 from promptgroup_router.features.stored_responses.response_id import RANDOM_BYTES, response_id
 from promptgroup_router.prefixes.cache_domain import SHARED, CacheDomain
 from promptgroup_router.rings.building import build_index
-from promptgroup_router.routing.points import PlacedRequest
+from promptgroup_router.routing.process_points import PlacedRequest
 from support.tables import group, revision, table
 
 FEATURE = StoredResponses(Salts(bytes(32)))
